@@ -10,7 +10,7 @@ const order = [
   ['authz'],
   ['engine'],
   ['transport'],
-  ['iam', 'registry'],
+  ['iam', 'registry', 'events'],
   ['catalog'],
   ['kubernetes'],
   ['config'],
@@ -19,7 +19,7 @@ const order = [
 ]
 
 /** The domains. Other folders import them only through their index.ts. */
-const domains = ['iam', 'registry']
+const domains = ['iam', 'registry', 'events']
 
 /** folder -> folders of its own layer that it may import. */
 const siblings = { registry: ['iam'] }

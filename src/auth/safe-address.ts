@@ -61,3 +61,21 @@ export function isPublicAddress(address: string): boolean {
   if (family === 0) return false
   return !refused.check(bare, family === 4 ? 'ipv4' : 'ipv6')
 }
+
+/** Ends of host names that only a private network has. */
+const privateSuffixes = ['localhost', 'internal', 'local'] as const
+
+/**
+ * Returns why the host of a URL is refused, judged by its text alone; undefined if it is not. Connecting must check the addresses again. `allowed` holds private
+ * networks that may be reached; with any of them, names are judged only when connecting.
+ */
+export function hostFault(text: string, allowed?: { has(address: string): boolean; readonly isEmpty: boolean }): string | undefined {
+  if (!URL.canParse(text)) return 'is no URL'
+  const host = new URL(text).hostname.replace(/\.$/, '')
+  const address = host.replace(/^\[|\]$/g, '')
+  if (isIP(address) !== 0) return isPublicAddress(address) || allowed?.has(address) === true ? undefined : 'must not lead to a private address'
+  if (isMetadataHost(host)) return 'must not lead to a private network'
+  if (allowed?.isEmpty === false) return undefined
+  if (privateSuffixes.some((suffix) => host === suffix || host.endsWith(`.${suffix}`))) return 'must not lead to a private network'
+  return host.includes('.') ? undefined : 'must name a public host'
+}

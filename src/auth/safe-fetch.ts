@@ -1,8 +1,10 @@
 import { lookup as systemLookup } from 'node:dns'
 import { isIP } from 'node:net'
 import type { LookupFunction } from 'node:net'
+import { rootCertificates } from 'node:tls'
 import { Agent, buildConnector, errors, request } from 'undici'
 import type { Dispatcher } from 'undici'
+import type { Networks } from '../base/client-address.ts'
 import { isMetadataHost, isPublicAddress } from './safe-address.ts'
 
 /**
@@ -26,10 +28,13 @@ export class FetchError extends Error {
   override readonly name = 'FetchError'
   readonly fault: FetchFault
   readonly status: number | undefined
-  constructor(fault: FetchFault, options: { readonly status?: number; readonly cause?: unknown } = {}) {
+  /** How long the server asked to wait by `Retry-After`. */
+  readonly retryAfterMs: number | undefined
+  constructor(fault: FetchFault, options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly cause?: unknown } = {}) {
     super(`fetch: ${fault}`, options.cause === undefined ? undefined : { cause: options.cause })
     this.fault = fault
     this.status = options.status
+    this.retryAfterMs = options.retryAfterMs
   }
 
   /** True where the same fetch may succeed later without anything being changed. */
@@ -54,6 +59,8 @@ export interface FetchRequest extends FetchPolicy {
   readonly method?: 'GET' | 'POST'
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
+  /** The body of the answer is of no use: the call resolves with the status, and an empty body. */
+  readonly discardBody?: boolean
 }
 
 /** A whole answer with a 2xx status. */
@@ -83,6 +90,10 @@ export interface SafeFetchOptions {
   readonly maxBytes?: number
   /** How names are resolved; the system's way by default. */
   readonly lookup?: LookupFunction
+  /** Private networks that may be reached. */
+  readonly networks?: Networks
+  /** Returns PEM certificates to trust in addition to the system's. They may change. */
+  readonly extraCa?: () => string
 }
 
 class RefusedAddress extends Error {}
@@ -92,15 +103,29 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   const timeoutMs = options.timeoutMs ?? 5000
   const maxBytes = options.maxBytes ?? 64 * 1024
   const lookup = options.lookup ?? systemLookup
-  const shared = { public: createAgent({ lookup, timeoutMs }, {}), private: createAgent({ lookup, timeoutMs }, { allowPrivate: true }) }
+  const limits: AgentLimits = { lookup, timeoutMs, isAllowed: (address) => isPublicAddress(address) || options.networks?.has(address) === true }
+  const privateAgent = createAgent(limits, { allowPrivate: true })
+  let extraCa = options.extraCa?.()
+  let publicAgent = createAgent(limits, trusting(extraCa))
+
+  /** Replaces the agent if the certificates have changed. Requests that run go on. */
+  function currentAgent(): Agent {
+    const ca = options.extraCa?.()
+    if (ca !== extraCa) {
+      void publicAgent.close()
+      extraCa = ca
+      publicAgent = createAgent(limits, trusting(ca))
+    }
+    return publicAgent
+  }
 
   async function send(input: FetchRequest, signal: AbortSignal): Promise<FetchResponse> {
     const url = parseUrl(input)
     signal.throwIfAborted()
-    const own = input.ca === undefined ? undefined : createAgent({ lookup, timeoutMs }, input)
+    const own = input.ca === undefined ? undefined : createAgent(limits, input)
     const timeout = AbortSignal.timeout(timeoutMs)
     try {
-      const dispatcher = own ?? (input.allowPrivate === true ? shared.private : shared.public)
+      const dispatcher = own ?? (input.allowPrivate === true ? privateAgent : currentAgent())
       return await exchange(url, input, { dispatcher, signal: AbortSignal.any([signal, timeout]), maxBytes })
     } catch (error) {
       signal.throwIfAborted()
@@ -122,9 +147,13 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
       }
     },
     async close() {
-      await Promise.all([shared.public.destroy(), shared.private.destroy()])
+      await Promise.all([publicAgent.destroy(), privateAgent.destroy()])
     },
   }
+}
+
+function trusting(extraCa: string | undefined): FetchPolicy {
+  return extraCa === undefined ? {} : { ca: [...rootCertificates, extraCa].join('\n') }
 }
 
 function parseUrl(input: FetchRequest): URL {
@@ -156,7 +185,12 @@ async function exchange(url: URL, input: FetchRequest, options: FetchOptions): P
   if (status < 200 || status > 299) {
     // What is left unread is thrown away; an error while doing so says nothing new.
     response.body.on('error', () => undefined).destroy()
-    throw new FetchError(status >= 300 && status < 400 ? 'redirect' : 'status', { status })
+    throw new FetchError(status >= 300 && status < 400 ? 'redirect' : 'status', { status, retryAfterMs: retryAfterOf(response.headers['retry-after']) })
+  }
+  if (input.discardBody === true) {
+    // A short rest is read, so that the connection can be used again. The caller has what it needs and does not wait.
+    void response.body.dump({ limit: maxBytes }).catch(() => undefined)
+    return { status, body: new Uint8Array() }
   }
   const chunks: Uint8Array[] = []
   let size = 0
@@ -166,6 +200,14 @@ async function exchange(url: URL, input: FetchRequest, options: FetchOptions): P
     chunks.push(chunk)
   }
   return { status, body: Buffer.concat(chunks) }
+}
+
+/** Returns the delay of a `Retry-After` header, in milliseconds: seconds or an HTTP date. Undefined for other values. */
+function retryAfterOf(header: string | string[] | undefined): number | undefined {
+  if (typeof header !== 'string') return undefined
+  if (/^\d{1,9}$/.test(header)) return Number(header) * 1000
+  const atMs = Date.parse(header)
+  return Number.isNaN(atMs) ? undefined : Math.max(0, atMs - Date.now())
 }
 
 /** Foreign errors by class and code. */
@@ -188,11 +230,17 @@ function faultOf(code: unknown): FetchFault {
   return typeof code === 'string' && untrustedCodes.test(code) ? 'untrusted' : 'unreachable'
 }
 
-function createAgent(limits: { readonly lookup: LookupFunction; readonly timeoutMs: number }, policy: FetchPolicy): Agent {
+interface AgentLimits {
+  readonly lookup: LookupFunction
+  readonly timeoutMs: number
+  readonly isAllowed: (address: string) => boolean
+}
+
+function createAgent(limits: AgentLimits, policy: FetchPolicy): Agent {
   const connect = buildConnector({
     timeout: limits.timeoutMs,
     allowH2: false,
-    lookup: policy.allowPrivate === true ? limits.lookup : publicOnly(limits.lookup),
+    lookup: policy.allowPrivate === true ? limits.lookup : allowedOnly(limits),
     ...(policy.ca === undefined ? {} : { ca: policy.ca }),
   })
   return new Agent({
@@ -202,19 +250,19 @@ function createAgent(limits: { readonly lookup: LookupFunction; readonly timeout
     connect(options, callback) {
       // No name is looked up for a literal address, so it is judged here.
       const host = options.hostname.replace(/^\[|\]$/g, '')
-      const isRefused = isIP(host) === 0 ? isMetadataHost(host) : !isPublicAddress(host)
+      const isRefused = isIP(host) === 0 ? isMetadataHost(host) : !limits.isAllowed(host)
       if (policy.allowPrivate !== true && isRefused) callback(new RefusedAddress('literal address or metadata host'), null)
       else connect(options, callback)
     },
   })
 }
 
-/** Resolves as `lookup` does; fails where any of the addresses is not public, since the one that is connected to is chosen later. */
-function publicOnly(lookup: LookupFunction): LookupFunction {
+/** Resolves as `lookup` does; fails if any of the addresses is not allowed, since the one that is connected to is chosen later. */
+function allowedOnly({ lookup, isAllowed }: AgentLimits): LookupFunction {
   return (hostname, options, callback) => {
     lookup(hostname, options, (error, address, family) => {
       const addresses = typeof address === 'string' ? [address] : (address ?? []).map((entry) => entry.address)
-      if (error === null && !addresses.every(isPublicAddress)) callback(new RefusedAddress('resolved address'), address, family)
+      if (error === null && !addresses.every(isAllowed)) callback(new RefusedAddress('resolved address'), address, family)
       else callback(error, address, family)
     })
   }

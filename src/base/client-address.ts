@@ -5,6 +5,7 @@ export type ClientAddress = (peer: string | undefined, forwardedFor: string | un
 
 /** Networks in CIDR notation (or single addresses). Reads IPv4 addresses in their IPv6 form as IPv4. */
 export interface Networks {
+  readonly isEmpty: boolean
   has(address: string | undefined): boolean
 }
 
@@ -28,6 +29,7 @@ export function createNetworks(networks: readonly string[]): Networks {
     list.addSubnet(address, prefix === undefined ? bitsOf(family) : Number(prefix), typeOf(family))
   }
   return {
+    isEmpty: networks.length === 0,
     has(address) {
       const plain = plainAddress(address ?? '')
       const family = isIP(plain)

@@ -6,6 +6,15 @@ import type { AnyKind } from '../engine/kind.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
 import type { Handler } from '../engine/services.ts'
 import { createHandler, deleteHandler, updateHandler } from '../engine/write.ts'
+import {
+  createSubscription,
+  getSubscription,
+  listSubscriptions,
+  pauseSubscription,
+  resumeSubscription,
+  testSubscription,
+  updateSubscription,
+} from '../events/index.ts'
 import { PingResponseSchema } from '../gen/taproot/ping/v2/ping_pb.ts'
 import {
   batchDeleteMappings,
@@ -62,6 +71,13 @@ const standard = {
 /** Methods with a handler of their own, by `<service>/<rpc>`. */
 const own: Readonly<Record<string, Handler>> = {
   'taproot.auth.v1.Auth/Delete': deleteSelf,
+  'taproot.events.v2.SubscriptionsService/CreateSubscription': createSubscription,
+  'taproot.events.v2.SubscriptionsService/GetSubscription': getSubscription,
+  'taproot.events.v2.SubscriptionsService/ListSubscriptions': listSubscriptions,
+  'taproot.events.v2.SubscriptionsService/PauseSubscription': pauseSubscription,
+  'taproot.events.v2.SubscriptionsService/ResumeSubscription': resumeSubscription,
+  'taproot.events.v2.SubscriptionsService/TestSubscription': testSubscription,
+  'taproot.events.v2.SubscriptionsService/UpdateSubscription': updateSubscription,
   'taproot.iam.v2.AccessService/Explain': explain,
   'taproot.iam.v2.AccessService/ListAccess': listAccess,
   'taproot.iam.v2.AccountAssociationsService/CheckAccountAssociation': checkAccountAssociation,

@@ -11,6 +11,7 @@ import {
   scimUserKind,
 } from '../iam/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
+import { subscriptionKind } from '../events/index.ts'
 import { repoKind, tagKind } from '../registry/index.ts'
 
 /** Every kind that has rules: one row each. The methods of a kind without a row answer code 12. */
@@ -27,6 +28,7 @@ export const kinds: ReadonlyMap<string, AnyKind> = new Map(
     termsAcceptanceKind,
     repoKind,
     tagKind,
+    subscriptionKind,
   ].map((kind) => [kind.index.kind, kind]),
 )
 

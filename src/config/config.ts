@@ -157,6 +157,8 @@ export interface Config {
   readonly connections: { readonly max: number; readonly perAddress: number; readonly registryPerAddress: number }
   /** Networks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies: readonly string[]
+  /** How events reach sinks. */
+  readonly events: { readonly networks: readonly string[]; readonly caFile?: string }
   readonly tokens: { readonly audiences: readonly string[]; readonly refresh: { readonly idleHours: number; readonly maxHours: number } }
   readonly issuers: readonly IssuerConfig[]
   readonly compat: { readonly namespaces: readonly string[] }

@@ -76,6 +76,7 @@ const selfServiceLimits = Object.entries({
   role_bindings: 10_000,
   roles: 200,
   scim_users: 10_000,
+  subscriptions: 100,
   tags: 50_000,
   uploads: 100,
 }).map(([name, max]) => ({ limit: name, max }))
@@ -245,6 +246,14 @@ export const configSchema = section('Configuration of Taproot.', {
     text('A network.', { format: 'network' }),
     [],
   ),
+  events: section('Delivery of events to sinks.', {
+    networks: list(
+      'Private networks that sinks may be in. Connections to other private addresses are refused, so that tenants cannot reach them.',
+      text('A network.', { format: 'network' }),
+      [],
+    ),
+    caFile: text("PEM file: authorities that may sign certificates of sinks, in addition to the system's."),
+  }),
   tokens: section('Our own tokens.', {
     audiences: list('Audiences that the token exchange issues.', text('An audience.')),
     refresh: section("People's refresh tokens: each works once and is answered with the next.", {

@@ -6,6 +6,7 @@ import type { Authenticated } from '../auth/tokens/authenticator.ts'
 import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import type { GrantsIndex } from '../authz/grants-index.ts'
+import type { Networks } from '../base/client-address.ts'
 import type { Digest } from '../base/digest.ts'
 import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
@@ -78,6 +79,8 @@ export interface ResourceSettings {
   readonly privateIssuers: ReadonlySet<string>
   /** The ids of the documents that groups may accept. */
   readonly terms: ReadonlySet<string>
+  /** Private networks that may hold sinks of events. */
+  readonly sinkNetworks: Networks
   /** Absent where no registry is configured. */
   readonly registry?: RegistrySettings
 }

@@ -31,6 +31,7 @@ import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb
 import { file_taproot_registry_v2_repos } from './taproot/registry/v2/repos_pb.ts'
 import { file_taproot_registry_v2_tags } from './taproot/registry/v2/tags_pb.ts'
 import { file_taproot_store_v1_envelope } from './taproot/store/v1/envelope_pb.ts'
+import { file_taproot_store_v1_events } from './taproot/store/v1/events_pb.ts'
 import { file_taproot_store_v1_people } from './taproot/store/v1/people_pb.ts'
 import { file_taproot_store_v1_registry } from './taproot/store/v1/registry_pb.ts'
 import { file_taproot_store_v1_scim } from './taproot/store/v1/scim_pb.ts'
@@ -69,6 +70,7 @@ export const files: readonly DescFile[] = [
   file_taproot_registry_v2_repos,
   file_taproot_registry_v2_tags,
   file_taproot_store_v1_envelope,
+  file_taproot_store_v1_events,
   file_taproot_store_v1_people,
   file_taproot_store_v1_registry,
   file_taproot_store_v1_scim,

@@ -5,6 +5,7 @@ import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../c
 import { countUse } from '../catalog/usage.ts'
 import { forgetPending } from '../engine/membership.ts'
 import { oneByOne } from '../engine/jobs/one-by-one.ts'
+import type { Dispatcher } from '../events/index.ts'
 import { forgetHeldNames } from '../iam/index.ts'
 import { endExpiredSyncs, recountContent } from '../registry/index.ts'
 import type { Engine } from './engine.ts'
@@ -31,7 +32,7 @@ const leaseLifeMs = 15_000
 export interface BackgroundObserver {
   leading(leads: boolean): void
   trimmed(what: ExpiredSort, count: number): void
-  /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs` or `collect`. */
+  /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver` or `collect`. */
   failed(work: string): void
 }
 
@@ -83,6 +84,7 @@ interface LeaderJob {
 interface Background {
   readonly engine: Engine
   readonly observer: BackgroundObserver | undefined
+  readonly dispatcher: Dispatcher | undefined
 }
 
 /** Runs a job until `signal` aborts; a failure is logged and waited out, longer each time that it comes again. */
@@ -147,6 +149,8 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     () => forgetPending(services, signal),
     () => forgetHeldNames(services, signal),
   ]
+  // Resolves only when the leadership ends.
+  const { dispatcher } = background
   const trim = (): Promise<void> => oneByOne(trims, (work) => work(), { signal })
   try {
     await Promise.all([
@@ -154,6 +158,9 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
       keepDoing(background, { name: 'trim', work: trim, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'count', work: count, everyMs: countEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'syncs', work: endSyncs, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      dispatcher === undefined
+        ? undefined
+        : keepDoing(background, { name: 'deliver', work: () => dispatcher.run(signal), everyMs: 0, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
     ])
   } finally {
@@ -188,9 +195,13 @@ async function resign(leadership: Leadership, signal: AbortSignal): Promise<void
 }
 
 /** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader, which processes that do not `leads` never become. Resolves when `signal` has ended all of it. */
-export async function runBackground(engine: Engine, signal: AbortSignal, options: { observer?: BackgroundObserver; leads?: boolean } = {}): Promise<void> {
-  const { observer, leads = true } = options
-  const background = { engine, observer }
+export async function runBackground(
+  engine: Engine,
+  signal: AbortSignal,
+  options: { observer?: BackgroundObserver; leads?: boolean; dispatcher?: Dispatcher } = {},
+): Promise<void> {
+  const { observer, leads = true, dispatcher } = options
+  const background = { engine, observer, dispatcher }
   const changed = new Alarm()
   engine.replica.onKey((key) => {
     if (key.startsWith('meta/')) changed.ring()

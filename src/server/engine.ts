@@ -10,6 +10,7 @@ import type { ConfiguredIssuer } from '../auth/oidc/issuer-source.ts'
 import { createPkceLook } from '../auth/oidc/pkce-look.ts'
 import type { SafeFetch } from '../auth/safe-fetch.ts'
 import { GrantsIndex } from '../authz/grants-index.ts'
+import { createNetworks } from '../base/client-address.ts'
 import { errorText } from '../base/error-text.ts'
 import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
@@ -138,6 +139,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
       refresh: { idleMs: config.tokens.refresh.idleHours * hourMs, maxMs: config.tokens.refresh.maxHours * hourMs },
       development: options.devIssuer !== undefined,
       privateIssuers: new Set(config.issuers.filter((row) => row.allowPrivate === true).map((row) => row.issuer)),
+      sinkNetworks: createNetworks(config.events.networks),
       registry: {
         host: config.registry.host,
         publicOrganization: config.registry.publicOrganization,

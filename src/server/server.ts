@@ -31,6 +31,7 @@ import { runBackground, createBackgroundMetrics } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createReplica, startEngine, type Engine } from './engine.ts'
 import { controllerEndpoint } from './cluster-endpoint.ts'
+import { createDelivery, type DeliveryOptions } from './delivery.ts'
 import { documentRoutes } from './http-routes.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
@@ -266,6 +267,14 @@ async function openOps({ listen, ops: { port } }: Config, handler: ReturnType<ty
   return () => closeHttp(server)
 }
 
+/** Starts the work that no request waits for, and what delivers events where this process may lead. */
+function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, cleanups: Cleanups, signal: AbortSignal): void {
+  const delivery = createDelivery(parts)
+  cleanups.add(() => delivery.close())
+  const background = runBackground(parts.engine, signal, { observer: createBackgroundMetrics(parts.metrics), leads, dispatcher: delivery.dispatcher })
+  cleanups.add(() => background)
+}
+
 /** Its client of Kubernetes takes seconds to load: the other roles do without. */
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
@@ -312,8 +321,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
-    const background = runBackground(engine, stopping.signal, { observer: createBackgroundMetrics(registry), leads })
-    cleanups.add(() => background)
+    startBackground({ config, files, engine, metrics: registry, leads }, cleanups, stopping.signal)
     const api = serves.includes('api') ? serveApi({ ...options, registry, files, meter }, engine, signIn) : undefined
     const host =
       keys === undefined || upstream === undefined

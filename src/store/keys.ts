@@ -125,8 +125,16 @@ export function releasedNamesKey(root: Uid): string {
 /** The prefix of all `releasedNamesKey` keys. */
 export const releasedNamesPrefix = 'i/released/'
 
+/** The pause of a subscription: SubscriptionPause bytes. Absent unless it is paused. */
+export function pauseKey(subscription: Uid): string {
+  return `${pausePrefix}${subscription}`
+}
+
+/** The prefix of all `pauseKey` keys. */
+export const pausePrefix = 'i/paused/'
+
 /** Key spaces below `i/` in which the rest of a key is a uid. The whole key belongs to that uid's root. */
-const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota'])
+const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota', 'paused'])
 
 /**
  * Returns the root uid (organisation, person or built-in role) to whose data a watched key belongs. Undefined for keys of the whole platform: names of root

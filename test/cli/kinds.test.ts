@@ -27,12 +27,13 @@ describe('kinds', () => {
     ['ptag', 'Tag'],
     ['pidp', 'IdentityProvider'],
     ['pinv', 'GroupInvite'],
+    ['psub', 'Subscription'],
     ['terms-acceptance', 'TermsAcceptance'],
   ] as const)('%s is %s', ([name, kind]) => {
     expect(findKind(name, 'taproot').kind).toBe(kind)
   })
 
-  test.each(['subscriptions', 'psub', 'advisories', 'padv', 'artifacts', 'vulnerability-metadata'])('%s is not served, and no kind', (name) => {
+  test.each(['advisories', 'padv', 'artifacts', 'vulnerability-metadata'])('%s is not served, and no kind', (name) => {
     expect(() => findKind(name, 'taproot')).toThrow(UsageError)
   })
 

@@ -247,7 +247,7 @@ const allFiles = dependenciesFirst(files)
 export const registry: Registry = createRegistry(...allFiles)
 
 /** Domains whose methods answer code 12. The schema keeps their names and numbers; nothing else offers them. */
-const unservedDomains: ReadonlySet<string> = new Set(['advisory', 'events', 'libraries', 'vulnerabilities'])
+const unservedDomains: ReadonlySet<string> = new Set(['advisory', 'libraries', 'vulnerabilities'])
 
 /** True where the methods of a domain are served. */
 export function isServedDomain(domain: string): boolean {

@@ -73,6 +73,7 @@ const presentations: Readonly<Record<string, Presentation>> = {
   },
   IdentityProvider: { short: 'pidp', columns: [name, uid, column('ISSUER', 'oidc.issuer'), age] },
   GroupInvite: { short: 'pinv', columns: [uid, column('ROLE', 'role.name'), column('EMAIL', 'email'), column('EXPIRES', 'expirationTime'), age] },
+  Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink', 'words'), column('STATE', 'state'), column('PENDING', 'pendingCount'), age] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
 }

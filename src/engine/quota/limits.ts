@@ -23,6 +23,7 @@ export const recordLimits: Readonly<Record<string, string>> = {
   Role: 'roles',
   RoleBinding: 'role_bindings',
   ScimUser: 'scim_users',
+  Subscription: 'subscriptions',
   Tag: 'tags',
   TermsAcceptance: 'terms_acceptances',
 }
@@ -31,7 +32,7 @@ export const recordLimits: Readonly<Record<string, string>> = {
 export const recordBytesLimit = 'record_mib'
 
 /** Reserved names of future limits: clients can set them, no usage counts towards them, and answers omit them unless requested. */
-const reservedLimits = ['clusters', 'subscriptions']
+const reservedLimits = ['clusters']
 
 /** The limits whose usage the snapshot counts. */
 export const countedLimits: readonly string[] = [...Object.values(recordLimits), recordBytesLimit]

@@ -1,6 +1,5 @@
 import { createPublicKey, X509Certificate } from 'node:crypto'
-import { isIP } from 'node:net'
-import { isPublicAddress } from '../../auth/safe-address.ts'
+import { hostFault } from '../../auth/safe-address.ts'
 import { DomainError, type FieldViolation } from '../../base/errors.ts'
 import type { CustomOverlay, CustomOverlay_Certificates, CustomOverlay_ImageContents } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
@@ -9,24 +8,11 @@ const maxKeyringBytes = 512 * 1024
 /** All certificates of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
 const maxCertificateBytes = 50 * 1024
 
-/** Ends of host names that only a private network has. */
-const privateSuffixes = ['localhost', 'internal', 'local'] as const
-
 /** One PEM block and nothing else. */
 const pemBlock = /^\s*-----BEGIN ([A-Z0-9 ]+)-----\s[A-Za-z0-9+/=\s]+-----END \1-----\s*$/
 
 function blockLabel(text: string): string | undefined {
   return pemBlock.exec(text)?.[1]
-}
-
-/** What is wrong with a URL's host, as far as its text tells: what a name resolves to is not asked here. */
-function hostFault(text: string): string | undefined {
-  if (!URL.canParse(text)) return 'is no URL'
-  const host = new URL(text).hostname.replace(/\.$/, '')
-  const address = host.replace(/^\[|\]$/g, '')
-  if (isIP(address) !== 0) return isPublicAddress(address) ? undefined : 'must not lead to a private address'
-  if (privateSuffixes.some((suffix) => host === suffix || host.endsWith(`.${suffix}`))) return 'must not lead to a private network'
-  return host.includes('.') ? undefined : 'must name a public host'
 }
 
 function keyFault(content: string): string | undefined {

@@ -43,6 +43,8 @@ function ofOperators(what: ScopedRow): ScopedRow {
 
 const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
+const sink = 'https://hooks.example.com/taproot'
+const groupEvents = ['dev.taproot.api.iam.group.']
 const account = { amazon: { account: '123456789012' } }
 const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: grantedRole })
 /** A binding that is not there yet. */
@@ -129,6 +131,14 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
     providerType: 'ACCOUNT_PROVIDER_TYPE_GOOGLE',
   })),
 
+  'SubscriptionsService/GetSubscription': row('subscriptions.list', 'subscription'),
+  'SubscriptionsService/CreateSubscription': row('subscriptions.create groups.list', 'place', below('subscription', { sink, types: groupEvents })),
+  'SubscriptionsService/UpdateSubscription': row('subscriptions.update groups.list', 'subscription', changed('subscription', { sink, types: groupEvents })),
+  'SubscriptionsService/DeleteSubscription': row('subscriptions.delete', 'subscription'),
+  'SubscriptionsService/PauseSubscription': row('subscriptions.update', 'subscription'),
+  'SubscriptionsService/ResumeSubscription': row('subscriptions.update', 'subscription'),
+  'SubscriptionsService/TestSubscription': row('subscriptions.update', 'subscription'),
+
   'TermsService/AcceptTerms': row('terms.accept', 'place', (group) => ({ group, documentIds: [walkTerms[1].id] })),
   'TermsService/ListTermsAcceptances': row('terms.list', 'place', (group) => ({ group })),
 
@@ -175,6 +185,7 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   },
   'GroupInvitesService/ListGroupInvites': { needs: 'group_invites.list', of: 'invite', plural: 'groupInvites' },
   'AccountAssociationsService/ListAccountAssociations': { needs: 'account_associations.list', of: 'association', plural: 'accountAssociations' },
+  'SubscriptionsService/ListSubscriptions': { needs: 'subscriptions.list', of: 'subscription', plural: 'subscriptions' },
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
 }
@@ -237,10 +248,6 @@ export const missingMethods: readonly string[] = [
   'SecurityAdvisoryService/ListDocuments',
   'SecurityAdvisoryService/ListVulnerabilityMetadata',
   'SecurityAdvisoryService/ListResolvedVulnsReports',
-  'SubscriptionsService/GetSubscription',
-  'SubscriptionsService/CreateSubscription',
-  'SubscriptionsService/ListSubscriptions',
-  'SubscriptionsService/DeleteSubscription',
   'ArtifactsService/ListArtifacts',
   'ArtifactsService/ListArtifactVersions',
   'ArtifactsService/GetArtifactCount',

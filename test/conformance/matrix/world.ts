@@ -27,6 +27,7 @@ export interface Things {
   readonly scimProvider: string
   readonly scimEtag: string
   readonly association: string
+  readonly subscription: string
   readonly repo: string
   readonly tag: string
   /** An image that the repo holds, and that its tag pointed to before. */
@@ -122,12 +123,16 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   const roleBinding = { identityUid: identity, roleUid: grantedRole }
   const binding = await uidOf(server, 'CreateRoleBinding', { parent: place, roleBinding })
   const invite = await uidOf(server, 'CreateGroupInvite', { parent: place, groupInvite: { roleUid: grantedRole, ttl: '3600s' } })
+  const subscription = await uidOf(server, 'CreateSubscription', {
+    parent: place,
+    subscription: { sink: 'https://hooks.example.com/taproot', types: ['dev.taproot.api.iam.group.'] },
+  })
   const accountAssociation = { name: 'accounts', amazon: { account: '123456789012' } }
   const association = await uidOf(server, 'CreateAccountAssociation', { parent: place, accountAssociation })
   await made(server, 'AcceptTerms', { group: place, documentIds: [walkTerms[0].id] })
   return {
     placeName: String((await made(server, 'GetGroup', { uid: place }))['name']),
-    ...{ place, group, identity, person, role, binding, invite, association },
+    ...{ place, group, identity, person, role, binding, invite, association, subscription },
     ...(await makeProviders(server, place)),
     ...(await makeImage(server, place, owner)),
   }

@@ -25,7 +25,7 @@ const garbage = ['garbage', 'a.b.c', 'Bearer']
 /** A token that can be read but nobody signed: `{"alg":"none"}.{"sub":"x"}.` */
 const unsigned = 'eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.'
 /** What is needed by nobody: enough to be somebody, no more. */
-const useless = 'subscriptions.list'
+const useless = 'libraries.python.list'
 
 function needs({ method, row }: Subject): string[] {
   return [...new Set([...method.capabilities, ...(row.grants ?? [])])]

@@ -10,6 +10,7 @@ import { mappingCases } from './cases-mappings.ts'
 import { registryCases } from './cases-registry.ts'
 import { roleBindingCases } from './cases-role-bindings.ts'
 import { roleCases } from './cases-roles.ts'
+import { subscriptionCases } from './cases-subscriptions.ts'
 import { termsCases } from './cases-terms.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
@@ -29,6 +30,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...termsCases,
   ...registryCases,
   ...imagesCases,
+  ...subscriptionCases,
 }
 
 /** A row with its method. */

@@ -44,7 +44,7 @@ export interface World extends Organisation {
 /** What `plainRole` grants. */
 export const plainCapability = 'groups.list'
 /** Reach that is of no use to any method of the walk. */
-const uselessCapability = 'subscriptions.list'
+const uselessCapability = 'libraries.python.list'
 
 /** A server whose configuration the walk needs. */
 export function startWalkServer(): Promise<TestServer> {

@@ -2,24 +2,24 @@
 // @generated from file taproot/events/v2/subscriptions.proto (package taproot.events.v2, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
 import { file_google_api_annotations } from "../../../google/api/annotations_pb.ts";
 import { file_google_api_field_behavior } from "../../../google/api/field_behavior_pb.ts";
-import type { EmptySchema, Timestamp } from "@bufbuild/protobuf/wkt";
-import { file_google_protobuf_empty, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import type { EmptySchema, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
+import { file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_taproot_api_v1_annotations } from "../../api/v1/annotations_pb.ts";
 import { file_taproot_api_v1_rule } from "../../api/v1/rule_pb.ts";
 import type { UIDPFilter } from "../../common/v2/uidp_filter_pb.ts";
 import { file_taproot_common_v2_uidp_filter } from "../../common/v2/uidp_filter_pb.ts";
-import type { Message } from "@bufbuild/protobuf";
+import type { Message, UnknownEnum } from "@bufbuild/protobuf";
 
 /**
  * Describes the file taproot/events/v2/subscriptions.proto.
  */
 export const file_taproot_events_v2_subscriptions: GenFile = /*@__PURE__*/
-  fileDesc("CiV0YXByb290L2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zLnByb3RvEhF0YXByb290LmV2ZW50cy52MiLGAgoMU3Vic2NyaXB0aW9uEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIuCgRzaW5rGAIgASgJQiDgQQK6SBrYAQFyFRiAEDIQXmh0dHBzOi8vW15cc10rJBIXCgRldGFnGOgHIAEoCUIIukgFcgMY/wESNQoLY3JlYXRlX3RpbWUY6QcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjUKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDOk+K5xhLCg1zdWJzY3JpcHRpb25zEg1zdWJzY3JpcHRpb25zGgVHcm91cCIDdWlkIgpjcmVhdGVkX2F0Igp1cGRhdGVkX2F0Kgd1aWQgYXNjIi4KFkdldFN1YnNjcmlwdGlvblJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBInAKGUNyZWF0ZVN1YnNjcmlwdGlvblJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEjoKDHN1YnNjcmlwdGlvbhgCIAEoCzIfLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbkID4EECIsUBChhMaXN0U3Vic2NyaXB0aW9uc1JlcXVlc3QSMAoEdWlkcBgBIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXJCA+BBARIdCglwYWdlX3NpemUYAiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgDIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBCABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYBSABKAVCCuBBAbpIBBoCKAAipwEKGUxpc3RTdWJzY3JpcHRpb25zUmVzcG9uc2USNgoNc3Vic2NyaXB0aW9ucxgBIAMoCzIfLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCIxChlEZWxldGVTdWJzY3JpcHRpb25SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYATKPBgoUU3Vic2NyaXB0aW9uc1NlcnZpY2USowEKD0dldFN1YnNjcmlwdGlvbhIpLnRhcHJvb3QuZXZlbnRzLnYyLkdldFN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24iRJACAarnGBQIAhIC3wsiDFN1YnNjcmlwdGlvboLT5JMCIxIhL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3t1aWQ9Kip9EtsBChJDcmVhdGVTdWJzY3JpcHRpb24SLC50YXByb290LmV2ZW50cy52Mi5DcmVhdGVTdWJzY3JpcHRpb25SZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uInaq5xg4CAISAt0LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24uY3JlYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAjQ6DHN1YnNjcmlwdGlvbiIkL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3twYXJlbnQ9Kip9EqsBChFMaXN0U3Vic2NyaXB0aW9ucxIrLnRhcHJvb3QuZXZlbnRzLnYyLkxpc3RTdWJzY3JpcHRpb25zUmVxdWVzdBosLnRhcHJvb3QuZXZlbnRzLnYyLkxpc3RTdWJzY3JpcHRpb25zUmVzcG9uc2UiO5ACAarnGBQIAxIC3wsiDFN1YnNjcmlwdGlvboLT5JMCGhIYL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zEsQBChJEZWxldGVTdWJzY3JpcHRpb24SLC50YXByb290LmV2ZW50cy52Mi5EZWxldGVTdWJzY3JpcHRpb25SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5ImiQAgKq5xg4CAISAuALGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24uZGVsZXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAiMqIS9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucy97dWlkPSoqfWIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("CiV0YXByb290L2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zLnByb3RvEhF0YXByb290LmV2ZW50cy52MiLEBQoMU3Vic2NyaXB0aW9uEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIuCgRzaW5rGAIgASgJQiDgQQK6SBrYAQFyFRiAEDIQXmh0dHBzOi8vW15cc10rJBIXCgRldGFnGOgHIAEoCUIIukgFcgMY/wESNQoLY3JlYXRlX3RpbWUY6QcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjUKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDEiMKBXR5cGVzGPIHIAMoCUITukgQkgENEEAYASIHcgUQARj/ARIWCg1pbmNsdWRlX3B1bGxzGPMHIAEoCBIQCgdvcmRlcmVkGPQHIAEoCBI6CgVzdGF0ZRj1ByABKA4yJS50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24uU3RhdGVCA+BBAxIaCgxzdGF0ZV9yZWFzb24Y9gcgASgJQgPgQQMSPAoSbGFzdF9kZWxpdmVyeV90aW1lGPcHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgpsYXN0X2Vycm9yGPgHIAEoCUID4EEDEhsKDXBlbmRpbmdfY291bnQY+QcgASgJQgPgQQMSGwoNYXV0aG9yaXplZF9ieRj6ByABKAlCA+BBAyJDCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgoKBkFDVElWRRABEgsKB0ZBSUxJTkcQAhIKCgZQQVVTRUQQAzpPiucYSwoNc3Vic2NyaXB0aW9ucxINc3Vic2NyaXB0aW9ucxoFR3JvdXAiA3VpZCIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyIuChZHZXRTdWJzY3JpcHRpb25SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASJwChlDcmVhdGVTdWJzY3JpcHRpb25SZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARI6CgxzdWJzY3JpcHRpb24YAiABKAsyHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb25CA+BBAiLFAQoYTGlzdFN1YnNjcmlwdGlvbnNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESHQoJcGFnZV9zaXplGAIgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YAyABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAQgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAUgASgFQgrgQQG6SAQaAigAIqcBChlMaXN0U3Vic2NyaXB0aW9uc1Jlc3BvbnNlEjYKDXN1YnNjcmlwdGlvbnMYASADKAsyHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiMQoZRGVsZXRlU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEikQEKGVVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QSPgoMc3Vic2NyaXB0aW9uGAEgASgLMh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIjAKGFBhdXNlU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiMQoZUmVzdW1lU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiLwoXVGVzdFN1YnNjcmlwdGlvblJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBMvwMChRTdWJzY3JpcHRpb25zU2VydmljZRKjAQoPR2V0U3Vic2NyaXB0aW9uEikudGFwcm9vdC5ldmVudHMudjIuR2V0U3Vic2NyaXB0aW9uUmVxdWVzdBofLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbiJEkAIBqucYFAgCEgLfCyIMU3Vic2NyaXB0aW9ugtPkkwIjEiEvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn0S2wEKEkNyZWF0ZVN1YnNjcmlwdGlvbhIsLnRhcHJvb3QuZXZlbnRzLnYyLkNyZWF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24idqrnGDgIAhIC3QsaIgoeZXZlbnRzLnN1YnNjcmlwdGlvbi5jcmVhdGVkLnYxEAEiDFN1YnNjcmlwdGlvboLT5JMCNDoMc3Vic2NyaXB0aW9uIiQvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3BhcmVudD0qKn0S6QEKElVwZGF0ZVN1YnNjcmlwdGlvbhIsLnRhcHJvb3QuZXZlbnRzLnYyLlVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24igwGQAgKq5xg4CAISAt4LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24udXBkYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAj46DHN1YnNjcmlwdGlvbjIuL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3tzdWJzY3JpcHRpb24udWlkPSoqfRKrAQoRTGlzdFN1YnNjcmlwdGlvbnMSKy50YXByb290LmV2ZW50cy52Mi5MaXN0U3Vic2NyaXB0aW9uc1JlcXVlc3QaLC50YXByb290LmV2ZW50cy52Mi5MaXN0U3Vic2NyaXB0aW9uc1Jlc3BvbnNlIjuQAgGq5xgUCAMSAt8LIgxTdWJzY3JpcHRpb26C0+STAhoSGC9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucxLEAQoSRGVsZXRlU3Vic2NyaXB0aW9uEiwudGFwcm9vdC5ldmVudHMudjIuRGVsZXRlU3Vic2NyaXB0aW9uUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eSJokAICqucYOAgCEgLgCxoiCh5ldmVudHMuc3Vic2NyaXB0aW9uLmRlbGV0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwIjKiEvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn0S1AEKEVBhdXNlU3Vic2NyaXB0aW9uEisudGFwcm9vdC5ldmVudHMudjIuUGF1c2VTdWJzY3JpcHRpb25SZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uInGQAgKq5xg4CAISAt4LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24udXBkYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAiw6ASoiJy9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucy97dWlkPSoqfTpwYXVzZRLXAQoSUmVzdW1lU3Vic2NyaXB0aW9uEiwudGFwcm9vdC5ldmVudHMudjIuUmVzdW1lU3Vic2NyaXB0aW9uUmVxdWVzdBofLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbiJykAICqucYOAgCEgLeCxoiCh5ldmVudHMuc3Vic2NyaXB0aW9uLnVwZGF0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwItOgEqIigvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn06cmVzdW1lEs0BChBUZXN0U3Vic2NyaXB0aW9uEioudGFwcm9vdC5ldmVudHMudjIuVGVzdFN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24ibKrnGDcIAhIC3gsaIQodZXZlbnRzLnN1YnNjcmlwdGlvbi50ZXN0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwIrOgEqIiYvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn06dGVzdGIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * A sink for events.
@@ -33,14 +33,14 @@ export type Subscription = Message<"taproot.events.v2.Subscription"> & {
   uid: string;
 
   /**
-   * An https URL.
+   * The https URL that receives events, without user and password.
    *
    * @generated from field: string sink = 2;
    */
   sink: string;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
@@ -57,11 +57,72 @@ export type Subscription = Message<"taproot.events.v2.Subscription"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
   managedBy: string;
+
+  /**
+   * Prefixes of the event types to deliver, such as `dev.taproot.api.iam.`. Empty: all types.
+   *
+   * @generated from field: repeated string types = 1010;
+   */
+  types: string[];
+
+  /**
+   * Also delivers events of pulls, which are sampled and may be lost.
+   *
+   * @generated from field: bool include_pulls = 1011;
+   */
+  includePulls: boolean;
+
+  /**
+   * Delivers one event at a time, in commit order. A failed event holds back all later ones.
+   *
+   * @generated from field: bool ordered = 1012;
+   */
+  ordered: boolean;
+
+  /**
+   * @generated from field: taproot.events.v2.Subscription.State state = 1013;
+   */
+  state: Subscription_State;
+
+  /**
+   * Why the subscription is failing or paused.
+   *
+   * @generated from field: string state_reason = 1014;
+   */
+  stateReason: string;
+
+  /**
+   * When the sink last accepted an event.
+   *
+   * @generated from field: google.protobuf.Timestamp last_delivery_time = 1015;
+   */
+  lastDeliveryTime?: Timestamp | undefined;
+
+  /**
+   * What went wrong in the last failed delivery. Empty if none failed since the last success.
+   *
+   * @generated from field: string last_error = 1016;
+   */
+  lastError: string;
+
+  /**
+   * Events that wait for delivery; `1000+` if there are more than 1,000.
+   *
+   * @generated from field: string pending_count = 1017;
+   */
+  pendingCount: string;
+
+  /**
+   * The identity whose rights the subscription uses: the one that created it or last changed its sink or types.
+   *
+   * @generated from field: string authorized_by = 1018;
+   */
+  authorizedBy: string;
 };
 
 /**
@@ -70,6 +131,52 @@ export type Subscription = Message<"taproot.events.v2.Subscription"> & {
  */
 export const SubscriptionSchema: GenMessage<Subscription> = /*@__PURE__*/
   messageDesc(file_taproot_events_v2_subscriptions, 0);
+
+/**
+ * Whether events are delivered.
+ *
+ * @generated from enum taproot.events.v2.Subscription.State
+ */
+export const Subscription_State = {
+  /**
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  STATE_UNSPECIFIED: 0,
+
+  /**
+   * Events are delivered as they happen.
+   *
+   * @generated from enum value: ACTIVE = 1;
+   */
+  ACTIVE: 1,
+
+  /**
+   * The sink refuses events. One event is tried again and again, at growing intervals; the others wait.
+   *
+   * @generated from enum value: FAILING = 2;
+   */
+  FAILING: 2,
+
+  /**
+   * Nothing is delivered until `:resume`. `state_reason` says why.
+   *
+   * @generated from enum value: PAUSED = 3;
+   */
+  PAUSED: 3,
+} as const;
+
+/**
+ * Whether events are delivered.
+ *
+ * @generated from enum taproot.events.v2.Subscription.State
+ */
+export type Subscription_State = (typeof Subscription_State)[keyof typeof Subscription_State] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.events.v2.Subscription.State.
+ */
+export const Subscription_StateSchema: GenEnum<Subscription_State> = /*@__PURE__*/
+  enumDesc(file_taproot_events_v2_subscriptions, 0, 0);
 
 /**
  * @generated from message taproot.events.v2.GetSubscriptionRequest
@@ -215,13 +322,88 @@ export const DeleteSubscriptionRequestSchema: GenMessage<DeleteSubscriptionReque
   messageDesc(file_taproot_events_v2_subscriptions, 5);
 
 /**
- * Where events of a group, and of all groups below it, are sent.
+ * @generated from message taproot.events.v2.UpdateSubscriptionRequest
+ */
+export type UpdateSubscriptionRequest = Message<"taproot.events.v2.UpdateSubscriptionRequest"> & {
+  /**
+   * @generated from field: taproot.events.v2.Subscription subscription = 1;
+   */
+  subscription?: Subscription | undefined;
+
+  /**
+   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   *
+   * @generated from field: google.protobuf.FieldMask update_mask = 2;
+   */
+  updateMask?: FieldMask | undefined;
+};
+
+/**
+ * Describes the message taproot.events.v2.UpdateSubscriptionRequest.
+ * Use `create(UpdateSubscriptionRequestSchema)` to create a new message.
+ */
+export const UpdateSubscriptionRequestSchema: GenMessage<UpdateSubscriptionRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 6);
+
+/**
+ * @generated from message taproot.events.v2.PauseSubscriptionRequest
+ */
+export type PauseSubscriptionRequest = Message<"taproot.events.v2.PauseSubscriptionRequest"> & {
+  /**
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.events.v2.PauseSubscriptionRequest.
+ * Use `create(PauseSubscriptionRequestSchema)` to create a new message.
+ */
+export const PauseSubscriptionRequestSchema: GenMessage<PauseSubscriptionRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 7);
+
+/**
+ * @generated from message taproot.events.v2.ResumeSubscriptionRequest
+ */
+export type ResumeSubscriptionRequest = Message<"taproot.events.v2.ResumeSubscriptionRequest"> & {
+  /**
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.events.v2.ResumeSubscriptionRequest.
+ * Use `create(ResumeSubscriptionRequestSchema)` to create a new message.
+ */
+export const ResumeSubscriptionRequestSchema: GenMessage<ResumeSubscriptionRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 8);
+
+/**
+ * @generated from message taproot.events.v2.TestSubscriptionRequest
+ */
+export type TestSubscriptionRequest = Message<"taproot.events.v2.TestSubscriptionRequest"> & {
+  /**
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+};
+
+/**
+ * Describes the message taproot.events.v2.TestSubscriptionRequest.
+ * Use `create(TestSubscriptionRequestSchema)` to create a new message.
+ */
+export const TestSubscriptionRequestSchema: GenMessage<TestSubscriptionRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 9);
+
+/**
+ * Subscriptions send the events of a group, and of all groups below it, to a sink.
  *
  * @generated from service taproot.events.v2.SubscriptionsService
  */
 export const SubscriptionsService: GenService<{
   /**
-   * One subscription.
+   * Returns one subscription.
    *
    * @generated from rpc taproot.events.v2.SubscriptionsService.GetSubscription
    */
@@ -231,7 +413,8 @@ export const SubscriptionsService: GenService<{
     output: typeof SubscriptionSchema;
   },
   /**
-   * Subscribes a sink to the events of the parent and of every group below it.
+   * Subscribes a sink to the events of the parent group and of every group below it.
+   * The caller needs the capability to list each kind of record that the events are about.
    *
    * @generated from rpc taproot.events.v2.SubscriptionsService.CreateSubscription
    */
@@ -241,7 +424,17 @@ export const SubscriptionsService: GenService<{
     output: typeof SubscriptionSchema;
   },
   /**
-   * Subscriptions within reach.
+   * Changes a subscription. Deliveries continue where they were.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.UpdateSubscription
+   */
+  updateSubscription: {
+    methodKind: "unary";
+    input: typeof UpdateSubscriptionRequestSchema;
+    output: typeof SubscriptionSchema;
+  },
+  /**
+   * Lists subscriptions that the caller may see.
    *
    * @generated from rpc taproot.events.v2.SubscriptionsService.ListSubscriptions
    */
@@ -251,7 +444,7 @@ export const SubscriptionsService: GenService<{
     output: typeof ListSubscriptionsResponseSchema;
   },
   /**
-   * Ends a subscription.
+   * Removes a subscription and ends its deliveries.
    *
    * @generated from rpc taproot.events.v2.SubscriptionsService.DeleteSubscription
    */
@@ -259,6 +452,36 @@ export const SubscriptionsService: GenService<{
     methodKind: "unary";
     input: typeof DeleteSubscriptionRequestSchema;
     output: typeof EmptySchema;
+  },
+  /**
+   * Stops deliveries. Events wait until the subscription is resumed, for as long as events are kept.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.PauseSubscription
+   */
+  pauseSubscription: {
+    methodKind: "unary";
+    input: typeof PauseSubscriptionRequestSchema;
+    output: typeof SubscriptionSchema;
+  },
+  /**
+   * Resumes deliveries with the oldest event that waits. Also ends the wait of a failing subscription.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.ResumeSubscription
+   */
+  resumeSubscription: {
+    methodKind: "unary";
+    input: typeof ResumeSubscriptionRequestSchema;
+    output: typeof SubscriptionSchema;
+  },
+  /**
+   * Sends one event of type `events.subscription.tested.v1` to this subscription only.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.TestSubscription
+   */
+  testSubscription: {
+    methodKind: "unary";
+    input: typeof TestSubscriptionRequestSchema;
+    output: typeof SubscriptionSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_events_v2_subscriptions, 0);

@@ -1,0 +1,131 @@
+import { create, toBinary } from '@bufbuild/protobuf'
+import type { Uid } from '../../base/uid.ts'
+import { SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
+import { recordKey } from '../../store/keys.ts'
+import type { Revision, Store } from '../../store/store.ts'
+import type { EventLog } from '../event-log.ts'
+import type { LogEntry } from '../log-index.ts'
+import { progressIn, progressKey, type Position } from '../records/progress.ts'
+
+/** An event between its start and the moment when the cursor passes it. */
+export interface Slot {
+  readonly entry: LogEntry
+  finished: boolean
+}
+
+/**
+ * Where a subscription is in the log. Events are started in order and may finish in any order; the cursor passes an event once it and all before it are
+ * finished. What finished after the cursor is remembered when the subscription goes back.
+ */
+export class DeliveryCursor {
+  readonly #store: Store
+  readonly #subscription: Uid
+  readonly #slots: Slot[] = []
+  readonly #ahead = new Set<string>()
+  /** Everything up to here was started, or does not match. */
+  #started: Position = { revision: 0, key: '' }
+  #revision: Revision | undefined
+  progress: SubscriptionProgress = create(SubscriptionProgressSchema)
+  /** True if `progress` differs from the store. */
+  isDirty = false
+
+  constructor(store: Store, subscription: Uid) {
+    this.#store = store
+    this.#subscription = subscription
+  }
+
+  /** The position before which no event waits. */
+  get position(): Position {
+    return { revision: Number(this.progress.revision), key: this.progress.key }
+  }
+
+  /** Reads the progress from the store. Rejects with StoreError or the signal's reason. */
+  async load(log: EventLog, signal: AbortSignal): Promise<void> {
+    const entry = await this.#store.get(progressKey(this.#subscription), signal)
+    this.#revision = entry?.revision
+    this.isDirty = entry === undefined
+    if (entry === undefined) this.#moveTo(log.last)
+    else this.progress = progressIn(entry)
+    // The log of a restored store may end before the cursor. The time in its key still says where to go on. A cursor without a key is younger than the log.
+    if (this.progress.key !== '' && this.position.revision > (log.loadedAt ?? 0)) {
+      const next = log.firstFrom(this.progress.key)
+      this.#moveTo(next === undefined ? log.last : { revision: next.revision, key: '' })
+      this.isDirty = true
+    }
+    this.#slots.length = 0
+    this.#started = this.position
+  }
+
+  /** Yields the events to start, in order: those that `wants` accepts. Each yielded one is under way until `finish`. */
+  *next(log: EventLog, wants: (entry: LogEntry) => boolean): Generator<Slot, void> {
+    for (const entry of log.after(this.#started)) {
+      this.#started = { revision: entry.revision, key: entry.key }
+      if (!wants(entry)) continue
+      const slot = { entry, finished: this.#ahead.delete(entry.key) }
+      this.#slots.push(slot)
+      if (!slot.finished) yield slot
+    }
+    if (this.#slots.length === 0) this.#moveTo(this.#started)
+  }
+
+  /** Marks an event as finished and moves the cursor. */
+  finish(slot: Slot): void {
+    slot.finished = true
+    if (!this.#slots.includes(slot)) this.#ahead.add(slot.entry.key)
+    let passed: Slot | undefined
+    while (this.#slots[0]?.finished === true) passed = this.#slots.shift()
+    if (passed === undefined) return
+    this.#moveTo(this.#slots.length === 0 ? this.#started : passed.entry)
+    this.isDirty = true
+  }
+
+  /** Goes back to the cursor: events that are not finished are started again. */
+  rewind(): void {
+    for (const { entry, finished } of this.#slots) if (finished) this.#ahead.add(entry.key)
+    this.#slots.length = 0
+    this.#started = this.position
+  }
+
+  /** Returns how many events wait, up to `most`. Looks at a bounded number of events. */
+  countPending(log: EventLog, wants: (entry: LogEntry) => boolean, most: number): number {
+    const finished = new Set([...this.#ahead, ...this.#slots.filter((slot) => slot.finished).map(({ entry }) => entry.key)])
+    let count = 0
+    let looked = 0
+    for (const entry of log.after(this.position)) {
+      looked += 1
+      if (count >= most || looked > countedAtMost) break
+      if (wants(entry) && !finished.has(entry.key)) count += 1
+    }
+    return count
+  }
+
+  /**
+   * Writes the progress. Returns false if it was written elsewhere since it was read (a replay), or the subscription is gone. Rejects with StoreError or the
+   * signal's reason.
+   */
+  async save(signal: AbortSignal): Promise<boolean> {
+    const key = progressKey(this.#subscription)
+    const held = this.#revision
+    this.isDirty = false
+    const outcome = await this.#store.transact(
+      {
+        guards: [
+          { kind: 'exists', key: recordKey('Subscription', this.#subscription) },
+          held === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: held },
+        ],
+        writes: [{ kind: 'put', key, value: toBinary(SubscriptionProgressSchema, this.progress) }],
+      },
+      signal,
+    )
+    if (outcome.committed) this.#revision = outcome.revision
+    return outcome.committed
+  }
+
+  #moveTo({ revision, key }: Position): void {
+    this.progress.revision = BigInt(revision)
+    this.progress.key = key
+  }
+}
+
+/** How many events a count looks at. */
+const countedAtMost = 100_000

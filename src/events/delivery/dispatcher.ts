@@ -1,0 +1,208 @@
+import { errorText } from '../../base/error-text.ts'
+import { untilAborted } from '../../base/until-aborted.ts'
+import { Alarm } from '../../base/alarm.ts'
+import { lineage, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { outboxTimeMs } from '../../engine/outbox.ts'
+import type { Services } from '../../engine/services.ts'
+import { TenantSlots } from '../../auth/oidc/tenant-slots.ts'
+import type { LogEntry } from '../log-index.ts'
+import { EventLog } from '../event-log.ts'
+import { pagesOf } from '../../store/pages.ts'
+import type { Store } from '../../store/store.ts'
+import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progress.ts'
+import { apiTypePrefix } from '../records/event-types.ts'
+import { SubscriptionWorker, type DeliveryObserver, type WorkerContext } from './subscription-worker.ts'
+
+/** The type of the event of an update, a pause and a resumption. */
+const updatedType = `${apiTypePrefix}events.subscription.updated.v1`
+/** Deliveries under way: for one organisation, and for all. */
+const deliverySlots = { each: 64, all: 256 }
+const restartMs = 1_000
+const observeEveryMs = 5_000
+
+/** Receives what the dispatcher does, for the metrics. */
+export interface DispatchObserver extends DeliveryObserver {
+  /** Called every few seconds while this process delivers; with zeros when it ends. */
+  state(state: { readonly failing: number; readonly oldestWaitingMs: number }): void
+}
+
+/** The parts of a dispatcher. */
+export interface DispatcherOptions extends Pick<WorkerContext, 'requestOf' | 'send'> {
+  readonly services: Services
+  readonly observer?: DispatchObserver
+}
+
+/** Slots that callers wait for. */
+class WaitingSlots {
+  readonly #slots = new TenantSlots(deliverySlots)
+  #freed = Promise.withResolvers<void>()
+
+  async take(root: Uid, signal: AbortSignal): Promise<() => void> {
+    for (;;) {
+      signal.throwIfAborted()
+      const free = this.#slots.take([root])
+      if (free !== undefined) {
+        return () => {
+          free()
+          this.#freed.resolve()
+          this.#freed = Promise.withResolvers()
+        }
+      }
+      await untilAborted(this.#freed.promise, signal)
+    }
+  }
+}
+
+/**
+ * Delivers the events of all subscriptions: one worker each. One process at a time runs it, the leader. It may end at any moment; what it had not written is
+ * delivered again (docs/spec/events.md#delivery).
+ */
+export class Dispatcher {
+  readonly #options: DispatcherOptions
+  readonly #workers = new Map<Uid, { readonly worker: SubscriptionWorker; readonly ended: Promise<void>; readonly stop: AbortController }>()
+  /** The workers whose subscriptions lie in a group. */
+  readonly #byGroup = new Map<string, Set<SubscriptionWorker>>()
+
+  constructor(options: DispatcherOptions) {
+    this.#options = options
+  }
+
+  /** Delivers until `signal` aborts. Rejects with StoreError, or the signal's reason; nothing runs any more then. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { services, observer, requestOf, send } = this.#options
+    const log = new EventLog({ store: services.store, log: services.log })
+    await log.load(signal)
+    const slots = new WaitingSlots()
+    const context: WorkerContext = { services, log, observer, requestOf, send, takeSlot: (root, end) => slots.take(root, end) }
+    const ended = new AbortController()
+    const either = AbortSignal.any([signal, ended.signal])
+    const start = (uid: Uid): void => this.#start(uid, context, either)
+    const { replica } = services
+    const forget = [
+      log.onAppend((entry) => this.#appended(entry, either)),
+      replica.onRow((kind, old, row) => {
+        if (kind !== 'Subscription') return
+        if (row !== undefined) start(row.uid)
+        else if (old !== undefined) void this.#stopped(old.uid, either)
+      }),
+      replica.onReset(() => this.#startAll(start)),
+    ]
+    const timer = setInterval(() => this.#observe(log), observeEveryMs)
+    try {
+      this.#startAll(start)
+      await removeOrphans(services, either)
+      await log.follow(either)
+    } finally {
+      clearInterval(timer)
+      for (const end of forget) end()
+      ended.abort(new Error('the dispatcher ended'))
+      await Promise.allSettled([...this.#workers.values()].map((running) => running.ended))
+      observer?.state({ failing: 0, oldestWaitingMs: 0 })
+    }
+  }
+
+  #startAll(start: (uid: Uid) => void): void {
+    for (const row of this.#options.services.replica.snapshot.table('Subscription').rows()) start(row.uid)
+  }
+
+  /** Wakes the workers that may want an event. */
+  #appended({ type, group, subject, revision }: LogEntry, signal: AbortSignal): void {
+    if (type === updatedType) void this.#changed(trustedUid(subject), revision, signal)
+    if (group === '' || group === '/') return
+    for (const place of lineage(trustedUid(group))) for (const worker of this.#byGroup.get(place) ?? []) worker.wake()
+  }
+
+  /** A subscription was changed, paused or resumed: its worker acts at once, on what the change wrote. */
+  async #changed(uid: Uid, revision: number, signal: AbortSignal): Promise<void> {
+    const { replica, log } = this.#options.services
+    try {
+      // A revision of this very store.
+      await replica.reached(revision as Parameters<typeof replica.reached>[0], signal)
+    } catch (error) {
+      if (!signal.aborted) log.debug('the change of a subscription is not in memory yet', { subscription: uid, error: errorText(error) })
+    }
+    this.#workers.get(uid)?.worker.retryNow()
+  }
+
+  #start(uid: Uid, context: WorkerContext, signal: AbortSignal): void {
+    const running = this.#workers.get(uid)
+    if (running !== undefined) {
+      running.worker.wake()
+      return
+    }
+    const worker = new SubscriptionWorker(uid, context)
+    const group = parentOf(uid)
+    const atGroup = this.#byGroup.get(group) ?? new Set()
+    this.#byGroup.set(group, atGroup.add(worker))
+    const stop = new AbortController()
+    const ended = this.#keep(worker, AbortSignal.any([signal, stop.signal])).finally(() => {
+      this.#workers.delete(uid)
+      atGroup.delete(worker)
+      if (atGroup.size === 0) this.#byGroup.delete(group)
+    })
+    this.#workers.set(uid, { worker, ended, stop })
+  }
+
+  /** Runs a worker until `signal` aborts. A failure of the store is waited out. Never rejects. */
+  async #keep(worker: SubscriptionWorker, signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options.services
+    while (!signal.aborted) {
+      try {
+        await worker.run(signal)
+      } catch (error) {
+        if (signal.aborted) return
+        log.warn('deliveries of a subscription start again', { subscription: worker.uid, error: errorText(error) })
+        await new Alarm().until(clock.now() + restartMs, { clock, signal })
+      }
+    }
+  }
+
+  /** A subscription was removed: ends its deliveries and removes what is kept of them. */
+  async #stopped(uid: Uid, signal: AbortSignal): Promise<void> {
+    const running = this.#workers.get(uid)
+    running?.stop.abort(new Error('the subscription was removed'))
+    await running?.ended
+    const { services } = this.#options
+    try {
+      await removeRange(services.store, failedPrefixOf(uid), signal)
+    } catch (error) {
+      // The next leader removes it.
+      if (!signal.aborted) services.log.warn('failed deliveries of a removed subscription are left', { subscription: uid, error: errorText(error) })
+    }
+  }
+
+  #observe(log: EventLog): void {
+    const { observer, services } = this.#options
+    if (observer === undefined) return
+    const workers = [...this.#workers.values()].map(({ worker }) => worker)
+    const waits = workers.map((worker) => worker.oldestWaiting(log)).filter((entry) => entry !== undefined)
+    const oldestMs = Math.min(services.clock.now(), ...waits.map(({ key }) => outboxTimeMs(key)))
+    observer.state({ failing: workers.filter(({ isFailing }) => isFailing).length, oldestWaitingMs: services.clock.now() - oldestMs })
+  }
+}
+
+const pageEntries = 100
+
+async function removeRange(store: Store, prefix: string, signal: AbortSignal): Promise<void> {
+  for await (const entries of pagesOf(store, { prefix, limit: pageEntries }, signal)) {
+    await store.transact({ guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+  }
+}
+
+/** Removes what is kept of the deliveries of subscriptions that no longer exist: those removed together with others, or while no process delivered. */
+async function removeOrphans({ store, replica }: Services, signal: AbortSignal): Promise<void> {
+  // A subscription created after this barrier cannot be mistaken for a removed one: its keys are not read.
+  const revision = await store.revision(signal)
+  await replica.reached(revision, signal)
+  for (const [prefix, end] of [
+    [progressPrefix, undefined],
+    [failedPrefix, ':'],
+  ] as const) {
+    for await (const entries of pagesOf(store, { prefix, limit: pageEntries, revision }, signal)) {
+      const writes = entries
+        .map(({ key }) => ({ kind: 'delete', key, uid: key.slice(prefix.length).split(end ?? '\0', 1)[0] ?? '' }) as const)
+        .filter(({ uid }) => replica.snapshot.get('Subscription', uid) === undefined)
+      if (writes.length > 0) await store.transact({ guards: [], writes: writes.map(({ kind, key }) => ({ kind, key })) }, signal)
+    }
+  }
+}

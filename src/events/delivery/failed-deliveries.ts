@@ -1,0 +1,133 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { errorText } from '../../base/error-text.ts'
+import type { Uid } from '../../base/uid.ts'
+import { FailedDeliverySchema, type FailedDelivery } from '../../gen/taproot/store/v1/events_pb.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import type { Services } from '../../engine/services.ts'
+import { recordKey } from '../../store/keys.ts'
+import { entriesOf } from '../../store/pages.ts'
+import type { Write } from '../../store/store.ts'
+import { failedPrefixOf } from '../records/progress.ts'
+
+/** Failed deliveries that are kept for one subscription, dead letters included. */
+const maxFailed = 1_000
+
+/** A delivery that is tried again. */
+export interface Retry {
+  /** The event's outbox key. */
+  readonly key: string
+  readonly state: FailedDelivery
+  running: boolean
+}
+
+/** The result of an attempt that failed. */
+export interface Attempt {
+  readonly atMs: number
+  readonly status: number
+  readonly error: string
+  readonly nextAtMs: number
+}
+
+/** Notes an attempt in the state of a delivery. */
+function note(state: FailedDelivery, { atMs, status, error, nextAtMs }: Attempt): void {
+  state.attempts += 1
+  state.status = status
+  state.error = error
+  state.lastAttemptTimeMs = BigInt(atMs)
+  state.nextAttemptTimeMs = BigInt(Math.ceil(nextAtMs))
+}
+
+/** The failed deliveries of one subscription: those that are tried again, in memory and in the store, and the number of dead letters. */
+export class FailedDeliveries {
+  readonly #services: Pick<Services, 'store' | 'log'>
+  readonly #subscription: Uid
+  readonly #retries = new Map<string, Retry>()
+  #dead = 0
+
+  constructor(services: Pick<Services, 'store' | 'log'>, subscription: Uid) {
+    this.#services = services
+    this.#subscription = subscription
+  }
+
+  /** The deliveries that are tried again, oldest failure first. */
+  get retries(): Iterable<Retry> {
+    return this.#retries.values()
+  }
+
+  /** The number of deliveries that are tried again. */
+  get size(): number {
+    return this.#retries.size
+  }
+
+  /** True if no further failed delivery can be kept. */
+  get isFull(): boolean {
+    return this.#retries.size + this.#dead >= maxFailed
+  }
+
+  /** Reads all from the store. Rejects with StoreError or the signal's reason. */
+  async load(signal: AbortSignal): Promise<void> {
+    const prefix = failedPrefixOf(this.#subscription)
+    this.#retries.clear()
+    this.#dead = 0
+    for await (const { key, value } of entriesOf(this.#services.store, { prefix }, signal)) {
+      const state = fromBinary(FailedDeliverySchema, value)
+      if (state.deadLetter.length > 0) this.#dead += 1
+      else this.#retries.set(key.slice(prefix.length), { key: key.slice(prefix.length), state, running: false })
+    }
+  }
+
+  /** Keeps a delivery for another attempt. Returns false if it was not kept: there are too many, or the store does not take it. */
+  async park(key: string, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
+    if (this.isFull) return false
+    const state = create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) })
+    note(state, attempt)
+    const isKept = await this.#put(key, state, signal)
+    if (isKept) this.#retries.set(key, { key, state, running: false })
+    return isKept
+  }
+
+  /** Notes another failed attempt. */
+  async failedAgain({ key, state }: Retry, attempt: Attempt, signal: AbortSignal): Promise<void> {
+    note(state, attempt)
+    await this.#put(key, state, signal)
+  }
+
+  /** Ends a delivery that succeeded, or whose event has expired. */
+  async remove({ key }: Retry, signal: AbortSignal): Promise<void> {
+    if (await this.#write({ kind: 'delete', key: this.#keyOf(key) }, signal)) this.#retries.delete(key)
+  }
+
+  /** Keeps a copy of an event that is not tried again. Returns false if there are too many, or the store does not take it. */
+  async bury(event: { readonly key: string; readonly event: OutboxEvent }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
+    const retry = this.#retries.get(event.key)
+    if (retry === undefined && this.isFull) return false
+    const state = retry?.state ?? create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) })
+    note(state, attempt)
+    state.nextAttemptTimeMs = 0n
+    state.deadLetter = toBinary(OutboxEventSchema, event.event)
+    if (!(await this.#put(event.key, state, signal))) return false
+    this.#retries.delete(event.key)
+    this.#dead += 1
+    return true
+  }
+
+  #keyOf(key: string): string {
+    return `${failedPrefixOf(this.#subscription)}${key}`
+  }
+
+  #put(key: string, state: FailedDelivery, signal: AbortSignal): Promise<boolean> {
+    return this.#write({ kind: 'put', key: this.#keyOf(key), value: toBinary(FailedDeliverySchema, state) }, signal)
+  }
+
+  /** Returns false if the subscription is gone or the store does not take the write. */
+  async #write(write: Write, signal: AbortSignal): Promise<boolean> {
+    const { store, log } = this.#services
+    try {
+      const { committed } = await store.transact({ guards: [{ kind: 'exists', key: recordKey('Subscription', this.#subscription) }], writes: [write] }, signal)
+      return committed
+    } catch (error) {
+      if (!signal.aborted) log.warn('the state of a delivery was not written', { subscription: this.#subscription, error: errorText(error) })
+      return false
+    }
+  }
+}

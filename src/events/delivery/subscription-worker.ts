@@ -1,0 +1,330 @@
+import { create, toBinary } from '@bufbuild/protobuf'
+import { capabilitiesAt } from '../../authz/effective-permissions.ts'
+import { Alarm } from '../../base/alarm.ts'
+import { containsAll, setOf } from '../../base/capability.ts'
+import { errorText } from '../../base/error-text.ts'
+import { fractionOf } from '../../base/runtime.ts'
+import { isWithin, parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { outboxTimeMs } from '../../engine/outbox.ts'
+import type { Services } from '../../engine/services.ts'
+import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
+import { SubscriptionPauseSchema } from '../../gen/taproot/store/v1/events_pb.ts'
+import type { OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { pauseKey, recordKey } from '../../store/keys.ts'
+import type { EventLog, LoggedEvent } from '../event-log.ts'
+import type { LogEntry } from '../log-index.ts'
+import { capabilitiesFor, passesTypes, testedType } from '../records/event-types.ts'
+import { pauseOf } from '../records/progress.ts'
+import { maxPending } from '../records/subscriptions.ts'
+import { DeliveryCursor, type Slot } from './cursor.ts'
+import { FailedDeliveries, type Attempt, type Retry } from './failed-deliveries.ts'
+import type { EventRequest, SendOutcome } from './sink-client.ts'
+
+/** Receives what deliveries lead to, for the metrics. */
+export interface DeliveryObserver {
+  delivery(outcome: 'delivered' | 'failed' | 'dead' | 'expired'): void
+}
+
+/** What the workers of all subscriptions share. */
+export interface WorkerContext {
+  readonly services: Services
+  readonly log: EventLog
+  readonly observer: DeliveryObserver | undefined
+  requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
+  send(sink: string, request: EventRequest, signal: AbortSignal): Promise<SendOutcome>
+  /** Resolves with a function that frees the slot. Rejects with the signal's reason. */
+  takeSlot(root: Uid, signal: AbortSignal): Promise<() => void>
+}
+
+/** Events that one subscription has under way at once. */
+const windowSize = 8
+/** After this many consecutive failures a sink counts as failing: the cursor stops, and one event is probed. */
+const failuresToFailing = 5
+const firstBackoffMs = 1_000
+const maxBackoffMs = 3_600_000
+/** How long an event is tried. Events are kept longer, so that it can then be copied. */
+const retryForMs = 71.5 * 3_600_000
+const saveEveryMs = 1_000
+const lastSaveTimeoutMs = 2_000
+/** One object for all calls: rights are remembered by it. */
+const noRestrictions = {}
+
+/** The outcome of an attempt, or why there was none: the event has expired, or the attempt must be repeated for reasons of our own. */
+type AttemptOutcome = SendOutcome | { readonly kind: 'expired' } | { readonly kind: 'undone' }
+
+/**
+ * Delivers the events of one subscription. After a failure, the event waits for another attempt and the cursor goes on. If the sink fails repeatedly, or the
+ * subscription is ordered, the cursor stops (docs/spec/events.md#delivery). Successes cost the store no write: the cursor is written at most once a second.
+ */
+export class SubscriptionWorker {
+  readonly uid: Uid
+  readonly #context: WorkerContext
+  readonly #cursor: DeliveryCursor
+  readonly #failed: FailedDeliveries
+  readonly #alarm = new Alarm()
+  #running = 0
+  #savedMs = 0
+
+  constructor(uid: Uid, context: WorkerContext) {
+    this.uid = uid
+    this.#context = context
+    this.#cursor = new DeliveryCursor(context.services.store, uid)
+    this.#failed = new FailedDeliveries(context.services, uid)
+  }
+
+  /** True while the sink counts as failing. */
+  get isFailing(): boolean {
+    return this.#cursor.progress.failingReason !== ''
+  }
+
+  /** Returns the first event that waits; undefined if none does. */
+  oldestWaiting(log: EventLog): LogEntry | undefined {
+    for (const entry of log.after(this.#cursor.position)) if (this.wants(entry)) return entry
+    return undefined
+  }
+
+  /** Looks at the log again. */
+  wake(): void {
+    this.#alarm.ring()
+  }
+
+  /** Ends all waits of a failing sink: the next attempts are due. */
+  retryNow(): void {
+    this.#cursor.progress.nextAttemptTimeMs = 0n
+    for (const { state } of this.#failed.retries) state.nextAttemptTimeMs = 0n
+    this.wake()
+  }
+
+  /** True if the subscription wants the event. */
+  readonly wants = (entry: LogEntry): boolean => {
+    const record = this.#record()
+    if (record === undefined) return false
+    if (entry.type === testedType) return entry.subject === this.uid
+    return isWithin(entry.group, parentOf(this.uid)) && passesTypes(record, entry.type)
+  }
+
+  /** Delivers until `signal` aborts; then writes the cursor a last time. Rejects with StoreError. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { services, log } = this.#context
+    await this.#cursor.load(log, signal)
+    await this.#failed.load(signal)
+    try {
+      while (!signal.aborted) {
+        this.#alarm.arm()
+        const dueMs = await this.#start(signal)
+        const saveMs = await this.#saveIfDue(signal)
+        await this.#alarm.until(Math.min(dueMs, saveMs), { clock: services.clock, signal })
+      }
+    } finally {
+      await this.#lastSave()
+    }
+  }
+
+  #record(): Subscription | undefined {
+    // A row of this kind holds a Subscription.
+    return this.#context.services.replica.snapshot.get('Subscription', this.uid)?.message as Subscription | undefined
+  }
+
+  #nowMs(): number {
+    return this.#context.services.clock.now()
+  }
+
+  /** Starts what can be started now. Returns when to look again, in milliseconds since 1970. */
+  async #start(signal: AbortSignal): Promise<number> {
+    const { services, log } = this.#context
+    const record = this.#record()
+    if (record === undefined || pauseOf(services.replica.snapshot, this.uid) !== undefined) return Infinity
+    if (!this.#isAuthorized(record)) {
+      await this.#pause(`${record.authorizedBy} may no longer list what the events are about`, signal)
+      return Infinity
+    }
+    const notBeforeMs = Number(this.#cursor.progress.nextAttemptTimeMs)
+    if (this.#nowMs() < notBeforeMs) return notBeforeMs
+    const limit = this.isFailing || record.ordered ? 1 : windowSize
+    const dueMs = this.isFailing ? Infinity : this.#startRetries(limit, signal)
+    if (this.#running >= limit) return dueMs
+    for (const slot of this.#cursor.next(log, this.wants)) {
+      void this.#deliver(slot, signal)
+      if (this.#running >= limit) break
+    }
+    return dueMs
+  }
+
+  #startRetries(limit: number, signal: AbortSignal): number {
+    let dueMs = Infinity
+    for (const retry of this.#failed.retries) {
+      if (this.#running >= limit) break
+      if (retry.running) continue
+      const retryMs = Number(retry.state.nextAttemptTimeMs)
+      if (retryMs <= this.#nowMs()) void this.#deliverAgain(retry, signal)
+      else dueMs = Math.min(dueMs, retryMs)
+    }
+    return dueMs
+  }
+
+  /** False if another organisation authorized the subscription and has lost the rights that it needs (docs/spec/events.md#rights). */
+  #isAuthorized({ authorizedBy, types, includePulls }: Subscription): boolean {
+    // People, and identities of the same organisation, may leave it: the subscription is the organisation's.
+    if (!authorizedBy.includes('/') || rootOf(trustedUid(authorizedBy)) === rootOf(this.uid)) return true
+    const { grants } = this.#context.services
+    const held = grants.reachOf({ identity: trustedUid(authorizedBy), operator: false, restrictions: noRestrictions })
+    return containsAll(capabilitiesAt(held, parentOf(this.uid)), setOf(capabilitiesFor({ types, includePulls })))
+  }
+
+  async #deliver(slot: Slot, signal: AbortSignal): Promise<void> {
+    const { entry } = slot
+    const outcome = await this.#attempt(entry, signal)
+    if (signal.aborted) return
+    if (outcome.kind === 'delivered') {
+      this.#succeeded()
+      this.#cursor.finish(slot)
+    } else if (outcome.kind === 'failed') {
+      if (await this.#passFailure(entry, outcome, signal)) this.#cursor.finish(slot)
+      else this.#cursor.rewind()
+    } else if (outcome.kind === 'expired') {
+      this.#context.observer?.delivery('expired')
+      this.#cursor.finish(slot)
+    } else {
+      if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
+      else this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + firstBackoffMs)
+      this.#cursor.rewind()
+    }
+    this.wake()
+  }
+
+  async #deliverAgain(retry: Retry, signal: AbortSignal): Promise<void> {
+    retry.running = true
+    const outcome = await this.#attempt({ key: retry.key, revision: 0, type: '', group: '', subject: '' }, signal)
+    retry.running = false
+    if (signal.aborted) return
+    if (outcome.kind === 'delivered' || outcome.kind === 'expired') {
+      if (outcome.kind === 'delivered') this.#succeeded()
+      await this.#failed.remove(retry, signal)
+    } else if (outcome.kind === 'failed') {
+      const attempt = this.#noteFailure(outcome, retry.state.attempts + 1)
+      if (attempt.atMs - outboxTimeMs(retry.key) < retryForMs) await this.#failed.failedAgain(retry, attempt, signal)
+      else await this.#giveUp(retry.key, attempt, signal)
+    } else {
+      if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
+      retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + firstBackoffMs)
+    }
+    this.wake()
+  }
+
+  /** Sends one event. Never rejects. */
+  async #attempt(entry: LogEntry, signal: AbortSignal): Promise<AttemptOutcome> {
+    const { services, log, requestOf, send, takeSlot } = this.#context
+    this.#running += 1
+    try {
+      const free = await takeSlot(rootOf(this.uid), signal)
+      try {
+        const logged = await log.read(entry, signal)
+        if (logged === undefined) return { kind: 'expired' }
+        const request = await this.#requestOf(logged, requestOf)
+        const record = this.#record()
+        if (record === undefined || signal.aborted) return { kind: 'undone' }
+        return request === undefined ? unreadable : await send(record.sink, request, signal)
+      } finally {
+        free()
+      }
+    } catch (error) {
+      if (!signal.aborted) services.log.warn('an event was not sent', { subscription: this.uid, event: entry.key, error: errorText(error) })
+      return { kind: 'undone' }
+    } finally {
+      this.#running -= 1
+    }
+  }
+
+  async #requestOf({ key, event }: LoggedEvent, requestOf: WorkerContext['requestOf']): Promise<EventRequest | undefined> {
+    try {
+      return await requestOf(event, trustedUid(parentOf(this.uid)))
+    } catch (error) {
+      this.#context.services.log.error('an event can not be sent as it is stored', { event: key, error: errorText(error) })
+      return undefined
+    }
+  }
+
+  #succeeded(): void {
+    const { progress } = this.#cursor
+    progress.failures = 0
+    progress.failingReason = ''
+    progress.nextAttemptTimeMs = 0n
+    progress.lastError = ''
+    progress.lastDeliveryTimeMs = BigInt(this.#nowMs())
+    this.#cursor.isDirty = true
+    this.#context.observer?.delivery('delivered')
+  }
+
+  #noteFailure({ status, error, retryAfterMs }: SendOutcome & { kind: 'failed' }, attempts: number): Attempt {
+    const { progress } = this.#cursor
+    const atMs = this.#nowMs()
+    progress.failures += 1
+    progress.lastError = error
+    this.#cursor.isDirty = true
+    this.#context.observer?.delivery('failed')
+    const backoffMs = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(attempts - 1, 20))
+    const waitMs = backoffMs / 2 + (backoffMs / 2) * fractionOf(this.#context.services.random)
+    return { atMs, status, error, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, maxBackoffMs)) }
+  }
+
+  /** Returns true if the cursor may pass the event: it is kept for another attempt, or given up. Otherwise the subscription waits. */
+  async #passFailure(entry: LogEntry, outcome: SendOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
+    const { progress } = this.#cursor
+    const attempt = this.#noteFailure(outcome, progress.failures + 1)
+    if (attempt.atMs - outboxTimeMs(entry.key) >= retryForMs) return this.#giveUp(entry.key, attempt, signal)
+    const isDown = progress.failures >= failuresToFailing || this.#failed.isFull
+    if (!isDown && this.#record()?.ordered !== true && (await this.#failed.park(entry.key, attempt, signal))) return true
+    if (isDown) progress.failingReason = outcome.error
+    progress.nextAttemptTimeMs = BigInt(Math.ceil(attempt.nextAtMs))
+    return false
+  }
+
+  /** Makes a dead letter of an event. Returns true, also if it could not be kept: it is not tried again. */
+  async #giveUp(key: string, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
+    const logged = await this.#context.log.read({ key, revision: 0, type: '', group: '', subject: '' }, signal)
+    if (logged !== undefined && !(await this.#failed.bury(logged, attempt, signal))) {
+      this.#context.services.log.warn('an undeliverable event is not kept', { subscription: this.uid, event: key })
+    }
+    this.#context.observer?.delivery('dead')
+    return true
+  }
+
+  /** Pauses the subscription for a reason that its owner must see to. */
+  async #pause(reason: string, signal: AbortSignal): Promise<void> {
+    const { store, log } = this.#context.services
+    const pause = create(SubscriptionPauseSchema, { reason, timeMs: BigInt(this.#nowMs()) })
+    const key = pauseKey(this.uid)
+    const write = { kind: 'put', key, value: toBinary(SubscriptionPauseSchema, pause) } as const
+    try {
+      await store.transact({ guards: [{ kind: 'exists', key: recordKey('Subscription', this.uid) }], writes: [write] }, signal)
+      log.warn('a subscription was paused', { subscription: this.uid, reason })
+    } catch (error) {
+      // The next attempt finds the same reason.
+      if (!signal.aborted) log.warn('a subscription was not paused', { subscription: this.uid, reason, error: errorText(error) })
+    }
+  }
+
+  /** Writes the cursor if it is time to. Returns when it is. */
+  async #saveIfDue(signal: AbortSignal): Promise<number> {
+    if (!this.#cursor.isDirty) return Infinity
+    if (this.#nowMs() - this.#savedMs < saveEveryMs) return this.#savedMs + saveEveryMs
+    const { log } = this.#context
+    this.#cursor.progress.pending = Math.min(this.#failed.size + this.#cursor.countPending(log, this.wants, maxPending + 1), maxPending + 1)
+    this.#savedMs = this.#nowMs()
+    // Written elsewhere: a replay moved it.
+    if (!(await this.#cursor.save(signal)) && this.#record() !== undefined) {
+      await this.#cursor.load(log, signal)
+      this.wake()
+    }
+    return Infinity
+  }
+
+  async #lastSave(): Promise<void> {
+    if (!this.#cursor.isDirty) return
+    await this.#cursor.save(AbortSignal.timeout(lastSaveTimeoutMs)).catch((error: unknown) => {
+      this.#context.services.log.debug('the cursor of a subscription was not written', { subscription: this.uid, error: errorText(error) })
+    })
+  }
+}
+
+const unreadable: SendOutcome = { kind: 'failed', status: 0, error: 'the event can not be read', retryAfterMs: undefined }

@@ -1,0 +1,162 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { errorText } from '../base/error-text.ts'
+import type { Log } from '../base/log.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
+import { outboxPrefix } from '../engine/outbox.ts'
+import { pagesOf } from '../store/pages.ts'
+import { StoreError, type Change, type Entry, type Revision, type Store } from '../store/store.ts'
+import { comparePositions, type Position } from './records/progress.ts'
+import { LogIndex, type LogEntry } from './log-index.ts'
+
+const pageEntries = 500
+/** Size of the stored events that are kept decoded: those that were appended last. */
+const tailBytes = 16 * 2 ** 20
+
+/** An event of the log. */
+export interface LoggedEvent extends LogEntry {
+  readonly event: OutboxEvent
+}
+
+/** The parts of a log. */
+export interface EventLogOptions {
+  readonly store: Store
+  readonly log: Log
+}
+
+/** The events appended last, decoded, up to a number of bytes. */
+class Tail {
+  readonly #events = new Map<string, { readonly event: OutboxEvent; readonly bytes: number }>()
+  #bytes = 0
+
+  add(key: string, event: OutboxEvent, bytes: number): void {
+    this.#events.set(key, { event, bytes })
+    this.#bytes += bytes
+    for (const [oldest, held] of this.#events) {
+      if (this.#bytes <= tailBytes) return
+      this.#events.delete(oldest)
+      this.#bytes -= held.bytes
+    }
+  }
+
+  get(key: string): OutboxEvent | undefined {
+    return this.#events.get(key)?.event
+  }
+}
+
+/**
+ * The outbox as a log in the order of commits: read once, then followed by a watch. Keys of the outbox are in the order of clocks, which differ between
+ * processes; so the index here is what makes a position exact (docs/spec/events.md#order). Internal events are not in it.
+ */
+export class EventLog {
+  readonly #options: EventLogOptions
+  readonly #listeners = new Set<(entry: LogEntry) => void>()
+  #index = new LogIndex()
+  #tail = new Tail()
+  #loaded: Revision | undefined
+
+  constructor(options: EventLogOptions) {
+    this.#options = options
+  }
+
+  /** The position of the last event. */
+  get last(): Position {
+    return this.#index.last
+  }
+
+  /** The number of events in the log. */
+  get size(): number {
+    return this.#index.size
+  }
+
+  /** The revision as of which the log was loaded; undefined before. */
+  get loadedAt(): Revision | undefined {
+    return this.#loaded
+  }
+
+  /** Calls `listener` with each event that is appended, until the returned function is called. It must not throw. */
+  onAppend(listener: (entry: LogEntry) => void): () => void {
+    this.#listeners.add(listener)
+    return () => this.#listeners.delete(listener)
+  }
+
+  /** Yields the events after a position, in order, without their bodies. */
+  after(position: Position): Generator<LogEntry, void> {
+    return this.#index.after(position)
+  }
+
+  /** Returns the first event, in the order of commits, whose outbox key is not before `key`. */
+  firstFrom(key: string): LogEntry | undefined {
+    return this.#index.firstFrom(key)
+  }
+
+  /** Removes events from the index whose outbox keys are before `key`: they have expired. */
+  dropBefore(key: string): void {
+    this.#index.dropBefore(key)
+  }
+
+  /** Reads an event; undefined if it has expired. Rejects with StoreError or the signal's reason. */
+  async read(entry: LogEntry, signal: AbortSignal): Promise<LoggedEvent | undefined> {
+    const recent = this.#tail.get(entry.key)
+    if (recent !== undefined) return { ...entry, event: recent }
+    const stored = await this.#options.store.get(entry.key, signal)
+    return stored === undefined ? undefined : { ...entry, event: fromBinary(OutboxEventSchema, stored.value) }
+  }
+
+  /** Reads the whole outbox as of one commit. Cost: one read of all its bytes. Rejects with StoreError or the signal's reason. */
+  async load(signal: AbortSignal): Promise<void> {
+    const { store } = this.#options
+    const revision = await store.revision(signal)
+    const entries: LogEntry[] = []
+    for await (const page of pagesOf(store, { prefix: outboxPrefix, limit: pageEntries, revision }, signal)) {
+      for (const entry of page) {
+        const event = this.#decode(entry)
+        if (event !== undefined && !event.internal) entries.push(entryOf(entry, event))
+      }
+    }
+    entries.sort(comparePositions)
+    const index = new LogIndex()
+    for (const entry of entries) index.append(entry)
+    this.#index = index
+    this.#tail = new Tail()
+    this.#loaded = revision
+  }
+
+  /**
+   * Follows the outbox from where `load` ended, and appends what is committed. Never resolves: rejects with the signal's reason, or with the StoreError that
+   * ended the watch. After `unavailable` it can be called again; after others the log must be loaded again.
+   */
+  async follow(signal: AbortSignal): Promise<never> {
+    if (this.#loaded === undefined) throw new TypeError('the log is not loaded')
+    for await (const { revision, changes } of this.#options.store.watch([outboxPrefix], this.#loaded, signal)) {
+      this.#append(changes)
+      this.#loaded = revision
+    }
+    throw new StoreError('unavailable', 'the watch on the outbox ended')
+  }
+
+  #append(changes: readonly Change[]): void {
+    // Changes of one commit come in no particular order, and positions are ordered by key there.
+    const added = changes.filter((change): change is Change & Entry => change.value !== undefined).sort(comparePositions)
+    for (const change of added) {
+      const event = this.#decode(change)
+      if (event === undefined || event.internal) continue
+      const entry = entryOf(change, event)
+      if (!this.#index.append(entry)) continue
+      this.#tail.add(change.key, event, change.value.length)
+      for (const listener of this.#listeners) listener(entry)
+    }
+  }
+
+  #decode({ key, value }: Entry): OutboxEvent | undefined {
+    try {
+      return fromBinary(OutboxEventSchema, value)
+    } catch (cause) {
+      this.#options.log.error('a stored event can not be read and is not delivered', { key, error: errorText(cause) })
+      return undefined
+    }
+  }
+}
+
+function entryOf({ key, revision }: Pick<Entry, 'key' | 'revision'>, { type, group, subject }: OutboxEvent): LogEntry {
+  return { key, revision, type, group, subject }
+}

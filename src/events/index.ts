@@ -1,0 +1,14 @@
+// What other folders may import of events. They import nothing else of it.
+export {
+  createSubscription,
+  getSubscription,
+  listSubscriptions,
+  pauseSubscription,
+  resumeSubscription,
+  subscriptionKind,
+  testSubscription,
+  updateSubscription,
+} from './records/subscriptions.ts'
+export { createEventSigner } from './delivery/cloud-event.ts'
+export { Dispatcher, type DispatchObserver } from './delivery/dispatcher.ts'
+export { sendEvent } from './delivery/sink-client.ts'

@@ -1,0 +1,80 @@
+import { DomainError } from '../../base/errors.ts'
+import { nearestName } from '../../base/nearest-name.ts'
+import { methods } from '../../base/schema/schema.ts'
+
+/** Prefix of the event types of API methods. */
+export const apiTypePrefix = 'dev.taproot.api.'
+/** The type of the event that `:test` sends to one subscription. */
+export const testedType = `${apiTypePrefix}events.subscription.tested.v1`
+/** The type of sampled pull events. */
+export const pullType = 'dev.taproot.registry.pull.v1'
+
+/** An event type that can leave the platform. */
+export interface EventType {
+  readonly type: string
+  /** The capabilities that let a caller see its events at their group: those that list records of the subject's kind. */
+  readonly capabilities: readonly string[]
+}
+
+/** Events that no API method emits, by the kind of their subject. */
+const otherTypes: readonly (readonly [type: string, kind: string])[] = [
+  [`${apiTypePrefix}auth.registered.v1`, 'Identity'],
+  [`${apiTypePrefix}auth.session.mapped.v1`, 'Identity'],
+  ['dev.taproot.registry.push.v1', 'Repo'],
+  [pullType, 'Repo'],
+]
+
+/** Returns the capabilities that list records of a kind; undefined for a kind without a list method. */
+function listCapabilities(kind: string | undefined): readonly string[] | undefined {
+  return methods.find((candidate) => candidate.verb === 'list' && candidate.kind === kind)?.capabilities
+}
+
+function readTypes(): ReadonlyMap<string, EventType> {
+  const ofMethods = methods.flatMap(({ event, kind }) => (event === undefined || event.internal ? [] : [[`${apiTypePrefix}${event.type}`, kind] as const]))
+  const types = new Map<string, EventType>()
+  for (const [type, kind] of [...ofMethods, ...otherTypes]) {
+    const capabilities = listCapabilities(kind)
+    if (capabilities !== undefined) types.set(type, { type, capabilities })
+  }
+  // Several methods may emit one type: one of them must be about a kind that can be listed.
+  const missing = ofMethods.find(([type]) => !types.has(type))
+  if (missing !== undefined) throw new TypeError(`no list method says who may see events of type ${missing[0]}`)
+  return types
+}
+
+/** Every event type that can leave the platform, by its full name. */
+export const eventTypes: ReadonlyMap<string, EventType> = readTypes()
+
+/** Selects events by prefixes of their type; none: all types. Pull events also need `includePulls`. */
+export interface TypeFilter {
+  readonly types: readonly string[]
+  readonly includePulls: boolean
+}
+
+/** True if events of `type` pass the filter. Test events always do. */
+export function passesTypes({ types, includePulls }: TypeFilter, type: string): boolean {
+  if (type === testedType) return true
+  if (type === pullType && !includePulls) return false
+  return types.length === 0 || types.some((prefix) => type.startsWith(prefix))
+}
+
+/** Returns the capabilities that a caller needs at a group to receive the events that pass the filter. */
+export function capabilitiesFor(filter: TypeFilter): readonly string[] {
+  const needed = new Set<string>()
+  for (const { type, capabilities } of eventTypes.values()) {
+    if (type !== testedType && passesTypes(filter, type)) for (const capability of capabilities) needed.add(capability)
+  }
+  return [...needed]
+}
+
+/** Throws code 3 for a prefix that no event type has, and names the type that was most likely meant. */
+export function assertTypes(prefixes: readonly string[], field: string): void {
+  const violations = prefixes
+    .filter((prefix) => ![...eventTypes.keys()].some((type) => type.startsWith(prefix)))
+    .map((prefix) => {
+      const nearest = nearestName(prefix, eventTypes.keys())
+      const hint = nearest === undefined ? `types start with "${apiTypePrefix}" or "dev.taproot.registry."` : `did you mean "${nearest}"?`
+      return { field, description: `no event type starts with "${prefix}"; ${hint}` }
+    })
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
+}

@@ -1,0 +1,192 @@
+import { clone, create, toBinary, type Message } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import { hostFault } from '../../auth/safe-address.ts'
+import { capabilitiesAt } from '../../authz/effective-permissions.ts'
+import { containsAll, missing, setOf } from '../../base/capability.ts'
+import { DomainError } from '../../base/errors.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
+import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
+import { commit, type MutationPlan } from '../../engine/commit.ts'
+import { ChangeSet } from '../../engine/change-set.ts'
+import { denied } from '../../engine/errors.ts'
+import { defineKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
+import { getHandler, listHandler, recordAnswer } from '../../engine/read.ts'
+import { callerOf, type Context, type Handler, type HandlerAnswer, type Services, type Shown } from '../../engine/services.ts'
+import { assertEtag, bodyOf, createHandler, emit, existingRow, updateHandler } from '../../engine/write.ts'
+import { Subscription_State, SubscriptionSchema, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
+import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
+import { pauseKey, recordKey } from '../../store/keys.ts'
+import type { Write } from '../../store/store.ts'
+import { assertTypes, capabilitiesFor } from './event-types.ts'
+import { pauseOf, progressKey, readProgress } from './progress.ts'
+
+type SubscriptionRecord = Subscription & Resource
+
+const index: KindIndex = { kind: 'Subscription', desc: SubscriptionSchema, filters: {}, removedWith: [] }
+
+/** The largest number of waiting events that answers show. */
+export const maxPending = 1_000
+
+/** Returns why a sink is refused; undefined if it is not (docs/spec/events.md#sinks). */
+function sinkFault(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
+  const url = URL.parse(sink)
+  if (url?.protocol !== 'https:') return 'must be an https URL, such as https://hooks.example/taproot'
+  if (url.username !== '' || url.password !== '') return 'must not contain a user or a password'
+  if (url.hash !== '') return 'must not contain a fragment'
+  return hostFault(sink, sinkNetworks)
+}
+
+/** Checks the sink and the types. Throws code 7 unless the caller may list the records that the events are about (docs/spec/events.md#rights). */
+function settle(planning: Planning, { record, parent }: MutationDraft<SubscriptionRecord>): void {
+  const fault = sinkFault(record.sink, planning.services.settings)
+  if (fault !== undefined) throw DomainError.invalid('sink', fault)
+  assertTypes(record.types, 'types')
+  const held = capabilitiesAt(planning.reach, parent)
+  const needed = setOf(capabilitiesFor(record))
+  if (!containsAll(held, needed)) throw denied(missing(held, needed), parent)
+  record.authorizedBy = planning.caller.identity
+}
+
+/** Adds what is in memory: whether the subscription is paused. */
+function render(records: Records, record: SubscriptionRecord): SubscriptionRecord {
+  const shown = clone(SubscriptionSchema, record) as SubscriptionRecord
+  const pause = pauseOf(records, trustedUid(record.uid))
+  shown.state = pause === undefined ? Subscription_State.ACTIVE : Subscription_State.PAUSED
+  shown.stateReason = pause?.reason ?? ''
+  return shown
+}
+
+const rules: Kind<SubscriptionRecord> = {
+  index,
+  desc: SubscriptionSchema,
+  uniqueName: false,
+  create(planning, draft) {
+    settle(planning, draft)
+    // Empty: deliveries start with the commit that writes this.
+    return { writes: [{ kind: 'put', key: progressKey(draft.uid), value: toBinary(SubscriptionProgressSchema, create(SubscriptionProgressSchema)) }] }
+  },
+  update(planning, draft) {
+    settle(planning, draft)
+    return undefined
+  },
+  remove(planning, { uid }) {
+    const writes: Write[] = [{ kind: 'delete', key: progressKey(uid) }]
+    if (planning.snapshot.entry(pauseKey(uid)) !== undefined) writes.push({ kind: 'delete', key: pauseKey(uid) })
+    return { writes }
+  },
+  render,
+}
+
+/** Subscriptions: sinks for the events of a group and of all groups below it (docs/spec/events.md#subscriptions). */
+export const subscriptionKind = defineKind(rules)
+
+/** Adds the progress of deliveries to a rendered subscription. */
+function withProgress(message: Message, progress: SubscriptionProgress | undefined): SubscriptionRecord {
+  // The kind's handlers answer with its own messages.
+  const shown = clone(SubscriptionSchema, message as SubscriptionRecord) as SubscriptionRecord
+  if (progress === undefined) return shown
+  const { failingReason, lastDeliveryTimeMs, lastError, pending } = progress
+  if (shown.state === Subscription_State.ACTIVE && failingReason !== '') {
+    shown.state = Subscription_State.FAILING
+    shown.stateReason = failingReason
+  }
+  if (lastDeliveryTimeMs > 0n) shown.lastDeliveryTime = timestampFromMs(Number(lastDeliveryTimeMs))
+  shown.lastError = lastError
+  shown.pendingCount = pending > maxPending ? `${maxPending}+` : String(pending)
+  return shown
+}
+
+/** Reads the progress of the subscription in an answer and adds it. */
+async function joined(services: Services, signal: AbortSignal, answer: HandlerAnswer): Promise<HandlerAnswer> {
+  const { message, etag, subject } = answer
+  const uid = trustedUid((message as SubscriptionRecord).uid)
+  const shown = withProgress(message, await readProgress(services.store, uid, signal))
+  return { message: shown, ...(etag === undefined ? {} : { etag }), ...(subject === undefined ? {} : { subject }) }
+}
+
+/** Returns a handler whose answer, one subscription, shows the progress of deliveries. */
+function joining(handler: Handler): Handler {
+  return async (services, context, message) => {
+    const answer = await handler(services, context, message)
+    return context.validateOnly ? answer : joined(services, context.signal, answer)
+  }
+}
+
+/** GetSubscription. */
+export const getSubscription: Handler = joining(getHandler(subscriptionKind))
+
+/** CreateSubscription. */
+export const createSubscription: Handler = joining(createHandler(subscriptionKind))
+
+/** UpdateSubscription. */
+export const updateSubscription: Handler = joining(updateHandler(subscriptionKind))
+
+const list = listHandler(subscriptionKind)
+
+/** ListSubscriptions: like other lists, with the progress of the deliveries of each item on the page. */
+export const listSubscriptions: Handler = async (services, context, message) => {
+  const answer = await list(services, context, message)
+  const { page } = answer
+  if (page === undefined) throw new TypeError('a list answers a page')
+  const items: Shown[] = await Promise.all(
+    page.items.map(async (item) => ({
+      message: withProgress(item.message, await readProgress(services.store, trustedUid(item.message.uid), context.signal)),
+    })),
+  )
+  const fields = answer.message as unknown as Record<string, unknown>
+  fields[page.field.localName] = items.map((item) => item.message)
+  return { ...answer, page: { field: page.field, items } }
+}
+
+/** Answers a verb that leaves the record as it is and writes other keys. Its event shows the subscription as it is from now on. */
+async function changeState(
+  services: Services,
+  context: Context,
+  what: { readonly uid: string; readonly writes: (uid: Uid, planning: Planning) => readonly Write[]; readonly change: (shown: SubscriptionRecord) => void },
+): Promise<HandlerAnswer> {
+  const record = await commit(services, context, (planning): MutationPlan<Resource> => {
+    const row = existingRow(subscriptionKind, planning, what.uid)
+    assertEtag(row, context.ifMatch)
+    const changes = new ChangeSet()
+    changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
+    for (const write of what.writes(row.uid, planning)) changes.write(write)
+    const { desc, message } = bodyOf(subscriptionKind, planning, row.message)
+    what.change(message as SubscriptionRecord)
+    emit(planning, context, { changes, subject: row.uid, body: { desc, message } })
+    return { changes, result: row.message }
+  })
+  const answer = recordAnswer(subscriptionKind, services, record)
+  return context.validateOnly ? answer : joined(services, context.signal, answer)
+}
+
+/** PauseSubscription: nothing is delivered until it is resumed. */
+export const pauseSubscription: Handler = (services, context, message) => {
+  const reason = 'paused by :pause'
+  return changeState(services, context, {
+    uid: (message as Message & { uid: string }).uid,
+    writes(uid, { nowMs }) {
+      const pause = create(SubscriptionPauseSchema, { reason, identity: callerOf(context).identity, timeMs: BigInt(nowMs) })
+      return [{ kind: 'put', key: pauseKey(uid), value: toBinary(SubscriptionPauseSchema, pause) }]
+    },
+    change(shown) {
+      shown.state = Subscription_State.PAUSED
+      shown.stateReason = reason
+    },
+  })
+}
+
+/** ResumeSubscription: ends a pause, and lets a failing subscription try its sink at once. */
+export const resumeSubscription: Handler = (services, context, message) =>
+  changeState(services, context, {
+    uid: (message as Message & { uid: string }).uid,
+    // The leader watches this key: a delete ends the wait of a failing subscription, too.
+    writes: (uid) => [{ kind: 'delete', key: pauseKey(uid) }],
+    change(shown) {
+      shown.state = Subscription_State.ACTIVE
+      shown.stateReason = ''
+    },
+  })
+
+/** TestSubscription: one event for this subscription alone. */
+export const testSubscription: Handler = (services, context, message) =>
+  changeState(services, context, { uid: (message as Message & { uid: string }).uid, writes: () => [], change: () => undefined })

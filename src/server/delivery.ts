@@ -1,0 +1,64 @@
+import { Counter, Gauge, type Registry } from 'prom-client'
+import { createSafeFetch } from '../auth/safe-fetch.ts'
+import { createNetworks } from '../base/client-address.ts'
+import type { Config } from '../config/config.ts'
+import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { createEventSigner, Dispatcher, sendEvent, type DispatchObserver } from '../events/index.ts'
+import type { Engine } from './engine.ts'
+
+/** How long a sink may take to answer, the look-up of its name included, in milliseconds. */
+const sinkTimeoutMs = 10_000
+
+/** The parts of the delivery of events. */
+export interface DeliveryOptions {
+  readonly config: Config
+  readonly files: ReloadedFiles
+  readonly engine: Engine
+  readonly metrics: Registry
+}
+
+/** The delivery of events. It runs in the process that leads. */
+export interface Delivery {
+  readonly dispatcher: Dispatcher
+  /** Ends kept connections to sinks. */
+  close(): Promise<void>
+}
+
+/** Builds the delivery of events. Throws SettingError if the authorities of sinks cannot be read. */
+export function createDelivery({ config, files, engine, metrics }: DeliveryOptions): Delivery {
+  const { networks, caFile } = config.events
+  const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'events.caFile', path: caFile, kind: 'authorities' } })
+  const fetch = createSafeFetch({
+    timeoutMs: sinkTimeoutMs,
+    networks: createNetworks(networks),
+    ...(ca === undefined ? {} : { extraCa: () => ca.current.pem.toString('utf8') }),
+  })
+  const signer = createEventSigner()
+  const dispatcher = new Dispatcher({
+    services: engine.services,
+    observer: createDispatchMetrics(metrics),
+    requestOf: (event, group) => signer.requestOf(event, group),
+    send: (sink, request, signal) => sendEvent(fetch, sink, { request, signal }),
+  })
+  return { dispatcher, close: () => fetch.close() }
+}
+
+/** Registers `taproot_event_deliveries_total` by outcome, `taproot_subscriptions_failing` and `taproot_event_oldest_waiting_seconds`. */
+function createDispatchMetrics(registry: Registry): DispatchObserver {
+  const registers = [registry]
+  const deliveries = new Counter({
+    name: 'taproot_event_deliveries_total',
+    help: 'Attempts to deliver an event to a sink, by outcome: delivered, failed (tried again), dead (given up) or expired',
+    labelNames: ['outcome'],
+    registers,
+  })
+  const failing = new Gauge({ name: 'taproot_subscriptions_failing', help: 'Subscriptions whose sink fails, in the process that delivers', registers })
+  const oldest = new Gauge({ name: 'taproot_event_oldest_waiting_seconds', help: 'Age of the oldest event that waits for delivery', registers })
+  return {
+    delivery: (outcome) => deliveries.inc({ outcome }),
+    state(state) {
+      failing.set(state.failing)
+      oldest.set(state.oldestWaitingMs / 1000)
+    },
+  }
+}

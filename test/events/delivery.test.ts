@@ -1,0 +1,206 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
+import { TestClock } from '../conformance/spec/test-clock.ts'
+import { answer, sinkAuthority, startSink, type Sink } from './sink.ts'
+
+const groupEvents = 'dev.taproot.api.iam.group.'
+const hourMs = 3_600_000
+
+describeOnStores('delivery of events', (store) => {
+  const clock = new TestClock()
+  let server: TestServer
+  let folder: string
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))
+    const caFile = join(folder, 'sinks.pem')
+    await writeFile(caFile, sinkAuthority.certificate)
+    server = await startTestServer({ store, clock, env: { TAPROOT_EVENTS_NETWORKS: '["127.0.0.0/8","::1"]', TAPROOT_EVENTS_CA_FILE: caFile } })
+  })
+  afterAll(async () => {
+    await server.stop()
+    await rm(folder, { recursive: true, force: true })
+  })
+
+  /** Calls as the owner of the organisation, with a fresh token: tests move the clock. */
+  const call = async (rpc: string, request: JsonObject, { owner }: Organisation): Promise<JsonObject> =>
+    ok(await server.rest.call(rpc, request, { token: await server.tokenFor(owner) }))
+  const newSink = async (): Promise<Sink> => {
+    const sink = await startSink()
+    onTestFinished(() => sink.close())
+    return sink
+  }
+  const subscribe = async (organisation: Organisation, sink: Sink, more: JsonObject = {}): Promise<string> =>
+    String(
+      (await call('CreateSubscription', { parent: organisation.group, subscription: { sink: sink.url, types: [groupEvents], ...more } }, organisation))['uid'],
+    )
+  const newGroup = async (organisation: Organisation, parent: string): Promise<string> =>
+    String((await call('CreateGroup', { parent, group: { name: freshName('group') } }, organisation))['uid'])
+  const shown = (uid: string, organisation: Organisation): Promise<JsonObject> => call('GetSubscription', { uid }, organisation)
+  /** Waits until the subscription reads like this; its progress is written once a second. */
+  const untilShown = async (uid: string, organisation: Organisation, isThere: (subscription: JsonObject) => boolean): Promise<JsonObject> => {
+    for (;;) {
+      const subscription = await shown(uid, organisation)
+      if (isThere(subscription)) return subscription
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+  }
+  const subjects = (sink: Sink): (string | undefined)[] => sink.received.map(({ headers }) => headers['ce-subject']?.toString())
+
+  test('events of the group and of groups below it arrive, those of other groups and types do not', async () => {
+    const [organisation, other, sink] = [await makeOrganisation(server), await makeOrganisation(server), await newSink()]
+    const before = await newGroup(organisation, organisation.group)
+    await subscribe(organisation, sink)
+    const child = await newGroup(organisation, organisation.group)
+    await newGroup(other, other.group)
+    await call('CreateRole', { parent: organisation.group, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } }, organisation)
+    const grandchild = await newGroup(organisation, child)
+    await sink.until((received) => received.length >= 2)
+    expect(subjects(sink)).toEqual([child, grandchild])
+    expect(subjects(sink)).not.toContain(before)
+    expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': `${groupEvents}created.v1`, 'ce-group': child, 'content-type': 'application/json' })
+  })
+
+  test('a subscription to all types gets the event of its own creation first', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink, { types: [] })
+    await sink.until((received) => received.length >= 1)
+    expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': 'dev.taproot.api.events.subscription.created.v1', 'ce-subject': uid })
+  })
+
+  test('what is delivered shows as the last delivery, with nothing waiting', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    await newGroup(organisation, organisation.group)
+    const subscription = await untilShown(uid, organisation, (now) => now['lastDeliveryTime'] !== undefined)
+    expect(subscription).toMatchObject({ state: 'ACTIVE', pendingCount: '0' })
+    expect(subscription['lastError'] ?? '').toBe('')
+  })
+
+  test('a refused event is tried again while later ones arrive', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    await subscribe(organisation, sink)
+    let refused = 0
+    sink.respond((received, response) => {
+      const isFirst = sink.received[0] === received
+      if (isFirst) refused += 1
+      answer(isFirst ? 500 : 200)(received, response)
+    })
+    const [first, second] = [await newGroup(organisation, organisation.group), await newGroup(organisation, organisation.group)]
+    await sink.until(() => sink.about(first).length >= 2)
+    expect(refused).toBe(1)
+    expect(sink.about(second)).toHaveLength(1)
+    expect(sink.about(first)).toHaveLength(2)
+  })
+
+  test('a sink that fails again and again makes the subscription FAILING; once it works, all events arrive', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(503))
+    const groups: string[] = []
+    for (let number = 0; number < 12; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    // Attempts come at growing intervals: the clock passes them.
+    const failing = await untilShown(uid, organisation, (now) => {
+      clock.advance(10_000)
+      return now['state'] === 'FAILING'
+    })
+    expect(failing).toMatchObject({ stateReason: 'the sink answered 503', lastError: 'the sink answered 503' })
+    sink.respond(answer(200))
+    clock.advance(2 * hourMs)
+    await sink.until(() => groups.every((group) => sink.about(group).length > 0))
+    await untilShown(uid, organisation, (now) => {
+      clock.advance(10_000)
+      return now['state'] === 'ACTIVE' && now['pendingCount'] === '0'
+    })
+  })
+
+  test('an ordered subscription gets events one at a time, in commit order, also after a failure', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    await subscribe(organisation, sink, { ordered: true })
+    let failures = 2
+    sink.respond((received, response) => answer(failures-- > 0 ? 500 : 200)(received, response))
+    const groups: string[] = []
+    for (let number = 0; number < 6; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    while (sink.received.length < 8) {
+      clock.advance(1_000)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+    const first = groups[0] ?? ''
+    expect(subjects(sink)).toEqual([first, first, ...groups])
+  })
+
+  test('410 pauses the subscription with the reason; :resume delivers what waits', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(410))
+    const group = await newGroup(organisation, organisation.group)
+    const paused = await untilShown(uid, organisation, (now) => now['state'] === 'PAUSED')
+    expect(paused['stateReason']).toBe('the sink answered 410 Gone')
+    sink.respond(answer(200))
+    expect(await call('ResumeSubscription', { uid }, organisation)).toMatchObject({ state: 'ACTIVE' })
+    await sink.until(() => sink.about(group).length >= 2)
+  })
+
+  test('a paused subscription gets nothing until it is resumed', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    expect(await call('PauseSubscription', { uid }, organisation)).toMatchObject({ state: 'PAUSED', stateReason: 'paused by :pause' })
+    const group = await newGroup(organisation, organisation.group)
+    const witness = await newSink()
+    await subscribe(organisation, witness)
+    await newGroup(organisation, organisation.group)
+    await witness.until((received) => received.length >= 1)
+    expect(sink.received).toEqual([])
+    await call('ResumeSubscription', { uid }, organisation)
+    await sink.until((received) => received.length >= 2)
+    expect(sink.about(group)).toHaveLength(1)
+  })
+
+  test(':test sends one event to this subscription alone, whatever its types', async () => {
+    const [organisation, sink, other] = [await makeOrganisation(server), await newSink(), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    await subscribe(organisation, other)
+    await call('TestSubscription', { uid }, organisation)
+    await sink.until((received) => received.length >= 1)
+    expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': 'dev.taproot.api.events.subscription.tested.v1', 'ce-subject': uid })
+    await newGroup(organisation, organisation.group)
+    await other.until((received) => received.length >= 1)
+    expect(other.about(uid)).toEqual([])
+  })
+
+  test('a deleted subscription gets nothing more, and nothing is left of it in the store', async () => {
+    const [organisation, sink, witness] = [await makeOrganisation(server), await newSink(), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    await subscribe(organisation, witness)
+    sink.respond(answer(500))
+    await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length >= 1)
+    await call('DeleteSubscription', { uid }, organisation)
+    const heard = sink.received.length
+    const group = await newGroup(organisation, organisation.group)
+    await witness.until(() => witness.about(group).length > 0)
+    expect(sink.received.length).toBe(heard)
+    for (;;) {
+      const { entries } = await server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+      const left = entries.map(({ key }) => key).filter((key) => key.includes(uid))
+      if (left.length === 0) break
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    }
+  })
+
+  test('a sink at an address that no setting allows is never connected to', async () => {
+    const organisation = await makeOrganisation(server)
+    const subscription = { sink: 'https://10.1.2.3/events', types: [groupEvents] }
+    const refused = await server.rest.call(
+      'CreateSubscription',
+      { parent: organisation.group, subscription },
+      { token: await server.tokenFor(organisation.owner) },
+    )
+    expect(refused).toMatchObject({ code: 3 })
+  })
+})
