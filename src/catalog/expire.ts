@@ -2,6 +2,7 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { expireBatch } from '../engine/jobs/batch.ts'
 import { expireIdempotencyKeys } from '../engine/jobs/idempotency.ts'
 import { OutboxExpirer, type OutboxRetention } from '../engine/jobs/outbox.ts'
+import { eventLifeMs } from '../engine/outbox.ts'
 import { oneByOne } from '../engine/jobs/one-by-one.ts'
 import { uploadLifeMs, uploadPrefix } from '../engine/quota/content.ts'
 import { RefreshFamilySchema } from '../gen/taproot/store/v1/people_pb.ts'
@@ -74,7 +75,7 @@ export type ExpiredSort = (typeof expiredSorts)[number]
 export type ExpireCounts = Readonly<Record<ExpiredSort, number>>
 
 /** 72 hours, 256 MiB per root group (docs/spec/events.md#retention). */
-export const outboxRetention: OutboxRetention = { lifeMs: 72 * 3_600_000, bytesPerRoot: 256 * 1024 * 1024 }
+export const outboxRetention: OutboxRetention = { lifeMs: eventLifeMs, bytesPerRoot: 256 * 1024 * 1024 }
 
 /** Removes from `x/` what has outlived its time. One per leadership; any number may run at once without harm. */
 export class Expirer {

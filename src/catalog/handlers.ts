@@ -9,8 +9,12 @@ import { createHandler, deleteHandler, updateHandler } from '../engine/write.ts'
 import {
   createSubscription,
   getSubscription,
+  listDeliveries,
   listSubscriptions,
   pauseSubscription,
+  pullEvents,
+  redeliverEvents,
+  replayEvents,
   resumeSubscription,
   testSubscription,
   updateSubscription,
@@ -71,6 +75,10 @@ const standard = {
 /** Methods with a handler of their own, by `<service>/<rpc>`. */
 const own: Readonly<Record<string, Handler>> = {
   'taproot.auth.v1.Auth/Delete': deleteSelf,
+  'taproot.events.v2.EventsService/PullEvents': pullEvents,
+  'taproot.events.v2.SubscriptionsService/ListDeliveries': listDeliveries,
+  'taproot.events.v2.SubscriptionsService/RedeliverEvents': redeliverEvents,
+  'taproot.events.v2.SubscriptionsService/ReplayEvents': replayEvents,
   'taproot.events.v2.SubscriptionsService/CreateSubscription': createSubscription,
   'taproot.events.v2.SubscriptionsService/GetSubscription': getSubscription,
   'taproot.events.v2.SubscriptionsService/ListSubscriptions': listSubscriptions,

@@ -247,6 +247,7 @@ export const configSchema = section('Configuration of Taproot.', {
     [],
   ),
   events: section('Delivery of events to sinks.', {
+    deliver: flag('Whether events are delivered. If off, they wait, for as long as events are kept.', true),
     networks: list(
       'Private networks that sinks may be in. Connections to other private addresses are refused, so that tenants cannot reach them.',
       text('A network.', { format: 'network' }),

@@ -1,4 +1,4 @@
-import type { Message, DescField } from '@bufbuild/protobuf'
+import type { DescField, DescMessage, Message } from '@bufbuild/protobuf'
 import type { AccountChecks } from '../auth/account-checks.ts'
 import type { Keyring } from '../auth/keys/sealing.ts'
 import type { DeniesPkce } from '../auth/oidc/pkce-look.ts'
@@ -16,6 +16,7 @@ import type { MethodRow } from '../base/schema/method.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
+import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { Guard, Store } from '../store/store.ts'
 
@@ -111,6 +112,8 @@ export interface Services {
   /** Checks an issuer's discovery document for PKCE support. */
   readonly deniesPkce: DeniesPkce
   readonly settings: ResourceSettings
+  /** The events that are kept, in the order of their commits. */
+  readonly eventLog: SharedLog
   readonly accountChecks: AccountChecks
   /** Undefined without an upstream registry: the digests of tags are then not verified. */
   readonly content: ContentSource | undefined
@@ -178,6 +181,14 @@ export function innerContext(
   return context
 }
 
+/** The form of an answer over REST that is not the JSON of its message. */
+export interface AnswerDocument {
+  readonly contentType: string
+  readonly items: readonly Message[]
+  readonly itemDesc: DescMessage
+  readonly headers: Readonly<Record<string, string>>
+}
+
 /** A handler's answer. */
 export interface HandlerAnswer {
   readonly message: Message
@@ -185,6 +196,8 @@ export interface HandlerAnswer {
   readonly shown?: Shown
   /** Set if the message is a list: its rendered items. */
   readonly page?: ShownPage
+  /** Set if the answer has a form of its own over REST. */
+  readonly document?: AnswerDocument
   readonly etag?: string
   readonly pageTokenRestarted?: boolean
   /** For the audit line. */

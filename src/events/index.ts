@@ -12,3 +12,5 @@ export {
 export { createEventSigner } from './delivery/cloud-event.ts'
 export { Dispatcher, type DispatchObserver } from './delivery/dispatcher.ts'
 export { sendEvent } from './delivery/sink-client.ts'
+export { listDeliveries, redeliverEvents, replayEvents } from './deliveries.ts'
+export { pullEvents } from './pull-events.ts'

@@ -11,6 +11,7 @@ import { file_taproot_api_v1_rule } from './taproot/api/v1/rule_pb.ts'
 import { file_taproot_auth_v1_auth } from './taproot/auth/v1/auth_pb.ts'
 import { file_taproot_common_v2_capability } from './taproot/common/v2/capability_pb.ts'
 import { file_taproot_common_v2_uidp_filter } from './taproot/common/v2/uidp_filter_pb.ts'
+import { file_taproot_events_v2_events } from './taproot/events/v2/events_pb.ts'
 import { file_taproot_events_v2_subscriptions } from './taproot/events/v2/subscriptions_pb.ts'
 import { file_taproot_iam_v1_resources } from './taproot/iam/v1/resources_pb.ts'
 import { file_taproot_iam_v2_access } from './taproot/iam/v2/access_pb.ts'
@@ -50,6 +51,7 @@ export const files: readonly DescFile[] = [
   file_taproot_auth_v1_auth,
   file_taproot_common_v2_capability,
   file_taproot_common_v2_uidp_filter,
+  file_taproot_events_v2_events,
   file_taproot_events_v2_subscriptions,
   file_taproot_iam_v1_resources,
   file_taproot_iam_v2_access,

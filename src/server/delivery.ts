@@ -20,7 +20,7 @@ export interface DeliveryOptions {
 /** The delivery of events. It runs in the process that leads. */
 export interface Delivery {
   readonly dispatcher: Dispatcher
-  /** Ends kept connections to sinks. */
+  /** Ends kept connections to sinks, and the event log. */
   close(): Promise<void>
 }
 
@@ -40,7 +40,13 @@ export function createDelivery({ config, files, engine, metrics }: DeliveryOptio
     requestOf: (event, group) => signer.requestOf(event, group),
     send: (sink, request, signal) => sendEvent(fetch, sink, { request, signal }),
   })
-  return { dispatcher, close: () => fetch.close() }
+  return {
+    dispatcher,
+    async close() {
+      engine.services.eventLog.close()
+      await fetch.close()
+    },
+  }
 }
 
 /** Registers `taproot_event_deliveries_total` by outcome, `taproot_subscriptions_failing` and `taproot_event_oldest_waiting_seconds`. */

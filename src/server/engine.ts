@@ -19,6 +19,8 @@ import type { Clock, Random } from '../base/runtime.ts'
 import { RecordCache } from '../cache/record-cache.ts'
 import { storedKinds } from '../catalog/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
+import { SharedLog } from '../engine/log/shared-log.ts'
+import { eventLifeMs } from '../engine/outbox.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
 import type { Services, ContentSource } from '../engine/services.ts'
 import { StoreSweeper } from '../engine/jobs/sweeper.ts'
@@ -146,6 +148,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
         upstreamPrefixLength: config.registry.upstream?.prefix === undefined ? 0 : config.registry.upstream.prefix.length + 1,
       },
     },
+    eventLog: new SharedLog({ store, log, clock, eventLifeMs }),
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     content: upstream === undefined ? undefined : contentSource(upstream),
   }

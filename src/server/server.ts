@@ -271,7 +271,7 @@ async function openOps({ listen, ops: { port } }: Config, handler: ReturnType<ty
 function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, cleanups: Cleanups, signal: AbortSignal): void {
   const delivery = createDelivery(parts)
   cleanups.add(() => delivery.close())
-  const background = runBackground(parts.engine, signal, { observer: createBackgroundMetrics(parts.metrics), leads, dispatcher: delivery.dispatcher })
+  const background = runBackground(parts.engine, signal, { observer: createBackgroundMetrics(parts.metrics), leads, ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}) })
   cleanups.add(() => background)
 }
 

@@ -167,7 +167,7 @@ const uid = `${'a'.repeat(40)}/${'b'.repeat(16)}`
 describe('constraints', () => {
   it('can be planned for every request', () => {
     const validator = createValidator({ registry })
-    for (const { input, rpc } of methods) expect(validator.validate(input, create(input)), rpc).toMatchObject({ kind: 'valid' })
+    for (const { input, rpc } of methods) expect(validator.validate(input, create(input)).kind, rpc).not.toBe('error')
   })
 
   it('leave an empty name to the required check', () => {

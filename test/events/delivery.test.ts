@@ -193,6 +193,83 @@ describeOnStores('delivery of events', (store) => {
     }
   })
 
+  test('failed and waiting deliveries are listed, page by page', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(500))
+    const groups: string[] = []
+    for (let number = 0; number < 9; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    await untilShown(uid, organisation, (now) => {
+      clock.advance(10_000)
+      return now['state'] === 'FAILING'
+    })
+    const listed: JsonObject[] = []
+    let pageToken = ''
+    do {
+      const page = await call('ListDeliveries', { uid, pageSize: 2, pageToken }, organisation)
+      listed.push(...(page['deliveries'] as JsonObject[]))
+      pageToken = String(page['nextPageToken'] ?? '')
+    } while (pageToken !== '')
+    expect(listed.map(({ subject }) => subject).toSorted()).toEqual(groups.toSorted())
+    const failed = listed.filter(({ state }) => state === 'FAILED')
+    expect(failed.length).toBeGreaterThan(0)
+    expect(failed[0]).toMatchObject({ eventType: `${groupEvents}created.v1`, lastStatus: 500, lastError: 'the sink answered 500' })
+    expect(listed.filter(({ state }) => state === 'PENDING').length).toBe(9 - failed.length)
+    const { deliveries } = await call('ListDeliveries', { uid, state: 'FAILED' }, organisation)
+    expect(deliveries).toEqual(failed)
+  })
+
+  test(':redeliver tries a failed event at once', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(503, { 'retry-after': '3000' }))
+    const group = await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length >= 1)
+    let deliveries: JsonObject[] = []
+    while (deliveries.length === 0) deliveries = (await call('ListDeliveries', { uid, state: 'FAILED' }, organisation))['deliveries'] as JsonObject[]
+    sink.respond(answer(200))
+    await call('RedeliverEvents', { uid, eventId: String(deliveries[0]?.['eventId']) }, organisation)
+    await sink.until(() => sink.about(group).length >= 2)
+    await untilShown(uid, organisation, (now) => now['pendingCount'] === '0' && now['lastDeliveryTime'] !== undefined)
+    expect((await call('ListDeliveries', { uid }, organisation))['deliveries']).toEqual([])
+  })
+
+  test('an event that fails for three days is a dead letter, which :redeliver delivers though the event has expired', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond((received, response) => answer(sink.about(first).includes(received) ? 500 : 200)(received, response))
+    let first = ''
+    first = await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length >= 1)
+    let dead: JsonObject[] = []
+    while (dead.length === 0) {
+      clock.advance(2 * hourMs)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      dead = (await call('ListDeliveries', { uid, state: 'DEAD' }, organisation))['deliveries'] as JsonObject[]
+    }
+    expect(dead[0]).toMatchObject({ subject: first, state: 'DEAD', lastError: 'the sink answered 500' })
+    sink.respond(answer(200))
+    const tried = sink.about(first).length
+    await call('RedeliverEvents', { uid }, organisation)
+    await sink.until(() => sink.about(first).length > tried)
+  })
+
+  test(':replay delivers again from an event, or a time, on, with the same ids', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink, { ordered: true })
+    const groups: string[] = []
+    for (let number = 0; number < 3; number += 1) groups.push(await newGroup(organisation, organisation.group))
+    await sink.until((received) => received.length >= 3)
+    const ids = sink.received.map(({ headers }) => headers['ce-id'])
+    await call('ReplayEvents', { uid, fromEventId: String(ids[1]) }, organisation)
+    await sink.until((received) => received.length >= 5)
+    await call('ReplayEvents', { uid, fromTime: new Date(clock.now() - hourMs).toISOString() }, organisation)
+    await sink.until(() => sink.about(groups[2] ?? '').length >= 3)
+    // The time is before the organisation was made.
+    const delivered = sink.received.filter(({ headers }) => headers['ce-subject'] !== organisation.group)
+    expect(delivered.map(({ headers }) => headers['ce-id'])).toEqual([...ids, ids[1], ids[2], ...ids])
+  })
+
   test('a sink at an address that no setting allows is never connected to', async () => {
     const organisation = await makeOrganisation(server)
     const subscription = { sink: 'https://10.1.2.3/events', types: [groupEvents] }

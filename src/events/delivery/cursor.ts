@@ -3,9 +3,9 @@ import type { Uid } from '../../base/uid.ts'
 import { SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Revision, Store } from '../../store/store.ts'
-import type { EventLog } from '../event-log.ts'
-import type { LogEntry } from '../log-index.ts'
-import { progressIn, progressKey, type Position } from '../records/progress.ts'
+import type { EventLog } from '../../engine/log/event-log.ts'
+import type { LogEntry, Position } from '../../engine/log/log-index.ts'
+import { progressIn, progressKey } from '../records/progress.ts'
 
 /** An event between its start and the moment when the cursor passes it. */
 export interface Slot {
@@ -39,9 +39,10 @@ export class DeliveryCursor {
     return { revision: Number(this.progress.revision), key: this.progress.key }
   }
 
-  /** Reads the progress from the store. Rejects with StoreError or the signal's reason. */
+  /** Reads the progress from the store, and goes where it says if it was written elsewhere. Rejects with StoreError or the signal's reason. */
   async load(log: EventLog, signal: AbortSignal): Promise<void> {
     const entry = await this.#store.get(progressKey(this.#subscription), signal)
+    if (entry !== undefined && entry.revision === this.#revision) return
     this.#revision = entry?.revision
     this.isDirty = entry === undefined
     if (entry === undefined) this.#moveTo(log.last)
@@ -53,6 +54,7 @@ export class DeliveryCursor {
       this.isDirty = true
     }
     this.#slots.length = 0
+    this.#ahead.clear()
     this.#started = this.position
   }
 

@@ -5,8 +5,8 @@ import { lineage, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/outbox.ts'
 import type { Services } from '../../engine/services.ts'
 import { TenantSlots } from '../../auth/oidc/tenant-slots.ts'
-import type { LogEntry } from '../log-index.ts'
-import { EventLog } from '../event-log.ts'
+import type { LogEntry } from '../../engine/log/log-index.ts'
+import type { EventLog } from '../../engine/log/event-log.ts'
 import { pagesOf } from '../../store/pages.ts'
 import type { Store } from '../../store/store.ts'
 import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progress.ts'
@@ -70,8 +70,7 @@ export class Dispatcher {
   /** Delivers until `signal` aborts. Rejects with StoreError, or the signal's reason; nothing runs any more then. */
   async run(signal: AbortSignal): Promise<void> {
     const { services, observer, requestOf, send } = this.#options
-    const log = new EventLog({ store: services.store, log: services.log })
-    await log.load(signal)
+    const { log, ended: logEnded, release } = await services.eventLog.acquire(signal)
     const slots = new WaitingSlots()
     const context: WorkerContext = { services, log, observer, requestOf, send, takeSlot: (root, end) => slots.take(root, end) }
     const ended = new AbortController()
@@ -91,8 +90,9 @@ export class Dispatcher {
     try {
       this.#startAll(start)
       await removeOrphans(services, either)
-      await log.follow(either)
+      await untilAborted(logEnded, either)
     } finally {
+      release()
       clearInterval(timer)
       for (const end of forget) end()
       ended.abort(new Error('the dispatcher ended'))
@@ -121,7 +121,7 @@ export class Dispatcher {
     } catch (error) {
       if (!signal.aborted) log.debug('the change of a subscription is not in memory yet', { subscription: uid, error: errorText(error) })
     }
-    this.#workers.get(uid)?.worker.retryNow()
+    this.#workers.get(uid)?.worker.changed()
   }
 
   #start(uid: Uid, context: WorkerContext, signal: AbortSignal): void {

@@ -71,7 +71,7 @@ export class FailedDeliveries {
     this.#dead = 0
     for await (const { key, value } of entriesOf(this.#services.store, { prefix }, signal)) {
       const state = fromBinary(FailedDeliverySchema, value)
-      if (state.deadLetter.length > 0) this.#dead += 1
+      if (state.dead) this.#dead += 1
       else this.#retries.set(key.slice(prefix.length), { key: key.slice(prefix.length), state, running: false })
     }
   }
@@ -104,7 +104,8 @@ export class FailedDeliveries {
     const state = retry?.state ?? create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) })
     note(state, attempt)
     state.nextAttemptTimeMs = 0n
-    state.deadLetter = toBinary(OutboxEventSchema, event.event)
+    state.dead = true
+    state.event = toBinary(OutboxEventSchema, event.event)
     if (!(await this.#put(event.key, state, signal))) return false
     this.#retries.delete(event.key)
     this.#dead += 1

@@ -1,4 +1,4 @@
-import { create, toBinary } from '@bufbuild/protobuf'
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { Alarm } from '../../base/alarm.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
@@ -9,10 +9,10 @@ import { outboxTimeMs } from '../../engine/outbox.ts'
 import type { Services } from '../../engine/services.ts'
 import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { SubscriptionPauseSchema } from '../../gen/taproot/store/v1/events_pb.ts'
-import type { OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
-import type { EventLog, LoggedEvent } from '../event-log.ts'
-import type { LogEntry } from '../log-index.ts'
+import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
+import type { LogEntry } from '../../engine/log/log-index.ts'
 import { capabilitiesFor, passesTypes, testedType } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
 import { maxPending } from '../records/subscriptions.ts'
@@ -64,6 +64,7 @@ export class SubscriptionWorker {
   readonly #alarm = new Alarm()
   #running = 0
   #savedMs = 0
+  #hasChanged = false
 
   constructor(uid: Uid, context: WorkerContext) {
     this.uid = uid
@@ -88,10 +89,9 @@ export class SubscriptionWorker {
     this.#alarm.ring()
   }
 
-  /** Ends all waits of a failing sink: the next attempts are due. */
-  retryNow(): void {
-    this.#cursor.progress.nextAttemptTimeMs = 0n
-    for (const { state } of this.#failed.retries) state.nextAttemptTimeMs = 0n
+  /** The subscription was changed: reads its state again, and ends all waits of a failing sink. */
+  changed(): void {
+    this.#hasChanged = true
     this.wake()
   }
 
@@ -111,13 +111,27 @@ export class SubscriptionWorker {
     try {
       while (!signal.aborted) {
         this.#alarm.arm()
-        const dueMs = await this.#start(signal)
+        const dueMs = (await this.#isReloading(signal)) ? Infinity : await this.#start(signal)
         const saveMs = await this.#saveIfDue(signal)
         await this.#alarm.until(Math.min(dueMs, saveMs), { clock: services.clock, signal })
       }
     } finally {
       await this.#lastSave()
     }
+  }
+
+  /** Reads the state again after a change: a replay moves the cursor, a redelivery revives failed events. Returns true while deliveries must end first. */
+  async #isReloading(signal: AbortSignal): Promise<boolean> {
+    if (!this.#hasChanged) return false
+    if (this.#running > 0) return true
+    this.#hasChanged = false
+    // Not saved if the progress was written elsewhere, as it must be.
+    if (this.#cursor.isDirty) await this.#cursor.save(signal)
+    await this.#cursor.load(this.#context.log, signal)
+    await this.#failed.load(signal)
+    this.#cursor.progress.nextAttemptTimeMs = 0n
+    for (const { state } of this.#failed.retries) state.nextAttemptTimeMs = 0n
+    return false
   }
 
   #record(): Subscription | undefined {
@@ -194,7 +208,7 @@ export class SubscriptionWorker {
 
   async #deliverAgain(retry: Retry, signal: AbortSignal): Promise<void> {
     retry.running = true
-    const outcome = await this.#attempt({ key: retry.key, revision: 0, type: '', group: '', subject: '' }, signal)
+    const outcome = await this.#attempt(entryOf(retry.key), signal, retry.state.event)
     retry.running = false
     if (signal.aborted) return
     if (outcome.kind === 'delivered' || outcome.kind === 'expired') {
@@ -202,8 +216,8 @@ export class SubscriptionWorker {
       await this.#failed.remove(retry, signal)
     } else if (outcome.kind === 'failed') {
       const attempt = this.#noteFailure(outcome, retry.state.attempts + 1)
-      if (attempt.atMs - outboxTimeMs(retry.key) < retryForMs) await this.#failed.failedAgain(retry, attempt, signal)
-      else await this.#giveUp(retry.key, attempt, signal)
+      if (attempt.atMs - Number(retry.state.firstAttemptTimeMs) < retryForMs) await this.#failed.failedAgain(retry, attempt, signal)
+      else await this.#giveUp({ key: retry.key, copy: retry.state.event }, attempt, signal)
     } else {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
       retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + firstBackoffMs)
@@ -212,13 +226,13 @@ export class SubscriptionWorker {
   }
 
   /** Sends one event. Never rejects. */
-  async #attempt(entry: LogEntry, signal: AbortSignal): Promise<AttemptOutcome> {
-    const { services, log, requestOf, send, takeSlot } = this.#context
+  async #attempt(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
+    const { services, requestOf, send, takeSlot } = this.#context
     this.#running += 1
     try {
       const free = await takeSlot(rootOf(this.uid), signal)
       try {
-        const logged = await log.read(entry, signal)
+        const logged = await this.#read(entry, signal, copy)
         if (logged === undefined) return { kind: 'expired' }
         const request = await this.#requestOf(logged, requestOf)
         const record = this.#record()
@@ -233,6 +247,13 @@ export class SubscriptionWorker {
     } finally {
       this.#running -= 1
     }
+  }
+
+  /** Reads an event from the log, or its copy if it has expired there. */
+  async #read(entry: LogEntry, signal: AbortSignal, copy: Uint8Array = new Uint8Array()): Promise<LoggedEvent | undefined> {
+    const logged = await this.#context.log.read(entry, signal)
+    if (logged !== undefined || copy.length === 0) return logged
+    return { ...entry, event: fromBinary(OutboxEventSchema, copy) }
   }
 
   async #requestOf({ key, event }: LoggedEvent, requestOf: WorkerContext['requestOf']): Promise<EventRequest | undefined> {
@@ -271,7 +292,7 @@ export class SubscriptionWorker {
   async #passFailure(entry: LogEntry, outcome: SendOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
     const attempt = this.#noteFailure(outcome, progress.failures + 1)
-    if (attempt.atMs - outboxTimeMs(entry.key) >= retryForMs) return this.#giveUp(entry.key, attempt, signal)
+    if (attempt.atMs - outboxTimeMs(entry.key) >= retryForMs) return this.#giveUp({ key: entry.key }, attempt, signal)
     const isDown = progress.failures >= failuresToFailing || this.#failed.isFull
     if (!isDown && this.#record()?.ordered !== true && (await this.#failed.park(entry.key, attempt, signal))) return true
     if (isDown) progress.failingReason = outcome.error
@@ -280,8 +301,8 @@ export class SubscriptionWorker {
   }
 
   /** Makes a dead letter of an event. Returns true, also if it could not be kept: it is not tried again. */
-  async #giveUp(key: string, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
-    const logged = await this.#context.log.read({ key, revision: 0, type: '', group: '', subject: '' }, signal)
+  async #giveUp({ key, copy }: { readonly key: string; readonly copy?: Uint8Array }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
+    const logged = await this.#read(entryOf(key), signal, copy)
     if (logged !== undefined && !(await this.#failed.bury(logged, attempt, signal))) {
       this.#context.services.log.warn('an undeliverable event is not kept', { subscription: this.uid, event: key })
     }
@@ -328,3 +349,8 @@ export class SubscriptionWorker {
 }
 
 const unreadable: SendOutcome = { kind: 'failed', status: 0, error: 'the event can not be read', retryAfterMs: undefined }
+
+/** Returns an entry for an event of which only the key is known. */
+function entryOf(key: string): LogEntry {
+  return { key, revision: 0, type: '', group: '', subject: '' }
+}

@@ -19,17 +19,6 @@ export function failedPrefixOf(subscription: Uid): string {
   return `${failedPrefix}${subscription}:`
 }
 
-/** The position of an event in the order of commits. Events of one commit are in key order. */
-export interface Position {
-  readonly revision: number
-  readonly key: string
-}
-
-/** Returns a negative number if `one` comes first, a positive one if `other` does, and 0 for the same position. */
-export function comparePositions(one: Position, other: Position): number {
-  return one.revision - other.revision || (one.key === other.key ? 0 : one.key < other.key ? -1 : 1)
-}
-
 /** Returns the progress in an entry. A subscription without deliveries starts with the events of the commit that created it. */
 export function progressIn(entry: Entry): SubscriptionProgress {
   const progress = fromBinary(SubscriptionProgressSchema, entry.value)

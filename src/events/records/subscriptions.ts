@@ -139,7 +139,7 @@ export const listSubscriptions: Handler = async (services, context, message) => 
 }
 
 /** Answers a verb that leaves the record as it is and writes other keys. Its event shows the subscription as it is from now on. */
-async function changeState(
+export async function changeState(
   services: Services,
   context: Context,
   what: { readonly uid: string; readonly writes: (uid: Uid, planning: Planning) => readonly Write[]; readonly change: (shown: SubscriptionRecord) => void },

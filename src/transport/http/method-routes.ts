@@ -65,7 +65,7 @@ export function methodRoutes(bound: readonly BoundMethod[], options: MethodRoute
         state.method = name
         state.done = options.metrics?.start(name, 'http')
         const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
-        send(context, { status: 200, ...contentOf(answer, encode) })
+        send(context, { status: 200, ...contentOf(answer, encode, options.encoders) })
       },
     }
   })
@@ -150,7 +150,12 @@ async function readQueryForm(context: HttpContext, maxBytes: number): Promise<UR
   return isForm(context) ? readForm(context, maxBytes) : undefined
 }
 
-function contentOf(answer: Answer, encode: AnswerJson | undefined): Pick<HttpAnswer, 'headers' | 'body'> {
+function contentOf(answer: Answer, encode: AnswerJson | undefined, encoders: JsonEncoders): Pick<HttpAnswer, 'headers' | 'body'> {
+  const { document } = answer
+  if (document !== undefined) {
+    const body = `[${document.items.map(encoders(document.itemDesc)).join(',')}]`
+    return { headers: { ...document.headers, 'Content-Type': document.contentType }, body }
+  }
   const headers: Record<string, string> = encode === undefined ? {} : { ...jsonType }
   if (answer.etag !== undefined) headers['ETag'] = `"${answer.etag}"`
   if (answer.pageTokenRestarted === true) headers['Page-Token-Restarted'] = 'true'

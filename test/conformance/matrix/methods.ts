@@ -139,6 +139,10 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'SubscriptionsService/ResumeSubscription': row('subscriptions.update', 'subscription'),
   'SubscriptionsService/TestSubscription': row('subscriptions.update', 'subscription'),
 
+  'SubscriptionsService/ListDeliveries': row('subscriptions.list', 'subscription'),
+  'SubscriptionsService/RedeliverEvents': row('subscriptions.update', 'subscription'),
+  'SubscriptionsService/ReplayEvents': row('subscriptions.update', 'subscription', (uid) => ({ uid, fromTime: '2026-01-01T00:00:00.000Z' })),
+
   'TermsService/AcceptTerms': row('terms.accept', 'place', (group) => ({ group, documentIds: [walkTerms[1].id] })),
   'TermsService/ListTermsAcceptances': row('terms.list', 'place', (group) => ({ group })),
 
@@ -215,6 +219,7 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   },
   'GroupsService/ReleaseGroupName': { request: () => ({ name: 'free' }), code: 7, operators: 5, because: 'only operators release a reserved name' },
   'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },
+  'EventsService/PullEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#feed: shows each caller what they may see' },
   'Auth/Validate': { request: () => ({}), code: 0, because: 'docs/spec/tokens.md#who-am-i: who am I' },
   'Auth/Delete': {
     request: ({ person: id }) => ({ id }),

@@ -267,7 +267,9 @@ export const noReferences: readonly string[] = [
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
   // What somebody else's provider calls a group of theirs; an address; a random id.
-  ...['events.v2.Subscription.sink', 'events.v2.Subscription.types'],
+  ...['events.v2.Subscription.sink', 'events.v2.Subscription.types', 'events.v2.PullEventsRequest.types', 'events.v2.PullEventsRequest.cursor'],
+  // Ids of events, which are found among those of one subscription.
+  ...['events.v2.RedeliverEventsRequest.event_id', 'events.v2.ReplayEventsRequest.from_event_id'],
   ...['iam.v2.ExternalGroupRoleMapping.external_group_id', 'iam.v2.GroupInvite.email', 'iam.v2.ListGroupInvitesRequest.key_id'],
   // Names of limits, and numbers.
   'iam.v2.SetGroupLimitsRequest.resource_limits',

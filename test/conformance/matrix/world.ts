@@ -58,7 +58,10 @@ const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
 /** A server with the configuration that the matrix needs. */
 export function startMatrixServer(store: 'sqlite' | 'etcd'): Promise<TestServer> {
   const issuers = JSON.stringify([{ issuer: trustedIssuer }])
-  return startTestServer({ store, env: { TAPROOT_ISSUERS: issuers, TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false' } })
+  return startTestServer({
+    store,
+    env: { TAPROOT_ISSUERS: issuers, TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false', TAPROOT_EVENTS_DELIVER: 'false' },
+  })
 }
 
 /** Makes a record as the operator; returns the answer. */

@@ -32,7 +32,7 @@ specSuite(
       const { usage } = await spec.ok('GetGroupUsage', { uid: uidOf(made) }, { token })
       for (const named of [made['resourceLimits'], usage]) {
         expect(named).toHaveProperty('repositories')
-        for (const name of ['subscriptions', 'clusters']) expect(named).not.toHaveProperty(name)
+        for (const name of ['clusters']) expect(named).not.toHaveProperty(name)
       }
     })
 

@@ -41,13 +41,87 @@ const byUid: Pick<MethodCase, 'request' | 'badInputs'> = {
   badInputs: [],
 }
 
-/** SubscriptionsService. */
+/** SubscriptionsService and EventsService. */
 export const subscriptionCases: Readonly<Record<string, MethodCase>> = {
   'SubscriptionsService/GetSubscription': byUid,
   'SubscriptionsService/DeleteSubscription': byUid,
   'SubscriptionsService/PauseSubscription': byUid,
   'SubscriptionsService/ResumeSubscription': byUid,
   'SubscriptionsService/TestSubscription': byUid,
+  'SubscriptionsService/ListDeliveries': {
+    ...byUid,
+    badInputs: [
+      { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
+      {
+        what: 'a page token that is too long',
+        breaks: ['page_token:string.max_len'],
+        request: (valid) => ({ ...valid, pageToken: long(4097) }),
+        fields: ['page_token'],
+      },
+      { what: 'a page token of another list', request: (valid) => ({ ...valid, pageToken: 'nonsense' }), fields: ['page_token'] },
+      { what: 'a negative skip', breaks: ['skip:int32.gte'], request: (valid) => ({ ...valid, skip: -1 }), fields: ['skip'] },
+      { what: 'a state that does not exist', only: 'rest', request: (valid) => ({ ...valid, state: 'LOST' }), fields: ['state'] },
+    ],
+  },
+  'SubscriptionsService/RedeliverEvents': {
+    ...byUid,
+    badInputs: [
+      {
+        what: 'an event id that is too long',
+        breaks: ['event_id:string.max_len'],
+        request: (valid) => ({ ...valid, eventId: long(65) }),
+        fields: ['event_id'],
+      },
+      { what: 'the id of no failed delivery', request: (valid) => ({ ...valid, eventId: 'none' }), code: 5 },
+    ],
+  },
+  'SubscriptionsService/ReplayEvents': {
+    request: async (world): Promise<JsonObject> => ({ uid: await newSubscription(world), fromTime: '2026-01-01T00:00:00.000Z' }),
+    badInputs: [
+      { what: 'no start', breaks: ['from:oneof.required'], request: ({ uid = '' }) => ({ uid }), fields: ['from_time'] },
+      { what: 'a time in the future', request: ({ uid = '' }) => ({ uid, fromTime: '2999-01-01T00:00:00.000Z' }), fields: ['from_time'] },
+      {
+        what: 'an empty event id',
+        breaks: ['from_event_id:string.min_len'],
+        only: 'grpc',
+        request: ({ uid = '' }) => ({ uid, fromEventId: '' }),
+        fields: ['from_event_id'],
+      },
+      {
+        what: 'an event id that is too long',
+        breaks: ['from_event_id:string.max_len'],
+        request: ({ uid = '' }) => ({ uid, fromEventId: long(65) }),
+        fields: ['from_event_id'],
+      },
+      { what: 'the id of no event', request: ({ uid = '' }) => ({ uid, fromEventId: 'none' }), code: 5 },
+    ],
+  },
+  'EventsService/PullEvents': {
+    request: (world): JsonObject => ({ uidp: { descendantsOf: world.group }, types: [groupEvents], cursor: 'now' }),
+    badInputs: [
+      { what: 'a type that no event has', request: (valid) => ({ ...valid, types: ['dev.taproot.api.iam.grup.'] }), fields: ['types'] },
+      { what: 'an empty type', breaks: ['types[]:string.min_len'], only: 'grpc', request: (valid) => ({ ...valid, types: [''] }), fields: ['types'] },
+      {
+        what: 'a type longer than 255 characters',
+        breaks: ['types[]:string.max_len'],
+        request: (valid) => ({ ...valid, types: [long(256)] }),
+        fields: ['types'],
+      },
+      { what: 'a type twice', breaks: ['types:repeated.unique'], request: (valid) => ({ ...valid, types: [groupEvents, groupEvents] }), fields: ['types'] },
+      {
+        what: 'more than 64 types',
+        breaks: ['types:repeated.max_items'],
+        request: (valid) => ({ ...valid, types: Array.from({ length: 65 }, (_, at) => `${groupEvents}${at}`) }),
+        fields: ['types'],
+      },
+      { what: 'a cursor that is too long', breaks: ['cursor:string.max_len'], request: (valid) => ({ ...valid, cursor: long(4097) }), fields: ['cursor'] },
+      { what: 'a cursor of something else', request: (valid) => ({ ...valid, cursor: 'nonsense' }), fields: ['cursor'] },
+      { what: 'a wait of more than a minute', breaks: ['wait:duration.lte'], request: (valid) => ({ ...valid, wait: '61s' }), fields: ['wait'] },
+      { what: 'a negative wait', breaks: ['wait:duration.gte'], request: (valid) => ({ ...valid, wait: '-1s' }), fields: ['wait'] },
+      { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
+      { what: 'a filter that events do not have', request: (valid) => ({ ...valid, uidp: { inRoot: true } }), fields: ['uidp'] },
+    ],
+  },
   'SubscriptionsService/ListSubscriptions': {
     request: (world) => ({ uidp: { descendantsOf: world.group }, orderBy: 'created_at desc', pageSize: 200 }),
     list: { item: (world, parent) => newSubscription(world, parent), filters: () => [] },

@@ -169,7 +169,7 @@ export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInp
     ...(hasBody ? bodies(method) : []),
     // ListAccess is of no kind, and pages as lists do.
     ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
-    ...(method.verb === 'list' && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
+    ...(['list', 'custom'].includes(method.verb) && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
     ...places(method),
     ...(method.verb === 'update' ? updates(method) : []),
     ...(method.verb === 'delete' ? deletes : []),

@@ -48,7 +48,10 @@ const uselessCapability = 'libraries.python.list'
 
 /** A server whose configuration the walk needs. */
 export function startWalkServer(): Promise<TestServer> {
-  return startTestServer({ store: 'sqlite', env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]), TAPROOT_TERMS: JSON.stringify(walkTerms) } })
+  return startTestServer({
+    store: 'sqlite',
+    env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]), TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_EVENTS_DELIVER: 'false' },
+  })
 }
 
 /** Makes both tenants. */

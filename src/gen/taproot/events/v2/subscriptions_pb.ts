@@ -19,7 +19,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/events/v2/subscriptions.proto.
  */
 export const file_taproot_events_v2_subscriptions: GenFile = /*@__PURE__*/
-  fileDesc("CiV0YXByb290L2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zLnByb3RvEhF0YXByb290LmV2ZW50cy52MiLEBQoMU3Vic2NyaXB0aW9uEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIuCgRzaW5rGAIgASgJQiDgQQK6SBrYAQFyFRiAEDIQXmh0dHBzOi8vW15cc10rJBIXCgRldGFnGOgHIAEoCUIIukgFcgMY/wESNQoLY3JlYXRlX3RpbWUY6QcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjUKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDEiMKBXR5cGVzGPIHIAMoCUITukgQkgENEEAYASIHcgUQARj/ARIWCg1pbmNsdWRlX3B1bGxzGPMHIAEoCBIQCgdvcmRlcmVkGPQHIAEoCBI6CgVzdGF0ZRj1ByABKA4yJS50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24uU3RhdGVCA+BBAxIaCgxzdGF0ZV9yZWFzb24Y9gcgASgJQgPgQQMSPAoSbGFzdF9kZWxpdmVyeV90aW1lGPcHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgpsYXN0X2Vycm9yGPgHIAEoCUID4EEDEhsKDXBlbmRpbmdfY291bnQY+QcgASgJQgPgQQMSGwoNYXV0aG9yaXplZF9ieRj6ByABKAlCA+BBAyJDCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgoKBkFDVElWRRABEgsKB0ZBSUxJTkcQAhIKCgZQQVVTRUQQAzpPiucYSwoNc3Vic2NyaXB0aW9ucxINc3Vic2NyaXB0aW9ucxoFR3JvdXAiA3VpZCIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyIuChZHZXRTdWJzY3JpcHRpb25SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASJwChlDcmVhdGVTdWJzY3JpcHRpb25SZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARI6CgxzdWJzY3JpcHRpb24YAiABKAsyHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb25CA+BBAiLFAQoYTGlzdFN1YnNjcmlwdGlvbnNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESHQoJcGFnZV9zaXplGAIgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YAyABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAQgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAUgASgFQgrgQQG6SAQaAigAIqcBChlMaXN0U3Vic2NyaXB0aW9uc1Jlc3BvbnNlEjYKDXN1YnNjcmlwdGlvbnMYASADKAsyHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiMQoZRGVsZXRlU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEikQEKGVVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QSPgoMc3Vic2NyaXB0aW9uGAEgASgLMh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIjAKGFBhdXNlU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiMQoZUmVzdW1lU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiLwoXVGVzdFN1YnNjcmlwdGlvblJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBMvwMChRTdWJzY3JpcHRpb25zU2VydmljZRKjAQoPR2V0U3Vic2NyaXB0aW9uEikudGFwcm9vdC5ldmVudHMudjIuR2V0U3Vic2NyaXB0aW9uUmVxdWVzdBofLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbiJEkAIBqucYFAgCEgLfCyIMU3Vic2NyaXB0aW9ugtPkkwIjEiEvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn0S2wEKEkNyZWF0ZVN1YnNjcmlwdGlvbhIsLnRhcHJvb3QuZXZlbnRzLnYyLkNyZWF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24idqrnGDgIAhIC3QsaIgoeZXZlbnRzLnN1YnNjcmlwdGlvbi5jcmVhdGVkLnYxEAEiDFN1YnNjcmlwdGlvboLT5JMCNDoMc3Vic2NyaXB0aW9uIiQvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3BhcmVudD0qKn0S6QEKElVwZGF0ZVN1YnNjcmlwdGlvbhIsLnRhcHJvb3QuZXZlbnRzLnYyLlVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24igwGQAgKq5xg4CAISAt4LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24udXBkYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAj46DHN1YnNjcmlwdGlvbjIuL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3tzdWJzY3JpcHRpb24udWlkPSoqfRKrAQoRTGlzdFN1YnNjcmlwdGlvbnMSKy50YXByb290LmV2ZW50cy52Mi5MaXN0U3Vic2NyaXB0aW9uc1JlcXVlc3QaLC50YXByb290LmV2ZW50cy52Mi5MaXN0U3Vic2NyaXB0aW9uc1Jlc3BvbnNlIjuQAgGq5xgUCAMSAt8LIgxTdWJzY3JpcHRpb26C0+STAhoSGC9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucxLEAQoSRGVsZXRlU3Vic2NyaXB0aW9uEiwudGFwcm9vdC5ldmVudHMudjIuRGVsZXRlU3Vic2NyaXB0aW9uUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eSJokAICqucYOAgCEgLgCxoiCh5ldmVudHMuc3Vic2NyaXB0aW9uLmRlbGV0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwIjKiEvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn0S1AEKEVBhdXNlU3Vic2NyaXB0aW9uEisudGFwcm9vdC5ldmVudHMudjIuUGF1c2VTdWJzY3JpcHRpb25SZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uInGQAgKq5xg4CAISAt4LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24udXBkYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAiw6ASoiJy9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucy97dWlkPSoqfTpwYXVzZRLXAQoSUmVzdW1lU3Vic2NyaXB0aW9uEiwudGFwcm9vdC5ldmVudHMudjIuUmVzdW1lU3Vic2NyaXB0aW9uUmVxdWVzdBofLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbiJykAICqucYOAgCEgLeCxoiCh5ldmVudHMuc3Vic2NyaXB0aW9uLnVwZGF0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwItOgEqIigvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn06cmVzdW1lEs0BChBUZXN0U3Vic2NyaXB0aW9uEioudGFwcm9vdC5ldmVudHMudjIuVGVzdFN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24ibKrnGDcIAhIC3gsaIQodZXZlbnRzLnN1YnNjcmlwdGlvbi50ZXN0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwIrOgEqIiYvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn06dGVzdGIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("CiV0YXByb290L2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zLnByb3RvEhF0YXByb290LmV2ZW50cy52MiLEBQoMU3Vic2NyaXB0aW9uEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIuCgRzaW5rGAIgASgJQiDgQQK6SBrYAQFyFRiAEDIQXmh0dHBzOi8vW15cc10rJBIXCgRldGFnGOgHIAEoCUIIukgFcgMY/wESNQoLY3JlYXRlX3RpbWUY6QcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjUKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDEiMKBXR5cGVzGPIHIAMoCUITukgQkgENEEAYASIHcgUQARj/ARIWCg1pbmNsdWRlX3B1bGxzGPMHIAEoCBIQCgdvcmRlcmVkGPQHIAEoCBI6CgVzdGF0ZRj1ByABKA4yJS50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24uU3RhdGVCA+BBAxIaCgxzdGF0ZV9yZWFzb24Y9gcgASgJQgPgQQMSPAoSbGFzdF9kZWxpdmVyeV90aW1lGPcHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgpsYXN0X2Vycm9yGPgHIAEoCUID4EEDEhsKDXBlbmRpbmdfY291bnQY+QcgASgJQgPgQQMSGwoNYXV0aG9yaXplZF9ieRj6ByABKAlCA+BBAyJDCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgoKBkFDVElWRRABEgsKB0ZBSUxJTkcQAhIKCgZQQVVTRUQQAzpPiucYSwoNc3Vic2NyaXB0aW9ucxINc3Vic2NyaXB0aW9ucxoFR3JvdXAiA3VpZCIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyIuChZHZXRTdWJzY3JpcHRpb25SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASJwChlDcmVhdGVTdWJzY3JpcHRpb25SZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARI6CgxzdWJzY3JpcHRpb24YAiABKAsyHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb25CA+BBAiLFAQoYTGlzdFN1YnNjcmlwdGlvbnNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESHQoJcGFnZV9zaXplGAIgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YAyABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAQgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAUgASgFQgrgQQG6SAQaAigAIqcBChlMaXN0U3Vic2NyaXB0aW9uc1Jlc3BvbnNlEjYKDXN1YnNjcmlwdGlvbnMYASADKAsyHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiMQoZRGVsZXRlU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEikQEKGVVwZGF0ZVN1YnNjcmlwdGlvblJlcXVlc3QSPgoMc3Vic2NyaXB0aW9uGAEgASgLMh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIjAKGFBhdXNlU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiMQoZUmVzdW1lU3Vic2NyaXB0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiLwoXVGVzdFN1YnNjcmlwdGlvblJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIrkBChVMaXN0RGVsaXZlcmllc1JlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBEjAKBXN0YXRlGAIgASgOMiEudGFwcm9vdC5ldmVudHMudjIuRGVsaXZlcnkuU3RhdGUSHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEhgKBHNraXAYBSABKAVCCuBBAbpIBBoCKAAicwoWTGlzdERlbGl2ZXJpZXNSZXNwb25zZRIvCgpkZWxpdmVyaWVzGAEgAygLMhsudGFwcm9vdC5ldmVudHMudjIuRGVsaXZlcnkSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEg8KB3NraXBwZWQYAyABKAUijwMKCERlbGl2ZXJ5EhAKCGV2ZW50X2lkGAEgASgJEhIKCmV2ZW50X3R5cGUYAiABKAkSDwoHc3ViamVjdBgDIAEoCRIuCgpldmVudF90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIwCgVzdGF0ZRgFIAEoDjIhLnRhcHJvb3QuZXZlbnRzLnYyLkRlbGl2ZXJ5LlN0YXRlEhAKCGF0dGVtcHRzGAYgASgFEhMKC2xhc3Rfc3RhdHVzGAcgASgFEhIKCmxhc3RfZXJyb3IYCCABKAkSNQoRbGFzdF9hdHRlbXB0X3RpbWUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKEW5leHRfYXR0ZW1wdF90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEgsKB1BFTkRJTkcQARIKCgZGQUlMRUQQAhIICgRERUFEEAMiSQoWUmVkZWxpdmVyRXZlbnRzUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAESGQoIZXZlbnRfaWQYAiABKAlCB7pIBHICGEAijwEKE1JlcGxheUV2ZW50c1JlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBEi8KCWZyb21fdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBIABIiCg1mcm9tX2V2ZW50X2lkGAMgASgJQgm6SAZyBBABGEBIAEINCgRmcm9tEgW6SAIIATLaEQoUU3Vic2NyaXB0aW9uc1NlcnZpY2USowEKD0dldFN1YnNjcmlwdGlvbhIpLnRhcHJvb3QuZXZlbnRzLnYyLkdldFN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24iRJACAarnGBQIAhIC3wsiDFN1YnNjcmlwdGlvboLT5JMCIxIhL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3t1aWQ9Kip9EtsBChJDcmVhdGVTdWJzY3JpcHRpb24SLC50YXByb290LmV2ZW50cy52Mi5DcmVhdGVTdWJzY3JpcHRpb25SZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uInaq5xg4CAISAt0LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24uY3JlYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAjQ6DHN1YnNjcmlwdGlvbiIkL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3twYXJlbnQ9Kip9EukBChJVcGRhdGVTdWJzY3JpcHRpb24SLC50YXByb290LmV2ZW50cy52Mi5VcGRhdGVTdWJzY3JpcHRpb25SZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uIoMBkAICqucYOAgCEgLeCxoiCh5ldmVudHMuc3Vic2NyaXB0aW9uLnVwZGF0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwI+OgxzdWJzY3JpcHRpb24yLi9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucy97c3Vic2NyaXB0aW9uLnVpZD0qKn0SqwEKEUxpc3RTdWJzY3JpcHRpb25zEisudGFwcm9vdC5ldmVudHMudjIuTGlzdFN1YnNjcmlwdGlvbnNSZXF1ZXN0GiwudGFwcm9vdC5ldmVudHMudjIuTGlzdFN1YnNjcmlwdGlvbnNSZXNwb25zZSI7kAIBqucYFAgDEgLfCyIMU3Vic2NyaXB0aW9ugtPkkwIaEhgvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMSxAEKEkRlbGV0ZVN1YnNjcmlwdGlvbhIsLnRhcHJvb3QuZXZlbnRzLnYyLkRlbGV0ZVN1YnNjcmlwdGlvblJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiaJACAqrnGDgIAhIC4AsaIgoeZXZlbnRzLnN1YnNjcmlwdGlvbi5kZWxldGVkLnYxEAEiDFN1YnNjcmlwdGlvboLT5JMCIyohL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3t1aWQ9Kip9EtQBChFQYXVzZVN1YnNjcmlwdGlvbhIrLnRhcHJvb3QuZXZlbnRzLnYyLlBhdXNlU3Vic2NyaXB0aW9uUmVxdWVzdBofLnRhcHJvb3QuZXZlbnRzLnYyLlN1YnNjcmlwdGlvbiJxkAICqucYOAgCEgLeCxoiCh5ldmVudHMuc3Vic2NyaXB0aW9uLnVwZGF0ZWQudjEQASIMU3Vic2NyaXB0aW9ugtPkkwIsOgEqIicvZXZlbnRzL3YyL3N1YnNjcmlwdGlvbnMve3VpZD0qKn06cGF1c2US1wEKElJlc3VtZVN1YnNjcmlwdGlvbhIsLnRhcHJvb3QuZXZlbnRzLnYyLlJlc3VtZVN1YnNjcmlwdGlvblJlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24icpACAqrnGDgIAhIC3gsaIgoeZXZlbnRzLnN1YnNjcmlwdGlvbi51cGRhdGVkLnYxEAEiDFN1YnNjcmlwdGlvboLT5JMCLToBKiIoL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3t1aWQ9Kip9OnJlc3VtZRK2AQoOTGlzdERlbGl2ZXJpZXMSKC50YXByb290LmV2ZW50cy52Mi5MaXN0RGVsaXZlcmllc1JlcXVlc3QaKS50YXByb290LmV2ZW50cy52Mi5MaXN0RGVsaXZlcmllc1Jlc3BvbnNlIk+QAgGq5xgUCAISAt8LIgxTdWJzY3JpcHRpb26C0+STAi4SLC9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucy97dWlkPSoqfS9kZWxpdmVyaWVzEtQBCg9SZWRlbGl2ZXJFdmVudHMSKS50YXByb290LmV2ZW50cy52Mi5SZWRlbGl2ZXJFdmVudHNSZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uInWQAgKq5xg4CAISAt4LGiIKHmV2ZW50cy5zdWJzY3JpcHRpb24udXBkYXRlZC52MRABIgxTdWJzY3JpcHRpb26C0+STAjA6ASoiKy9ldmVudHMvdjIvc3Vic2NyaXB0aW9ucy97dWlkPSoqfTpyZWRlbGl2ZXISywEKDFJlcGxheUV2ZW50cxImLnRhcHJvb3QuZXZlbnRzLnYyLlJlcGxheUV2ZW50c1JlcXVlc3QaHy50YXByb290LmV2ZW50cy52Mi5TdWJzY3JpcHRpb24icpACAqrnGDgIAhIC3gsaIgoeZXZlbnRzLnN1YnNjcmlwdGlvbi51cGRhdGVkLnYxEAEiDFN1YnNjcmlwdGlvboLT5JMCLToBKiIoL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3t1aWQ9Kip9OnJlcGxheRLNAQoQVGVzdFN1YnNjcmlwdGlvbhIqLnRhcHJvb3QuZXZlbnRzLnYyLlRlc3RTdWJzY3JpcHRpb25SZXF1ZXN0Gh8udGFwcm9vdC5ldmVudHMudjIuU3Vic2NyaXB0aW9uImyq5xg3CAISAt4LGiEKHWV2ZW50cy5zdWJzY3JpcHRpb24udGVzdGVkLnYxEAEiDFN1YnNjcmlwdGlvboLT5JMCKzoBKiImL2V2ZW50cy92Mi9zdWJzY3JpcHRpb25zL3t1aWQ9Kip9OnRlc3RiBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * A sink for events.
@@ -397,6 +397,262 @@ export const TestSubscriptionRequestSchema: GenMessage<TestSubscriptionRequest> 
   messageDesc(file_taproot_events_v2_subscriptions, 9);
 
 /**
+ * @generated from message taproot.events.v2.ListDeliveriesRequest
+ */
+export type ListDeliveriesRequest = Message<"taproot.events.v2.ListDeliveriesRequest"> & {
+  /**
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+
+  /**
+   * Only deliveries in this state. Unspecified: in all states.
+   *
+   * @generated from field: taproot.events.v2.Delivery.State state = 2;
+   */
+  state: Delivery_State;
+
+  /**
+   * Results on a page: 0 is 50, more than 200 is 200.
+   *
+   * @generated from field: int32 page_size = 3;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the page before; valid for three days.
+   *
+   * @generated from field: string page_token = 4;
+   */
+  pageToken: string;
+
+  /**
+   * Results to leave out, counted from the cursor.
+   *
+   * @generated from field: int32 skip = 5;
+   */
+  skip: number;
+};
+
+/**
+ * Describes the message taproot.events.v2.ListDeliveriesRequest.
+ * Use `create(ListDeliveriesRequestSchema)` to create a new message.
+ */
+export const ListDeliveriesRequestSchema: GenMessage<ListDeliveriesRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 10);
+
+/**
+ * One page.
+ *
+ * @generated from message taproot.events.v2.ListDeliveriesResponse
+ */
+export type ListDeliveriesResponse = Message<"taproot.events.v2.ListDeliveriesResponse"> & {
+  /**
+   * @generated from field: repeated taproot.events.v2.Delivery deliveries = 1;
+   */
+  deliveries: Delivery[];
+
+  /**
+   * Absent on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+
+  /**
+   * Echoes `skip`.
+   *
+   * @generated from field: int32 skipped = 3;
+   */
+  skipped: number;
+};
+
+/**
+ * Describes the message taproot.events.v2.ListDeliveriesResponse.
+ * Use `create(ListDeliveriesResponseSchema)` to create a new message.
+ */
+export const ListDeliveriesResponseSchema: GenMessage<ListDeliveriesResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 11);
+
+/**
+ * An event on its way to a sink.
+ *
+ * @generated from message taproot.events.v2.Delivery
+ */
+export type Delivery = Message<"taproot.events.v2.Delivery"> & {
+  /**
+   * @generated from field: string event_id = 1;
+   */
+  eventId: string;
+
+  /**
+   * @generated from field: string event_type = 2;
+   */
+  eventType: string;
+
+  /**
+   * The uid of the record that the event is about.
+   *
+   * @generated from field: string subject = 3;
+   */
+  subject: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp event_time = 4;
+   */
+  eventTime?: Timestamp | undefined;
+
+  /**
+   * @generated from field: taproot.events.v2.Delivery.State state = 5;
+   */
+  state: Delivery_State;
+
+  /**
+   * @generated from field: int32 attempts = 6;
+   */
+  attempts: number;
+
+  /**
+   * The HTTP status of the last attempt; 0 if there was no answer.
+   *
+   * @generated from field: int32 last_status = 7;
+   */
+  lastStatus: number;
+
+  /**
+   * @generated from field: string last_error = 8;
+   */
+  lastError: string;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp last_attempt_time = 9;
+   */
+  lastAttemptTime?: Timestamp | undefined;
+
+  /**
+   * @generated from field: google.protobuf.Timestamp next_attempt_time = 10;
+   */
+  nextAttemptTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message taproot.events.v2.Delivery.
+ * Use `create(DeliverySchema)` to create a new message.
+ */
+export const DeliverySchema: GenMessage<Delivery> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 12);
+
+/**
+ * What happens with the event.
+ *
+ * @generated from enum taproot.events.v2.Delivery.State
+ */
+export const Delivery_State = {
+  /**
+   * @generated from enum value: STATE_UNSPECIFIED = 0;
+   */
+  STATE_UNSPECIFIED: 0,
+
+  /**
+   * It waits for its first attempt.
+   *
+   * @generated from enum value: PENDING = 1;
+   */
+  PENDING: 1,
+
+  /**
+   * An attempt failed; another one follows.
+   *
+   * @generated from enum value: FAILED = 2;
+   */
+  FAILED: 2,
+
+  /**
+   * It is not tried again, unless by `:redeliver`.
+   *
+   * @generated from enum value: DEAD = 3;
+   */
+  DEAD: 3,
+} as const;
+
+/**
+ * What happens with the event.
+ *
+ * @generated from enum taproot.events.v2.Delivery.State
+ */
+export type Delivery_State = (typeof Delivery_State)[keyof typeof Delivery_State] | UnknownEnum;
+
+/**
+ * Describes the enum taproot.events.v2.Delivery.State.
+ */
+export const Delivery_StateSchema: GenEnum<Delivery_State> = /*@__PURE__*/
+  enumDesc(file_taproot_events_v2_subscriptions, 12, 0);
+
+/**
+ * @generated from message taproot.events.v2.RedeliverEventsRequest
+ */
+export type RedeliverEventsRequest = Message<"taproot.events.v2.RedeliverEventsRequest"> & {
+  /**
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+
+  /**
+   * The id of one event. Empty: all failed and dead deliveries.
+   *
+   * @generated from field: string event_id = 2;
+   */
+  eventId: string;
+};
+
+/**
+ * Describes the message taproot.events.v2.RedeliverEventsRequest.
+ * Use `create(RedeliverEventsRequestSchema)` to create a new message.
+ */
+export const RedeliverEventsRequestSchema: GenMessage<RedeliverEventsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 13);
+
+/**
+ * @generated from message taproot.events.v2.ReplayEventsRequest
+ */
+export type ReplayEventsRequest = Message<"taproot.events.v2.ReplayEventsRequest"> & {
+  /**
+   * @generated from field: string uid = 1;
+   */
+  uid: string;
+
+  /**
+   * Where to start: exactly one of both.
+   *
+   * @generated from oneof taproot.events.v2.ReplayEventsRequest.from
+   */
+  from: {
+    /**
+     * The time of the first event to deliver.
+     *
+     * @generated from field: google.protobuf.Timestamp from_time = 2;
+     */
+    value: Timestamp;
+    case: "fromTime";
+  } | {
+    /**
+     * The id of the first event to deliver.
+     *
+     * @generated from field: string from_event_id = 3;
+     */
+    value: string;
+    case: "fromEventId";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message taproot.events.v2.ReplayEventsRequest.
+ * Use `create(ReplayEventsRequestSchema)` to create a new message.
+ */
+export const ReplayEventsRequestSchema: GenMessage<ReplayEventsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_subscriptions, 14);
+
+/**
  * Subscriptions send the events of a group, and of all groups below it, to a sink.
  *
  * @generated from service taproot.events.v2.SubscriptionsService
@@ -471,6 +727,36 @@ export const SubscriptionsService: GenService<{
   resumeSubscription: {
     methodKind: "unary";
     input: typeof ResumeSubscriptionRequestSchema;
+    output: typeof SubscriptionSchema;
+  },
+  /**
+   * Lists the deliveries that wait, are tried again, or were given up, in this order of their states: failed, dead, pending.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.ListDeliveries
+   */
+  listDeliveries: {
+    methodKind: "unary";
+    input: typeof ListDeliveriesRequestSchema;
+    output: typeof ListDeliveriesResponseSchema;
+  },
+  /**
+   * Tries a failed or dead delivery again at once, or all of them.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.RedeliverEvents
+   */
+  redeliverEvents: {
+    methodKind: "unary";
+    input: typeof RedeliverEventsRequestSchema;
+    output: typeof SubscriptionSchema;
+  },
+  /**
+   * Delivers again from an earlier time or event on, as far back as events are kept.
+   *
+   * @generated from rpc taproot.events.v2.SubscriptionsService.ReplayEvents
+   */
+  replayEvents: {
+    methodKind: "unary";
+    input: typeof ReplayEventsRequestSchema;
     output: typeof SubscriptionSchema;
   },
   /**

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/events.proto.
  */
 export const file_taproot_store_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMisQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSEwoLZGVhZF9sZXR0ZXIYByABKAxiBnByb3RvMw");
+  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMiuQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSDQoFZXZlbnQYByABKAwSDAoEZGVhZBgIIAEoCGIGcHJvdG8z");
 
 /**
  * The progress of a subscription, kept below `x/`. The leader writes it at most once a second.
@@ -148,11 +148,18 @@ export type FailedDelivery = Message<"taproot.store.v1.FailedDelivery"> & {
   lastAttemptTimeMs: bigint;
 
   /**
-   * The event itself, in bytes of OutboxEvent, once it is a dead letter.
+   * The event, in bytes of OutboxEvent: a copy that outlives the outbox. Empty until the delivery was given up.
    *
-   * @generated from field: bytes dead_letter = 7;
+   * @generated from field: bytes event = 7;
    */
-  deadLetter: Uint8Array;
+  event: Uint8Array;
+
+  /**
+   * The delivery was given up.
+   *
+   * @generated from field: bool dead = 8;
+   */
+  dead: boolean;
 };
 
 /**

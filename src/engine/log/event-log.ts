@@ -1,14 +1,17 @@
 import { fromBinary } from '@bufbuild/protobuf'
-import { errorText } from '../base/error-text.ts'
-import type { Log } from '../base/log.ts'
-import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
-import { outboxPrefix } from '../engine/outbox.ts'
-import { pagesOf } from '../store/pages.ts'
-import { StoreError, type Change, type Entry, type Revision, type Store } from '../store/store.ts'
-import { comparePositions, type Position } from './records/progress.ts'
-import { LogIndex, type LogEntry } from './log-index.ts'
+import { errorText } from '../../base/error-text.ts'
+import type { Log } from '../../base/log.ts'
+import { SharedQuestion } from '../../cache/shared-question.ts'
+import { Waiters } from '../../cache/waiters.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { outboxPrefix } from '../outbox.ts'
+import { pagesOf } from '../../store/pages.ts'
+import { StoreError, type Change, type Entry, type Revision, type Store } from '../../store/store.ts'
+import { comparePositions, LogIndex, type LogEntry, type Position } from './log-index.ts'
 
 const pageEntries = 500
+/** How long a reader waits for the watch, in milliseconds. */
+const caughtUpTimeoutMs = 5_000
 /** Size of the stored events that are kept decoded: those that were appended last. */
 const tailBytes = 16 * 2 ** 20
 
@@ -50,9 +53,16 @@ class Tail {
 export class EventLog {
   readonly #options: EventLogOptions
   readonly #listeners = new Set<(entry: LogEntry) => void>()
+  readonly #waiters = new Waiters()
   #index = new LogIndex()
   #tail = new Tail()
   #loaded: Revision | undefined
+  readonly #stop = new AbortController()
+  /** Callers at one moment share a query to the store. */
+  readonly #question: SharedQuestion<Revision, Revision> = new SharedQuestion(
+    () => this.#options.store.revision(this.#stop.signal),
+    (revision) => Promise.resolve(revision),
+  )
 
   constructor(options: EventLogOptions) {
     this.#options = options
@@ -71,6 +81,15 @@ export class EventLog {
   /** The revision as of which the log was loaded; undefined before. */
   get loadedAt(): Revision | undefined {
     return this.#loaded
+  }
+
+  /**
+   * Resolves once the log holds every event whose commit was acknowledged before this call. Rejects with StoreError `unavailable` if the watch is late, or the
+   * signal's reason.
+   */
+  async caughtUp(signal: AbortSignal): Promise<void> {
+    const revision = await this.#question.result()
+    if ((this.#loaded ?? 0) < revision) await this.#waiters.wait(revision, caughtUpTimeoutMs, signal)
   }
 
   /** Calls `listener` with each event that is appended, until the returned function is called. It must not throw. */
@@ -130,6 +149,7 @@ export class EventLog {
     for await (const { revision, changes } of this.#options.store.watch([outboxPrefix], this.#loaded, signal)) {
       this.#append(changes)
       this.#loaded = revision
+      this.#waiters.reached(revision)
     }
     throw new StoreError('unavailable', 'the watch on the outbox ended')
   }

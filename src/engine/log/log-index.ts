@@ -1,4 +1,13 @@
-import { comparePositions, type Position } from './records/progress.ts'
+/** The position of an event in the order of commits. Events of one commit are in key order. */
+export interface Position {
+  readonly revision: number
+  readonly key: string
+}
+
+/** Returns a negative number if `one` comes first, a positive one if `other` does, and 0 for the same position. */
+export function comparePositions(one: Position, other: Position): number {
+  return one.revision - other.revision || (one.key === other.key ? 0 : one.key < other.key ? -1 : 1)
+}
 
 /** What the index keeps of an event. */
 export interface LogEntry extends Position {

@@ -1,0 +1,236 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { hashQuery, sealCursor } from '../base/page-token.ts'
+import { DomainError } from '../base/errors.ts'
+import { isWithin, parentOf, type Uid } from '../base/uid.ts'
+import type { EventLog } from '../engine/log/event-log.ts'
+import type { LogEntry, Position } from '../engine/log/log-index.ts'
+import { notFound } from '../engine/errors.ts'
+import { outboxKey, outboxTimeMs } from '../engine/outbox.ts'
+import { openPage, pageLimit } from '../engine/read.ts'
+import type { Context, Handler, Services } from '../engine/services.ts'
+import { existingRow } from '../engine/write.ts'
+import {
+  Delivery_State,
+  DeliverySchema,
+  ListDeliveriesResponseSchema,
+  type Delivery,
+  type ListDeliveriesRequest,
+  type RedeliverEventsRequest,
+  type ReplayEventsRequest,
+  type Subscription,
+} from '../gen/taproot/events/v2/subscriptions_pb.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
+import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery } from '../gen/taproot/store/v1/events_pb.ts'
+import { entriesOf } from '../store/pages.ts'
+import type { Put, Store } from '../store/store.ts'
+import { passesTypes, testedType } from './records/event-types.ts'
+import { failedPrefixOf, progressKey, readProgress } from './records/progress.ts'
+import { changeState, subscriptionKind } from './records/subscriptions.ts'
+
+/** Failed deliveries that one call redelivers: a transaction takes no more. */
+const maxRedelivered = 100
+
+/** A failed delivery and the outbox key of its event. */
+interface Failed {
+  readonly key: string
+  readonly state: FailedDelivery
+}
+
+async function* failedOf(store: Store, subscription: Uid, signal: AbortSignal): AsyncGenerator<Failed, void> {
+  const prefix = failedPrefixOf(subscription)
+  for await (const { key, value } of entriesOf(store, { prefix }, signal)) {
+    yield { key: key.slice(prefix.length), state: fromBinary(FailedDeliverySchema, value) }
+  }
+}
+
+/** Returns the id of an event from its outbox key, as events show it. */
+function idIn(key: string): string {
+  return key.slice(key.lastIndexOf('-') + 1)
+}
+
+/** Returns true if `id` is that of the event under an outbox key: ids are the same with and without dashes. */
+function hasId(key: string, id: string): boolean {
+  return key.endsWith(`-${id.replaceAll('-', '')}`) || key.endsWith(`-${id}`)
+}
+
+function shownFailure({ key, state }: Failed, event: OutboxEvent | undefined): Delivery {
+  const { dead, attempts, status, error, lastAttemptTimeMs, nextAttemptTimeMs } = state
+  return create(DeliverySchema, {
+    eventId: event?.id ?? idIn(key),
+    eventType: event?.type ?? '',
+    subject: event?.subject ?? '',
+    eventTime: timestampFromMs(outboxTimeMs(key)),
+    state: dead ? Delivery_State.DEAD : Delivery_State.FAILED,
+    attempts,
+    lastStatus: status,
+    lastError: error,
+    lastAttemptTime: timestampFromMs(Number(lastAttemptTimeMs)),
+    ...(dead ? {} : { nextAttemptTime: timestampFromMs(Number(nextAttemptTimeMs)) }),
+  })
+}
+
+function shownPending({ key, type, subject }: LogEntry): Delivery {
+  return create(DeliverySchema, {
+    eventId: idIn(key),
+    eventType: type,
+    subject,
+    eventTime: timestampFromMs(outboxTimeMs(key)),
+    state: Delivery_State.PENDING,
+  })
+}
+
+/** Yields the deliveries of a subscription after a page's last one: failed and dead ones by event time, then the waiting ones in commit order. */
+class Deliveries {
+  readonly #services: Services
+  readonly #log: EventLog
+  readonly #uid: Uid
+
+  constructor(services: Services, log: EventLog, uid: Uid) {
+    this.#services = services
+    this.#log = log
+    this.#uid = uid
+  }
+
+  async *failed(after: string, signal: AbortSignal): AsyncGenerator<Listed, void> {
+    for await (const failed of failedOf(this.#services.store, this.#uid, signal)) {
+      if (failed.key <= after) continue
+      const copy = failed.state.event.length > 0 ? fromBinary(OutboxEventSchema, failed.state.event) : undefined
+      const logged = copy ?? (await this.#log.read({ key: failed.key, revision: 0, type: '', group: '', subject: '' }, signal))?.event
+      yield { delivery: shownFailure(failed, logged), place: [failed.key] }
+    }
+  }
+
+  async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
+    const progress = await readProgress(this.#services.store, this.#uid, signal)
+    // The kind's rows hold subscriptions.
+    const record = this.#services.replica.snapshot.get('Subscription', this.#uid)?.message as Subscription | undefined
+    if (progress === undefined || record === undefined) return
+    const from = after ?? { revision: Number(progress.revision), key: progress.key }
+    for (const entry of this.#log.after(from)) {
+      const isWanted = entry.type === testedType ? entry.subject === this.#uid : isWithin(entry.group, parentOf(this.#uid)) && passesTypes(record, entry.type)
+      if (isWanted) yield { delivery: shownPending(entry), place: [entry.revision, entry.key] }
+    }
+  }
+}
+
+interface Listed {
+  readonly delivery: Delivery
+  readonly place: readonly (string | number)[]
+}
+
+/** Yields the deliveries that a request asks for, from its page on. */
+async function* listed(deliveries: Deliveries, request: ListDeliveriesRequest, { place, signal }: Paged): AsyncGenerator<Listed, void> {
+  const { state } = request
+  const [first, second] = place
+  const isPending = typeof first === 'number'
+  if (!isPending && state !== Delivery_State.PENDING) {
+    for await (const one of deliveries.failed(first ?? '', signal)) if (state === Delivery_State.STATE_UNSPECIFIED || state === one.delivery.state) yield one
+  }
+  if (state === Delivery_State.STATE_UNSPECIFIED || state === Delivery_State.PENDING) {
+    yield* deliveries.pending(isPending ? { revision: first, key: String(second) } : undefined, signal)
+  }
+}
+
+interface Paged {
+  readonly place: readonly (string | number)[]
+  readonly signal: AbortSignal
+}
+
+/** ListDeliveries. */
+export const listDeliveries: Handler = async (services, context, message) => {
+  const request = message as ListDeliveriesRequest
+  const { signal } = context
+  const row = existingRow(subscriptionKind, services.replica, request.uid)
+  const queryHash = hashQuery([context.method.rpc, row.uid, request.state, context.caller?.identity])
+  const { key: place = [], restarted } = await openPage(services, context, { text: request.pageToken, queryHash })
+  const { log, release } = await services.eventLog.acquire(signal)
+  try {
+    await log.caughtUp(signal)
+    const limit = pageLimit(request.pageSize)
+    const found: Listed[] = []
+    let toSkip = request.skip
+    for await (const one of listed(new Deliveries(services, log, row.uid), request, { place, signal })) {
+      if (toSkip > 0) toSkip -= 1
+      else if (found.push(one) > limit) break
+    }
+    context.authorize()
+    const page = found.slice(0, limit)
+    const last = page.at(-1)
+    const hasMore = found.length > limit && last !== undefined
+    const cursor = hasMore ? { key: last.place, queryHash, issuedMs: services.clock.now() } : undefined
+    return {
+      message: create(ListDeliveriesResponseSchema, {
+        deliveries: page.map(({ delivery }) => delivery),
+        nextPageToken: cursor === undefined ? '' : sealCursor(cursor, services.pageKeys.current(), services.random),
+        skipped: request.skip,
+      }),
+      subject: row.uid,
+      ...(restarted ? { pageTokenRestarted: true } : {}),
+    }
+  } finally {
+    release()
+  }
+}
+
+/** RedeliverEvents: failed and dead deliveries are tried again at once, and for as long as new events are. */
+export const redeliverEvents: Handler = async (services, context, message) => {
+  const { uid, eventId } = message as RedeliverEventsRequest
+  const row = existingRow(subscriptionKind, services.replica, uid)
+  const chosen: Failed[] = []
+  for await (const failed of failedOf(services.store, row.uid, context.signal)) {
+    if (eventId === '' || hasId(failed.key, eventId)) chosen.push(failed)
+    if (chosen.length === maxRedelivered) break
+  }
+  if (eventId !== '' && chosen.length === 0) throw notFound('Delivery', eventId, { resourceType: 'events.taproot.dev/Delivery' })
+  return changeState(services, context, {
+    uid,
+    writes: (subscription, { nowMs }) => chosen.map((failed) => revived(subscription, failed, nowMs)),
+    change: () => undefined,
+  })
+}
+
+function revived(subscription: Uid, { key, state }: Failed, nowMs: number): Put {
+  const next: FailedDelivery = { ...state, dead: false, attempts: 0, firstAttemptTimeMs: BigInt(nowMs), nextAttemptTimeMs: BigInt(nowMs) }
+  return { kind: 'put', key: `${failedPrefixOf(subscription)}${key}`, value: toBinary(FailedDeliverySchema, next) }
+}
+
+/** Returns the position before the first event to replay. Throws code 5 for an event that is not kept, and code 3 for a time in the future. */
+function replayFrom(log: EventLog, { from }: ReplayEventsRequest, nowMs: number): Position {
+  if (from.case === 'fromEventId') {
+    for (const entry of log.after({ revision: 0, key: '' })) if (hasId(entry.key, from.value)) return before(entry)
+    throw notFound('Event', from.value, { resourceType: 'events.taproot.dev/Event' })
+  }
+  // The schema requires one of both.
+  const timeMs = from.value === undefined ? 0 : timestampMs(from.value)
+  if (timeMs > nowMs) throw DomainError.invalid('from_time', 'must not be in the future')
+  const first = log.firstFrom(outboxKey(Math.max(0, timeMs), ''))
+  return first === undefined ? log.last : before(first)
+}
+
+/** Returns the position just before an event. No key sorts between its own and this one. */
+function before({ revision, key }: LogEntry): Position {
+  return { revision, key: key.slice(0, -1) }
+}
+
+/** ReplayEvents: the cursor goes back. Events that are delivered again have the same ids. */
+export const replayEvents: Handler = async (services: Services, context: Context, message) => {
+  const request = message as ReplayEventsRequest
+  const row = existingRow(subscriptionKind, services.replica, request.uid)
+  const { log, release } = await services.eventLog.acquire(context.signal)
+  try {
+    await log.caughtUp(context.signal)
+    const { revision, key } = replayFrom(log, request, services.clock.now())
+    const progress = await readProgress(services.store, row.uid, context.signal)
+    const next = progress ?? create(SubscriptionProgressSchema)
+    next.revision = BigInt(revision)
+    next.key = key
+    return await changeState(services, context, {
+      uid: request.uid,
+      writes: (uid: Uid) => [{ kind: 'put', key: progressKey(uid), value: toBinary(SubscriptionProgressSchema, next) }],
+      change: () => undefined,
+    })
+  } finally {
+    release()
+  }
+}

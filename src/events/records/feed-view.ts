@@ -1,0 +1,35 @@
+import { isSuspended } from '../../authz/access.ts'
+import { decide } from '../../authz/effective-permissions.ts'
+import { setOf, type CapabilitySet } from '../../base/capability.ts'
+import { isWithin, rootParent, trustedUid } from '../../base/uid.ts'
+import { leavesOut } from '../../engine/membership.ts'
+import type { LogEntry } from '../../engine/log/log-index.ts'
+import type { Caller, Services } from '../../engine/services.ts'
+import { eventTypes, passesTypes, type TypeFilter } from './event-types.ts'
+
+const needed: ReadonlyMap<string, CapabilitySet> = new Map([...eventTypes.values()].map(({ type, capabilities }) => [type, setOf(capabilities)]))
+
+/** The events that a reader asks for. */
+export interface FeedFilter extends TypeFilter {
+  /** The group whose events, and those of groups below it, are wanted; empty: all that the caller may see. */
+  readonly place: string
+}
+
+/**
+ * Returns a predicate for the events that a caller sees, by their rights as of now (docs/spec/events.md#feed). They need the capability to list records of the
+ * subject's kind at the event's group. Get it again after every await.
+ */
+export function viewOf({ replica }: Pick<Services, 'replica'>, caller: Caller, filter: FeedFilter): (entry: LogEntry) => boolean {
+  const { snapshot } = replica
+  const reach = caller.reach()
+  // As in lists: without a place, organisations that a person has not joined are left out.
+  const isLeftOut = filter.place === '' ? leavesOut(snapshot, caller) : () => false
+  return ({ type, group }) => {
+    const capabilities = needed.get(type)
+    if (capabilities === undefined || group === '' || !passesTypes(filter, type)) return false
+    if (filter.place !== '' && !isWithin(group, filter.place)) return false
+    if (decide(reach, group, capabilities).kind !== 'allowed') return false
+    // The event of a deleted root group belongs to no organisation.
+    return group === rootParent || !(isSuspended(snapshot, trustedUid(group)) || isLeftOut(trustedUid(group)))
+  }
+}

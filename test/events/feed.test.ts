@@ -1,0 +1,162 @@
+import { expect, test } from 'vitest'
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { specSuite } from '../conformance/spec/spec-suite.ts'
+import { freshName, makeMember, makeOrganisation, type Organisation } from '../support/test-server.ts'
+
+const dayMs = 24 * 3_600_000
+const groupEvents = 'dev.taproot.api.iam.group.'
+
+/** A page of the feed, over REST as over gRPC. */
+interface Page {
+  readonly events: readonly JsonObject[]
+  readonly cursor: string
+}
+
+specSuite('the feed of events', (spec) => {
+  const pull = async (request: JsonObject, token: string): Promise<Page> => {
+    if (spec.transport === 'grpc') {
+      const answer = await spec.ok('PullEvents', request, { token })
+      return { events: (answer['events'] ?? []) as JsonObject[], cursor: String(answer['nextCursor']) }
+    }
+    const query = new URLSearchParams()
+    for (const [name, value] of Object.entries(request)) {
+      if (name === 'uidp') query.set('uidp.descendants_of', String((value as JsonObject)['descendantsOf']))
+      else for (const one of [value].flat()) query.append(name, String(one as JsonValue))
+    }
+    const port = spec.server.config.api.port
+    const response = await fetch(`http://127.0.0.1:${port}/events/v2/events?${query}`, { headers: { authorization: `Bearer ${token}` } })
+    expect(response.status).toBe(200)
+    expect(response.headers.get('content-type')).toBe('application/cloudevents-batch+json; charset=utf-8')
+    return { events: (await response.json()) as JsonObject[], cursor: response.headers.get('next-cursor') ?? '' }
+  }
+  const subjects = ({ events }: Page): unknown[] => events.map((event) => event['subject'])
+  const ownerToken = ({ owner }: Organisation): Promise<string> => spec.server.tokenFor(owner)
+  const newGroup = async (organisation: Organisation, parent = organisation.group): Promise<string> =>
+    String((await spec.ok('CreateGroup', { parent, group: { name: freshName('group') } }, { token: await ownerToken(organisation) }))['uid'])
+  const within = (group: string, more: JsonObject = {}): JsonObject => ({ uidp: { descendantsOf: group }, types: [groupEvents], ...more })
+
+  // docs/spec/events.md#feed
+  test('events come in commit order, and each once, however small the pages are', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const token = await ownerToken(organisation)
+    const groups: string[] = []
+    for (let number = 0; number < 7; number += 1) groups.push(await newGroup(organisation))
+    const seen: unknown[] = []
+    let cursor = ''
+    for (;;) {
+      const page = await pull(within(organisation.group, { pageSize: 2, cursor }), token)
+      cursor = page.cursor
+      if (page.events.length === 0) break
+      expect(page.events.length).toBeLessThanOrEqual(2)
+      seen.push(...subjects(page))
+    }
+    expect(seen).toEqual([organisation.group, ...groups])
+  })
+
+  // docs/spec/events.md#feed
+  test('an event is a CloudEvent with the record as the API shows it', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const token = await ownerToken(organisation)
+    const { cursor } = await pull(within(organisation.group), token)
+    const uid = await newGroup(organisation)
+    const { events } = await pull(within(organisation.group, { cursor }), token)
+    const group = await spec.ok('GetGroup', { uid }, { token })
+    expect(events).toHaveLength(1)
+    expect(events[0]).toMatchObject({
+      specversion: '1.0',
+      type: `${groupEvents}created.v1`,
+      source: `${spec.server.config.baseUrl}/iam/v2/groups`,
+      subject: uid,
+      group: uid,
+      audience: 'customer',
+      datacontenttype: 'application/json',
+      bodytype: 'taproot.iam.v2.Group',
+      actor: organisation.owner,
+      data: { actor: { subject: organisation.owner }, body: { uid, name: group['name'], createTime: group['createTime'] } },
+    })
+    expect(events[0]).not.toHaveProperty('identityprovider')
+  })
+
+  // docs/spec/events.md#feed
+  test('cursor=now skips what has happened, and a wait ends with the next event', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const token = await ownerToken(organisation)
+    await newGroup(organisation)
+    const { events, cursor } = await pull(within(organisation.group, { cursor: 'now' }), token)
+    expect(events).toEqual([])
+    const waiting = pull(within(organisation.group, { cursor, wait: '30s' }), token)
+    const uid = await newGroup(organisation)
+    expect(subjects(await waiting)).toEqual([uid])
+  })
+
+  // docs/spec/events.md#feed
+  test('a wait without events ends with an empty page and a cursor that goes on', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const token = await ownerToken(organisation)
+    const { cursor } = await pull(within(organisation.group), token)
+    const page = await pull(within(organisation.group, { cursor, wait: '0.050s' }), token)
+    expect(page.events).toEqual([])
+    const uid = await newGroup(organisation)
+    expect(subjects(await pull(within(organisation.group, { cursor: page.cursor }), token))).toEqual([uid])
+  })
+
+  // docs/spec/events.md#feed
+  test('callers see the events of records that they may list, where they may list them, as of now', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const owner = await ownerToken(organisation)
+    const team = await newGroup(organisation)
+    const role = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] }
+    const listsGroups = String((await spec.ok('CreateRole', { parent: organisation.group, role }, { token: owner }))['uid'])
+    const member = await makeMember(spec.server, organisation.group, { role: listsGroups, bindAt: team })
+    const everything: JsonObject = { uidp: { descendantsOf: organisation.group } }
+    await newGroup(organisation)
+    const below = await newGroup(organisation, team)
+    const all = await pull(everything, owner)
+    expect(all.events.length).toBeGreaterThan(3)
+    const page = await pull(everything, member.token)
+    expect(subjects(page)).toEqual([team, below])
+    const bindings = await spec.ok('ListRoleBindings', { uidp: { childrenOf: team } }, { token: owner })
+    for (const { uid } of bindings['roleBindings'] as JsonObject[]) await spec.ok('DeleteRoleBinding', { uid: String(uid) }, { token: owner })
+    await newGroup(organisation, team)
+    expect((await pull({ ...everything, cursor: page.cursor }, member.token)).events).toEqual([])
+  })
+
+  // docs/spec/events.md#feed
+  test('a right that ends while the reader waits shows no event of after its end', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const owner = await ownerToken(organisation)
+    const viewer = await makeMember(spec.server, organisation.group, { role: 'viewer' })
+    const { cursor } = await pull(within(organisation.group), viewer.token)
+    const waiting = pull(within(organisation.group, { cursor, wait: '0.500s' }), viewer.token)
+    const bindings = await spec.ok('ListRoleBindings', { uidp: { childrenOf: organisation.group } }, { token: owner })
+    for (const { uid, identity } of bindings['roleBindings'] as { uid: string; identity: JsonObject }[]) {
+      if (identity['uid'] === viewer.uid) await spec.ok('DeleteRoleBinding', { uid }, { token: owner })
+    }
+    await newGroup(organisation)
+    expect((await waiting).events).toEqual([])
+  })
+
+  // docs/spec/events.md#feed
+  test('no other tenant sees an event, with or without a place', async () => {
+    const [organisation, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
+    const uid = await newGroup(organisation)
+    const token = await ownerToken(other)
+    const seen = [...subjects(await pull(within(organisation.group), token)), ...subjects(await pull({ types: [groupEvents], pageSize: 500 }, token))]
+    expect(seen).not.toContain(uid)
+    expect(seen).toContain(other.group)
+  })
+
+  // docs/spec/events.md#feed
+  test('a cursor that is older than what is kept is code 11 with the oldest one, which works', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const { cursor } = await pull(within(organisation.group), await ownerToken(organisation))
+    spec.clock.advance(4 * dayMs)
+    const token = await ownerToken(organisation)
+    const uid = await newGroup(organisation)
+    const refused = await spec.call('PullEvents', within(organisation.group, { cursor }), { token })
+    expect(refused.code).toBe(11)
+    expect(refused.details['ErrorInfo']).toMatchObject({ reason: 'CURSOR_EXPIRED' })
+    const { oldestCursor = '' } = refused.details['ErrorInfo']?.['metadata'] as Record<string, string>
+    expect(subjects(await pull(within(organisation.group, { cursor: oldestCursor }), token))).toContain(uid)
+  })
+})
