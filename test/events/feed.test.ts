@@ -21,7 +21,7 @@ specSuite('the feed of events', (spec) => {
     const query = new URLSearchParams()
     for (const [name, value] of Object.entries(request)) {
       if (name === 'uidp') query.set('uidp.descendants_of', String((value as JsonObject)['descendantsOf']))
-      else for (const one of [value].flat()) query.append(name, String(one as JsonValue))
+      else for (const one of [value].flat()) query.append(name, String(one))
     }
     const port = spec.server.config.api.port
     const response = await fetch(`http://127.0.0.1:${port}/events/v2/events?${query}`, { headers: { authorization: `Bearer ${token}` } })
