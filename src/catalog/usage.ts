@@ -1,7 +1,7 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import { rootOf, trustedUid } from '../base/uid.ts'
 import { IdempotencyRecordSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
-import { outboxPrefix } from '../engine/outbox.ts'
+import { outboxPrefix } from '../engine/log/outbox-keys.ts'
 import { noUse, usagePrefix, type CountedUse } from '../engine/quota/counted-use.ts'
 import { historyPrefix } from '../registry/index.ts'
 import { idempotencyKey } from '../engine/idempotency.ts'

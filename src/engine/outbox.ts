@@ -4,6 +4,7 @@ import { parentOf, rootOf, trustedUid } from '../base/uid.ts'
 import type { MethodEvent } from '../base/schema/method.ts'
 import { OutboxEventSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
 import type { Write } from '../store/store.ts'
+import { outboxKey } from './log/outbox-keys.ts'
 import type { Caller } from './services.ts'
 
 /** Prefix of the event types of API methods. */
@@ -16,22 +17,6 @@ function groupOf(event: MethodEvent, subject: string): string {
   const uid = trustedUid(subject)
   const of = { self: () => subject, parent: () => parentOf(uid), root: () => rootOf(uid), none: () => '' } satisfies Record<MethodEvent['group'], () => string>
   return of[event.group]()
-}
-
-/** Prefix of outbox keys, which sort by time. Readers order by commit revision; expiry goes by key (docs/spec/events.md#outbox). */
-export const outboxPrefix = 'x/outbox/'
-
-/** How long events are kept, in milliseconds (docs/spec/events.md#retention). */
-export const eventLifeMs = 72 * 3_600_000
-
-/** Returns an outbox key that is greater than all keys made before `timeMs`. */
-export function outboxKey(timeMs: number, id: string): string {
-  return `${outboxPrefix}${timeMs.toString(16).padStart(12, '0')}-${id}`
-}
-
-/** Returns the time of an outbox key, in milliseconds since 1970. */
-export function outboxTimeMs(key: string): number {
-  return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
 }
 
 /** The payload of an event. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import type { JsonObject } from '@bufbuild/protobuf'
 import { specSuite } from '../conformance/spec/spec-suite.ts'
 import { freshName, makeMember, makeOrganisation, type Organisation } from '../support/test-server.ts'
 

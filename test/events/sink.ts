@@ -5,6 +5,7 @@ import { closeNow, listenOnLoopback } from '../support/parts/loopback.ts'
 
 /** A request that a sink received. */
 export interface Received {
+  readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly body: string
 }
@@ -44,7 +45,7 @@ export async function startSink(first: Responder = answer(200)): Promise<Sink> {
     const chunks: Buffer[] = []
     request.on('data', (chunk: Buffer) => chunks.push(chunk))
     request.on('end', () => {
-      const one = { headers: request.headers, body: Buffer.concat(chunks).toString() }
+      const one = { path: request.url ?? '', headers: request.headers, body: Buffer.concat(chunks).toString() }
       received.push(one)
       for (const wake of waiters.splice(0)) wake()
       responder(one, response)

@@ -3,7 +3,7 @@
  */
 import type { Clock } from '../../src/base/runtime.ts'
 import { idempotencyHourPrefix } from '../../src/engine/idempotency.ts'
-import { outboxPrefix, outboxTimeMs } from '../../src/engine/outbox.ts'
+import { outboxPrefix, outboxTimeMs } from '../../src/engine/log/outbox-keys.ts'
 import { sweepPrefix } from '../../src/store/keys.ts'
 import { fillHistory } from '../support/fill-history.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'

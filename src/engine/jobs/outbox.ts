@@ -3,7 +3,7 @@ import { rootOf, trustedUid } from '../../base/uid.ts'
 import { OutboxEventSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { pagesOf } from '../../store/pages.ts'
 import type { Entry, Store, Transaction } from '../../store/store.ts'
-import { outboxKey, outboxPrefix, outboxTimeMs } from '../outbox.ts'
+import { outboxKey, outboxPrefix, outboxTimeMs } from '../log/outbox-keys.ts'
 import { expireBatch } from './batch.ts'
 
 /** Retention limits of events: age and size (docs/spec/events.md#retention). */

@@ -1,6 +1,6 @@
 import type { Log } from '../../base/log.ts'
 import type { Clock } from '../../base/runtime.ts'
-import { outboxKey } from '../outbox.ts'
+import { outboxKey } from './outbox-keys.ts'
 import type { Store } from '../../store/store.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
 import { EventLog } from './event-log.ts'

@@ -1,7 +1,7 @@
 import { fromBinary, toBinary } from '@bufbuild/protobuf'
 import { beforeAll, expect, test } from 'vitest'
 import { EnvelopeSchema, OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
-import { outboxPrefix } from '../../../src/engine/outbox.ts'
+import { outboxPrefix } from '../../../src/engine/log/outbox-keys.ts'
 import type { Entry, Store, Write } from '../../../src/store/store.ts'
 import { startTestServer, type TestServer } from '../../support/test-server.ts'
 import { readAll } from '../../conformance/model/store-faults.ts'
