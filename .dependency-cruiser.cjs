@@ -29,6 +29,8 @@ const drivers = [
   { packages: ['etcd3'], folders: ['store/etcd'] },
   { packages: ['node:sqlite'], folders: ['store/sqlite'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
+  { packages: ['@koa/router'], folders: ['transport/web'] },
+  { packages: ['preact-render-to-string'], folders: ['transport/web'] },
   { packages: ['@grpc/grpc-js', '@grpc/reflection', 'grpc-health-check'], folders: ['transport/grpc', 'store/etcd'] },
   { packages: ['re2js', 'jose', 'openid-client'], folders: ['auth', 'iam/signin'] },
   { packages: ['undici'], folders: ['auth', 'registry/upstream/http', 'kubernetes/client'] },

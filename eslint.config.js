@@ -30,14 +30,14 @@ const sizes = {
 }
 
 export default defineConfig(
-  globalIgnores(['src/gen/**', 'node_modules/**', 'coverage/**', '.taproot/**']),
+  globalIgnores(['src/gen/**', 'src/**/*.js', 'node_modules/**', 'coverage/**', '.taproot/**']),
   { linterOptions: { reportUnusedDisableDirectives: 'error' } },
   {
     files: ['**/*.js', '**/*.cjs'],
     rules: { ...sizes, 'no-empty': 'error', 'no-unused-vars': 'error', 'prefer-const': 'error', eqeqeq: 'error', 'no-var': 'error' },
   },
   {
-    files: ['**/*.ts'],
+    files: ['**/*.ts', '**/*.tsx'],
     extends: [tseslint.configs.base],
     languageOptions: { parserOptions: { projectService: true, tsconfigRootDir: import.meta.dirname } },
     rules: {
@@ -61,7 +61,7 @@ export default defineConfig(
     },
   },
   {
-    files: ['src/**/*.ts'],
+    files: ['src/**/*.ts', 'src/**/*.tsx'],
     rules: {
       'max-lines-per-function': ['error', { max: 60, skipBlankLines: true, skipComments: true }],
       'max-params': ['error', 3],

@@ -1,5 +1,4 @@
-// What is generated for Kubernetes: crds/, the policy for mirrors, and the reference page. Prints an object: path relative to the repository -> text.
-// Run by tools/generate.js: node tools/object-definitions.js <file that `buf build` wrote> <root of the repository>
+// What is generated for Kubernetes: crds/, the policy for mirrors, and the reference page. It imports TypeScript, so tools/generate.js loads it with tsx.
 import { readFileSync } from 'node:fs'
 import { createFileRegistry, fromBinary } from '@bufbuild/protobuf'
 import { FileDescriptorSetSchema } from '@bufbuild/protobuf/wkt'
@@ -40,12 +39,13 @@ async function formatted(text, filepath) {
   return format(text, { ...(await resolveConfig(filepath)), filepath })
 }
 
-const [, , image, root] = process.argv
-const definitions = customResourceDefinitions(commentsOf(readFileSync(image)))
-const texts = [
-  ...definitions.map((definition) => [`crds/${definition.spec.names.plural}.yaml`, header + yamlOf(definition)]),
-  ['deploy/mirror-policy/mirror-policy.yaml', header + policyNote + yamlOf(...mirrorPolicy(account))],
-  ['docs/kubernetes-reference.md', referencePage(definitions)],
-]
-const files = await Promise.all(texts.map(async ([path, text]) => [path, await formatted(text, `${root}/${path}`)]))
-process.stdout.write(JSON.stringify(Object.fromEntries(files)))
+/** The files by path, relative to the repository. `image` is the file that `buf build` wrote. */
+export async function objectDefinitions(image, root) {
+  const definitions = customResourceDefinitions(commentsOf(readFileSync(image)))
+  const texts = [
+    ...definitions.map((definition) => [`crds/${definition.spec.names.plural}.yaml`, header + yamlOf(definition)]),
+    ['deploy/mirror-policy/mirror-policy.yaml', header + policyNote + yamlOf(...mirrorPolicy(account))],
+    ['docs/kubernetes-reference.md', referencePage(definitions)],
+  ]
+  return new Map(await Promise.all(texts.map(async ([path, text]) => [path, await formatted(text, `${root}/${path}`)])))
+}

@@ -31,7 +31,7 @@ function pages() {
 /** The code whose comments are checked, below a folder. */
 function code(folder) {
   const files = readdirSync(join(root, folder), { recursive: true }).map((path) => `${folder}/${path.replaceAll('\\', '/')}`)
-  return files.filter((path) => path.endsWith('.ts') && !path.startsWith('src/gen/')).sort()
+  return files.filter((path) => /\.tsx?$/.test(path) && !path.startsWith('src/gen/')).sort()
 }
 
 /** Figures that a program writes into a page. */
@@ -40,7 +40,7 @@ const figures = /^<!-- figures[^]*?^<!-- end of figures -->$/gm
 /** What is checked of a file. */
 function textOf(path) {
   const text = readFileSync(join(root, path), 'utf8')
-  return path.endsWith('.ts') ? commentsOf(path, text) : text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, ''))
+  return /\.tsx?$/.test(path) ? commentsOf(path, text) : text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, ''))
 }
 
 /** One line for each fault of a file. */

@@ -3,19 +3,20 @@ import { createServer } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
-import { createEndpoints, loginRoutes, scimErrorForm, scimRoutes, type ScimOptions } from '../iam/index.ts'
+import { createEndpoints, loginRoutes, scimRoutes, type ScimOptions } from '../iam/index.ts'
 import { createGrpcApi, type GrpcApi } from '../transport/grpc/grpc-api.ts'
 import { createHttpApi } from '../transport/http/http-api.ts'
 import { createHttp2Requests } from '../transport/http/http2-requests.ts'
 import { createHttpListener } from '../transport/http/http-listener.ts'
-import type { RawRoute } from '../transport/http/raw-route.ts'
 import { createJsonEncoders } from '../transport/json-encode.ts'
 import { createCallMetrics } from '../transport/metrics.ts'
 import { LoopMeter } from '../transport/loop-meter.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
-import { createOpsHandler, type ReadyCheck } from '../transport/ops.ts'
+import { createOpsHandler, type ReadyCheck } from '../transport/web/ops.ts'
 import { createPipeline } from '../transport/pipeline.ts'
 import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
+import type { WebRequest } from '../transport/web/web-request.ts'
+import { createWebRoutes, type WebRoute } from '../transport/web/web-routes.ts'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
@@ -45,7 +46,7 @@ export interface RunningServer {
   readonly engine: Engine
   readonly signIn: SignIn
   /** What the API's port serves beside the methods. */
-  readonly routes: readonly Pick<RawRoute, 'method' | 'path'>[]
+  readonly routes: readonly Pick<WebRoute, 'method' | 'path'>[]
   /** Serves on for `stop.drainSeconds`, not ready any more; then ends running calls (within `stop.graceSeconds`), background work and the store. */
   stop(): Promise<void>
 }
@@ -102,7 +103,7 @@ interface ApiOptions extends ServerOptions {
 interface ApiPort {
   readonly port: OnePort
   readonly grpc: GrpcApi
-  readonly routes: readonly RawRoute[]
+  readonly routes: readonly WebRoute[]
   /** Lets running calls end, then ends everything. */
   close(): Promise<void>
 }
@@ -121,12 +122,12 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
   const { baseUrl } = config
-  const limit = (address: string): void => limiters.addressLimiter?.take(addressKey(address))
+  const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))
   const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
   const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
   const routes = [...documentRoutes({ baseUrl, signingKeys, devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
   const preview = config.compat.namespaces.length > 0
-  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes, errorForms: [scimErrorForm], preview })
+  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes: createWebRoutes(routes), preview })
   const http = createHttpListener(rest)
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
   const tls = openServerTls(options.files, 'api', config.api.tls)
@@ -308,7 +309,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     files.registerMetrics(registry, clock)
     let listening = false
     const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
-    cleanups.add(await openOps(config, createOpsHandler({ checks, registry })))
+    cleanups.add(await openOps(config, createOpsHandler({ checks, registry, log })))
     const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const servesRegistry = serves.includes('registry') && upstream !== undefined

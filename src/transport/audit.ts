@@ -1,9 +1,11 @@
 import { auditedCaller, writeAuditLine, type AuditLine } from '../base/audit-line.ts'
+import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
 import { methodName } from '../base/schema/method.ts'
+import { fromStore } from '../engine/errors.ts'
 import type { Caller } from '../engine/services.ts'
 import type { Call } from './call.ts'
-import type { RawRequest } from './http/raw-route.ts'
+import type { WebRequest } from './web/web-request.ts'
 
 /** The outcome of a call for the audit log. */
 export interface AuditEntry {
@@ -36,8 +38,29 @@ export function audit(log: Log, entry: AuditEntry): void {
   })
 }
 
-/** Writes the audit line of a request that is not an API call: a request to a sign-in or directory endpoint. */
-export function auditRequest({ auditLog }: { readonly auditLog: Log }, request: RawRequest, line: Omit<AuditLine, 'transport'>): void {
+/** The part of an audit line that is not read from the request. */
+type RequestLine = Omit<AuditLine, 'transport'>
+
+/** Writes the audit line of a request to a web route. */
+export function auditRequest({ auditLog }: { readonly auditLog: Log }, request: WebRequest, line: RequestLine): void {
   const { requestId, remoteAddress } = request
   writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
+}
+
+/** Runs `work` and writes its audit line: with what `done` returns if it succeeds, else with `failed` and the code and reason of the error. Throws as `work` does. */
+export async function audited<T>(
+  options: { readonly auditLog: Log },
+  request: WebRequest,
+  line: { readonly work: () => Promise<T>; readonly done: (result: T) => Omit<RequestLine, 'outcome'>; readonly failed: Omit<RequestLine, 'outcome'> },
+): Promise<T> {
+  try {
+    const result = await line.work()
+    auditRequest(options, request, { ...line.done(result), outcome: 'done' })
+    return result
+  } catch (thrown) {
+    const error = fromStore(thrown)
+    const { code, reason } = error instanceof DomainError ? error : new DomainError(13, '')
+    auditRequest(options, request, { ...line.failed, outcome: code === 7 || code === 16 ? 'denied' : 'failed', code, reason })
+    throw error
+  }
 }

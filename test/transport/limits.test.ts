@@ -147,7 +147,7 @@ describe('requests that are no good before there is one', () => {
 
   test('a client that takes nothing of an answer is let go', async () => {
     const size = 64 * 1024 * 1024
-    const big = { method: 'GET', path: '/big', handler: () => Promise.resolve({ status: 200, headers: {}, body: Buffer.alloc(size) }) } as const
+    const big = { method: 'GET', path: '/big', handle: () => ({ status: 200, headers: {}, body: Buffer.alloc(size) }) } as const
     let closed: Promise<unknown> | undefined
     const admit = (socket: Socket): boolean => {
       closed = new Promise((resolve) => socket.once('close', resolve))

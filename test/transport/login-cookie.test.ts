@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { bindLogin, browserOf, forgetLogin } from '../../src/iam/signin/web/login-cookie.ts'
-import type { RawRequest } from '../../src/transport/http/raw-route.ts'
+import type { WebRequest } from '../../src/transport/web/web-request.ts'
 import { openLogin } from '../../src/iam/signin/login-state.ts'
 import { trustedUid } from '../../src/base/uid.ts'
 import { startTestServer } from '../support/test-server.ts'
@@ -10,8 +10,8 @@ const chosen = {
   requested: { end: { kind: 'headless', code: 'code' }, identity: '', audiences: [], scopes: [], refresh: false, invite: '', register: true },
 } as const
 
-function sending(cookie: string): RawRequest {
-  return { header: (name: string) => (name === 'cookie' ? cookie : undefined) } as RawRequest // a cast: nothing else is read
+function sending(cookie: string): WebRequest {
+  return { header: (name: string) => (name === 'cookie' ? cookie : undefined) } as WebRequest // a cast: nothing else is read
 }
 
 test.each([

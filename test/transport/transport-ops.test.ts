@@ -5,15 +5,18 @@ import { describe, expect, test } from 'vitest'
 import { defaultNamespaces, httpBindings, serviceAliases } from '../../src/transport/aliases.ts'
 import { httpError } from '../../src/transport/errors-http.ts'
 import { createCallMetrics } from '../../src/transport/metrics.ts'
-import { createOpsHandler } from '../../src/transport/ops.ts'
-import type { ReadyCheck } from '../../src/transport/ops.ts'
+import { createOpsHandler } from '../../src/transport/web/ops.ts'
+import type { ReadyCheck } from '../../src/transport/web/ops.ts'
 import { DomainError } from '../../src/base/errors.ts'
 import type { Code } from '../../src/base/errors.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 
+const ignore = (): void => {}
+const silent = { debug: ignore, info: ignore, warn: ignore, error: ignore }
+
 async function withOps<T>(checks: readonly ReadyCheck[], run: (url: string, registry: Registry) => Promise<T>): Promise<T> {
   const registry = new Registry()
-  const server = createServer(createOpsHandler({ checks, registry, checkTimeoutMs: 50 }))
+  const server = createServer(createOpsHandler({ checks, registry, log: silent, checkTimeoutMs: 50 }))
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   try {
     return await run(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, registry)
@@ -69,8 +72,23 @@ describe('ops', () => {
       expect(text).toContain('taproot_requests_total{method="GroupsService.GetGroup",transport="grpc",code="OK"} 1')
       expect(text).toContain('taproot_requests_in_flight{transport="grpc"} 1')
       expect(text).toContain('taproot_request_duration_seconds_bucket')
-      expect((await fetch(`${url}/constructor`)).status).toBe(404)
-      expect((await fetch(`${url}/metrics`, { method: 'POST' })).status).toBe(405)
+      const missing = await fetch(`${url}/constructor`)
+      expect([missing.status, await missing.json()]).toMatchObject([404, { code: 5, message: 'no such path' }])
+      const post = await fetch(`${url}/metrics`, { method: 'POST' })
+      expect([post.status, post.headers.get('allow'), await post.json()]).toMatchObject([405, 'HEAD, GET, OPTIONS', { code: 12 }])
+    })
+  })
+
+  test('HEAD answers the headers of GET, and every answer has a request id', async () => {
+    await withOps([], async (url) => {
+      for (const path of ['/healthz', '/readyz', '/metrics', '/nothing']) {
+        const [get, head] = [await fetch(`${url}${path}`), await fetch(`${url}${path}`, { method: 'HEAD' })]
+        const { length } = await get.text()
+        expect([head.status, await head.text()]).toEqual([get.status, ''])
+        for (const name of ['content-type', 'cache-control', 'x-content-type-options']) expect(head.headers.get(name)).toBe(get.headers.get(name))
+        expect(length).toBeGreaterThan(0)
+        expect(head.headers.get('x-request-id')).toMatch(/./)
+      }
     })
   })
 })

@@ -18,12 +18,12 @@ beforeAll(async () => {
       {
         method: 'GET',
         path: '/.well-known/thing',
-        handler: async () => ({ status: 200, headers: { 'Content-Type': 'text/x-thing', 'Cache-Control': 'max-age=60' }, body: 'raw' }),
+        handle: () => ({ status: 200, headers: { 'Content-Type': 'text/x-thing', 'Cache-Control': 'max-age=60' }, body: 'raw' }),
       },
       {
         method: 'POST',
-        path: '/echo/{name=*}',
-        handler: async (raw) => ({ status: 201, headers: {}, body: `${raw.params.name}:${raw.query.get('q')}:${await raw.text()}` }),
+        path: '/echo/:name',
+        handle: async (raw) => ({ status: 201, headers: {}, body: `${raw.params.name}:${raw.query.get('q')}:${await raw.text()}` }),
       },
     ],
   })
@@ -131,7 +131,7 @@ describe('paths', () => {
     },
   )
 
-  test('raw routes are served beside the methods', async () => {
+  test('web routes are served beside the methods', async () => {
     const thing = await send('GET', '/.well-known/thing')
     expect(thing).toMatchObject({ status: 200, text: 'raw' })
     expect(thing.headers).toMatchObject({ 'content-type': 'text/x-thing', 'cache-control': 'max-age=60', 'x-content-type-options': 'nosniff' })

@@ -5,71 +5,57 @@ import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import { jsonPath, type FieldNaming } from '../../base/schema/field-names.ts'
-import { type MethodRow, maxOpenRequestBytes } from '../../base/schema/method.ts'
+import type { MethodRow } from '../../base/schema/method.ts'
 import { httpBindings } from '../aliases.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
-import { isForm, readText } from './body.ts'
+import { isForm } from './body.ts'
 import { CallSignal } from './call-signal.ts'
 import { headerText, jsonType, send, type HttpAnswer, type HttpContext, type HttpState } from './http-context.ts'
 import { maxHeaders } from './http-listener.ts'
 import { methodRoutes, type MethodRouteOptions } from './method-routes.ts'
-import type { ErrorForm, RawRoute, RawRequest } from './raw-route.ts'
-import { createRouteIndex, type RouteIndex, type HttpRoute, type RouteMatch } from './route-index.ts'
-import { decodeSegment } from './template.ts'
+import { createRouteIndex, type RouteIndex } from './route-index.ts'
 import { lacksOneHost } from './unreadable-request.ts'
 
-/** Serves raw routes in addition to the methods. */
-function rawRoutes(routes: readonly RawRoute[]): HttpRoute<HttpContext>[] {
-  return routes.map((route) => ({
-    verb: route.method,
-    template: route.path,
-    handle: async (context, match) => {
-      send(context, await context.state.call.bound(route.handler(createRawRequest(context, match))))
-    },
-  }))
+/** Routes that are no API methods: pages, forms, documents and other protocols. They are tried after the methods. */
+export interface OtherRoutes {
+  /** Answers the request; false if no route has its verb and path. */
+  serve(context: HttpContext): Promise<boolean>
+  /** Returns the verbs served on a path, with HEAD if there is GET; empty for an unknown path. */
+  verbsOf(path: string): string[]
+  /** Returns an error in the format of the path; undefined for an unknown path. */
+  errorAnswer(path: string, error: DomainError, requestId: string): HttpAnswer | undefined
 }
 
-function createRawRequest(context: HttpContext, match: RouteMatch): RawRequest {
-  const { req, state } = context
-  const params = match.template.variables.map(({ path }, index) => [path.join('.'), decodeSegment(match.captures[index] ?? '')] as const)
-  return {
-    method: context.method,
-    path: context.path,
-    query: new URLSearchParams(context.querystring),
-    params: Object.fromEntries(params),
-    requestId: state.headers.requestId,
-    remoteAddress: state.remoteAddress,
-    signal: state.call.signal,
-    header: (name) => headerText(req.headers[name]),
-    text: (maxBytes = maxOpenRequestBytes) => readText(context, maxBytes),
-  }
-}
-
-/** The dependencies and options of the REST side. */
-export interface HttpApiOptions extends MethodRouteOptions {
-  readonly methods: readonly MethodRow[]
+/** The dependencies and options of an HTTP application. */
+export interface HttpAppOptions {
   readonly log: Log
   /** Creates a request id for calls without one. */
   readonly newRequestId: () => string
-  /** Routes in addition to the methods. */
-  readonly routes?: readonly RawRoute[]
-  readonly errorForms?: readonly ErrorForm[]
-  /** True to serve the earlier `/<domain>/v2beta1/` paths too. */
-  readonly preview?: boolean
+  readonly routes?: OtherRoutes
   /** Returns the client's address; by default the peer address of the connection. */
   readonly clientAddress?: ClientAddress
 }
 
-/**
- * Builds the REST side as a node:http request listener: every binding of the method table, then the extra routes. Every answer carries `X-Request-Id`. Every
- * error is `{code, message, details}` (docs/spec/errors.md#error-shape), except on paths with their own error format. `Request-Timeout: <seconds>` sets a
- * deadline.
- */
+/** The dependencies and options of the REST side. */
+export interface HttpApiOptions extends MethodRouteOptions, HttpAppOptions {
+  readonly methods: readonly MethodRow[]
+  /** True to serve the earlier `/<domain>/v2beta1/` paths too. */
+  readonly preview?: boolean
+}
+
+/** Builds the REST side as a node:http request listener: every binding of the method table, then the other routes. */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
-  const index = createRouteIndex<HttpContext>([...methodRoutes(bindings, options), ...rawRoutes(options.routes ?? [])])
+  return createHttpApp(options, createRouteIndex<HttpContext>(methodRoutes(bindings, options)))
+}
+
+/**
+ * Builds an application as a node:http request listener; it never throws. Every answer carries `X-Request-Id`. Every error is `{code, message, details}`
+ * (docs/spec/errors.md#error-shape), except on paths with their own error format. `Request-Timeout: <seconds>` sets a deadline.
+ */
+export function createHttpApp(options: HttpAppOptions, index: RouteIndex<HttpContext> = createRouteIndex<HttpContext>([])): RequestListener {
   const app = new Koa<HttpState>()
   app.silent = true
   app.use(frame(options, index))
@@ -79,7 +65,7 @@ export function createHttpApi(options: HttpApiOptions): RequestListener {
 }
 
 /** The only middleware: request id, signal, route, and the conversion of errors to answers. Its cost does not grow with the number of routes. */
-function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
+function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
   return async (context) => {
     const { req, res } = context
     const { headers } = req
@@ -98,8 +84,8 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
       if (!isPath(req.url)) throw DomainError.invalid('path', 'must start with /')
       const path = context.path
       const found = index.find(req.method ?? '', path)
-      if (found === undefined) await unrouted(context, index)
-      else await found.route.handle(context, found.match)
+      if (found !== undefined) await found.route.handle(context, found.match)
+      else if ((await options.routes?.serve(context)) !== true) await unrouted(context, index, options.routes)
       state.done?.(0)
     } catch (thrown) {
       const { requestId } = state.headers
@@ -111,12 +97,13 @@ function frame(options: HttpApiOptions, index: RouteIndex<HttpContext>): Middlew
 }
 
 /** Returns the error in the format of the request's path. */
-function errorAnswer(context: HttpContext, error: DomainError, { errorForms = [] }: HttpApiOptions): HttpAnswer {
+function errorAnswer(context: HttpContext, error: DomainError, { routes }: HttpAppOptions): HttpAnswer {
   const { req, state } = context
-  const path = isPath(req.url) ? context.path : ''
-  const form = errorForms.find(({ below }) => path === below || path.startsWith(`${below}/`))
-  if (form !== undefined) return form.answer(error)
-  const { status, headers, body } = httpError(error, { requestId: state.headers.requestId, domain: state.domain }, fieldNaming(context))
+  const { requestId } = state.headers
+  // Methods, which have a domain, all have one format: their errors cost no search.
+  const other = state.domain === platformDomain && isPath(req.url) ? routes?.errorAnswer(context.path, error, requestId) : undefined
+  if (other !== undefined) return other
+  const { status, headers, body } = httpError(error, { requestId, domain: state.domain }, fieldNaming(context))
   return { status, headers: { ...headers, ...jsonType }, body: JSON.stringify(body) }
 }
 
@@ -124,7 +111,7 @@ function errorAnswer(context: HttpContext, error: DomainError, { errorForms = []
  * Returns the naming of a method's fields as its caller writes them: JSON names, and query parameters in their own spelling. Other routes have their own names.
  */
 function fieldNaming(context: HttpContext): FieldNaming | undefined {
-  if (context.state.method === 'unknown') return undefined
+  if (context.state.domain === platformDomain) return undefined
   const query = new URLSearchParams(context.querystring)
   return (path) => (query.has(path) ? path : jsonPath(path))
 }
@@ -145,17 +132,16 @@ function isPath(target: string | undefined): boolean {
   return target !== undefined && (target.startsWith('/') || URL.canParse(target))
 }
 
-/** Answers a path without a route: a form on a GET path, another verb of a known path (405), or an unknown path (404). */
-async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>): Promise<void> {
+/** Answers a request without a route: a form on a GET path, another verb of a known path (405), or an unknown path (404). */
+async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>, others?: OtherRoutes): Promise<void> {
   const { path } = context
-  const get = index.find('GET', path)
-  if (context.method === 'POST' && get !== undefined && isForm(context)) {
+  const verbs = [...new Set([...index.verbsOf(path), ...(others?.verbsOf(path) ?? [])])]
+  if (context.method === 'POST' && verbs.includes('GET') && isForm(context)) {
     // docs/spec/conventions.md#request-bodies: a form posted to a path that only has GET counts as that GET, with the form as its query.
     context.method = 'GET'
-    await get.route.handle(context, get.match)
-    return
+    const get = index.find('GET', path)
+    return get === undefined ? void (await others?.serve(context)) : get.route.handle(context, get.match)
   }
-  const verbs = index.verbsOf(path)
   if (verbs.length === 0) {
     throw new DomainError(5, 'no such path', {
       details: { resource: { resourceType: 'route', resourceName: path.slice(0, 300), owner: '', description: 'no method is served at this path' } },

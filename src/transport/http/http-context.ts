@@ -10,9 +10,9 @@ export interface HttpState {
   call: CallSignal
   /** The client's address, see ClientAddress. */
   remoteAddress: string
-  /** The method's domain, for ErrorInfo; `platform` until a route is found. */
+  /** The method's domain, for ErrorInfo; `platform` for all other requests. */
   domain: string
-  /** `GroupsService.GetGroup`, or `unknown` until a route is found. */
+  /** The name for the log: `GroupsService.GetGroup`, `GET /oauth`, or `unknown` until a route is found. */
   method: string
   /** Reports the outcome of the call to the metrics. */
   done: ((code: Code | 0) => void) | undefined

@@ -51,7 +51,7 @@ export const loginEndpoints: readonly OtherRequest[] = [
     return { path: '/oauth/confirm', form: [...fields, ['answer', random.pick(['yes', 'no'])]], headers: [['Cookie', cookie]] }
   }),
   {
-    ...apiClient('GET /oauth/callback/{provider=**}', page, ({ callbacks, provider }, random, { uids }) => {
+    ...apiClient('GET /oauth/callback/*provider', page, ({ callbacks, provider }, random, { uids }) => {
       const { fields, cookie } = random.pick(callbacks)
       const path = `/oauth/callback/${escaped(random.chance(0.9) ? provider : random.pick(uids))}`
       return { path, query: [...fields], headers: [['Cookie', cookie]] }

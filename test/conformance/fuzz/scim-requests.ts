@@ -89,6 +89,6 @@ export const scimRequests: readonly OtherRequest[] = Object.entries(scimEndpoint
   Object.keys(byVerb).map((verb): OtherRequest => {
     const endpoint = `${verb} ${path}`
     const make = (corpus: Corpus, random: Random): OtherParts => partsOf(endpoint, corpus, random)
-    return { name: `SCIM ${endpoint}`, route: `${verb} /scim/v2/{path=**}`, port: 'api', verb, forms: ['scim'], make }
+    return { name: `SCIM ${endpoint}`, route: `${verb} /scim/v2{/*path}`, port: 'api', verb, forms: ['scim'], make }
   }),
 )

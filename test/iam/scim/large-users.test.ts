@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { scimErrorAnswer } from '../../../src/iam/scim/http/scim-answer.ts'
+import { scimErrorAnswer } from '../../../src/iam/scim/http/scim-endpoints.ts'
 import { openSession } from '../../../src/iam/scim/http/scim-session.ts'
 import { DomainError } from '../../../src/base/errors.ts'
 import { parseFilter } from '../../../src/iam/scim/scim-filter.ts'

@@ -130,6 +130,6 @@ test('another site can neither put our page into a frame nor answer it, though t
   request = (await page.locator('input[name=request]').getAttribute('value')) ?? ''
   expect((await context.cookies(baseUrl)).map(({ sameSite }) => sameSite)).toEqual(['Strict'])
   await page.goto(`http://127.0.0.1:${port}/`)
-  await page.waitForSelector('text=was not begun in this browser')
+  await page.waitForSelector('text=was started in another browser')
   expect([request.length > 100, page.url()]).toEqual([true, `${baseUrl}/oauth/confirm`])
 })

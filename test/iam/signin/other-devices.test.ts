@@ -150,7 +150,7 @@ specSuite(
       for (const cookie of ['', 'taproot_login_0000000000000000=0', (page.headers.get('set-cookie') ?? '').replace(/=[^;]*.*/, `=${'0'.repeat(64)}`)]) {
         const body = new URLSearchParams({ request, answer: 'yes' })
         const answer = await fetch(`${baseUrl()}/oauth/confirm`, { method: 'POST', body, headers: { cookie }, redirect: 'manual' })
-        expect([answer.status, await answer.text()]).toEqual([400, expect.stringContaining('was not begun in this browser')])
+        expect([answer.status, await answer.text()]).toEqual([400, expect.stringContaining('was started in another browser')])
       }
       expect((await poll(device)).body).toMatchObject({ error: 'authorization_pending', code: 9, details: [{ reason: 'AUTHORIZATION_PENDING' }] })
     })
@@ -165,9 +165,9 @@ specSuite(
       const request = /name="request" value="([^"]+)"/.exec(await page.text())?.[1] ?? ''
       const cookie = (page.headers.get('set-cookie') ?? '').split(';')[0] ?? ''
       const refusing = { method: 'POST', body: new URLSearchParams({ request, answer: 'no' }), headers: { cookie } }
-      expect(await (await fetch(`${baseUrl()}/oauth/confirm`, refusing)).text()).toContain('Nobody was signed in')
+      expect(await (await fetch(`${baseUrl()}/oauth/confirm`, refusing)).text()).toContain('No one was signed in')
       for (const _time of [1, 2]) expect(await poll(device)).toMatchObject({ status: 400, body: { error: 'access_denied', code: 7 } })
-      expect(await (await fetch(`${baseUrl()}/oauth/confirm`, refusing)).text()).toContain('was used before, or has run out')
+      expect(await (await fetch(`${baseUrl()}/oauth/confirm`, refusing)).text()).toContain('was used before, or it expired')
       expect(await signIn(freshName('person'), { user_code: user, idp_id: org.provider })).toMatchObject({ status: 404 })
     })
 
@@ -212,7 +212,7 @@ specSuite(
         audience: 'https://elsewhere.example',
       }
       const text = await (await fetch(oauthUrl(link))).text()
-      for (const fact of [`<dd>${baseUrl()}</dd>`, `<dd>${org.group}</dd>`, '<dd>again and again, by a refresh token</dd>', '<dd>127.0.0.1</dd>'])
+      for (const fact of [`<dd>${baseUrl()}</dd>`, `<dd>${org.group}</dd>`, '<dd>until signed out, with a refresh token</dd>', '<dd>127.0.0.1</dd>'])
         expect(text).toContain(fact)
       for (const linked of [org.owner, 'an-invite', 'elsewhere']) expect(text).not.toContain(linked)
       const name = freshName('person')
@@ -282,7 +282,7 @@ specSuite(
       const { user } = await beginDevice()
       const text = async (query: string): Promise<string> => (await fetch(`${baseUrl()}/oauth/device${query}`)).text()
       expect(await text(`?user_code=${user}`)).toContain(`value="${user}"`)
-      expect(await text('?user_code=%22%3E%3Cscript%3E')).toContain('name="user_code" value=""')
+      expect(await text('?user_code=%22%3E%3Cscript%3E')).toContain('name="user_code" value required')
       expect(await text('')).toContain('name="idp_id"')
     })
 

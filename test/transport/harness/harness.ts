@@ -10,7 +10,7 @@ import type { GrpcLimits } from '../../../src/transport/grpc/grpc-api.ts'
 import { createHttpApi } from '../../../src/transport/http/http-api.ts'
 import { createHttp2Requests } from '../../../src/transport/http/http2-requests.ts'
 import { createHttpListener, type HttpListenerOptions } from '../../../src/transport/http/http-listener.ts'
-import type { RawRoute } from '../../../src/transport/http/raw-route.ts'
+import { createWebRoutes, type WebRoute } from '../../../src/transport/web/web-routes.ts'
 import { createJsonEncoders } from '../../../src/transport/json-encode.ts'
 import { createCallMetrics } from '../../../src/transport/metrics.ts'
 import { createOnePort } from '../../../src/transport/one-port.ts'
@@ -51,7 +51,7 @@ export interface Served {
 }
 
 export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 'tls' | 'maxConnections' | 'admit'> {
-  readonly routes?: readonly RawRoute[]
+  readonly routes?: readonly WebRoute[]
   readonly limits?: Partial<GrpcLimits>
   readonly apiClient?: HttpListenerOptions
 }
@@ -77,7 +77,7 @@ export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Messa
     newRequestId: () => `generated-${++ids}`,
     metrics: createCallMetrics(registry),
   }
-  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: options.routes ?? [] })
+  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), preview: true, routes: createWebRoutes(options.routes ?? []) })
   const http = createHttpListener(rest, options.apiClient)
   const otherRequests = createHttp2Requests(rest, options.apiClient)
   const grpc = createGrpcApi({ ...shared, fileDescriptors, namespaces: defaultNamespaces, limits: options.limits ?? {}, otherRequests })

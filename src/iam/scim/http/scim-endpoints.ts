@@ -6,40 +6,75 @@ import { patched, patchUrn } from '../scim-patch.ts'
 import { userUrn } from '../scim-schema.ts'
 import { createScimUser, deleteScimUser, readScimUser, updateScimUser, type ScimSubject, type ScimUserView } from '../scim-users.ts'
 import { readUser, type ScimObject } from '../scim-values.ts'
-import type { RawAnswer, RawRequest, RawRoute } from '../../../transport/http/raw-route.ts'
-import { emptyAnswer, scimAnswer } from './scim-answer.ts'
+import { httpStatusOfCode } from '../../../transport/errors-http.ts'
+import type { HttpAnswer } from '../../../transport/http/http-context.ts'
+import { emptyAnswer, jsonAnswer } from '../../../transport/web/web-answers.ts'
+import type { WebRequest } from '../../../transport/web/web-request.ts'
+import type { WebRoute } from '../../../transport/web/web-routes.ts'
 import { askedByQuery, etagMatcher, listQuery, readBody } from './scim-request.ts'
 import type { ScimSession } from './scim-session.ts'
 
-/** A request that was let in; `id` is the last segment of its path. */
+/** An authenticated request; `id` is the last segment of its path. */
 export interface ScimCall {
   readonly session: ScimSession
-  readonly request: RawRequest
+  readonly request: WebRequest
   readonly id: string
 }
 
-/** What an endpoint answers; `subject` is the uid of the user that it changed. */
+/** The result of an endpoint; `subject` is the uid of the user that it changed. */
 export interface ScimReply {
-  readonly answer: RawAnswer
+  readonly answer: HttpAnswer
   readonly subject?: string
 }
 
-/** What is done at a path. `writes` is what the audit log calls it. */
+/** One operation. `writes` is its name in the audit log if it changes anything. */
 export interface ScimEndpoint {
   readonly writes?: string
   handle(call: ScimCall): Promise<ScimReply> | ScimReply
 }
 
+/** Returns an answer in SCIM's media type. */
+function scimAnswer(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): HttpAnswer {
+  return jsonAnswer(status, body, { 'Content-Type': 'application/scim+json', ...headers })
+}
+
+/** Returns the HTTP status. Two differ from those of the API: a failed precondition (RFC 7644, 3.14), and a failure that a retry may solve. */
+function statusOf({ code, reason, httpStatus }: DomainError): number {
+  if (httpStatus !== undefined) return httpStatus
+  if (reason === 'ETAG_MISMATCH') return 412
+  if (code === 10 || code === 2) return 503
+  return httpStatusOfCode[code]
+}
+
+/** Returns an error in the format of RFC 7644, 3.12. */
+export function scimErrorAnswer(error: DomainError): HttpAnswer {
+  const status = statusOf(error)
+  const scimType = error.code === 6 ? 'uniqueness' : error.details.metadata?.['scimType']
+  const allow = error.details.metadata?.['allow']
+  const body = {
+    schemas: ['urn:ietf:params:scim:api:messages:2.0:Error'],
+    status: String(status),
+    ...(scimType === undefined ? {} : { scimType }),
+    detail: error.message,
+  }
+  const retryAfterMs = error.details.retryAfterMs ?? (status === 503 ? 1000 : undefined)
+  return scimAnswer(status, body, {
+    ...(status === 401 ? { 'WWW-Authenticate': 'Bearer' } : {}),
+    ...(allow === undefined ? {} : { Allow: allow }),
+    ...(retryAfterMs === undefined ? {} : { 'Retry-After': String(Math.max(1, Math.ceil(retryAfterMs / 1000))) }),
+  })
+}
+
 const listUrn = 'urn:ietf:params:scim:api:messages:2.0:ListResponse'
 const searchUrn = 'urn:ietf:params:scim:api:messages:2.0:SearchRequest'
 
-/** What the query asks for of a user. Throws `invalidValue`. */
+/** Returns the attributes of a user that the query selects. Throws `invalidValue`. */
 function projectionAsked(query: URLSearchParams): Projection {
   const { attributes, excludedAttributes } = askedByQuery(query)
   return listQuery({ attributes, excludedAttributes }).projection
 }
 
-/** The user, as the query of the request asks for it, with its etag. */
+/** Returns the user's etag and the attributes that the query selects. */
 function userAnswer({ session, request }: ScimCall, status: 200 | 201, view: ScimUserView): ScimReply {
   const location = locationOf(session.endpoint, view)
   const shown = projected(shownUser(view, session.endpoint), projectionAsked(request.query))
@@ -75,7 +110,7 @@ const replaceUser: ScimEndpoint = {
   writes: 'ReplaceUser',
   async handle(call) {
     const given = readUser(await readBody(call.request, userUrn))
-    // Nobody comes back because a request leaves out whether they are there (RFC 7644 3.5.1 lets us choose).
+    // A request without `active` does not reactivate a user; RFC 7644, 3.5.1 allows both.
     return update(call, ({ active }) => (active === undefined ? given : { active, ...given }))
   },
 }
@@ -105,9 +140,9 @@ async function list({ session, request }: ScimCall, asked: Readonly<Record<strin
 const listUsers: ScimEndpoint = { handle: (call) => list(call, askedByQuery(call.request.query)) }
 const searchUsers: ScimEndpoint = { handle: async (call) => list(call, await readBody(call.request, searchUrn)) }
 
-/** Documents are not filtered (RFC 7644 4). */
+/** Throws code 7 for a filter: documents have none (RFC 7644, 4). */
 function assertUnfiltered({ request }: ScimCall): void {
-  if (request.query.has('filter')) throw new DomainError(7, 'this can not be filtered')
+  if (request.query.has('filter')) throw new DomainError(7, 'remove the filter: this list can not be filtered')
 }
 
 function documents(all: (endpoint: string) => readonly ScimDocument[]): ScimEndpoint {
@@ -124,7 +159,7 @@ function oneDocument(all: (endpoint: string) => readonly ScimDocument[]): ScimEn
   return {
     handle(call) {
       const found = all(call.session.endpoint).find((document) => document['id'] === call.id)
-      if (found === undefined) throw new DomainError(5, 'there is no such document')
+      if (found === undefined) throw new DomainError(5, 'no such document')
       return { answer: scimAnswer(200, found) }
     },
   }
@@ -145,11 +180,11 @@ function unsupported(detail: string): ScimEndpoint {
   }
 }
 
-const me = unsupported('a SCIM token stands for a directory and for no user')
+const me = unsupported('/Me is not available: a SCIM token belongs to a directory, not to a user')
 
-type ScimVerb = RawRoute['method']
+type ScimVerb = WebRoute['method']
 
-/** What is served, by path and verb; `*` is any one segment. */
+/** The operations by path and verb; `*` matches one segment. */
 export const scimEndpoints: Readonly<Record<string, Readonly<Partial<Record<ScimVerb, ScimEndpoint>>>>> = {
   ServiceProviderConfig: { GET: config },
   ResourceTypes: { GET: documents(resourceTypes) },
@@ -164,13 +199,13 @@ export const scimEndpoints: Readonly<Record<string, Readonly<Partial<Record<Scim
   Bulk: { POST: unsupported('bulk requests are not supported') },
 }
 
-/** The endpoint of this path. Throws code 5 for an unknown path, code 12 with HTTP 405, and the verbs that are served, for another verb. */
+/** Returns the operation at a path. Throws code 5 for an unknown path. Throws code 12 with HTTP 405, and the verbs in `allow`, for another verb. */
 export function endpointOf(segments: readonly string[], verb: ScimVerb): ScimEndpoint {
   const [first = '', second] = segments
   const exact = segments.join('/')
   const path = Object.hasOwn(scimEndpoints, exact) ? exact : segments.length === 2 && second !== '' ? `${first}/*` : exact
   const byVerb = Object.hasOwn(scimEndpoints, path) ? scimEndpoints[path] : undefined
-  if (byVerb === undefined) throw new DomainError(5, 'there is nothing at this path')
+  if (byVerb === undefined) throw new DomainError(5, 'no such path')
   const endpoint = byVerb[verb]
   if (endpoint === undefined) {
     const details = { metadata: { allow: Object.keys(byVerb).join(', ') } }
@@ -179,7 +214,7 @@ export function endpointOf(segments: readonly string[], verb: ScimVerb): ScimEnd
   return endpoint
 }
 
-/** Throws what is wrong with the query of a write before it is done: afterwards it would be too late to refuse. */
+/** Checks the query of a write. It selects attributes of the answer, but must be refused before the write. */
 export function checkQuery(query: URLSearchParams): void {
   projectionAsked(query)
 }

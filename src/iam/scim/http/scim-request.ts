@@ -6,16 +6,16 @@ import { scimFault } from '../scim-error.ts'
 import { parseFilter } from '../scim-filter.ts'
 import type { ScimListQuery } from '../scim-list.ts'
 import { isObject, maxUserBytes } from '../scim-values.ts'
-import type { RawRequest } from '../../../transport/http/raw-route.ts'
+import { mediaType, type WebRequest } from '../../../transport/web/web-request.ts'
 
-/** What a path below `/scim/v2/` says: the provider, by its uid, and what of its server is meant. */
+/** A path below `/scim/v2/`: an identity provider, and a path at its SCIM server. */
 export interface ScimPlace {
-  /** Not a uid where the path has none. */
+  /** The provider's uid; empty if the path has none. */
   readonly provider: string
   readonly segments: readonly string[]
 }
 
-/** The segments before the first that no uid has are the provider's. */
+/** Splits a path. The provider's uid ends before the first segment that can not be part of a uid. */
 export function placeOf(path: string): ScimPlace {
   const segments = path.split('/')
   if (segments.at(-1) === '') segments.pop()
@@ -23,11 +23,6 @@ export function placeOf(path: string): ScimPlace {
   const at = end < 0 ? segments.length : end
   const provider = segments.slice(0, at).join('/')
   return { provider: isUid(provider) ? provider : '', segments: segments.slice(at) }
-}
-
-/** The bearer of the `Authorization` header; empty where it has another form. */
-export function bearerOf(header: string | undefined): string {
-  return /^bearer +(\S+)$/i.exec(header?.trim() ?? '')?.[1] ?? ''
 }
 
 const types: ReadonlySet<string> = new Set(['application/scim+json', 'application/json'])
@@ -40,8 +35,8 @@ function assertSchema(body: Readonly<Record<string, unknown>>, urn: string): voi
 }
 
 /** The body, a JSON object whose `schemas`, if it has any, name `urn`. Throws `invalidSyntax`, and code 3 with HTTP 413 or 415. */
-export async function readBody(request: RawRequest, urn: string): Promise<Readonly<Record<string, unknown>>> {
-  const type = (request.header('content-type') ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? ''
+export async function readBody(request: WebRequest, urn: string): Promise<Readonly<Record<string, unknown>>> {
+  const type = mediaType(request)
   if (type !== '' && !types.has(type)) throw new DomainError(3, 'the content type must be application/scim+json', { httpStatus: 415 })
   const text = await request.text(maxUserBytes)
   let body: unknown
@@ -55,7 +50,7 @@ export async function readBody(request: RawRequest, urn: string): Promise<Readon
   return body
 }
 
-/** True of those etags that the header names (`If-Match`, `If-None-Match`), weak or not; undefined where there is no header. */
+/** Returns whether an etag is one of those in `If-Match` or `If-None-Match`, weak or not; undefined without the header. */
 export function etagMatcher(header: string | undefined): ((etag: string) => boolean) | undefined {
   if (header === undefined || header.trim() === '') return undefined
   const named = header.split(',').map((tag) => /^(?:W\/)?"?([^"]*)"?$/i.exec(tag.trim())?.[1] ?? '')
@@ -76,10 +71,10 @@ function nameList(value: unknown, name: string): readonly string[] | undefined {
   return list
 }
 
-/** What a list asks for: the members of a query, or of the body of a search (RFC 7644 3.4.2, 3.4.3). Throws `invalidFilter`, `invalidValue`. */
+/** Parses the members of a list's query, or of a search's body (RFC 7644, 3.4.2 and 3.4.3). Throws `invalidFilter`, `invalidValue`. */
 export function listQuery(asked: Readonly<Record<string, unknown>>): ScimListQuery {
   const { filter } = asked
-  if (filter !== undefined && filter !== null && typeof filter !== 'string') throw scimFault('invalidFilter', 'filter must be a text')
+  if (filter !== undefined && filter !== null && typeof filter !== 'string') throw scimFault('invalidFilter', 'filter must be a string')
   return {
     filter: typeof filter === 'string' && filter.trim() !== '' ? parseFilter(filter) : undefined,
     startIndex: wholeNumber(asked['startIndex'], 'startIndex') ?? 1,
@@ -90,7 +85,7 @@ export function listQuery(asked: Readonly<Record<string, unknown>>): ScimListQue
 
 const queryNames = ['filter', 'startIndex', 'count', 'attributes', 'excludedAttributes'] as const
 
-/** The query of a list as the body of a search would have it. */
+/** Returns a list's query in the form of a search's body. */
 export function askedByQuery(query: URLSearchParams): Readonly<Record<string, unknown>> {
   return Object.fromEntries(queryNames.flatMap((name) => (query.has(name) ? [[name, query.get(name)]] : [])))
 }

@@ -9,39 +9,39 @@ import { scimEndpoint, scimStateOf } from '../scim-state.ts'
 import { apiOwnership, type MutationContext, type Services } from '../../../engine/services.ts'
 import type { ScimWriting } from '../scim-users.ts'
 
-/** A directory that was let in. */
+/** An authenticated directory. */
 export interface ScimSession extends ScimWriting {
   /** The address of the provider's SCIM server. */
   readonly endpoint: string
 }
 
-/** A directory has no rights at all: it says who its people are. */
+/** A directory has no capabilities: it only manages its own users. */
 const reach: EffectivePermissions = { operator: false, grants: [] }
-/** Whose token no one has. */
-const nobody = trustedUid('0'.repeat(40))
-/** Read anew where a provider has no credentials: as much work as where it has. */
+/** Stands for a missing provider. */
+const noProvider = trustedUid('0'.repeat(40))
+/** Decoded for a provider without credentials, so that the check takes as long as with credentials. */
 const noState = toBinary(ScimStateSchema, create(ScimStateSchema, { etag: '0'.repeat(16), enabled: true, digest: new Uint8Array(32).fill(1) }))
 
-/** One answer for a token that does not work, SCIM that is off, and a provider that is missing or another's (docs/spec/scim.md#scim-server). */
-function refused(): DomainError {
-  return new DomainError(16, 'the bearer is no SCIM token that works here')
+/** The only answer to a wrong token, if SCIM is off, and for a missing or foreign provider (docs/spec/scim.md#scim-server). */
+function invalidToken(): DomainError {
+  return new DomainError(16, 'the bearer is not a valid SCIM token of this identity provider')
 }
 
-/** Throws code 16 unless the token works at this provider now. Does the same whether the provider is there or not. */
+/** Throws code 16 unless the token is valid at this provider now. Takes the same steps for a missing provider. */
 function assertWorks(services: Services, provider: Uid, token: string): void {
   const { snapshot } = services.replica
   const row = snapshot.get('IdentityProvider', provider)
   const state = scimStateOf(snapshot, provider)
   const works = checkScimToken(state ?? fromBinary(ScimStateSchema, noState), token, services.clock.now())
-  if (!works || row === undefined || state?.enabled !== true) throw refused()
+  if (!works || row === undefined || state?.enabled !== true) throw invalidToken()
 }
 
-/** Lets a directory in by its SCIM token. Throws code 16; code 7 where its organisation is suspended; StoreError. */
+/** Authenticates a directory by its SCIM token. Throws code 16, code 7 if its organisation is suspended, and StoreError. */
 export async function openSession(services: Services, asked: { provider: string; token: string }, signal: AbortSignal): Promise<ScimSession> {
   const { token } = asked
-  // Before anything is asked of the store.
-  if (!isScimToken(token)) throw refused()
-  const provider = isUid(asked.provider) ? asked.provider : nobody
+  // Costs the store nothing.
+  if (!isScimToken(token)) throw invalidToken()
+  const provider = isUid(asked.provider) ? asked.provider : noProvider
   await services.replica.barrier(signal)
   const authorize = (): void => {
     assertWorks(services, provider, token)

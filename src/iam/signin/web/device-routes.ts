@@ -5,51 +5,51 @@ import { loginLifeMs } from '../login-state.ts'
 import { TokenError } from '../../../auth/tokens/token-error.ts'
 import { DomainError, type Code } from '../../../base/errors.ts'
 import { isUid } from '../../../base/uid.ts'
-import { fromStore } from '../../../engine/errors.ts'
 import { beginDeviceLogin, shownUserCode, takeDeviceLogin, userCodeOf, type RequestedDeviceLogin } from '../pending-logins.ts'
 import { revokeRefreshToken } from '../refresh-tokens.ts'
+import type { HttpAnswer } from '../../../transport/http/http-context.ts'
 import { auditRequest } from '../../../transport/audit.ts'
-import { platformDomain, toDomainError } from '../../../transport/errors-details.ts'
-import { httpError } from '../../../transport/errors-http.ts'
-import type { RawAnswer, RawRequest, RawRoute } from '../../../transport/http/raw-route.ts'
+import { emptyAnswer, errorAnswer, jsonAnswer, type ErrorForm } from '../../../transport/web/web-answers.ts'
+import { readFields, type WebRequest } from '../../../transport/web/web-request.ts'
+import type { WebRoute } from '../../../transport/web/web-routes.ts'
 import { loginUrl, assertIssued, type LoginOptions } from './login-ends.ts'
-import { devicePage } from './login-page.ts'
+import { devicePage } from './login-pages.js'
 import { refreshed } from './people-endpoints.ts'
 import { addressKey, RateLimiter } from '../../../transport/rate-limit.ts'
 
 const pagePath = '/oauth/device'
 
-/** How often a device may ask, in seconds. */
+/** Time that a device waits between two requests, in seconds. */
 const intervalSeconds = 5
-/** Devices whose last questions are remembered. */
-const maxAsking = 100_000
+/** Maximum number of devices whose last requests are kept. */
+const maxPolling = 100_000
 
-/** Sign-ins that may be begun, by an address and by all: each takes room in the store, and nobody is known yet. */
-const beginLimits = { address: { requestsPerSecond: 0.5, burst: 30 }, all: { requestsPerSecond: 10, burst: 200 } } as const
+/** Limits of new sign-ins, for one address and in total: each takes space in the store, and its caller is anonymous. */
+const startLimits = { address: { requestsPerSecond: 0.5, burst: 30 }, all: { requestsPerSecond: 10, burst: 200 } } as const
 
-/** Scopes of OpenID Connect that say nothing here, or what `refresh` says. */
+/** Scopes of OpenID Connect. They have no effect, but for `offline_access`, which requests a refresh token. */
 const openidScopes = new Set(['openid', 'email', 'profile', 'groups', 'offline_access'])
-/** Groups that a device may ask for. */
+/** Maximum number of groups in one request. */
 const maxScopes = 8
 
-/** What OAuth calls a fault of one field of the form. */
+/** OAuth error names by the form's field that is invalid. */
 const namesOfFields: Readonly<Record<string, string>> = {
   client_id: 'invalid_client',
   scope: 'invalid_scope',
   grant_type: 'unsupported_grant_type',
   device_code: 'invalid_grant',
 }
-/** What it calls our reasons. */
+/** OAuth error names by reason. */
 const namesOfReasons: Readonly<Record<string, string>> = {
   AUTHORIZATION_PENDING: 'authorization_pending',
   LOGIN_REFUSED: 'access_denied',
   LOGIN_EXPIRED: 'expired_token',
-  // The client id is the audience (RFC 8707 2).
+  // The client id is the audience (RFC 8707, 2).
   AUDIENCE_NOT_GRANTED: 'invalid_target',
   SCOPE_NOT_GRANTED: 'invalid_scope',
   TOKEN_NOT_REVOCABLE: 'unsupported_token_type',
 }
-/** What it calls the rest (RFC 6749 4.1.2.1, 5.2, RFC 7009 2.2.1). */
+/** OAuth error names by code, for all other errors (RFC 6749, 4.1.2.1 and 5.2; RFC 7009, 2.2.1). */
 const namesOfCodes: Readonly<Partial<Record<Code, string>>> = { 3: 'invalid_request', 8: 'slow_down', 14: 'temporarily_unavailable', 16: 'invalid_grant' }
 
 function oauthName({ code, reason, details }: DomainError): string {
@@ -57,70 +57,50 @@ function oauthName({ code, reason, details }: DomainError): string {
   return namesOfReasons[reason] ?? (field === undefined ? undefined : namesOfFields[field]) ?? namesOfCodes[code] ?? 'server_error'
 }
 
-function json(status: number, body: object, headers: Readonly<Record<string, string>> = {}): RawAnswer {
-  return { status, headers: { 'Content-Type': 'application/json', ...headers }, body: JSON.stringify(body) }
-}
-
-/** What a grant lacks is a bad request to OAuth (RFC 6749 5.2). */
-function ofGrant({ code, message, reason, details, cause }: DomainError): DomainError {
+/** OAuth answers a refused grant with 400 (RFC 6749, 5.2). */
+function asBadRequest({ code, message, reason, details, cause }: DomainError): DomainError {
   return new DomainError(code, message, { reason, details, cause, httpStatus: 400 })
 }
 
-/** A client of OAuth reads `error`, one of ours what every error has. */
-function errorAnswer({ services }: LoginOptions, request: RawRequest, thrown: unknown): RawAnswer {
-  const { requestId, signal, path: method } = request
-  const told = toDomainError(fromStore(thrown), { requestId, method, signal, log: services.log })
-  const error = told.code === 7 || told.code === 16 ? ofGrant(told) : told
-  const { status, headers, body } = httpError(error, { requestId, domain: platformDomain })
-  return json(status, { error: oauthName(error), error_description: error.message, ...body }, headers)
+/** An OAuth client reads `error`; the other members are those of every API error. */
+const oauthErrors: ErrorForm = (thrown, requestId) => {
+  const error = thrown.code === 7 || thrown.code === 16 ? asBadRequest(thrown) : thrown
+  return errorAnswer(error, requestId, { error: oauthName(error), error_description: error.message })
 }
 
-/** What of the forms is read; each at most once. */
 const fields = ['client_id', 'scope', 'grant_type', 'device_code', 'refresh_token', 'token'] as const
 type DeviceForm = Readonly<Partial<Record<(typeof fields)[number], string>>>
 
-async function formOf(request: RawRequest): Promise<DeviceForm> {
-  const type = (request.header('content-type') ?? '').split(';')[0]?.trim().toLowerCase()
-  if (type !== 'application/x-www-form-urlencoded') throw DomainError.invalid('body', 'the content type must be application/x-www-form-urlencoded')
-  const form = new URLSearchParams(await request.text())
-  const given = fields.flatMap((name) => {
-    const values = [...new Set(form.getAll(name))]
-    if (values.length > 1) throw DomainError.invalid(name, 'must be there once')
-    return values[0] === undefined || values[0] === '' ? [] : [[name, values[0]] as const]
-  })
-  return Object.fromEntries(given)
-}
-
-/** The uids among the scopes. Throws code 3. */
+/** Returns the group uids among the scopes. Throws code 3. */
 function groupsIn(scope: string): string[] {
   const groups = scope.split(' ').filter((text) => text !== '' && !openidScopes.has(text))
-  if (!groups.every(isUid)) throw DomainError.invalid('scope', `must be uids of groups, or of ${[...openidScopes].join(', ')}`)
+  if (!groups.every(isUid)) throw DomainError.invalid('scope', `must contain only group uids and ${[...openidScopes].join(', ')}`)
   if (groups.length > maxScopes) throw DomainError.invalid('scope', `must name at most ${maxScopes} groups`)
   return groups
 }
 
-/** What the device wants: its client id is the audience of the token. */
+/** Returns the token that the device requests. Its client id is the audience. */
 function requestedIn(options: LoginOptions, { client_id: clientId, scope = '' }: DeviceForm, remoteAddress: string): RequestedDeviceLogin {
-  if (clientId === undefined) throw DomainError.invalid('client_id', 'is required: the audience of the token, such as the URL of this platform')
+  if (clientId === undefined) throw DomainError.invalid('client_id', 'is required: set it to the audience of the token, such as the URL of this platform')
   const scopes = groupsIn(scope)
   assertIssued(options, { aud: [clientId], scopes, cap: [] }, 'client_id')
   return { clientId, audiences: [clientId], scopes, refresh: scope.split(' ').includes('offline_access'), remoteAddress }
 }
 
-/** Answers of the addresses that OAuth clients ask. */
-type DeviceEndpoint = (options: LoginOptions, request: RawRequest) => Promise<RawAnswer>
+/** Answers a form of an OAuth client. */
+type DeviceEndpoint = (options: LoginOptions, request: WebRequest, form: DeviceForm) => Promise<HttpAnswer>
 
-/** POST /oauth/device_authorization: a device asks to be signed in (RFC 8628 3.1). */
+/** POST /oauth/device_authorization: a device starts a sign-in (RFC 8628, 3.1). */
 function authorization({ services: { clock } }: LoginOptions): DeviceEndpoint {
-  const limits = { address: new RateLimiter(beginLimits.address, clock), all: new RateLimiter(beginLimits.all, clock) }
-  return async (options, request) => {
-    const requested = requestedIn(options, await formOf(request), request.remoteAddress)
+  const limits = { address: new RateLimiter(startLimits.address, clock), all: new RateLimiter(startLimits.all, clock) }
+  return async (options, request, form) => {
+    const requested = requestedIn(options, form, request.remoteAddress)
     limits.address.take(addressKey(request.remoteAddress))
     limits.all.take('')
     const { deviceCode, userCode } = await beginDeviceLogin(options.services, requested, request.signal)
     const shown = shownUserCode(userCode)
     const uri = loginUrl(options.baseUrl, pagePath)
-    return json(200, {
+    return jsonAnswer(200, {
       device_code: deviceCode,
       user_code: shown,
       verification_uri: uri,
@@ -131,12 +111,12 @@ function authorization({ services: { clock } }: LoginOptions): DeviceEndpoint {
   }
 }
 
-/** What a token endpoint answers (RFC 6749 5.1). */
-function tokenAnswer({ services }: LoginOptions, tokens: { token: string; expiryMs: number; refreshToken: string }): RawAnswer {
+/** Returns the answer of a token endpoint (RFC 6749, 5.1). */
+function tokenAnswer({ services }: LoginOptions, tokens: { token: string; expiryMs: number; refreshToken: string }): HttpAnswer {
   const { token, expiryMs, refreshToken } = tokens
-  return json(200, {
+  return jsonAnswer(200, {
     access_token: token,
-    // The same: it says who signed in, to the client as its audience.
+    // The same token names the person, with the client as audience.
     id_token: token,
     token_type: 'Bearer',
     expires_in: Math.max(0, Math.floor((expiryMs - services.clock.now()) / 1000)),
@@ -144,41 +124,43 @@ function tokenAnswer({ services }: LoginOptions, tokens: { token: string; expiry
   })
 }
 
-/** Throws code 8 where a device asks more than twice within the interval: some clients send each question in two forms. */
+/** Returns a check that throws code 8 for the third request within the interval: some clients send each request in two forms. */
 function createPace({ services: { clock } }: LoginOptions): (deviceCode: string) => void {
-  const asked = createBoundedMap<readonly [number, number]>(maxAsking)
+  const polls = createBoundedMap<readonly [number, number]>(maxPolling)
   return (deviceCode) => {
     const now = clock.now()
-    const [earlier, last] = asked.get(deviceCode) ?? [-Infinity, -Infinity]
-    asked.set(deviceCode, [last, now])
-    // A little less than was said: answers take their time, too.
+    const [earlier, last] = polls.get(deviceCode) ?? [-Infinity, -Infinity]
+    polls.set(deviceCode, [last, now])
+    // 90 % of the announced interval: clients do not count the time of the answer.
     if (Math.abs(now - earlier) >= intervalSeconds * 900) return
-    throw new DomainError(8, 'ask less often', { reason: 'RATE_LIMITED', httpStatus: 400, details: { retryAfterMs: intervalSeconds * 1000 } })
+    throw new DomainError(8, `wait ${intervalSeconds} seconds before the next request`, {
+      reason: 'RATE_LIMITED',
+      httpStatus: 400,
+      details: { retryAfterMs: intervalSeconds * 1000 },
+    })
   }
 }
 
-type DeviceGrant = (options: LoginOptions, request: RawRequest, form: DeviceForm) => Promise<RawAnswer>
-
-/** The device asks whether it is signed in (RFC 8628 3.4). */
-function deviceGrantOf(options: LoginOptions): DeviceGrant {
+/** A device asks whether its sign-in is done (RFC 8628, 3.4). */
+function deviceGrantOf(options: LoginOptions): DeviceEndpoint {
   const pace = createPace(options)
   return async ({ services, auditLog }, request, { device_code: deviceCode = '', client_id: clientId }) => {
-    if (!/^[0-9a-f]{64}$/.test(deviceCode)) throw DomainError.invalid('device_code', 'is none that was given out')
+    if (!/^[0-9a-f]{64}$/.test(deviceCode)) throw DomainError.invalid('device_code', 'must be the device_code of a /oauth/device_authorization answer')
     const login = await takeDeviceLogin(services, { deviceCode, clientId }, request.signal)
-    if (login === undefined) throw new DomainError(9, 'the sign-in has run out, or was never begun: begin again', { reason: 'LOGIN_EXPIRED' })
+    if (login === undefined) throw new DomainError(9, 'the sign-in expired. Start again', { reason: 'LOGIN_EXPIRED' })
     const { outcome } = login
     if (outcome?.kind === 'refused') throw new DomainError(7, 'the sign-in was refused', { reason: 'LOGIN_REFUSED' })
     if (outcome === undefined) {
       pace(deviceCode)
-      throw new DomainError(9, 'nobody has signed in yet', { reason: 'AUTHORIZATION_PENDING' })
+      throw new DomainError(9, 'the sign-in is not complete yet: finish it in the browser', { reason: 'AUTHORIZATION_PENDING' })
     }
     auditRequest({ auditLog }, request, { method: 'login/device-token', outcome: 'done', identity: outcome.identity })
     return tokenAnswer(options, outcome)
   }
 }
 
-/** A refresh token is used up for an access token and its successor (RFC 6749 6). */
-const refreshGrant: DeviceGrant = async (options, request, { refresh_token: text = '', client_id: clientId, scope = '' }) => {
+/** Exchanges a refresh token for an access token and a new refresh token (RFC 6749, 6). */
+const refreshGrant: DeviceEndpoint = async (options, request, { refresh_token: text = '', client_id: clientId, scope = '' }) => {
   const requested = { aud: clientId === undefined ? [] : [clientId], scopes: groupsIn(scope), cap: [] }
   assertIssued(options, requested, 'client_id')
   const { person, access, next } = await refreshed(options, { text, requested }, request.signal)
@@ -186,22 +168,21 @@ const refreshGrant: DeviceGrant = async (options, request, { refresh_token: text
   return tokenAnswer(options, { ...access, refreshToken: next.text })
 }
 
-/** POST /oauth/token: the two grants of who signed in on another device. */
+/** POST /oauth/token: two grants. */
 function token(options: LoginOptions): DeviceEndpoint {
-  const grants = new Map<string, DeviceGrant>([
+  const grants = new Map<string, DeviceEndpoint>([
     [deviceGrant, deviceGrantOf(options)],
     ['refresh_token', refreshGrant],
   ])
-  return async (_options, request) => {
-    const form = await formOf(request)
+  return async (_options, request, form) => {
     const grant = grants.get(form.grant_type ?? '')
-    if (grant === undefined) throw DomainError.invalid('grant_type', `must be ${[...grants.keys()].join(' or ')}; other tokens are exchanged at /sts/exchange`)
+    if (grant === undefined) throw DomainError.invalid('grant_type', `must be ${[...grants.keys()].join(' or ')}; exchange other tokens at /sts/exchange`)
     return grant(options, request, form)
   }
 }
 
-/** Of what is no token: undefined. */
-async function ofToken<T>(work: () => Promise<T> | T): Promise<T | undefined> {
+/** Runs `work`; returns undefined if the text is not a valid token. */
+async function ifToken<T>(work: () => Promise<T> | T): Promise<T | undefined> {
   try {
     return await work()
   } catch (error) {
@@ -210,46 +191,40 @@ async function ofToken<T>(work: () => Promise<T> | T): Promise<T | undefined> {
   }
 }
 
-/** POST /oauth/revoke: a client signs out (RFC 7009 2). Having the token is enough, and one that is none, or none any more, is no error. */
-const revocation: DeviceEndpoint = async (options, request) => {
+/** POST /oauth/revoke: a client signs out (RFC 7009, 2). The token is the only credential. An invalid token is no error. */
+const revocation: DeviceEndpoint = async (options, request, { token: text }) => {
   const { services } = options
-  const { token: text } = await formOf(request)
   if (text === undefined) throw DomainError.invalid('token', 'is required')
-  const issuer = await ofToken(() => decodeToken(text).issuer)
+  const issuer = await ifToken(() => decodeToken(text).issuer)
   if (issuer === services.settings.ownIssuer) {
-    throw DomainError.invalid('token', 'an access token can not be revoked, it ends within the hour: revoke the refresh token', {
+    throw DomainError.invalid('token', 'access tokens can not be revoked: they expire within an hour. Revoke the refresh token', {
       reason: 'TOKEN_NOT_REVOCABLE',
     })
   }
-  const person = await ofToken(() => revokeRefreshToken(services, text, request.signal))
+  const person = await ifToken(() => revokeRefreshToken(services, text, request.signal))
   if (person !== undefined) auditRequest(options, request, { method: 'login/revoke', outcome: 'done', identity: person })
-  return { status: 200, headers: {}, body: '' }
+  return emptyAnswer(200)
 }
 
-/** GET /oauth/device: where a person types the code that a device shows. */
-function page({ baseUrl }: LoginOptions, request: RawRequest): RawAnswer {
+/** GET /oauth/device: a person types the code that the device shows. */
+function page({ baseUrl }: LoginOptions, request: WebRequest): HttpAnswer {
   const userCode = userCodeOf(request.query.get('user_code') ?? '')
   return devicePage({ userCode: userCode === undefined ? '' : shownUserCode(userCode), action: loginUrl(baseUrl, '/oauth') })
 }
 
-/** Sign-in of devices without a browser (RFC 8628), and how it ends (RFC 7009). */
-export function deviceRoutes(options: LoginOptions): RawRoute[] {
-  const post = (path: string, step: DeviceEndpoint): RawRoute => ({
+/** Returns the routes of sign-in on devices without a browser (RFC 8628), of refresh tokens and of their revocation (RFC 7009). */
+export function deviceRoutes(options: LoginOptions): WebRoute[] {
+  const post = (path: string, endpoint: DeviceEndpoint): WebRoute => ({
     method: 'POST',
     path,
-    async handler(request) {
-      try {
-        options.limit?.(request.remoteAddress)
-        return await step(options, request)
-      } catch (error) {
-        return errorAnswer(options, request, error)
-      }
-    },
+    limit: options.limit,
+    errors: oauthErrors,
+    handle: async (request) => endpoint(options, request, await readFields(request, fields)),
   })
   return [
     post(oauthPaths.deviceAuthorization, authorization(options)),
     post(oauthPaths.token, token(options)),
     post(oauthPaths.revocation, revocation),
-    { method: 'GET', path: pagePath, handler: (request) => Promise.resolve(page(options, request)) },
+    { method: 'GET', path: pagePath, handle: (request) => page(options, request) },
   ]
 }

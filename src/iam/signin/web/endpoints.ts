@@ -11,20 +11,23 @@ import { HeldAnswers, heldField } from './held-answers.ts'
 import { headlessSessionEndpoint, noteExchanged, refreshEndpoint, registerByToken, registerEndpoint, type PeopleEndpointOptions } from './people-endpoints.ts'
 import type { EndpointHandler } from '../../../transport/pipeline.ts'
 
-/** What the doors are made of. */
+/** The dependencies and options of the endpoints. */
 export interface EndpointOptions extends PeopleEndpointOptions {
   readonly exchange: TokenExchange
-  /** `iss` and default audience of our tokens. */
+  /** `iss` and default audience of the platform's tokens. */
   readonly ownIssuer: string
 }
 
-/** Token exchange: a token that an identity's claim match accepts, for an access token of ours (docs/spec/tokens.md#token-exchange). A dry run gives none, and tells of nobody. */
+/**
+ * Exchanges a token that an identity's claim match accepts for an access token (docs/spec/tokens.md#token-exchange). The answer of a dry run has no token, and
+ * its audit line no new identity.
+ */
 function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
   const { services, exchange, tokenIssue, admit } = options
   return async (call, message) => {
     const request = message as ExchangeRequest
     const input = inputOf(call, request)
-    // Whom an organisation's provider brings becomes known at the first sign-in (docs/spec/identities.md#registration).
+    // A person of an organisation's provider is registered at the first sign-in (docs/spec/identities.md#registration).
     const registers = request.identityProvider !== '' && request.identity === ''
     if (registers) {
       const { requestId, authorization } = call.headers
@@ -35,14 +38,14 @@ function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
         tokenIssue.check(input)
       }
       const { identity } = await registerByToken(options, { ...registration, authorization, as, before })
-      // Who would become known by it can't be exchanged for yet.
+      // A dry run registers no one, so an unknown person has no token to check.
       const isKnown = services.replica.snapshot.get('Identity', identity) !== undefined
       if (call.validateOnly && !isKnown) return { message: create(RawTokenSchema), subject: identity }
     }
     const { token, expiryMs, principal } = await exchange(input, call.signal)
     const subject = principal.identityUid
     if (!registers) admit?.(subject)
-    // A session that nothing tells of is none.
+    // Without its event a session must not start.
     if (call.validateOnly) return { message: create(RawTokenSchema), subject }
     await noteExchanged(services, principal, call.signal)
     return { message: create(RawTokenSchema, { token, expiry: timestampFromMs(expiryMs) }), subject }
@@ -50,7 +53,7 @@ function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
 }
 
 function inputOf({ headers }: Call, { aud, identity, scopes, scope, cap, identityProvider }: ExchangeRequest): ExchangeInput {
-  // The older single field counts like one of the list.
+  // The older single field counts as one more item.
   return { authorization: headers.authorization, aud, identity, scopes: [...scopes, scope], cap, identityProvider }
 }
 
@@ -58,16 +61,16 @@ function profileOf({ name = '', picture = '', given_name: givenName = '', family
   return create(WhoAmI_ProfileSchema, { name, picture, givenName, familyName })
 }
 
-/** Who the caller is. */
+/** Describes the caller: identity, token and capabilities. */
 function whoAmIEndpoint(options: EndpointOptions): EndpointHandler {
-  // It follows the replica from the first call on.
+  // Created by the first call: from then on it follows the replica.
   let answers: HeldAnswers | undefined
   return async (call, _message, session) => {
     if (session === undefined) throw new TypeError('Validate needs a caller')
     const { token, caller } = session
     answers ??= new HeldAnswers(options.services)
     const held = await answers.of(call.transport, caller)
-    // Time may have passed: as of the answer's commit the identity must still be there.
+    // The answer may have taken time: the identity must still exist at its commit.
     callerOfToken(options.services, token)
     const { email = '', emailVerified = false, profile } = token.act
     const message = create(WhoAmISchema, {
@@ -85,7 +88,7 @@ function whoAmIEndpoint(options: EndpointOptions): EndpointHandler {
   }
 }
 
-/** The methods that work on tokens rather than on records. */
+/** Returns the handlers of the methods that work on tokens instead of records. */
 export function createEndpoints(options: EndpointOptions): ReadonlyMap<string, EndpointHandler> {
   return new Map([
     ['taproot.oidc.v1.SecurityTokenService/Exchange', exchangeEndpoint(options)],

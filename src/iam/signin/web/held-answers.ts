@@ -19,14 +19,14 @@ import type { Snapshot } from '../../../cache/snapshot.ts'
 import type { Call } from '../../../transport/call.ts'
 import { createJsonEncoders } from '../../../transport/json-encode.ts'
 
-/** Up to this many bindings are answered at once, and nothing of them is remembered. */
+/** Up to this number of bindings, an answer is made in one turn and not cached. */
 const answeredAtOnce = 100
-/** How many bytes of answers are remembered for sure; at most twice as many are. */
-const rememberedBytes = 32 * 1024 * 1024
-/** For each group of an answer: that it is one. */
+/** Size of the cache of answers, in bytes. At times it holds twice as much. */
+const cachedBytes = 32 * 1024 * 1024
+/** Memory for each group that an answer depends on. */
 const groupBytes = 64
-const rowsPerLook = 16
-/** So often an answer is begun again because something changed meanwhile; then it is made in one turn, of what did not change. */
+const recordsPerCheck = 16
+/** Maximum number of times that an answer restarts after a change. The last pass is made in one turn, mostly from items of earlier passes. */
 const maxPasses = 20
 
 const encodeHeld = createJsonEncoders()(WhoAmI_HeldSchema)
@@ -35,22 +35,22 @@ export const heldField = WhoAmISchema.field.capabilities
 
 type AnswerForm = Call['transport']
 
-/** How one item is written into an answer of each transport; those of an answer are joined, the first of a JSON answer without its comma. */
+/** Encoders of one item for each transport. An answer joins its items; the first item of a JSON answer loses its comma. */
 const writers = {
   http: (held) => Buffer.from(`,${encodeHeld(held)}`),
   grpc: (held) => new BinaryWriter().tag(heldField.number, WireType.LengthDelimited).bytes(toBinary(WhoAmI_HeldSchema, held)).finish(),
 } satisfies Record<AnswerForm, (held: WhoAmI_Held) => Uint8Array>
 
-/** What one item is made of. */
+/** The records and capabilities that make up one item. */
 interface BindingSource {
   readonly role: CachedRecord
   readonly group: CachedRecord
-  /** What a group shows depends on its root. */
+  /** Some fields of a group depend on its root. */
   readonly root: CachedRecord | undefined
   readonly held: CapabilitySet
 }
 
-/** Gives a caller something: a binding, or a role of the session. */
+/** A source of capabilities: a binding, or a role of the session. */
 type Holding = CachedRecord | SessionRole
 
 interface Item extends BindingSource {
@@ -58,7 +58,7 @@ interface Item extends BindingSource {
   readonly bytes: Uint8Array
 }
 
-/** What an answer says, and which records it was made of: void once one of them changed. */
+/** An answer and the records that it depends on. It is void once one of them changes. */
 class HeldAnswer {
   readonly identity: string
   readonly groups = new Set<string>()
@@ -80,7 +80,7 @@ function isBinding(holding: Holding): holding is CachedRecord {
   return 'parent' in holding
 }
 
-/** The uids of its group and its role. */
+/** Returns the uids of the group and the role. */
 function placeOf(snapshot: Snapshot, holding: Holding): { readonly group: string; readonly role: string } {
   return isBinding(holding) ? { group: holding.parent, role: snapshot.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
 }
@@ -106,7 +106,7 @@ function sourceOf(snapshot: Snapshot, reach: EffectivePermissions, holding: Hold
 }
 
 function heldOf(services: Services, { group, role, held }: BindingSource): WhoAmI_Held {
-  // The rows of a kind hold that kind's messages.
+  // The records of a kind contain that kind's messages.
   const { uid: groupId, $typeName: _, ...shown } = shownOf(groupKind, services, group).message as unknown as Group
   const { uid: roleId, name, description } = role.message as unknown as Role
   return create(WhoAmI_HeldSchema, {
@@ -121,15 +121,15 @@ function isSame(one: BindingSource, other: BindingSource): boolean {
 }
 
 /**
- * What callers hold, binding by binding and by roles of their session, cut like their tokens. For a caller with many bindings the answer's bytes are made in slices between which other work runs, and
- * remembered until one of the bindings, roles or groups changes: the commit that changes it makes them void.
+ * The capabilities of callers by binding and session role, within the restrictions of their tokens. For a caller with many bindings the answer is made in slices,
+ * between which other work runs. It is cached until a commit changes one of its bindings, roles or groups.
  */
 export class HeldAnswers {
   readonly #services: Services
   readonly #turns = new Turns()
-  readonly #remembered = new RecentMap<string, HeldAnswer>(rememberedBytes, (answer) => answer.weight)
+  readonly #cached = new RecentMap<string, HeldAnswer>(cachedBytes, (answer) => answer.weight)
   readonly #beingMade = new Map<string, Promise<readonly Uint8Array[]>>()
-  /** Those that are remembered or being made. */
+  /** Answers that are cached or being made. */
   readonly #watched = new Set<WeakRef<HeldAnswer>>()
 
   constructor(services: Services) {
@@ -145,8 +145,8 @@ export class HeldAnswers {
   }
 
   /**
-   * The items of the caller's answer as of one commit that is not older than the call, in uid order of the bindings, then those of the session; the bytes of many, as
-   * the transport joins them.
+   * Returns the items of the caller's answer at one commit that is not older than the call: bindings in uid order, then session roles. For many bindings, returns
+   * encoded pieces, which the transport joins.
    */
   async of(form: AnswerForm, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
     const { snapshot } = this.#services.replica
@@ -159,21 +159,21 @@ export class HeldAnswers {
       return { items: sources.map((source) => heldOf(this.#services, source)) }
     }
     const key = JSON.stringify([form, caller.identity, caller.operator, caller.restrictions])
-    const known = this.#remembered.get(key)
+    const known = this.#cached.get(key)
     if (known?.isCurrent === true) return { joined: known.pieces }
     let making = this.#beingMade.get(key)
     if (making === undefined) {
       const made = this.#make(key, form, caller)
       making = made
       this.#beingMade.set(key, made)
-      // Another may be under way by then.
+      // By then another answer may be in progress.
       const forget = (): void => void (this.#beingMade.get(key) === made && this.#beingMade.delete(key))
       made.then(forget, forget)
     }
     return { joined: await making }
   }
 
-  /** Begins again as long as something that it was made of changes: what did not is taken from the pass before, so that each is shorter. */
+  /** Restarts after a change of a record that the answer depends on. Unchanged items come from earlier passes, so each pass is shorter. */
   async #make(key: string, form: AnswerForm, caller: Caller): Promise<readonly Uint8Array[]> {
     const slices = new Slices(this.#turns)
     let made = new Map<Holding, Item>()
@@ -185,27 +185,27 @@ export class HeldAnswers {
       const next: typeof made = new Map()
       const { replica } = this.#services
       const reach = caller.reach()
-      // Each takes long by itself for many grants.
+      // Each step takes long for many grants.
       if (slices.isOver) await slices.pause()
       capabilitiesAt(reach, caller.identity)
       if (slices.isOver) await slices.pause()
       const { snapshot } = replica
       const rows = holdingsOf(snapshot, caller, snapshot.table('RoleBinding').matching('identity', caller.identity))
       const pieces: Uint8Array[] = []
-      for (let at = 0; at < rows.length && answer.isCurrent; at += rowsPerLook) {
+      for (let at = 0; at < rows.length && answer.isCurrent; at += recordsPerCheck) {
         if (slices.isOver && pass < maxPasses) await slices.pause()
-        const items = rows.slice(at, at + rowsPerLook).flatMap((holding) => this.#itemOf(answer, holding, { reach, form, before: made.get(holding) }) ?? [])
+        const items = rows.slice(at, at + recordsPerCheck).flatMap((holding) => this.#itemOf(answer, holding, { reach, form, before: made.get(holding) }) ?? [])
         const piece = Buffer.concat(items.map(({ bytes }) => bytes))
         pieces.push(piece)
         let end = 0
-        // Its part of the piece: the bytes are there once.
+        // A view of the piece, which holds the bytes once.
         for (const item of items) next.set(item.holding, { ...item, bytes: piece.subarray(end, (end += item.bytes.length)) })
       }
       if (answer.isCurrent) {
         const whole = joined(form, pieces)
         answer.pieces = whole
-        this.#remembered.set(key, answer)
-        // Whoever asks from here on may ask after a change.
+        this.#cached.set(key, answer)
+        // A later call may come after a change.
         this.#beingMade.delete(key)
         await slices.pause()
         return whole
@@ -244,7 +244,7 @@ export class HeldAnswers {
     }
   }
 
-  /** Makes the answers void for which this holds. */
+  /** Makes the selected answers void. */
   #end(isVoid: (answer: HeldAnswer) => boolean): void {
     for (const watch of this.#watched) {
       const answer = watch.deref()
@@ -258,7 +258,7 @@ export class HeldAnswers {
   }
 }
 
-/** Without what stands before the first item. */
+/** Drops the separator before the first item. */
 function joined(form: AnswerForm, pieces: readonly Uint8Array[]): readonly Uint8Array[] {
   const [first = Buffer.alloc(0), ...others] = pieces.filter((piece) => piece.length > 0)
   return form === 'http' ? [first.subarray(1), ...others] : [first, ...others]

@@ -2,32 +2,32 @@ import { createHash } from 'node:crypto'
 import { loginLifeMs, sealLogin, type LoginSteps } from '../login-state.ts'
 import { randomHex } from '../../../base/runtime.ts'
 import type { Services } from '../../../engine/services.ts'
-import type { RawRequest } from '../../../transport/http/raw-route.ts'
+import { cookieOf, setCookie, type WebRequest } from '../../../transport/web/web-request.ts'
 
-/** What of a cookie depends on the step that it is for. */
+/** `SameSite` of the cookie of each step. */
 const sameSite = {
-  // Sent only by our own page.
+  // The platform's own page sends the form.
   confirm: 'Strict',
-  // The identity provider sends the browser.
+  // The identity provider sends the browser back.
   provider: 'Lax',
 } as const satisfies Record<keyof LoginSteps, string>
 
 /**
- * The header that keeps what a sealed login is bound to in the browser; an empty value removes it. Under https no other host, nor anybody on the way, can plant such a
- * cookie (`__Host-`, RFC 6265bis 4.1.3.2): else a login that somebody else began could be ended in this browser.
+ * Returns the `Set-Cookie` header of a sealed sign-in; an empty value removes the cookie. Under https, `__Host-` (RFC 6265bis, 4.1.3.2) ensures that no other host
+ * and no attacker on the network can set it. Otherwise a sign-in that an attacker started could end in this browser.
  */
 function cookieHeader(of: { step: keyof LoginSteps; baseUrl: string; sealed: string; value: string }): string {
-  const isSecure = of.baseUrl.startsWith('https:')
-  const life = of.value === '' ? 0 : loginLifeMs / 1000
-  return `${cookieName(of.sealed, isSecure)}=${of.value}; Path=/; Max-Age=${life}; HttpOnly; SameSite=${sameSite[of.step]}${isSecure ? '; Secure' : ''}`
+  const secure = of.baseUrl.startsWith('https:')
+  const maxAgeSeconds = of.value === '' ? 0 : loginLifeMs / 1000
+  return setCookie({ name: cookieName(of.sealed, secure), value: of.value, maxAgeSeconds, sameSite: sameSite[of.step], secure })
 }
 
-/** Each login has a cookie of its own: one browser may have several under way. */
+/** Returns a name that differs for each sign-in: one browser may have several at a time. */
 function cookieName(sealed: string, isSecure: boolean): string {
   return `${isSecure ? '__Host-' : ''}taproot_login_${createHash('sha256').update(sealed).digest('hex').slice(0, 16)}`
 }
 
-/** Seals a login for a browser: the text that comes back, and the header that binds it to this browser. */
+/** Binds a sign-in to a browser: returns its sealed text, which comes back, and the `Set-Cookie` header. */
 export function bindLogin<Step extends keyof LoginSteps>(
   { keyring, clock, random }: Services,
   baseUrl: string,
@@ -38,14 +38,12 @@ export function bindLogin<Step extends keyof LoginSteps>(
   return { sealed, cookie: cookieHeader({ step: login.step, baseUrl, sealed, value: browser }) }
 }
 
-/** What the browser keeps for the sealed login. */
-export function browserOf(request: RawRequest, baseUrl: string, sealed: string): string | undefined {
-  const expected = cookieName(sealed, baseUrl.startsWith('https:'))
-  const pairs = (request.header('cookie') ?? '').split(';').map((pair) => pair.trim().split('='))
-  return pairs.find(([name]) => name === expected)?.[1]
+/** Returns the value of the sign-in's cookie. */
+export function browserOf(request: WebRequest, baseUrl: string, sealed: string): string | undefined {
+  return cookieOf(request, cookieName(sealed, baseUrl.startsWith('https:')))
 }
 
-/** The header that removes what the browser keeps for the sealed login. */
+/** Returns the `Set-Cookie` header that removes the sign-in's cookie. */
 export function forgetLogin(step: keyof LoginSteps, baseUrl: string, sealed: string): string {
   return cookieHeader({ step, baseUrl, sealed, value: '' })
 }

@@ -8,12 +8,15 @@ import { fromStore } from '../../../engine/errors.ts'
 import type { Services } from '../../../engine/services.ts'
 import type { TokenExchange, TokenIssue, RequestedToken } from '../exchange.ts'
 import type { LoginEnd } from '../login-state.ts'
-import { loginPage } from './login-page.ts'
+import { messagePage } from './login-pages.js'
 import { toDomainError } from '../../../transport/errors-details.ts'
 import { httpStatusOfCode } from '../../../transport/errors-http.ts'
-import type { RawAnswer, RawRequest } from '../../../transport/http/raw-route.ts'
+import type { HttpAnswer } from '../../../transport/http/http-context.ts'
+import { redirect } from '../../../transport/web/web-answers.ts'
+import type { WebRequest } from '../../../transport/web/web-request.ts'
+import type { WebRoute } from '../../../transport/web/web-routes.ts'
 
-/** What signing in by a browser is made of. */
+/** The dependencies and options of browser sign-in. */
 export interface LoginOptions {
   readonly services: Services
   readonly signIn: ExternalSignIn
@@ -21,15 +24,15 @@ export interface LoginOptions {
   readonly tokenIssue: TokenIssue
   readonly oidc: OidcLogin
   readonly auditLog: Log
-  /** The URL under which browsers reach us. */
+  /** The URL of this platform for browsers. */
   readonly baseUrl: string
-  /** Counts a request of this address: nobody has signed in yet, and each one asks an identity provider. Throws code 8. Absent where requests are not limited. */
-  readonly limit?: (remoteAddress: string) => void
-  /** Where browsers may be sent besides loopback addresses, configuration `login.redirects`. */
+  /** Limits the anonymous requests of an address, most of which cause one to an identity provider. Absent if requests are not limited. */
+  readonly limit?: WebRoute['limit']
+  /** Redirect targets in addition to loopback addresses, configuration `login.redirects`. */
   readonly redirects: readonly string[]
 }
 
-/** Throws what the wishes break, in the words of who asks: `audienceField` is what they call the audience. */
+/** Throws code 3 if the requested token may not be issued. `audienceField` is the caller's name for the audience. */
 export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, requested: RequestedToken, audienceField: 'audience' | 'client_id'): void {
   try {
     tokenIssue.check(requested)
@@ -40,41 +43,45 @@ export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, r
   }
 }
 
-/** An address of ours for browsers, below the URL under which they reach us. */
+/** Returns the URL of a path of this platform for browsers. */
 export function loginUrl(baseUrl: string, path: string): string {
   return `${baseUrl.replace(/\/$/, '')}${path}`
 }
 
-/** The path that an identity provider sends browsers back to: each its own, so that none can have answers of another (mix-up, RFC 9700 4.4). */
+/** The path to which identity providers send browsers back. Each has its own below it, so that none receives answers of another (mix-up, RFC 9700, 4.4). */
 export const callbackPath = '/oauth/callback'
 
-/** See callbackPath. */
+/** Returns the URL to which an identity provider sends browsers back. */
 export function callbackUrl(baseUrl: string, provider: Uid): string {
   return loginUrl(baseUrl, `${callbackPath}/${provider}`)
 }
 
-/** Where a form of ours is sent in which a person says that another device's sign-in is theirs. */
+/** The target of the form in which a person confirms the sign-in of another device. */
 export const confirmPath = '/oauth/confirm'
 
-/** Sends the browser back to who asked, with the values in its query replaced (docs/spec/tokens.md#browser-sign-in). */
-export function sendBack(redirect: string, values: Readonly<Record<string, string>>): RawAnswer {
-  const url = new URL(redirect)
+/** Sends the browser back to the client, with the values in the query (docs/spec/tokens.md#browser-sign-in). */
+export function sendBack(target: string, values: Readonly<Record<string, string>>): HttpAnswer {
+  const url = new URL(target)
   for (const name of ['token', 'refresh_token', 'error', 'status_code']) url.searchParams.delete(name)
   for (const [name, value] of Object.entries(values)) url.searchParams.set(name, value)
-  return { status: 302, headers: { Location: url.href, 'Referrer-Policy': 'no-referrer' }, body: '' }
+  return redirect(302, url.href)
 }
 
-/** Runs a step of a login; a failure goes to who asked, or is shown where nobody waits for this browser; never further. */
-export async function toldTo(services: Services, { end, request }: { end: LoginEnd; request: RawRequest }, work: () => Promise<RawAnswer>): Promise<RawAnswer> {
+/** Runs a step of a sign-in. A failure goes to the client by redirect, or is shown on a page if no client waits for this browser. */
+export async function answerFailure(
+  services: Services,
+  { end, request }: { end: LoginEnd; request: WebRequest },
+  work: () => Promise<HttpAnswer>,
+): Promise<HttpAnswer> {
   try {
     return await work()
   } catch (thrown) {
     const { requestId, signal } = request
     const error = toDomainError(fromStore(thrown), { requestId, method: request.path, signal, log: services.log })
     const { code, reason } = error
-    if (code !== 13) services.log.info('a login failed', { requestId, code, reason, error: errorText(error) })
+    if (code !== 13) services.log.info('a sign-in failed', { requestId, code, reason, error: errorText(error) })
     const status = error.httpStatus ?? httpStatusOfCode[code]
     if (end.kind === 'redirect') return sendBack(end.redirect, { error: error.message, status_code: String(status) })
-    return loginPage(status, `You are not signed in: ${error.message}`, `Request ${requestId}`)
+    return messagePage(status, `You are not signed in: ${error.message}`, `Request ${requestId}`)
   }
 }

@@ -5,20 +5,20 @@ import type { Random } from '../../../base/runtime.ts'
 import { isUid, type Uid } from '../../../base/uid.ts'
 import { userCodeOf } from '../pending-logins.ts'
 
-/** What `GET /oauth` asks for (docs/spec/tokens.md#browser-sign-in). */
+/** The parameters of `GET /oauth` (docs/spec/tokens.md#browser-sign-in). */
 export interface LoginRequest {
-  /** Its end is checked. */
+  /** The requested token; its `end` is valid. */
   readonly requested: RequestedLogin
   /** Uid of an identity provider, or the name of a verified organisation that has one. */
   readonly provider: { readonly uid: Uid } | { readonly organization: string }
-  /** Throws code 3 where the rest of the request can't be met: that is told to who asked. */
+  /** Throws code 3 if another parameter is invalid. This error is sent to the client. */
   assertValid(): void
 }
 
 const maxRedirectLength = 1024
 const maxValueLength = 4096
 
-/** True where a browser may be sent there with tokens: a loopback address, or one that the configuration allows, whatever its query. */
+/** True if a browser may carry tokens to this URL: a loopback address, or a configured one with any query. */
 function isAllowed(url: URL, redirects: readonly string[]): boolean {
   if (url.username !== '' || url.password !== '' || url.hash !== '') return false
   if (url.protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname)) return true
@@ -28,14 +28,14 @@ function isAllowed(url: URL, redirects: readonly string[]): boolean {
   })
 }
 
-/** What may be said of the end of a sign-in. */
+/** Options that decide which ends are valid. */
 export interface LoginEndOptions {
-  /** Where browsers may be sent besides loopback addresses. */
+  /** Redirect targets in addition to loopback addresses. */
   readonly redirects: readonly string[]
   readonly random: Random
 }
 
-/** The query's keys that say where the tokens go; `undefined` where the value is not one. */
+/** Parsers of the parameters that name the target of the tokens; undefined for an invalid value. */
 const ends: Readonly<Record<string, (text: string, options: LoginEndOptions) => LoginEnd | undefined>> = {
   redirect(text, { redirects }) {
     const url = text.length > maxRedirectLength ? null : URL.parse(text)
@@ -49,38 +49,37 @@ const ends: Readonly<Record<string, (text: string, options: LoginEndOptions) => 
 }
 
 const faults: Readonly<Record<string, string>> = {
-  redirect: 'must be an address on this machine (http://localhost:<port>/...), or one that the configuration allows',
+  redirect: 'must be an address on this machine (http://localhost:<port>/...), or one of the setting login.redirects',
   headless_code: 'must be an X25519 public key, in base64url without padding',
-  user_code: 'is no code that a device shows',
+  user_code: 'must be the code that a device shows',
 }
 
 function endOf(query: URLSearchParams, options: LoginEndOptions): LoginEnd | DomainError {
   const named = Object.keys(ends).filter((name) => (query.get(name) ?? '') !== '')
   const [name = 'redirect'] = named
-  if (named.length > 1) return DomainError.invalid(named[1] ?? '', `can't be said with ${name}`)
+  if (named.length > 1) return DomainError.invalid(named[1] ?? '', `can not be combined with ${name}`)
   return ends[name]?.(query.get(name) ?? '', options) ?? DomainError.invalid(name, faults[name] ?? '')
 }
 
-/** True for `true` and `1`. */
+/** Returns true for `true` and `1`. */
 function isTrue(text: string | null): boolean {
   return text === 'true' || text === '1'
 }
 
-/** Comma lists and repeated keys alike. */
+/** Returns the values of a comma-separated or repeated parameter. */
 function listOf(query: URLSearchParams, name: string): string[] {
   const texts = query.getAll(name).flatMap((text) => text.split(','))
   return texts.map((text) => text.trim()).filter((text) => text !== '')
 }
 
 function assertKnown(query: URLSearchParams): void {
-  if ((query.get('client_id') ?? '') !== '')
-    throw DomainError.invalid('client_id', 'this platform has no clients of its own: name an identity provider by idp_id')
+  if ((query.get('client_id') ?? '') !== '') throw DomainError.invalid('client_id', 'is not used on this platform: name an identity provider with idp_id')
   if ((query.get('idp_id') ?? '') === '') throw DomainError.invalid('idp_id', 'is required: the uid of an identity provider, or the name of an organisation')
   if (!['', 'redirect'].includes(query.get('exit') ?? '')) throw DomainError.invalid('exit', 'must be redirect')
   for (const [name, value] of query) if (value.length > maxValueLength) throw DomainError.invalid(name, `must be at most ${maxValueLength} characters`)
 }
 
-/** Reads the query; an error where the browser can't even be sent back. */
+/** Parses the query. Returns an error if the target is invalid, so that no client can get the error. */
 export function loginRequest(query: URLSearchParams, options: LoginEndOptions): LoginRequest | DomainError {
   const end = endOf(query, options)
   if (end instanceof DomainError) return end

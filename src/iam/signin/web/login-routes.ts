@@ -7,38 +7,40 @@ import { auditedCaller } from '../../../base/audit-line.ts'
 import { DomainError } from '../../../base/errors.ts'
 import { parentOf, type Uid } from '../../../base/uid.ts'
 import type { Group } from '../../../gen/taproot/iam/v2/groups_pb.ts'
-import { fromStore } from '../../../engine/errors.ts'
 import { oidcClientOf, providersOfOrganization, unchangedProvider } from '../sign-in-providers.ts'
 import { deviceAsking, endDeviceLogin, leaveHeadlessSession, shownUserCode, type RequestedDeviceLogin } from '../pending-logins.ts'
 import { issueRefreshToken } from '../refresh-tokens.ts'
 import { externalIdOf } from '../../scim/scim-admission.ts'
 import type { Services } from '../../../engine/services.ts'
-import { auditRequest } from '../../../transport/audit.ts'
+import type { HttpAnswer } from '../../../transport/http/http-context.ts'
+import { audited, auditRequest } from '../../../transport/audit.ts'
+import { jsonAnswer, redirect } from '../../../transport/web/web-answers.ts'
+import { readFields, type WebRequest } from '../../../transport/web/web-request.ts'
+import type { WebRoute } from '../../../transport/web/web-routes.ts'
 import { deviceRoutes } from './device-routes.ts'
-import type { RawAnswer, RawRequest, RawRoute } from '../../../transport/http/raw-route.ts'
 import { bindLogin, browserOf, forgetLogin } from './login-cookie.ts'
-import { callbackPath, callbackUrl, confirmPath, loginUrl, sendBack, toldTo, assertIssued, type LoginOptions } from './login-ends.ts'
-import { confirmPage, loginPage, type Confirmation } from './login-page.ts'
+import { answerFailure, assertIssued, callbackPath, callbackUrl, confirmPath, loginUrl, sendBack, type LoginOptions } from './login-ends.ts'
+import { confirmPage, messagePage, type Confirmation } from './login-pages.js'
 import { loginRequest, type LoginRequest } from './login-request.ts'
 import { noteExchanged, registerByToken, verifiedPerson } from './people-endpoints.ts'
 
 function noProvider(): DomainError {
-  return new DomainError(5, 'there is no such identity provider, or organisation with one')
+  return new DomainError(5, 'no such identity provider, and no organisation of this name has one')
 }
 
-/** The provider that the request means. Throws code 5 where there is none, 3 where there are several. */
+/** Returns the provider that the request names. Throws code 5 without a match, code 3 for several. */
 async function chosenProvider({ services }: LoginOptions, { provider }: LoginRequest, signal: AbortSignal): Promise<Uid> {
   await services.replica.barrier(signal)
   const { snapshot } = services.replica
   const uids = 'uid' in provider ? [provider.uid] : providersOfOrganization(snapshot, provider.organization).map((row) => row.uid)
-  if (uids.length > 1) throw DomainError.invalid('idp_id', 'must be the uid of an identity provider: the organisation has several')
+  if (uids.length > 1) throw DomainError.invalid('idp_id', 'must be the uid of an identity provider, because the organisation has several')
   const [uid] = uids
   if (uid === undefined || snapshot.get('IdentityProvider', uid) === undefined) throw noProvider()
   return uid
 }
 
 /** Sends the browser to the identity provider. */
-async function toProvider(options: LoginOptions, { requested, provider }: ChosenLogin, signal: AbortSignal): Promise<RawAnswer> {
+async function toProvider(options: LoginOptions, { requested, provider }: ChosenLogin, signal: AbortSignal): Promise<HttpAnswer> {
   const { services, oidc, baseUrl } = options
   const client = oidcClientOf(services, provider)
   if (client === undefined) throw noProvider()
@@ -46,23 +48,22 @@ async function toProvider(options: LoginOptions, { requested, provider }: Chosen
   const { issuer, clientId } = client
   const { sealed: state, cookie } = bindLogin(services, baseUrl, { step: 'provider', pending: { requested, provider, issuer, clientId, checks } })
   const url = await oidc.authorizationUrl(client, { state, redirectUri: callbackUrl(baseUrl, provider), checks }, signal)
-  // 303: from a form, too, the browser goes on by GET.
-  return { status: 303, headers: { Location: url.href, 'Set-Cookie': cookie, 'Referrer-Policy': 'no-referrer' }, body: '' }
+  return redirect(303, url.href, { 'Set-Cookie': cookie })
 }
 
-/** What a device waits for that shows this code. Throws code 5 where none does. */
+/** Returns the token that the device with this code requests. Throws code 5 if no device has this code. */
 async function deviceOf({ services }: LoginOptions, userCode: string, signal: AbortSignal): Promise<RequestedDeviceLogin> {
-  const asked = await deviceAsking(services, userCode, signal)
-  if (asked === undefined) throw new DomainError(5, 'no device waits with this code: it was used, or has run out')
-  return asked
+  const requested = await deviceAsking(services, userCode, signal)
+  if (requested === undefined) throw new DomainError(5, 'this code was used or expired: start again on the device')
+  return requested
 }
 
-const lifetimes = { once: 'for an hour at most', lasting: 'again and again, by a refresh token' } as const
+const lifetimes = { once: 'for an hour at most', lasting: 'until signed out, with a refresh token' } as const
 
-/** What a person has to know of what they are asked to allow. */
+/** Returns the facts that a person needs to decide, for the confirmation page. */
 function factsOf({ services }: LoginOptions, { requested, provider }: ChosenLogin, device?: RequestedDeviceLogin): Confirmation['facts'] {
   const { snapshot } = services.replica
-  // A row of kind Group holds a Group.
+  // A record of kind Group contains a Group.
   const group = snapshot.get('Group', parentOf(provider))?.message as unknown as Group | undefined
   const facts: (readonly [string, string])[] = [
     ['People of', group?.name ?? parentOf(provider)],
@@ -71,13 +72,13 @@ function factsOf({ services }: LoginOptions, { requested, provider }: ChosenLogi
     ['Only in the groups', requested.scopes.join(', ')],
     ['As the identity', requested.identity],
     ['With an invite', requested.invite],
-    ['Asked from the address', device?.remoteAddress ?? ''],
+    ['Requested from the address', device?.remoteAddress ?? ''],
   ]
   return facts.filter(([, value]) => value !== '')
 }
 
-/** The page on which a person says that another device's sign-in is theirs. What a device gets is what the device asked for, and nothing of the link. */
-async function toConfirm(options: LoginOptions, { requested: linked, provider }: ChosenLogin, signal: AbortSignal): Promise<RawAnswer> {
+/** Shows the page on which a person confirms the sign-in of another device. A device gets what it requested itself; the link has no influence. */
+async function toConfirm(options: LoginOptions, { requested: linked, provider }: ChosenLogin, signal: AbortSignal): Promise<HttpAnswer> {
   const { services, baseUrl } = options
   const { end } = linked
   const device = end.kind === 'device' ? await deviceOf(options, end.userCode, signal) : undefined
@@ -87,68 +88,56 @@ async function toConfirm(options: LoginOptions, { requested: linked, provider }:
   return confirmPage({ code, facts: factsOf(options, { requested, provider }, device), action: loginUrl(baseUrl, confirmPath), request, cookie })
 }
 
-/** GET /oauth: sends the browser to the identity provider, or asks first where the tokens go to another device. */
-async function begin(options: LoginOptions, request: RawRequest): Promise<RawAnswer> {
+/** GET /oauth: sends the browser to the identity provider. If the tokens go to another device, asks the person first. */
+async function start(options: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   const { services } = options
-  const asked = loginRequest(request.query, { redirects: options.redirects, random: services.random })
-  if (asked instanceof DomainError) return loginPage(400, asked.message)
-  const { requested } = asked
-  return toldTo(services, { end: requested.end, request }, async () => {
-    asked.assertValid()
-    // Before somebody is registered for a token that they can't have. What a device wishes for was looked at when it asked.
+  const parsed = loginRequest(request.query, { redirects: options.redirects, random: services.random })
+  if (parsed instanceof DomainError) return messagePage(400, parsed.message)
+  const { requested } = parsed
+  return answerFailure(services, { end: requested.end, request }, async () => {
+    parsed.assertValid()
+    // Before a person is registered for a token that can not be issued. The request of a device was checked when it arrived.
     if (requested.end.kind !== 'device') assertIssued(options, { aud: requested.audiences, scopes: requested.scopes, cap: [] }, 'audience')
-    const chosen = { requested, provider: await chosenProvider(options, asked, request.signal) }
+    const chosen = { requested, provider: await chosenProvider(options, parsed, request.signal) }
     return requested.end.kind === 'redirect' ? toProvider(options, chosen, request.signal) : toConfirm(options, chosen, request.signal)
   })
 }
 
-const lost = 'This sign-in was not begun in this browser, or more than ten minutes ago. Please begin again.'
-
-/** What the audit log calls a sign-in, by where its tokens go. */
-const auditNames = { redirect: 'login/browser', headless: 'login/headless', device: 'login/device' } as const satisfies Record<LoginEnd['kind'], string>
-
-/** A person says that a sign-in is not theirs. */
-async function refuse(options: LoginOptions, request: RawRequest, { requested: { end }, provider }: ChosenLogin): Promise<RawAnswer> {
-  const isInTime = end.kind !== 'device' || (await endDeviceLogin(options.services, { userCode: end.userCode, outcome: { kind: 'refused' } }, request.signal))
-  auditRequest(options, request, { method: auditNames[end.kind], outcome: 'denied', subject: provider, reason: 'LOGIN_REFUSED' })
-  return loginPage(200, isInTime ? 'Nobody was signed in. You can close this page.' : 'This code was used before, or has run out. You can close this page.')
+/** Returns the person of an issued token for the audit log. */
+function callerOf({ principal: { identityUid: identity, operator, act } }: Exchanged): ReturnType<typeof auditedCaller> {
+  return auditedCaller({ identity, operator, actor: { iss: act.issuer, sub: act.subject } })
 }
 
-/** POST /oauth/confirm: the person's answer to our page. */
-async function confirm(options: LoginOptions, request: RawRequest): Promise<RawAnswer> {
+const lost = 'This sign-in was started in another browser, or more than ten minutes ago. Start again.'
+
+/** Names of sign-ins in the audit log, by the target of the tokens. */
+const auditNames = { redirect: 'login/browser', headless: 'login/headless', device: 'login/device' } as const satisfies Record<LoginEnd['kind'], string>
+
+/** A person refuses the sign-in of another device. */
+async function refuse(options: LoginOptions, request: WebRequest, { requested: { end }, provider }: ChosenLogin): Promise<HttpAnswer> {
+  const isInTime = end.kind !== 'device' || (await endDeviceLogin(options.services, { userCode: end.userCode, outcome: { kind: 'refused' } }, request.signal))
+  auditRequest(options, request, { method: auditNames[end.kind], outcome: 'denied', subject: provider, reason: 'LOGIN_REFUSED' })
+  return messagePage(200, isInTime ? 'No one was signed in. You can close this page.' : 'This code was used before, or it expired. You can close this page.')
+}
+
+/** POST /oauth/confirm: the person's answer to the confirmation page. */
+async function confirm(options: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   const { services, baseUrl } = options
-  const form = new URLSearchParams(await request.text())
-  const sealed = form.get('request') ?? ''
+  const { request: sealed = '', answer } = await readFields(request, ['request', 'answer'])
   const chosen = openLogin(services.keyring, services.clock, { step: 'confirm', sealed, browser: browserOf(request, baseUrl, sealed) })
-  if (chosen === undefined) return loginPage(400, lost)
-  return toldTo(services, { end: chosen.requested.end, request }, () =>
-    form.get('answer') === 'yes' ? toProvider(options, chosen, request.signal) : refuse(options, request, chosen),
+  if (chosen === undefined) return messagePage(400, lost)
+  return answerFailure(services, { end: chosen.requested.end, request }, () =>
+    answer === 'yes' ? toProvider(options, chosen, request.signal) : refuse(options, request, chosen),
   )
 }
 
-/** One sign-in that comes back. */
+/** A sign-in whose browser came back from the identity provider. */
 interface Returning {
-  readonly request: RawRequest
+  readonly request: WebRequest
   readonly login: PendingLogin
 }
 
-/** A sign-in is audited once it is over, also where it came to nothing. */
-async function audited(options: LoginOptions, { request, login }: Returning, work: () => Promise<{ made: Exchanged; answer: RawAnswer }>): Promise<RawAnswer> {
-  const of = { method: auditNames[login.requested.end.kind], subject: login.provider }
-  try {
-    const { made, answer } = await work()
-    const { identityUid: identity, operator, act } = made.principal
-    auditRequest(options, request, { ...of, outcome: 'done', ...auditedCaller({ identity, operator, actor: { iss: act.issuer, sub: act.subject } }) })
-    return answer
-  } catch (thrown) {
-    const error = fromStore(thrown)
-    const { code, reason } = error instanceof DomainError ? error : new DomainError(13, '')
-    auditRequest(options, request, { ...of, outcome: code === 7 || code === 16 ? 'denied' : 'failed', code, reason })
-    throw error
-  }
-}
-
-/** A refresh token for whom it may be had: not for a session that mapped groups gave roles (docs/spec/tokens.md#refresh-tokens), nor for an assumed identity. */
+/** Issues a refresh token if requested. Sessions with roles of mapped groups (docs/spec/tokens.md#refresh-tokens) and assumed identities get none: the text is empty. */
 async function refreshTokenFor(
   services: Services,
   { login, made, idToken }: { login: PendingLogin; made: Exchanged; idToken: string },
@@ -163,7 +152,7 @@ async function refreshTokenFor(
   return (await issueRefreshToken(services, { person: principal.identityUid, claims, provider, externalId, audiences }, signal)).text
 }
 
-/** The access token of whom the provider's id token stands for; they become known at their first sign-in. */
+/** Exchanges the provider's id token for an access token. Registers the person at the first sign-in. */
 async function tokenFor(options: LoginOptions, { login, request }: Returning, idToken: string): Promise<Exchanged> {
   const { requestId, signal } = request
   const authorization = `Bearer ${idToken}`
@@ -172,7 +161,7 @@ async function tokenFor(options: LoginOptions, { login, request }: Returning, id
   if (register && assumed === '') {
     await registerByToken(options, { authorization, as, code: invite, requestId, validateOnly: false, signal })
   }
-  // Who assumes an identity comes in by the provider all the same: its directory must let them.
+  // The provider's directory must also admit a person who assumes an identity.
   if (assumed !== '') await verifiedPerson(options.signIn, authorization, { as, signal })
   const made = await options.exchange({ authorization, identity: assumed, ...as, aud, scopes, cap: [] }, signal)
   await noteExchanged(options.services, made.principal, signal)
@@ -181,8 +170,8 @@ async function tokenFor(options: LoginOptions, { login, request }: Returning, id
 
 const done = 'You are signed in on the other device. You can close this page.'
 
-/** Brings the tokens where they belong. Throws code 9 where nobody waits for them any more. */
-async function handOver({ services }: LoginOptions, { login, request }: Returning, signedIn: { made: Exchanged; idToken: string }): Promise<RawAnswer> {
+/** Delivers the tokens to their target. Throws code 9 if it does not wait for them any more. */
+async function handOver({ services }: LoginOptions, { login, request }: Returning, signedIn: { made: Exchanged; idToken: string }): Promise<HttpAnswer> {
   const { end } = login.requested
   const { made } = signedIn
   const refreshToken = await refreshTokenFor(services, { login, ...signedIn }, request.signal)
@@ -192,71 +181,78 @@ async function handOver({ services }: LoginOptions, { login, request }: Returnin
       return sendBack(end.redirect, { token, refresh_token: refreshToken })
     case 'headless': {
       const session = encryptForHeadless(end.code, token, services.random)
-      if (session === undefined) throw new TypeError('the code was looked at before')
+      if (session === undefined) throw new TypeError('the code was checked before')
       if (!(await leaveHeadlessSession(services, { code: end.code, ...session }, request.signal)))
-        throw new DomainError(9, 'somebody has signed in by this link before')
-      return loginPage(200, done)
+        throw new DomainError(9, 'this link was used before: start again')
+      return messagePage(200, done)
     }
     case 'device': {
       const outcome = { kind: 'done', identity: made.principal.identityUid, token, expiryMs, refreshToken } as const
-      if (!(await endDeviceLogin(services, { userCode: end.userCode, outcome }, request.signal))) throw new DomainError(9, 'the device does not wait any more')
-      return loginPage(200, done)
+      if (!(await endDeviceLogin(services, { userCode: end.userCode, outcome }, request.signal)))
+        throw new DomainError(9, 'the device does not wait any more: start again on the device')
+      return messagePage(200, done)
     }
   }
 }
 
-/** The client at the provider, as it was when the browser was sent there. Throws code 9 where it is another now. */
+/** Returns the client at the provider. Throws code 9 if it changed since the browser was sent there. */
 async function sameClient({ services }: LoginOptions, { provider: uid, issuer, clientId }: PendingLogin, signal: AbortSignal): Promise<OidcClient> {
   await services.replica.barrier(signal)
   const client = unchangedProvider(services.replica.snapshot, { uid, issuer, clientId }) && oidcClientOf(services, uid)
-  if (client === undefined) throw new DomainError(9, 'the identity provider was changed meanwhile: sign in again')
+  if (client === undefined) throw new DomainError(9, 'the identity provider was changed during the sign-in: start again')
   return client
 }
 
 /** GET /oauth/callback/<provider>: the browser comes back from the identity provider. */
-async function comeBack(options: LoginOptions, request: RawRequest): Promise<RawAnswer> {
+async function finishSignIn(options: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   const { services, oidc, baseUrl } = options
   const state = request.query.get('state') ?? ''
   const login = openLogin(services.keyring, services.clock, { step: 'provider', sealed: state, browser: browserOf(request, baseUrl, state) })
-  // One provider's answer at another's address: nothing of it is shown to either.
+  // The answer of another provider is not used.
   const isAtHome = login?.provider === request.params['provider']
-  if (login === undefined || !isAtHome) return loginPage(400, lost)
+  if (login === undefined || !isAtHome) return messagePage(400, lost)
   const returning = { request, login }
   const { end } = login.requested
-  const finish = async (): Promise<{ made: Exchanged; answer: RawAnswer }> => {
+  const work = async (): Promise<{ made: Exchanged; answer: HttpAnswer }> => {
     const client = await sameClient(options, login, request.signal)
-    // Before a token is made that nobody would get.
+    // Before a token is issued that no device would get.
     if (end.kind === 'device') await deviceOf(options, end.userCode, request.signal)
     const url = new URL(`${callbackUrl(baseUrl, login.provider)}?${request.query.toString()}`)
     const idToken = await oidc.idToken(client, { url, state, checks: login.checks }, request.signal)
     const made = await tokenFor(options, returning, idToken)
     return { made, answer: await handOver(options, returning, { made, idToken }) }
   }
-  const answer = await toldTo(services, { end, request }, () => audited(options, returning, finish))
+  const line = { method: auditNames[end.kind], subject: login.provider }
+  const answer = await answerFailure(services, { end, request }, async () => {
+    const finished = await audited(options, request, { work, done: ({ made }) => ({ ...line, ...callerOf(made) }), failed: line })
+    return finished.answer
+  })
   return { ...answer, headers: { ...answer.headers, 'Set-Cookie': forgetLogin('provider', baseUrl, state) } }
 }
 
-/** GET /orgcheck?name=: whether people of the organisation can sign in by its name. */
-async function check({ services }: LoginOptions, request: RawRequest): Promise<RawAnswer> {
+/** GET /orgcheck?name=: true if people can sign in with the organisation's name. */
+async function check({ services }: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   await services.replica.barrier(request.signal)
   const found = providersOfOrganization(services.replica.snapshot, request.query.get('name') ?? '').length > 0
-  return { status: 200, headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(found) }
+  return jsonAnswer(200, found)
 }
 
-/** Login by a browser with an organisation's identity provider, for what runs beside the browser (docs/spec/tokens.md#browser-sign-in) and for other devices. */
-export function loginRoutes(options: LoginOptions): RawRoute[] {
-  const route = (method: RawRoute['method'], path: string, step: (options: LoginOptions, request: RawRequest) => Promise<RawAnswer>): RawRoute => ({
+/**
+ * Returns the routes of sign-in with an organisation's identity provider, for programs on the person's machine (docs/spec/tokens.md#browser-sign-in) and for other
+ * devices.
+ */
+export function loginRoutes(options: LoginOptions): WebRoute[] {
+  type Step = (options: LoginOptions, request: WebRequest) => Promise<HttpAnswer>
+  const route = (method: WebRoute['method'], path: string, step: Step): WebRoute => ({
     method,
     path,
-    async handler(request) {
-      options.limit?.(request.remoteAddress)
-      return step(options, request)
-    },
+    limit: options.limit,
+    handle: (request) => step(options, request),
   })
   return [
-    route('GET', '/oauth', begin),
+    route('GET', '/oauth', start),
     route('POST', confirmPath, confirm),
-    route('GET', `${callbackPath}/{provider=**}`, comeBack),
+    route('GET', `${callbackPath}/*provider`, finishSignIn),
     route('GET', '/orgcheck', check),
     ...deviceRoutes(options),
   ]

@@ -20,25 +20,25 @@ import type { Services } from '../../../engine/services.ts'
 import type { Call } from '../../../transport/call.ts'
 import type { EndpointHandler } from '../../../transport/pipeline.ts'
 
-/** What the doors for people are made of. */
+/** The dependencies and options of the endpoints for people. */
 export interface PeopleEndpointOptions {
   readonly services: Services
   readonly signIn: ExternalSignIn
   readonly tokenIssue: TokenIssue
   /**
-   * Counts a request of whom a door has found behind a credential. Throws code 8, so it comes before anything is written: clients repeat what was answered so (docs/spec/limits.md#rate-limits).
-   * Absent where requests are not limited.
+   * Counts a request of the identity behind a credential. Throws code 8, so it is called before any write: clients repeat such requests
+   * (docs/spec/limits.md#rate-limits). Absent if requests are not limited.
    */
   readonly admit?: (principal: Uid) => void
 }
 
-/** The text of a claim; undefined where it is none. */
+/** Returns a claim that is a non-empty string. */
 function claimText(token: DecodedToken, claim: string): string | undefined {
   const value = token.claims[claim]
   return typeof value === 'string' && value !== '' ? value : undefined
 }
 
-/** What is registered of the person that a verified token stands for. */
+/** Returns the person of a verified token, for the registration. */
 export function personOfToken(token: DecodedToken, { uid, act, knownIn }: PersonToken): Person {
   return {
     uid,
@@ -49,7 +49,7 @@ export function personOfToken(token: DecodedToken, { uid, act, knownIn }: Person
   }
 }
 
-/** Notes what a sign-in came to: the event of roles of mapped groups, when the identity was last seen, and a person's address. Rejects with StoreError where the event is lost. */
+/** Records a sign-in: the event of roles of mapped groups, the time, and the email address of a person. Rejects with StoreError if the event is lost. */
 export async function noteExchanged(services: Services, principal: Exchanged['principal'], signal: AbortSignal): Promise<void> {
   await noteMappedSession(services, principal, signal)
   const { identityUid: uid, act, restrictions, token } = principal
@@ -57,21 +57,21 @@ export async function noteExchanged(services: Services, principal: Exchanged['pr
   await noteSignIn(services, uid, person)
 }
 
-/** Somebody who comes with a token of their issuer. */
-interface Arrival extends Omit<Registration, 'person' | 'via'> {
+/** A person with a token of their issuer. */
+interface Newcomer extends Omit<Registration, 'person' | 'via'> {
   readonly authorization: string | undefined
   readonly as: Pick<SignInAs, 'identityProvider'>
-  /** Shown who it is before anything is written; what this throws leaves all as it is. */
+  /** Called with the person before any write; an error prevents the registration. */
   readonly before?: ((person: Uid) => void) | undefined
 }
 
 /**
- * Makes the person of an external token known, and gives what the provider that they came by gives at the first sign-in. Throws as the token exchange, what `before` throws,
- * and code 7 `NOT_INVITED`.
+ * Registers the person of an external token, with the default role of their provider at the first sign-in. Throws as the token exchange and `before` do, and
+ * code 7 `NOT_INVITED`.
  */
 export async function registerByToken(
   { services, signIn }: Pick<PeopleEndpointOptions, 'services' | 'signIn'>,
-  { authorization, as, before, ...rest }: Arrival,
+  { authorization, as, before, ...rest }: Newcomer,
 ): Promise<Registered> {
   const { token, person } = await verifiedPerson(signIn, authorization, { as, signal: rest.signal })
   before?.(person.uid)
@@ -79,7 +79,7 @@ export async function registerByToken(
   return registerPerson(services, { ...rest, person: personOfToken(token, person), via: person.via })
 }
 
-/** Verifies the token of a person, as a sign-in does. Throws as the token exchange. */
+/** Verifies the token of a person as a sign-in does. Throws as the token exchange does. */
 export async function verifiedPerson(
   signIn: ExternalSignIn,
   authorization: string | undefined,
@@ -93,7 +93,7 @@ export async function verifiedPerson(
   }
 }
 
-/** Auth.Register: the person of the bearer becomes known (docs/spec/identities.md#registration). */
+/** Auth.Register: registers the person of the bearer token (docs/spec/identities.md#registration). */
 export function registerEndpoint(options: PeopleEndpointOptions): EndpointHandler {
   return async (call, message) => {
     const { identityId, code } = message as RegisterRequest
@@ -104,7 +104,7 @@ export function registerEndpoint(options: PeopleEndpointOptions): EndpointHandle
   }
 }
 
-/** Auth.GetHeadlessSession: what a browser left for the holder of the key (docs/spec/tokens.md#device-sign-in). Throws code 5 where nothing was left, or not lately. */
+/** Auth.GetHeadlessSession: returns the token that a browser encrypted for the holder of the key (docs/spec/tokens.md#device-sign-in). Throws code 5 if it is missing or expired. */
 export function headlessSessionEndpoint({ services }: Pick<PeopleEndpointOptions, 'services'>): EndpointHandler {
   return async (call, message) => {
     const { code } = message as GetHeadlessSessionRequest
@@ -122,14 +122,14 @@ function refreshTokenOf(call: Call): string {
   }
 }
 
-/** What a refresh token came to. */
+/** The result of using a refresh token. */
 interface Refreshed {
   readonly person: Uid
   readonly access: { readonly token: string; readonly expiryMs: number }
   readonly next: IssuedRefreshToken
 }
 
-/** Uses a refresh token up for an access token and a successor (docs/spec/tokens.md#refresh-tokens). Throws code 16; code 8 and as TokenIssue before the token is used. */
+/** Exchanges a refresh token for an access token and a successor (docs/spec/tokens.md#refresh-tokens). Throws code 16. Errors of `admit` and TokenIssue leave the token valid. */
 export async function refreshed(
   { services, tokenIssue, admit }: Pick<PeopleEndpointOptions, 'services' | 'tokenIssue' | 'admit'>,
   { text, requested }: { text: string; requested: RequestedToken },
@@ -149,11 +149,11 @@ export async function refreshed(
   return { person: grant.person, access: await tokenIssue.issue(holderOf(grant), requested), next }
 }
 
-/** ExchangeRefreshToken: the bearer is used up, the answer carries an access token and its successor (docs/spec/tokens.md#refresh-tokens). */
+/** ExchangeRefreshToken: the bearer token becomes invalid, the answer carries an access token and its successor (docs/spec/tokens.md#refresh-tokens). */
 export function refreshEndpoint(options: PeopleEndpointOptions): EndpointHandler {
   return async (call, message) => {
     const request = message as ExchangeRefreshTokenRequest
-    if (call.validateOnly) throw DomainError.invalid('validate_only', 'a refresh token can not be tried without being used')
+    if (call.validateOnly) throw DomainError.invalid('validate_only', 'is not possible here: checking a refresh token uses it')
     const requested = { aud: request.aud, scopes: [...request.scopes, request.scope], cap: request.cap }
     const { person, access, next } = await refreshed(options, { text: refreshTokenOf(call), requested }, call.signal)
     const answer = create(TokenPairSchema, {

@@ -1,0 +1,65 @@
+import { randomUUID } from 'node:crypto'
+import type { RequestListener } from 'node:http'
+import type { Registry } from 'prom-client'
+import type { Log } from '../../base/log.ts'
+import { createHttpApp } from '../http/http-api.ts'
+import { textAnswer } from './web-answers.ts'
+import { createWebRoutes } from './web-routes.ts'
+
+/** A readiness condition of the process; resolves false or rejects if it does not hold. */
+export interface ReadyCheck {
+  readonly name: string
+  check(signal: AbortSignal): Promise<boolean>
+}
+
+/** The content of the ops port. */
+export interface OpsOptions {
+  readonly checks: readonly ReadyCheck[]
+  readonly registry: Registry
+  readonly log: Log
+  /** Time after which a check counts as failed, in milliseconds; 2000 by default. */
+  readonly checkTimeoutMs?: number
+}
+
+/** Runs all checks at once and returns the names of the failed ones, in their order; never rejects. */
+export async function failingChecks(checks: readonly ReadyCheck[], timeoutMs: number): Promise<string[]> {
+  const signal = AbortSignal.timeout(timeoutMs)
+  const results = await Promise.all(checks.map((check) => passes(check, signal)))
+  return checks.filter((_, index) => results[index] !== true).map((check) => check.name)
+}
+
+async function passes(check: ReadyCheck, signal: AbortSignal): Promise<boolean> {
+  const timedOut = new Promise<boolean>((resolve) => {
+    signal.addEventListener('abort', () => resolve(false), { once: true })
+  })
+  const result = Promise.resolve()
+    .then(() => check.check(signal))
+    .catch(() => false)
+  return Promise.race([result, timedOut])
+}
+
+/**
+ * Creates the ops port's request handler. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing checks) and
+ * `/metrics` (Prometheus text). It never throws.
+ */
+export function createOpsHandler({ checks, registry, log, checkTimeoutMs = 2000 }: OpsOptions): RequestListener {
+  const routes = createWebRoutes([
+    { method: 'GET', path: '/healthz', handle: () => textAnswer(200, 'ok\n') },
+    {
+      method: 'GET',
+      path: '/readyz',
+      async handle() {
+        const failing = await failingChecks(checks, checkTimeoutMs)
+        return failing.length === 0 ? textAnswer(200, 'ok\n') : textAnswer(503, `not ready: ${failing.join(', ')}\n`)
+      },
+    },
+    {
+      method: 'GET',
+      path: '/metrics',
+      async handle() {
+        return textAnswer(200, await registry.metrics(), { 'Content-Type': registry.contentType })
+      },
+    },
+  ])
+  return createHttpApp({ log, newRequestId: randomUUID, routes })
+}

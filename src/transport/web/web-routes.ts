@@ -1,0 +1,72 @@
+import Router from '@koa/router'
+import { maxOpenRequestBytes } from '../../base/schema/method.ts'
+import { fromStore } from '../../engine/errors.ts'
+import { readText } from '../http/body.ts'
+import type { OtherRoutes } from '../http/http-api.ts'
+import { headerText, send, type HttpAnswer, type HttpContext, type HttpState } from '../http/http-context.ts'
+import { errorAnswer, type ErrorForm } from './web-answers.ts'
+import type { WebRequest } from './web-request.ts'
+
+/** One row of a table of web routes: pages, forms, documents and other protocols. */
+export interface WebRoute {
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  /** A path of `@koa/router`, e.g. `/oauth/callback/*provider`. GET also serves HEAD; a slash at the end is ignored. */
+  readonly path: string
+  /** Counts the request before anything else. Throws code 8. */
+  readonly limit?: ((request: WebRequest) => void) | undefined
+  /** The same for all routes of a path. Also applies to refusals before a route is found, such as too many headers. By default errors are those of the API. */
+  readonly errors?: ErrorForm
+  /** Answers the request. `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless the answer sets them. May throw DomainError and StoreError. */
+  handle(request: WebRequest): Promise<HttpAnswer> | HttpAnswer
+}
+
+/** Serves a table of routes with `@koa/router`. */
+export function createWebRoutes(routes: readonly WebRoute[]): OtherRoutes {
+  const router = new Router<HttpState>({ sensitive: true })
+  for (const route of routes) router.register(route.path, [route.method], (context) => answer(route, context, context.params))
+  const dispatch = router.routes()
+  const layersOf = (path: string): typeof router.stack => router.match(path, '').path
+  return {
+    async serve(context) {
+      let isServed = true
+      // The router's context is the same object, with more members.
+      await dispatch(context as Parameters<typeof dispatch>[0], () => {
+        isServed = false
+        return Promise.resolve()
+      })
+      return isServed
+    },
+    verbsOf: (path) => layersOf(path).flatMap(({ methods }) => methods),
+    errorAnswer(path, error, requestId) {
+      const [layer] = layersOf(path)
+      const { errors = errorAnswer } = routes.find((route) => route.path === layer?.path) ?? {}
+      return layer === undefined ? undefined : errors(error, requestId)
+    },
+  }
+}
+
+async function answer(route: WebRoute, context: HttpContext, params: WebRequest['params']): Promise<void> {
+  const { state } = context
+  state.method = `${route.method} ${route.path}`
+  try {
+    const request = webRequest(context, params)
+    route.limit?.(request)
+    send(context, await state.call.bound(Promise.resolve(route.handle(request))))
+  } catch (thrown) {
+    throw fromStore(thrown)
+  }
+}
+
+function webRequest(context: HttpContext, params: WebRequest['params']): WebRequest {
+  const { req, state } = context
+  return {
+    path: context.path,
+    query: new URLSearchParams(context.querystring),
+    params,
+    requestId: state.headers.requestId,
+    remoteAddress: state.remoteAddress,
+    signal: state.call.signal,
+    header: (name) => headerText(req.headers[name]),
+    text: (maxBytes = maxOpenRequestBytes) => readText(context, maxBytes),
+  }
+}
