@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { createServer } from 'node:http'
+import type { Server } from 'node:http'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
@@ -12,7 +12,7 @@ import { createJsonEncoders } from '../transport/json-encode.ts'
 import { createCallMetrics } from '../transport/metrics.ts'
 import { LoopMeter } from '../transport/loop-meter.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
-import { createOpsHandler, type ReadyCheck } from '../transport/web/ops.ts'
+import { createOpsServer, type ReadyCheck } from '../transport/web/ops.ts'
 import { createPipeline } from '../transport/pipeline.ts'
 import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
 import type { WebRequest } from '../transport/web/web-request.ts'
@@ -262,8 +262,7 @@ function readyChecks(replica: RecordCache, names: readonly string[], isListening
 }
 
 /** Opens the ops port; what it returns closes it. */
-async function openOps({ listen, ops: { port } }: Config, handler: ReturnType<typeof createOpsHandler>): Promise<() => Promise<void>> {
-  const server = createServer(handler)
+async function openOps({ listen, ops: { port } }: Config, server: Server): Promise<() => Promise<void>> {
   await openPort('ops.port', { host: listen, port }, () => listenHttp(server, listen, port))
   return () => closeHttp(server)
 }
@@ -272,7 +271,11 @@ async function openOps({ listen, ops: { port } }: Config, handler: ReturnType<ty
 function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, cleanups: Cleanups, signal: AbortSignal): void {
   const delivery = createDelivery(parts)
   cleanups.add(() => delivery.close())
-  const background = runBackground(parts.engine, signal, { observer: createBackgroundMetrics(parts.metrics), leads, ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}) })
+  const background = runBackground(parts.engine, signal, {
+    observer: createBackgroundMetrics(parts.metrics),
+    leads,
+    ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}),
+  })
   cleanups.add(() => background)
 }
 
@@ -309,7 +312,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     files.registerMetrics(registry, clock)
     let listening = false
     const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
-    cleanups.add(await openOps(config, createOpsHandler({ checks, registry, log })))
+    cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
     const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const servesRegistry = serves.includes('registry') && upstream !== undefined

@@ -1,11 +1,12 @@
-import { createServer } from 'node:http'
+import { connect } from 'node:net'
 import type { AddressInfo } from 'node:net'
+import { text } from 'node:stream/consumers'
 import { Registry } from 'prom-client'
 import { describe, expect, test } from 'vitest'
 import { defaultNamespaces, httpBindings, serviceAliases } from '../../src/transport/aliases.ts'
 import { httpError } from '../../src/transport/errors-http.ts'
 import { createCallMetrics } from '../../src/transport/metrics.ts'
-import { createOpsHandler } from '../../src/transport/web/ops.ts'
+import { createOpsServer } from '../../src/transport/web/ops.ts'
 import type { ReadyCheck } from '../../src/transport/web/ops.ts'
 import { DomainError } from '../../src/base/errors.ts'
 import type { Code } from '../../src/base/errors.ts'
@@ -16,7 +17,7 @@ const silent = { debug: ignore, info: ignore, warn: ignore, error: ignore }
 
 async function withOps<T>(checks: readonly ReadyCheck[], run: (url: string, registry: Registry) => Promise<T>): Promise<T> {
   const registry = new Registry()
-  const server = createServer(createOpsHandler({ checks, registry, log: silent, checkTimeoutMs: 50 }))
+  const server = createOpsServer({ checks, registry, log: silent, checkTimeoutMs: 50, headersTimeoutMs: 300 })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   try {
     return await run(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, registry)
@@ -76,6 +77,16 @@ describe('ops', () => {
       expect([missing.status, await missing.json()]).toMatchObject([404, { code: 5, message: 'no such path' }])
       const post = await fetch(`${url}/metrics`, { method: 'POST' })
       expect([post.status, post.headers.get('allow'), await post.json()]).toMatchObject([405, 'HEAD, GET, OPTIONS', { code: 12 }])
+    })
+  })
+
+  test('headers that do not arrive end the connection, in the common error format', async () => {
+    await withOps([], async (url) => {
+      const socket = connect(Number(new URL(url).port), '127.0.0.1')
+      socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\n')
+      const answer = await text(socket)
+      expect(answer).toMatch(/^HTTP\/1\.1 408 /)
+      expect(JSON.parse(answer.slice(answer.indexOf('\r\n\r\n')))).toMatchObject({ code: 4 })
     })
   })
 

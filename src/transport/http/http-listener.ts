@@ -24,8 +24,8 @@ const maxHeaderBytes = 32 * 1024
 /** Maximum number of headers of a request. */
 export const maxHeaders = 100
 
-/** Creates an HTTP/1.1 server without its own port: `listener` answers requests on the connections passed to it. */
-export function createHttpListener(listener: RequestListener, options: HttpListenerOptions = {}): PortListener & { stop(): void } {
+/** Creates an HTTP/1.1 server with the limits of every port. It answers requests that it cannot read in the common error format. */
+export function createLimitedServer(options: HttpListenerOptions = {}): Server {
   const server = createServer({
     maxHeaderSize: maxHeaderBytes,
     headersTimeout: options.headersTimeoutMs ?? 15_000,
@@ -40,6 +40,12 @@ export function createHttpListener(listener: RequestListener, options: HttpListe
   // Also ends clients that read nothing of an answer: the two timeouts above only concern the request.
   server.timeout = options.idleTimeoutMs ?? 120_000
   server.on('clientError', createUnreadableAnswer(describe))
+  return server
+}
+
+/** Creates an HTTP/1.1 server without its own port: `listener` answers requests on the connections passed to it. */
+export function createHttpListener(listener: RequestListener, options: HttpListenerOptions = {}): PortListener & { stop(): void } {
+  const server = createLimitedServer(options)
   // Node starts to check its timeouts when a server listens; this one never does.
   server.emit('listening')
   // Kept per connection, not as one set of all responses. A set that changes with every request keeps requests in memory longer, which doubles their cost.

@@ -1,8 +1,9 @@
 import { randomUUID } from 'node:crypto'
-import type { RequestListener } from 'node:http'
+import type { Server } from 'node:http'
 import type { Registry } from 'prom-client'
 import type { Log } from '../../base/log.ts'
 import { createHttpApp } from '../http/http-api.ts'
+import { createLimitedServer, type HttpListenerOptions } from '../http/http-listener.ts'
 import { textAnswer } from './web-answers.ts'
 import { createWebRoutes } from './web-routes.ts'
 
@@ -13,7 +14,7 @@ export interface ReadyCheck {
 }
 
 /** The content of the ops port. */
-export interface OpsOptions {
+export interface OpsOptions extends HttpListenerOptions {
   readonly checks: readonly ReadyCheck[]
   readonly registry: Registry
   readonly log: Log
@@ -39,10 +40,10 @@ async function passes(check: ReadyCheck, signal: AbortSignal): Promise<boolean> 
 }
 
 /**
- * Creates the ops port's request handler. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing checks) and
- * `/metrics` (Prometheus text). It never throws.
+ * Creates the server of the ops port; it does not listen yet. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing checks) and
+ * `/metrics` (Prometheus text).
  */
-export function createOpsHandler({ checks, registry, log, checkTimeoutMs = 2000 }: OpsOptions): RequestListener {
+export function createOpsServer({ checks, registry, log, checkTimeoutMs = 2000, ...limits }: OpsOptions): Server {
   const routes = createWebRoutes([
     { method: 'GET', path: '/healthz', handle: () => textAnswer(200, 'ok\n') },
     {
@@ -61,5 +62,5 @@ export function createOpsHandler({ checks, registry, log, checkTimeoutMs = 2000 
       },
     },
   ])
-  return createHttpApp({ log, newRequestId: randomUUID, routes })
+  return createLimitedServer(limits).on('request', createHttpApp({ log, newRequestId: randomUUID, routes }))
 }
