@@ -40,8 +40,8 @@ async function passes(check: ReadyCheck, signal: AbortSignal): Promise<boolean> 
 }
 
 /**
- * Creates the server of the ops port; it does not listen yet. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing checks) and
- * `/metrics` (Prometheus text).
+ * Creates the server of the ops port; it does not listen yet. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing
+ * checks) and `/metrics` (Prometheus text).
  */
 export function createOpsServer({ checks, registry, log, checkTimeoutMs = 2000, ...limits }: OpsOptions): Server {
   const routes = createWebRoutes([
