@@ -1,5 +1,6 @@
-import { createHash, createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
-import { publicPart, type KeySet, createLiveKeySet } from '../../auth/keys/key-set.ts'
+import { createPrivateKey, generateKeyPairSync, type KeyObject } from 'node:crypto'
+import { es256Header, exportEs256, generateEs256, importEs256 } from '../../auth/keys/es256.ts'
+import { type KeySet, createLiveKeySet } from '../../auth/keys/key-set.ts'
 import { createRotatingKeys, type KeyKind, type RotatingKeys, type RotatingKeysOptions } from '../../auth/keys/rotating-keys.ts'
 import type { Keyring } from '../../auth/keys/sealing.ts'
 import { issueAuthority, issueLeaf } from '../../base/certificate.ts'
@@ -83,12 +84,6 @@ function load(value: Uint8Array, { keyring, clock, random }: TokenAuthorityOptio
   }
 }
 
-/**
- * The one algorithm of registry tokens: every pull waits for one to be signed. Measured here in node:crypto, per signature: ES256 30 us, Ed25519 49 us, RS256 291 us;
- * all registries that verify tokens by themselves know it.
- */
-export const registryAlgorithm = 'ES256'
-
 type Jwk = KeySet['keys'][number]
 
 /** A key that signs registry tokens. It is not in the JWKS: external verifiers of such tokens use its certificate. */
@@ -127,29 +122,16 @@ function keyKind(authority: TokenAuthority, nowMs: () => number): KeyKind<Regist
     prefix: 'meta/registry-keys/',
     schedule: registryKeySchedule,
     generate() {
-      const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
-      const bare = publicPart(publicKey.export({ format: 'jwk' }))
-      const id = thumbprint(bare)
+      const { id, jwk, privateKey, publicKey } = generateEs256()
       const certificate = authority.issue({ id, publicKey }, nowMs() + certificateLifeMs).toString('base64')
-      const shown: ShownKey = { jwk: { ...bare, kid: id, alg: registryAlgorithm, use: 'sig' }, certificate }
-      return Promise.resolve({ id, shown, secret: privateKey.export({ type: 'pkcs8', format: 'der' }) })
+      const shown: ShownKey = { jwk, certificate }
+      return Promise.resolve({ id, shown, secret: exportEs256(privateKey) })
     },
     load(id, shown, secret) {
       const { jwk, certificate } = shown as ShownKey // a cast of our own record
-      const header = { alg: registryAlgorithm, typ: 'JWT', kid: id, x5c: [certificate] }
-      return Promise.resolve({
-        kid: id,
-        publicJwk: jwk,
-        privateKey: createPrivateKey({ key: Buffer.from(secret), type: 'pkcs8', format: 'der' }),
-        header: Buffer.from(JSON.stringify(header)).toString('base64url'),
-      })
+      return Promise.resolve({ kid: id, publicJwk: jwk, privateKey: importEs256(secret), header: es256Header(id, { x5c: [certificate] }) })
     },
   }
-}
-
-/** RFC 7638. */
-function thumbprint({ crv, kty, x, y }: Jwk): string {
-  return createHash('sha256').update(JSON.stringify({ crv, kty, x, y })).digest('base64url')
 }
 
 /** The keys from the store, and the authority that their certificates are under; makes both in a fresh one. Throws SealingError or StoreError. */

@@ -1,5 +1,4 @@
-import { Buffer } from 'node:buffer'
-import { sign } from 'node:crypto'
+import { signEs256 } from '../../auth/keys/es256.ts'
 import { writeIssueTime } from '../../auth/tokens/caller-claims.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
@@ -53,10 +52,8 @@ export function createRegistryMinter({ issuer, service, keys, clock, random }: R
 
   function make(key: RegistryKey, said: Readonly<Record<string, unknown>>, issuedAtMs: number): MintedToken {
     const times = writeIssueTime(issuedAtMs)
-    const payload = JSON.stringify({ ...said, ...times, exp: times.iat + registryTokenSeconds, jti: randomHex(random, 16) })
-    const text = `${key.header}.${Buffer.from(payload).toString('base64url')}`
-    const signature = sign('sha256', Buffer.from(text), { key: key.privateKey, dsaEncoding: 'ieee-p1363' })
-    return { token: `${text}.${signature.toString('base64url')}`, issuedAtMs }
+    const claims = { ...said, ...times, exp: times.iat + registryTokenSeconds, jti: randomHex(random, 16) }
+    return { token: signEs256(key.header, claims, key.privateKey), issuedAtMs }
   }
 
   return ({ bearer, ...rights }) => {

@@ -1,3 +1,4 @@
+import { es256 } from '../../auth/keys/es256.ts'
 import { parseAuthorization } from '../../auth/tokens/authorization-header.ts'
 import { checkTimes, decodeToken, type DecodedToken } from '../../auth/tokens/decoded-token.ts'
 import { rememberMs, type SignatureChecks } from '../../auth/tokens/signature-checks.ts'
@@ -5,7 +6,6 @@ import { TokenError, tokenFailure } from '../../auth/tokens/token-error.ts'
 import { DomainError } from '../../base/errors.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import { readClaims, registryUse, type RegistryClaims } from './registry-claims.ts'
-import { registryAlgorithm } from './registry-keys.ts'
 import { createRegistryMinter, type MintedToken, type RegistryMinterOptions, type TokenGrant } from './registry-minter.ts'
 
 /**
@@ -61,7 +61,7 @@ export function createRegistryTokens(options: RegistryTokensOptions): RegistryTo
       try {
         const credential = parseAuthorization(authorization)
         const token = decodeToken(credential.token)
-        if (credential.identity !== undefined || token.issuer !== issuer || token.algorithm !== registryAlgorithm) return undefined
+        if (credential.identity !== undefined || token.issuer !== issuer || token.algorithm !== es256) return undefined
         const claims = await verifyToken(token, signal)
         remembered.set(authorization, { token, claims })
         return claims
