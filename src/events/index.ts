@@ -10,7 +10,9 @@ export {
   updateSubscription,
 } from './records/subscriptions.ts'
 export { createEventSigner } from './delivery/cloud-event.ts'
+export { createEventKeys, type EventKeys } from './delivery/event-keys.ts'
 export { Dispatcher, type DispatchObserver } from './delivery/dispatcher.ts'
 export { sendEvent } from './delivery/sink-client.ts'
 export { listDeliveries, redeliverEvents, replayEvents } from './deliveries.ts'
 export { pullEvents } from './pull-events.ts'
+export { withoutForeignEmail } from './records/event-form.ts'

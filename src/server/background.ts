@@ -109,8 +109,8 @@ async function keepDoing({ engine, observer }: Background, { name, work, everyMs
 }
 
 /** The keys of all kinds; none waits for another where that fails. */
-async function maintainKeys({ signingKeys, pageKeys, registryKeys }: Engine, signal: AbortSignal): Promise<void> {
-  const kinds = [signingKeys, pageKeys, ...(registryKeys === undefined ? [] : [registryKeys])]
+async function maintainKeys({ signingKeys, eventKeys, pageKeys, registryKeys }: Engine, signal: AbortSignal): Promise<void> {
+  const kinds = [signingKeys, eventKeys, pageKeys, ...(registryKeys === undefined ? [] : [registryKeys])]
   for (const outcome of await Promise.allSettled(kinds.map((keys) => keys.maintain(signal)))) {
     if (outcome.status === 'rejected') throw outcome.reason
   }

@@ -24,6 +24,7 @@ import { eventLifeMs } from '../engine/log/outbox-keys.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
 import type { Services, ContentSource } from '../engine/services.ts'
 import { StoreSweeper } from '../engine/jobs/sweeper.ts'
+import { createEventKeys, type EventKeys } from '../events/index.ts'
 import { builtInRoleRows } from '../iam/index.ts'
 import { Collector, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention, UpstreamError } from '../registry/index.ts'
 import { readEncryptionKey } from './read-encryption-key.ts'
@@ -52,6 +53,7 @@ export interface Engine {
   readonly store: Store
   readonly replica: RecordCache
   readonly signingKeys: SigningKeys
+  readonly eventKeys: EventKeys
   readonly pageKeys: RotatingKeys<PageKey>
   /** Undefined where the registry host is not served. */
   readonly registryKeys: RegistryKeys | undefined
@@ -113,6 +115,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   await patiently(() => assertStoreFormat(store, signal))
   const keyring = await patiently(() => createKeyring({ store, keyEncryptionKey, random }, signal))
   const signingKeys = await patiently(() => createSigningKeys({ store, keyring, clock }, signal))
+  const eventKeys = await patiently(() => createEventKeys({ store, keyring, clock }, signal))
   const pageKeys = await patiently(() => createPageKeys({ store, keyring, clock, random }, signal))
   const serves = options.servesRegistry === true
   const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
@@ -153,7 +156,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     content: upstream === undefined ? undefined : contentSource(upstream),
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
-  return { store, replica, signingKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
+  return { store, replica, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
 }
 
 function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {

@@ -2,7 +2,7 @@ import { jsonAnswer } from '../transport/web/web-answers.ts'
 import type { WebRoute } from '../transport/web/web-routes.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
 import { jwksDocument, platformDiscovery } from '../auth/oidc/discovery-document.ts'
-import type { SigningKeys } from '../auth/keys/signing-keys.ts'
+import type { KeySet } from '../auth/keys/key-set.ts'
 
 /** A public document. Clients may keep it for five minutes: keys are published hours before they are used. */
 function documentRoute(path: string, document: () => unknown): WebRoute {
@@ -10,11 +10,11 @@ function documentRoute(path: string, document: () => unknown): WebRoute {
 }
 
 /** Returns the routes of discovery and keys: those of the platform's issuer, and in role `dev` those of the development issuer. */
-export function documentRoutes(options: { baseUrl: string; signingKeys: SigningKeys; devIssuer: DevIssuer | undefined }): WebRoute[] {
-  const { baseUrl, signingKeys, devIssuer } = options
+export function documentRoutes(options: { baseUrl: string; keys: readonly { keySet(): KeySet }[]; devIssuer: DevIssuer | undefined }): WebRoute[] {
+  const { baseUrl, keys, devIssuer } = options
   const routes = [
     documentRoute('/.well-known/openid-configuration', () => platformDiscovery(baseUrl)),
-    documentRoute('/.well-known/jwks.json', () => jwksDocument(signingKeys.keySet())),
+    documentRoute('/.well-known/jwks.json', () => jwksDocument(...keys.map((some) => some.keySet()))),
   ]
   if (devIssuer === undefined) return routes
   return [

@@ -110,7 +110,7 @@ interface ApiPort {
 
 function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): ApiPort {
   const { config, log, auditLog, registry, devIssuer } = options
-  const { services, signingKeys } = engine
+  const { services, signingKeys, eventKeys } = engine
   const { exchange, tokenIssue, oidc } = signIn
   const limiter = (limit: RateLimitConfig): RateLimiter | undefined =>
     config.rateLimit.enabled ? new RateLimiter(limit, services.clock, options.meter) : undefined
@@ -125,7 +125,7 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))
   const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
   const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
-  const routes = [...documentRoutes({ baseUrl, signingKeys, devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
+  const routes = [...documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
   const preview = config.compat.namespaces.length > 0
   const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes: createWebRoutes(routes), preview })
   const http = createHttpListener(rest)

@@ -151,7 +151,7 @@ describe('signing keys', () => {
     expect(platformDiscovery('http://localhost:8080')).toMatchObject({
       issuer: 'http://localhost:8080',
       jwks_uri: 'http://localhost:8080/.well-known/jwks.json',
-      id_token_signing_alg_values_supported: ['RS256'],
+      id_token_signing_alg_values_supported: ['RS256', 'ES256'],
     })
   })
 })

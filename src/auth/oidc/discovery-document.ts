@@ -1,5 +1,6 @@
 import type { JWK } from 'jose'
 import type { KeySet } from '../keys/key-set.ts'
+import { es256 } from '../keys/es256.ts'
 import { signingAlgorithm } from '../keys/signing-keys.ts'
 
 /** The grant of a device without a browser (RFC 8628). */
@@ -38,12 +39,13 @@ export function platformDiscovery(baseUrl: string): DiscoveryDocument {
     revocation_endpoint_auth_methods_supported: ['none'],
     response_types_supported: ['id_token'],
     subject_types_supported: ['public'],
-    id_token_signing_alg_values_supported: [signingAlgorithm],
+    // Verifiers of events read here that they are signed with ES256.
+    id_token_signing_alg_values_supported: [signingAlgorithm, es256],
     claims_supported: ['iss', 'sub', 'aud', 'iat', 'exp', 'jti', 'act', 'cap', 'email', 'email_verified', 'upstream'],
   }
 }
 
-/** A JWKS document. */
-export function jwksDocument(keys: KeySet): { readonly keys: readonly JWK[] } {
-  return { keys: keys.keys }
+/** Returns one JWKS document of all these sets. */
+export function jwksDocument(...sets: readonly KeySet[]): { readonly keys: readonly JWK[] } {
+  return { keys: sets.flatMap(({ keys }) => keys) }
 }
