@@ -1,5 +1,6 @@
 import { create, toBinary, type DescMessage, type Message } from '@bufbuild/protobuf'
 import { randomHex, type Random } from '../base/runtime.ts'
+import { uuidOfHex } from '../base/uuid.ts'
 import { parentOf, rootOf, trustedUid } from '../base/uid.ts'
 import type { MethodEvent } from '../base/schema/method.ts'
 import { OutboxEventSchema } from '../gen/taproot/store/v1/envelope_pb.ts'
@@ -32,11 +33,15 @@ interface Happened {
   /** Undefined for an event without payload; its body is null then. */
   readonly body: EventBody | undefined
   readonly nowMs: number
+  /** W3C trace context of the request; absent if it has none. */
+  readonly traceparent?: string | undefined
 }
 
 /** What a mutation did. */
 export interface Happening extends Happened {
   readonly event: MethodEvent
+  /** The group of the event if it does not follow from the subject. */
+  readonly group?: string
   readonly caller: Caller
 }
 
@@ -52,7 +57,7 @@ export interface TrafficHappening extends Omit<Happened, 'source'> {
 
 function entryWrite(random: Random, happened: Happened & { type: string; group: string; internal: boolean; caller: Caller | undefined }): Write {
   const { body, caller, nowMs } = happened
-  const id = randomHex(random, 16)
+  const id = uuidOfHex(randomHex(random, 16))
   const entry = create(OutboxEventSchema, {
     id,
     type: happened.type,
@@ -65,14 +70,15 @@ function entryWrite(random: Random, happened: Happened & { type: string; group: 
     body: body === undefined ? new Uint8Array() : toBinary(body.desc, body.message),
     actorSubject: caller?.identity ?? '',
     actorClaims: { ...caller?.actor },
+    traceparent: happened.traceparent ?? '',
   })
   return { kind: 'put', key: outboxKey(nowMs, id), value: toBinary(OutboxEventSchema, entry) }
 }
 
 /** The outbox entry of a mutation, written in its own transaction. */
 export function outboxWrite(random: Random, happening: Happening): Write {
-  const { event, subject } = happening
-  return entryWrite(random, { ...happening, type: `${typePrefix}${event.type}`, group: groupOf(event, subject), internal: event.internal })
+  const { event, group = groupOf(event, happening.subject) } = happening
+  return entryWrite(random, { ...happening, type: `${typePrefix}${event.type}`, group, internal: event.internal })
 }
 
 /** The outbox entry of a request to the registry host. */

@@ -3,6 +3,7 @@ import type { AccountChecks } from '../auth/account-checks.ts'
 import type { Keyring } from '../auth/keys/sealing.ts'
 import type { DeniesPkce } from '../auth/oidc/pkce-look.ts'
 import type { Authenticated } from '../auth/tokens/authenticator.ts'
+import { actorClaims } from '../auth/tokens/principal.ts'
 import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import type { GrantsIndex } from '../authz/grants-index.ts'
@@ -152,6 +153,8 @@ export interface Context {
   /** Undefined for public methods. */
   readonly caller: Caller | undefined
   readonly requestId: string
+  /** W3C trace context of the request; undefined if it has none. */
+  readonly traceparent: string | undefined
   readonly signal: AbortSignal
   readonly validateOnly: boolean
   readonly ifMatch: string | undefined
@@ -172,6 +175,7 @@ export function innerContext(
 ): Context {
   const context: Context = {
     ...call,
+    traceparent: undefined,
     ifMatch: undefined,
     ifNoneMatch: undefined,
     idempotencyKey: undefined,
@@ -227,11 +231,10 @@ export function callerOfToken(services: Services, facts: Omit<Authenticated, 'ex
   const row = services.replica.snapshot.get('Identity', identity)
   const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
   if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
-  const { issuer, subject, audience, email } = facts.act
   return {
     identity,
     operator,
-    actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
+    actor: actorClaims(facts.act),
     restrictions,
     reach: () => services.grants.reachOf({ identity, operator, restrictions }),
   }

@@ -60,8 +60,17 @@ export function bodyOf(kind: AnyKind, planning: Planning, record: Resource): Eve
   return { desc: kind.desc, message: kind.told?.(shown) ?? shown }
 }
 
+/** What the event of a mutation shows. */
+interface EmittedEvent {
+  readonly changes: ChangeSet
+  readonly subject: string
+  /** The group of the event if it does not follow from the subject. */
+  readonly group?: string
+  readonly body: EventBody | undefined
+}
+
 /** Adds the mutation's event to its transaction. */
-export function emit(planning: Planning, context: Context, what: { changes: ChangeSet; subject: string; body: EventBody | undefined }): void {
+export function emit(planning: Planning, context: Context, what: EmittedEvent): void {
   const { event } = context.method
   if (event === undefined) return
   const path = context.method.http[0]?.template.replace(/\/?\{.*$/, '') ?? ''
@@ -70,9 +79,11 @@ export function emit(planning: Planning, context: Context, what: { changes: Chan
     event,
     source,
     subject: what.subject,
+    ...(what.group === undefined ? {} : { group: what.group }),
     body: what.body,
     caller: planning.caller,
     nowMs: planning.nowMs,
+    traceparent: context.traceparent,
   })
   what.changes.write(write)
   // Each plan uses a new entry key. Its absence lets this change set commit at most once, however often it is sent, and whatever other writers do in between.

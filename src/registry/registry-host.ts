@@ -51,8 +51,8 @@ export function pullWriter(services: Services, host: string): PullEventsOptions[
 }
 
 function bodyOf(pull: Pull, host: string): ReturnType<typeof trafficBody> {
-  const { repo, repository, digest, tag = '', type, method, timeMs, remoteAddress, userAgent } = pull
-  return trafficBody(repo, { host, repository, digest, tag, type, method, remoteAddress, userAgent }, timeMs)
+  const { repo, repository, digest, tag, type, method, timeMs, remoteAddress, userAgent } = pull
+  return trafficBody(repo, { host, repository, digest, ...(tag === undefined ? {} : { tag }), type, method, remoteAddress, userAgent }, timeMs)
 }
 
 /** What the registry host is made of. */

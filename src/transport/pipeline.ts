@@ -107,6 +107,10 @@ class CallContext implements Context {
     return this.#call.headers.requestId
   }
 
+  get traceparent(): string | undefined {
+    return this.#call.headers.traceparent
+  }
+
   get signal(): AbortSignal {
     return this.#call.signal
   }

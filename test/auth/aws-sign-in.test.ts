@@ -73,7 +73,7 @@ describe('a signed AWS request', () => {
         identityUid: uid,
         createTimeMs: 1,
         operator: false,
-        act: { issuer: 'https://sts.amazonaws.com', subject: alice.arn, audience: platform },
+        act: { issuer: 'https://sts.amazonaws.com', subject: alice.arn, audience: platform, awsAccount: alice.account },
         restrictions: {},
       })
     }

@@ -4,6 +4,7 @@ import { describe, expect, test } from 'vitest'
 import { equals, setOf } from '../../src/base/capability.ts'
 import { trustedUid } from '../../src/base/uid.ts'
 import { decodeToken } from '../../src/auth/tokens/decoded-token.ts'
+import { actorClaims } from '../../src/auth/tokens/principal.ts'
 import { jwksDocument } from '../../src/auth/oidc/discovery-document.ts'
 import { createPlatformTokens } from '../../src/auth/tokens/platform-token.ts'
 import type { AccessGrant } from '../../src/auth/tokens/platform-token.ts'
@@ -97,6 +98,19 @@ describe('an access token', () => {
     const plain = await tokens.mint(grant)
     expect(decodeJwt(plain.token)).not.toHaveProperty('upstream')
     expect((await tokens.verify(plain.token)).act).toEqual(act)
+  })
+
+  // docs/spec/events.md#actors
+  test('says of which AWS account its caller is, and events show account and ARN', async () => {
+    const { tokens } = await ground()
+    const aws = { ...act, subject: 'arn:aws:iam::123456789012:user/Alice', awsAccount: '123456789012' }
+    const { token } = await tokens.mint({ ...grant, act: aws })
+    expect(decodeJwt(token)['act']).toEqual({ aud: issuer, iss: act.issuer, sub: aws.subject, 'aws-acct': '123456789012' })
+    const read = (await tokens.verify(token)).act
+    expect(read).toEqual(aws)
+    const claims = { iss: act.issuer, sub: aws.subject, aud: issuer }
+    expect(actorClaims(read)).toEqual({ ...claims, 'aws-acct': '123456789012', 'aws-arn': aws.subject })
+    expect(actorClaims({ ...act, email: 'a@b.c' })).toEqual({ iss: act.issuer, sub: act.subject, aud: issuer, email: 'a@b.c' })
   })
 
   test('says what was asked of it and nothing more', async () => {

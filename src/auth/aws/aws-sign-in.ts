@@ -77,6 +77,6 @@ interface AwsSignInRequest {
 async function asIdentity(options: AwsSignInOptions, request: AwsRequest, { caller, signal }: AwsSignInRequest): Promise<Omit<SignedIn, 'token'>> {
   const facts = isUid(request.identity) ? await options.identityOf(request.identity, signal) : undefined
   if (facts?.relationship.kind !== 'aws' || !matchesAws(facts.relationship.match, caller)) throw new DomainError(7, 'the token does not match the identity')
-  const act = { issuer: `https://${request.host}`, subject: caller.arn, audience: request.audience }
+  const act = { issuer: `https://${request.host}`, subject: caller.arn, audience: request.audience, awsAccount: caller.account }
   return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act, restrictions: {} }
 }

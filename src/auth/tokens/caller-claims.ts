@@ -35,7 +35,7 @@ export function writeIssueTime(issuedAtMs: number): { readonly iat: number; read
 export function writeCallerFacts({ act, restrictions }: Omit<CallerClaims, 'issuedAtMs'>): Record<string, unknown> {
   const upstream = { ...(act.email === undefined ? {} : { email: act.email }), ...act.profile }
   return {
-    act: { aud: act.audience, iss: act.issuer, sub: act.subject },
+    act: { aud: act.audience, iss: act.issuer, sub: act.subject, ...(act.awsAccount === undefined ? {} : { 'aws-acct': act.awsAccount }) },
     ...(act.email === undefined ? {} : { email: act.email }),
     ...(act.emailVerified === undefined ? {} : { email_verified: true }),
     ...(Object.keys(upstream).length === 0 ? {} : { upstream }),
@@ -70,10 +70,11 @@ function membersOf(claim: unknown): Claims {
 }
 
 function actorOf({ act, email, email_verified: verified, upstream }: Claims): Actor {
-  const { aud, iss, sub } = membersOf(act)
+  const { aud, iss, sub, 'aws-acct': awsAccount } = membersOf(act)
   if (typeof aud !== 'string' || typeof iss !== 'string' || typeof sub !== 'string') throw new TokenError('unreadable')
   const address = typeof email === 'string' ? { email, ...(verified === true ? ({ emailVerified: true } as const) : {}) } : {}
-  return { issuer: iss, subject: sub, audience: aud, ...address, ...profileIn(membersOf(upstream)) }
+  const aws = typeof awsAccount === 'string' ? { awsAccount } : {}
+  return { issuer: iss, subject: sub, audience: aud, ...address, ...aws, ...profileIn(membersOf(upstream)) }
 }
 
 /** A list of uids, or TokenError. */

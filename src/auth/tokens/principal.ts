@@ -11,8 +11,21 @@ export interface Actor {
   readonly email?: string
   /** True where the configuration trusts the issuer to say so. */
   readonly emailVerified?: true
+  /** The AWS account of a caller that signed in with a signed AWS request; the subject is its ARN then. */
+  readonly awsAccount?: string
   /** Absent where the issuer says nothing of it. */
   readonly profile?: Profile
+}
+
+/** Returns the verified claims of the upstream token under the names that events show (docs/spec/events.md#actors). */
+export function actorClaims({ issuer, subject, audience, email, awsAccount }: Actor): Readonly<Record<string, string>> {
+  return {
+    iss: issuer,
+    sub: subject,
+    aud: audience,
+    ...(email === undefined ? {} : { email }),
+    ...(awsAccount === undefined ? {} : { 'aws-acct': awsAccount, 'aws-arn': subject }),
+  }
 }
 
 /** The claims by which an issuer describes a person (OpenID Connect Core 5.1). */

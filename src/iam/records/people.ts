@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
-import type { Actor } from '../../auth/tokens/principal.ts'
+import { actorClaims, type Actor } from '../../auth/tokens/principal.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
@@ -119,13 +119,12 @@ function recordOf(person: Person, nowMs: number): Identity {
 
 /** The person as the caller of their own registration: rights of their own they have none. */
 function contextOf({ person, requestId, signal, validateOnly }: Registration): Context {
-  const { issuer, subject, audience, email } = person.act
   return innerContext({
     method: registerMethod,
     caller: {
       identity: person.uid,
       operator: false,
-      actor: { iss: issuer, sub: subject, aud: audience, ...(email === undefined ? {} : { email }) },
+      actor: actorClaims(person.act),
       restrictions: {},
       reach: () => ({ operator: false, grants: [] }),
     },
@@ -257,7 +256,7 @@ export async function registerPerson(services: Services, registration: Registrat
       const given = planInvite(planning, changes, registration) || joined
       const group = planMembership(planning, changes, { registration, given }) || given
       const result: Registered = { identity: person.uid, group }
-      if (group !== '') emit(planning, context, { changes, subject: group, body: { desc: SessionSchema, message: create(SessionSchema, result) } })
+      if (group !== '') emit(planning, context, { changes, subject: person.uid, group, body: { desc: SessionSchema, message: create(SessionSchema, result) } })
       return { changes, result }
     },
   })

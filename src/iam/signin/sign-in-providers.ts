@@ -3,6 +3,7 @@ import type { MappedRole, SignedIn } from '../../auth/oidc/external-sign-in.ts'
 import { normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
 import type { OidcClient } from '../../auth/oidc/oidc-client.ts'
 import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
+import { actorClaims } from '../../auth/tokens/principal.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
@@ -28,8 +29,7 @@ export async function noteMappedSession(
   const { identityUid: identity, operator, act, mapped } = signedIn
   if (mapped === undefined) return
   const { provider, roles } = mapped
-  const actor = { iss: act.issuer, sub: act.subject, aud: act.audience, ...(act.email === undefined ? {} : { email: act.email }) }
-  const caller = { identity, operator, actor, restrictions: {}, reach: () => ({ operator: false, grants: [] }) }
+  const caller = { identity, operator, actor: actorClaims(act), restrictions: {}, reach: () => ({ operator: false, grants: [] }) }
   const message = create(MappedSessionSchema, {
     identity,
     identityProvider: provider,

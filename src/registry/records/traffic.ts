@@ -15,10 +15,11 @@ function zoneless(timeMs: number): string {
   return new Date(timeMs).toISOString().replace(/Z$/, '000')
 }
 
-/** The event's body. */
+/** The event's body. Optional facts are left out if they are empty (docs/spec/events.md#registry-traffic). */
 export function trafficBody(repo: string, traffic: Traffic, nowMs: number): RegistryTraffic {
-  const { host: _host, ...facts } = traffic
-  return create(RegistryTrafficSchema, { ...facts, repoId: repo, when: zoneless(nowMs) })
+  const { host: _host, tag, method, tagPreviousDigest, ...facts } = traffic
+  const optional = Object.entries({ tag, method, tagPreviousDigest }).filter(([, value]) => value !== undefined && value !== '')
+  return create(RegistryTrafficSchema, { ...facts, ...Object.fromEntries(optional), repoId: repo, when: zoneless(nowMs) })
 }
 
 /** Adds a push to the transaction that it is about. Its key makes that transaction commit once at most. */

@@ -208,11 +208,11 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       })
       expect(told).toEqual(
         expect.arrayContaining([
-          ['push', 'manifest', '', 'v1', first.digest, '', ''],
-          ['push', 'manifest', '', 'v1', second.digest, first.digest, ''],
-          ['pull', 'manifest', 'HEAD', 'v1', second.digest, '', 'tester/1'],
-          ['pull', 'manifest', 'GET', '', first.digest, '', 'tester/1'],
-          ['pull', 'blob', 'GET', '', layers[0]?.digest, '', 'tester/1'],
+          ['push', 'manifest', undefined, 'v1', first.digest, undefined, ''],
+          ['push', 'manifest', undefined, 'v1', second.digest, first.digest, ''],
+          ['pull', 'manifest', 'HEAD', 'v1', second.digest, undefined, 'tester/1'],
+          ['pull', 'manifest', 'GET', undefined, first.digest, undefined, 'tester/1'],
+          ['pull', 'blob', 'GET', undefined, layers[0]?.digest, undefined, 'tester/1'],
         ]),
       )
       expect(told).toHaveLength(5)

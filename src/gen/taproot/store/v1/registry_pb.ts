@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/registry.proto.
  */
 export const file_taproot_store_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIooECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInQKDUNoaWxkTWFuaWZlc3QSDgoGZGlnZXN0GAEgASgJEgwKBHNpemUYAiABKAMSEgoKbWVkaWFfdHlwZRgDIAEoCRIUCgxhcmNoaXRlY3R1cmUYBCABKAkSCgoCb3MYBSABKAkSDwoHdmFyaWFudBgGIAEoCSItCg1CbG9iUmVmZXJlbmNlEg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDIlsKCkJsb2JSZWNvcmQSDAoEc2l6ZRgBIAEoAxIXCg91cHN0cmVhbV9kaWdlc3QYAiABKAkSFQoNdG91Y2hfdGltZV9tcxgDIAEoAxIPCgdjb3VudGVkGAQgASgIIjEKDUhpc3RvcnlSZWNvcmQSDgoGZGlnZXN0GAEgASgJEhAKCHNlcXVlbmNlGAIgASgDIkUKC0hpc3RvcnlIZWFkEhQKDGxhc3RfdGltZV9tcxgBIAEoAxIOCgZkaWdlc3QYAiABKAkSEAoIc2VxdWVuY2UYAyABKAMilAIKD1JlZ2lzdHJ5VHJhZmZpYxISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSCwoDdGFnGAMgASgJEg4KBmRpZ2VzdBgEIAEoCRIOCgZtZXRob2QYBSABKAkSDAoEdHlwZRgGIAEoCRIMCgR3aGVuGAcgASgJEhAKCGxvY2F0aW9uGAggASgJEiYKDnJlbW90ZV9hZGRyZXNzGAkgASgJUg5yZW1vdGVfYWRkcmVzcxIeCgp1c2VyX2FnZW50GAogASgJUgp1c2VyX2FnZW50EjAKE3RhZ19wcmV2aW91c19kaWdlc3QYCyABKAlSE3RhZ19wcmV2aW91c19kaWdlc3RiBnByb3RvMw");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIooECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInQKDUNoaWxkTWFuaWZlc3QSDgoGZGlnZXN0GAEgASgJEgwKBHNpemUYAiABKAMSEgoKbWVkaWFfdHlwZRgDIAEoCRIUCgxhcmNoaXRlY3R1cmUYBCABKAkSCgoCb3MYBSABKAkSDwoHdmFyaWFudBgGIAEoCSItCg1CbG9iUmVmZXJlbmNlEg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDIlsKCkJsb2JSZWNvcmQSDAoEc2l6ZRgBIAEoAxIXCg91cHN0cmVhbV9kaWdlc3QYAiABKAkSFQoNdG91Y2hfdGltZV9tcxgDIAEoAxIPCgdjb3VudGVkGAQgASgIIjEKDUhpc3RvcnlSZWNvcmQSDgoGZGlnZXN0GAEgASgJEhAKCHNlcXVlbmNlGAIgASgDIkUKC0hpc3RvcnlIZWFkEhQKDGxhc3RfdGltZV9tcxgBIAEoAxIOCgZkaWdlc3QYAiABKAkSEAoIc2VxdWVuY2UYAyABKAMizgIKD1JlZ2lzdHJ5VHJhZmZpYxISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSEAoDdGFnGAMgASgJSACIAQESDgoGZGlnZXN0GAQgASgJEhMKBm1ldGhvZBgFIAEoCUgBiAEBEgwKBHR5cGUYBiABKAkSDAoEd2hlbhgHIAEoCRIQCghsb2NhdGlvbhgIIAEoCRImCg5yZW1vdGVfYWRkcmVzcxgJIAEoCVIOcmVtb3RlX2FkZHJlc3MSHgoKdXNlcl9hZ2VudBgKIAEoCVIKdXNlcl9hZ2VudBI1ChN0YWdfcHJldmlvdXNfZGlnZXN0GAsgASgJSAJSE3RhZ19wcmV2aW91c19kaWdlc3SIAQFCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0YgZwcm90bzM");
 
 /**
  * What a repo holds under a manifest's digest. Digests are texts such as `sha256:...`.
@@ -311,9 +311,9 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
   repoId: string;
 
   /**
-   * @generated from field: string tag = 3;
+   * @generated from field: optional string tag = 3;
    */
-  tag: string;
+  tag?: string | undefined;
 
   /**
    * @generated from field: string digest = 4;
@@ -323,9 +323,9 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
   /**
    * `HEAD` or `GET`, of a pull.
    *
-   * @generated from field: string method = 5;
+   * @generated from field: optional string method = 5;
    */
-  method: string;
+  method?: string | undefined;
 
   /**
    * `manifest` or `blob`.
@@ -357,9 +357,9 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
   /**
    * Of a push: what the tag pointed to before.
    *
-   * @generated from field: string tag_previous_digest = 11 [json_name = "tag_previous_digest"];
+   * @generated from field: optional string tag_previous_digest = 11 [json_name = "tag_previous_digest"];
    */
-  tagPreviousDigest: string;
+  tagPreviousDigest?: string | undefined;
 };
 
 /**

@@ -1,0 +1,6 @@
+/** Returns the random uuid (version 4, RFC 9562) of 16 bytes in hex. The bits that name version and variant are overwritten. */
+export function uuidOfHex(hex: string): string {
+  const version = `4${hex.slice(13, 16)}`
+  const variant = `${((Number.parseInt(hex.charAt(16), 16) & 0b0011) | 0b1000).toString(16)}${hex.slice(17, 20)}`
+  return [hex.slice(0, 8), hex.slice(8, 12), version, variant, hex.slice(20, 32)].join('-')
+}
