@@ -3,7 +3,7 @@ import { createSafeFetch } from '../auth/safe-fetch.ts'
 import { createNetworks } from '../base/client-address.ts'
 import type { Config } from '../config/config.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
-import { createEventSigner, Dispatcher, sendEvent, type DispatchObserver } from '../events/index.ts'
+import { createEventSigner, Dispatcher, sendEvent, withoutForeignEmail, type DispatchObserver } from '../events/index.ts'
 import type { Engine } from './engine.ts'
 
 /** How long a sink may take to answer, the look-up of its name included, in milliseconds. */
@@ -33,11 +33,12 @@ export function createDelivery({ config, files, engine, metrics }: DeliveryOptio
     networks: createNetworks(networks),
     ...(ca === undefined ? {} : { extraCa: () => ca.current.pem.toString('utf8') }),
   })
-  const signer = createEventSigner()
+  const { clock, random } = engine.services
+  const signer = createEventSigner({ issuer: config.baseUrl, keys: engine.eventKeys, clock, random })
   const dispatcher = new Dispatcher({
     services: engine.services,
     observer: createDispatchMetrics(metrics),
-    requestOf: (event, group) => signer.requestOf(event, group),
+    requestOf: (event, group) => signer.requestOf(withoutForeignEmail(event, engine.replica.snapshot), group),
     send: (sink, request, signal) => sendEvent(fetch, sink, { request, signal }),
   })
   return {

@@ -1,38 +1,127 @@
-import { fromBinary, toJson, type JsonValue } from '@bufbuild/protobuf'
-import { registry } from '../../base/schema/schema.ts'
+import { createHash } from 'node:crypto'
+import { signEs256 } from '../../auth/keys/es256.ts'
+import { RecentMap } from '../../base/recent-map.ts'
+import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { attributesOf, customerAudience, dataOf, isForCustomers, uuidOf } from '../event-attributes.ts'
+import type { EventKeys } from './event-keys.ts'
 import type { EventRequest } from './sink-client.ts'
+import { standardSignature } from './standard-webhooks.ts'
 
-/** Builds the requests that carry events to sinks. */
+/** Makes the requests that carry events: CloudEvents 1.0 over HTTP in binary mode (docs/spec/events.md#requests). All its methods reject for an internal event and for one whose payload cannot be decoded. */
 export interface EventSigner {
-  /** Returns the request for the subscriptions of `group`. Rejects if the event's body cannot be decoded. */
+  /** Returns the request for the subscriptions of `group`, with a token that is valid for at least half an hour. One event and group are signed once. */
   requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
+  /** Returns the request with signatures by shared secrets instead of a token. The signatures are of this moment: ask again for each attempt. */
+  standardRequestOf(event: OutboxEvent, secrets: readonly string[]): Promise<EventRequest>
 }
 
-function bodyOf({ bodyType, body }: OutboxEvent): JsonValue {
-  if (bodyType === '') return null
-  const desc = registry.getMessage(bodyType)
-  if (desc === undefined) throw new TypeError(`no message ${bodyType}`)
-  return toJson(desc, fromBinary(desc, body), { registry })
+/** What an event signer works with. */
+export interface EventSignerOptions {
+  /** `iss` of the tokens: the base URL. */
+  readonly issuer: string
+  readonly keys: Pick<EventKeys, 'current'>
+  readonly clock: Clock
+  readonly random: Random
+}
+
+/** How long the token of an event is valid, in seconds (docs/spec/events.md#event-tokens). */
+export const eventTokenSeconds = 3600
+/** How long a token is used again, in milliseconds. */
+const reuseMs = (eventTokenSeconds * 1000) / 2
+/** Bodies and tokens are kept for other subscriptions and attempts: about so many bytes of each at least, and twice that at most. */
+const keptBytes = 8 * 1024 * 1024
+
+/** The part of a request that is the same for all groups. */
+interface UnsignedEvent {
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: Uint8Array
+  /** `sha256:` and hex. */
+  readonly digest: string
+}
+
+interface EventToken {
+  readonly text: string
+  readonly issuedAtMs: number
+}
+
+/** Attributes that HTTP has a header of its own for. */
+const plainHeaders: ReadonlySet<string> = new Set(['traceparent'])
+
+/** Returns an attribute's value as HTTP headers carry it: percent-encoded as the CloudEvents HTTP binding requires. */
+function headerValue(value: string): string {
+  return value
+    .toWellFormed()
+    .replaceAll(/[^\x21-\x7e]|["%]/gu, (character) =>
+      [...Buffer.from(character)].map((byte) => `%${byte.toString(16).toUpperCase().padStart(2, '0')}`).join(''),
+    )
+}
+
+function headerName(attribute: string): string {
+  return plainHeaders.has(attribute) ? attribute : `Ce-${attribute.charAt(0).toUpperCase()}${attribute.slice(1)}`
+}
+
+function unsignedOf(event: OutboxEvent): UnsignedEvent {
+  if (!isForCustomers(event)) throw new TypeError(`event ${event.id} is internal`)
+  const attributes = Object.entries(attributesOf(event)).map(([name, value]) => [headerName(name), headerValue(value)] as const)
+  const body = Buffer.from(JSON.stringify(dataOf(event)))
+  return {
+    headers: { ...Object.fromEntries(attributes), 'Content-Type': 'application/json' },
+    body,
+    digest: `sha256:${createHash('sha256').update(body).digest('hex')}`,
+  }
 }
 
 /** See EventSigner. */
-export function createEventSigner(): EventSigner {
+export function createEventSigner({ issuer, keys, clock, random }: EventSignerOptions): EventSigner {
+  const unsigned = new RecentMap<string, UnsignedEvent>(keptBytes, ({ body }) => body.length + 2048)
+  const tokens = new RecentMap<string, EventToken>(keptBytes, ({ text }) => 2 * text.length)
+
+  function known(event: OutboxEvent): UnsignedEvent {
+    // An address may be taken out of an event.
+    const name = `${event.id} ${event.actorClaims['email'] ?? ''}`
+    const found = unsigned.get(name)
+    if (found !== undefined) return found
+    const made = unsignedOf(event)
+    unsigned.set(name, made)
+    return made
+  }
+
+  function sign(digest: string, group: Uid): EventToken {
+    const issuedAtMs = clock.now()
+    const iat = Math.floor(issuedAtMs / 1000)
+    const { header, privateKey } = keys.current()
+    const claims = {
+      iss: issuer,
+      aud: customerAudience,
+      sub: `webhook:${group}`,
+      webhook: { digest },
+      iat,
+      exp: iat + eventTokenSeconds,
+      jti: randomHex(random, 16),
+    }
+    return { text: signEs256(header, claims, privateKey), issuedAtMs }
+  }
+
+  function tokenFor(event: OutboxEvent, group: Uid, digest: string): string {
+    const name = `${event.id} ${digest} ${group}`
+    const found = tokens.get(name)
+    const age = found === undefined ? Infinity : clock.now() - found.issuedAtMs
+    if (found !== undefined && age >= 0 && age < reuseMs) return found.text
+    const made = sign(digest, group)
+    tokens.set(name, made)
+    return made.text
+  }
+
   return {
-    requestOf(event) {
-      const body = Buffer.from(JSON.stringify({ actor: { subject: event.actorSubject, act: event.actorClaims }, body: bodyOf(event) }))
-      const headers = {
-        'content-type': 'application/json',
-        'ce-specversion': '1.0',
-        'ce-id': event.id,
-        'ce-type': event.type,
-        'ce-source': event.source,
-        'ce-subject': event.subject,
-        'ce-group': event.group,
-        'ce-time': new Date(Number(event.timeMs)).toISOString(),
-      }
-      return Promise.resolve({ headers, body })
+    async requestOf(event, group) {
+      const { headers, body, digest } = known(event)
+      return { headers: { ...headers, Authorization: `Bearer ${tokenFor(event, group, digest)}` }, body }
+    },
+    async standardRequestOf(event, secrets) {
+      const { headers, body } = known(event)
+      return { headers: { ...headers, ...standardSignature({ id: uuidOf(event), body, nowMs: clock.now() }, secrets) }, body }
     },
   }
 }
