@@ -1,5 +1,6 @@
 import { create, toBinary, toJson, type MessageInitShape } from '@bufbuild/protobuf'
 import { HTTP } from 'cloudevents'
+import fc from 'fast-check'
 import { Webhook } from 'standardwebhooks'
 import { describe, expect, test } from 'vitest'
 import { createKeyring } from '../../src/auth/keys/sealing.ts'
@@ -14,6 +15,7 @@ import { EventSchema } from '../../src/gen/taproot/events/v2/events_pb.ts'
 import { DeleteGroupRequestSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { freshStore, random, signal, testClock } from '../auth/parts.ts'
+import { freshName } from '../support/test-server.ts'
 
 const group = trustedUid('a'.repeat(40))
 const uid = `${group}/${'b'.repeat(16)}`
@@ -52,6 +54,18 @@ describe('a request', () => {
     const event = HTTP.toEvent({ headers: lowerCase(headers), body: Buffer.from(body).toString() })
     expect(Array.isArray(event)).toBe(false)
     expect(decodeURIComponent(headers['Ce-Subject'] ?? '')).toBe(subject)
+  })
+
+  test('encodes every text so that it can be read again', async () => {
+    const { signer } = await signerOf()
+    await fc.assert(
+      fc.asyncProperty(fc.string({ unit: 'binary', minLength: 1 }), async (subject) => {
+        const { headers } = await signer.requestOf(eventOf({ id: freshName('id'), subject }), group)
+        expect(headers['Ce-Subject']).toMatch(/^[\x21\x23-\x7e]+$/)
+        expect(decodeURIComponent(headers['Ce-Subject'] ?? '')).toBe(subject.toWellFormed())
+      }),
+      { numRuns: 300 },
+    )
   })
 
   test('leaves out attributes that are empty', async () => {
