@@ -1,8 +1,9 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
 import { afterAll, beforeEach, describe, expect, test } from 'vitest'
-import { makeOrganisation, type Organisation } from '../../support/test-server.ts'
+import { freshName, makeOrganisation, roleUid, type Organisation } from '../../support/test-server.ts'
 import { awsToken, startAwsSts, type AccessKey } from '../../support/parts/aws-sts.ts'
+import { eventsOf } from './outbox.ts'
 import { expectFailure, specSuite, uidOf } from './spec-suite.ts'
 
 let nowMs = (): number => Date.now()
@@ -43,6 +44,16 @@ specSuite(
         expectFailure(await spec.call('GetGroup', { uid: group }, { token: String(access) }), { code: 5 })
         await spec.ok('DeleteIdentity', { uid: identity }, { token })
         expectFailure(await spec.call('Validate', {}, { token: String(access) }), { code: 16 })
+      })
+
+      // docs/spec/events.md#actors
+      test('the events of its changes name account and ARN', async () => {
+        const { group, token, identity } = await withAws()
+        await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: identity, roleUid: roleUid('owner') } }, { token })
+        const { token: access } = await spec.ok(exchange, { identity }, { token: signed(identity) })
+        const made = await spec.ok('CreateGroup', { parent: group, group: { name: freshName('team') } }, { token: String(access) })
+        const [event] = await eventsOf(spec, uidOf(made))
+        expect(event?.actorClaims).toEqual({ iss: 'https://sts.amazonaws.com', sub: alice.arn, aud: platform(), 'aws-acct': account, 'aws-arn': alice.arn })
       })
 
       // docs/spec/tokens.md#exchange-errors
