@@ -41,6 +41,7 @@ const drivers = [
   { packages: ['pino'], folders: ['server'] },
   { packages: ['@kubernetes/client-node'], folders: ['kubernetes/client'] },
   { packages: ['prom-client'], folders: ['transport', 'server', 'config'] },
+  { packages: ['lru-cache'], folders: ['base'] },
 ]
 
 const escape = (text) => text.replaceAll(/[.*+?^${}()|[\]\\]/g, '\\$&')

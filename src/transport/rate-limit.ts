@@ -1,4 +1,5 @@
 import { DomainError } from '../base/errors.ts'
+import { RecentMap } from '../base/recent-map.ts'
 import type { Clock } from '../base/runtime.ts'
 import type { LoopMeter } from './loop-meter.ts'
 
@@ -25,8 +26,7 @@ export class TokenBuckets {
   readonly #perSecond: number
   readonly #burst: number
   readonly #clock: Clock
-  // In the order of their last use.
-  readonly #buckets = new Map<string, Bucket>()
+  readonly #buckets = new RecentMap<string, Bucket>(maxBuckets)
 
   constructor({ perSecond, burst }: { readonly perSecond: number; readonly burst: number }, clock: Clock) {
     this.#perSecond = perSecond
@@ -50,20 +50,16 @@ export class TokenBuckets {
   /** Returns the key's bucket, refilled since its last use. */
   #used(key: string): Bucket {
     const now = this.#clock.now()
-    const bucket = this.#buckets.get(key) ?? { tokens: this.#burst, filledAtMs: now }
+    let bucket = this.#buckets.get(key)
+    if (bucket === undefined) {
+      bucket = { tokens: this.#burst, filledAtMs: now }
+      this.#buckets.set(key, bucket)
+    }
     // A clock that was set back must not empty a bucket.
     const elapsedMs = Math.max(0, now - bucket.filledAtMs)
     bucket.tokens = Math.min(this.#burst, bucket.tokens + (elapsedMs * this.#perSecond) / 1000)
     bucket.filledAtMs = now
-    this.#buckets.delete(key)
-    this.#buckets.set(key, bucket)
-    if (this.#buckets.size > maxBuckets) this.#forgetOldest()
     return bucket
-  }
-
-  #forgetOldest(): void {
-    const [oldest] = this.#buckets.keys()
-    if (oldest !== undefined) this.#buckets.delete(oldest)
   }
 }
 

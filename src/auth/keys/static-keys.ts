@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto'
-import { createBoundedMap } from '../bounded-map.ts'
+import { RecentMap } from '../../base/recent-map.ts'
 import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys, uselessness } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
 
@@ -9,7 +9,7 @@ export const maxStaticKeys = 20
 /** The longest JWKS text accepted, in characters. */
 export const maxStaticKeysLength = 64 * 1024
 
-const parsed = createBoundedMap<KeySet>(1000)
+const parsed = new RecentMap<string, KeySet>(1000)
 
 /**
  * The keys of an identity with static keys, from its JWKS text. Throws KeySetError where the text is no JWKS, has no key, a private or symmetric key, one of an

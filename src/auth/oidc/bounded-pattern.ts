@@ -20,7 +20,7 @@ const maxRanges = 100_000
 /** What the patterns of one identity may weigh together. To compile the dearest of that weight takes about 10 ms, in which the process does nothing else. */
 export const maxPatternsWeight = 8192
 
-/** Compiled patterns that were used lately: at least so many bytes of them, and twice that at most. */
+/** Approximate maximum size of all cached patterns, in bytes. */
 const cachedBytes = 8 * 1024 * 1024
 /** Approximate bytes of an instruction, of a range, and of the rest of a pattern. */
 const [instructionBytes, rangeBytes, patternBytes] = [100, 16, 1024]

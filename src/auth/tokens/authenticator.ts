@@ -57,7 +57,7 @@ export interface AuthenticatorOptions {
   readonly clock: Clock
 }
 
-/** Approximate cache size, in bytes, for verified credentials, keyed by header. The cache may grow to twice this size. */
+/** Approximate cache size, in bytes, for verified credentials, keyed by header. */
 const rememberedBytes = 16 * 1024 * 1024
 /** Approximate overhead of one cached credential, in bytes, in addition to its texts. */
 const credentialBytes = 1024

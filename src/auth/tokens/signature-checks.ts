@@ -21,7 +21,7 @@ export interface SignatureChecks {
 /** How signature checks are remembered. */
 export interface SignatureCheckOptions {
   readonly clock: Clock
-  /** Remembered at least, and twice that at most; 10,000 by default. */
+  /** Maximum number of remembered checks; 10,000 by default. */
   readonly limit?: number
   /** Called for each signature check that the cache does not answer (metrics, tests). */
   readonly onCheck?: () => void
@@ -67,7 +67,7 @@ export function createSignatureChecks(options: SignatureCheckOptions): Signature
 
   function start(key: string, token: DecodedToken, keys: KeySet): Promise<void> {
     const startedAtMs = options.clock.now()
-    const work = verifySignature(token, keys, options.onCheck).then(() => checkedAt.set(key, startedAtMs))
+    const work = verifySignature(token, keys, options.onCheck).then(() => void checkedAt.set(key, startedAtMs))
     const settled = work.finally(() => running.delete(key))
     running.set(key, settled)
     return settled

@@ -42,7 +42,7 @@ export const registryTokenSeconds = 600
  * A signature costs as much as the rest of the answer. The grant is still decided for each request.
  */
 const reuseMs = 1000
-/** Tokens made lately: about so many bytes at least, and twice that at most. */
+/** Approximate maximum size of all tokens that can be returned again, in bytes. */
 const lateBytes = 16 * 1024 * 1024
 
 /** Makes registry tokens. */

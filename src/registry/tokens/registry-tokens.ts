@@ -26,7 +26,7 @@ export interface RegistryTokensOptions extends RegistryMinterOptions {
   readonly checks: SignatureChecks
 }
 
-/** Verified tokens are kept for the next request with the same header: about so many bytes at least, and twice that at most. */
+/** Approximate maximum size of all verified tokens that are cached by their header, in bytes. */
 const rememberedBytes = 16 * 1024 * 1024
 /** Approximate size of a token in addition to its texts. */
 const tokenBytes = 2048

@@ -44,7 +44,7 @@ interface BlobCacheEntry {
 
 /** One blob takes this share of the memory at most. */
 const share = 2
-/** How many blobs are remembered that were asked for, and for how long: for up to twice as many and as long. */
+/** Maximum number of remembered requests for blobs, and how long each is kept without another one. */
 const remembered = { blobs: 10_000, ms: 10 * 60_000 }
 
 /**

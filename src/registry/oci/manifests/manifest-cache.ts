@@ -22,7 +22,7 @@ export interface CachedManifest {
 export interface ManifestCacheOptions {
   readonly services: Services
   readonly upstream: Pick<Upstream, 'getManifest'>
-  /** How many bytes of manifests are kept for sure; twice as many are never exceeded. */
+  /** Maximum size of all cached manifests, in bytes. */
   readonly maxBytes: number
   /** Called if the upstream lacks a manifest that a repo holds. */
   readonly missing: (held: ManifestName) => void
