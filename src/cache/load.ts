@@ -1,6 +1,6 @@
 import { errorText } from '../base/error-text.ts'
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../base/log.ts'
+import { backoffMs, retry, type Backoff } from '../base/timing.ts'
 import { StoreError, type RangeQuery, type RangeResult, type Revision, type Store } from '../store/store.ts'
 import { Slices } from './slices.ts'
 import { keptPrefixes, type Snapshot } from './snapshot.ts'
@@ -25,9 +25,9 @@ const maxPageEntries = 4_000
 /** The first characters of uids. */
 const digits = [...'0123456789abcdef']
 const progressMs = 2_000
-/** Maximum number of attempts per page before the whole load starts again. The pauses between them grow by `retryMs` milliseconds. */
+/** Maximum number of attempts per page before the whole load starts again. */
 const pageAttempts = 5
-const retryMs = 200
+const pageBackoff: Backoff = { firstMs: 200, maxMs: 800 }
 
 /** Computes the number of entries per page from the size of those read so far. */
 class PageSize {
@@ -119,7 +119,7 @@ class Loading {
   }
 
   async #page(query: Omit<RangeQuery, 'limit' | 'revision'>): Promise<RangeResult> {
-    const page = await this.#patiently(() => {
+    const page = await this.#repeated(() => {
       const revision = this.#revision
       return this.#options.store.range({ ...query, limit: this.#pageSize.limit, ...(revision === undefined ? {} : { revision }) }, this.#signal)
     })
@@ -129,17 +129,13 @@ class Loading {
   }
 
   /** Repeats a read: a short outage of the store must not cost what was read so far. */
-  async #patiently<T>(read: () => Promise<T>): Promise<T> {
-    for (let attempt = 1; ; attempt++) {
-      try {
-        return await read()
-      } catch (error) {
-        const isPassing = error instanceof StoreError && error.kind === 'unavailable'
-        if (!isPassing || this.#signal.aborted || attempt === pageAttempts) throw error
-        this.#options.log.warn('a page could not be read and is asked for again', { ...this.#figures(), error: errorText(error) })
-        await delay(attempt * retryMs, undefined, { signal: this.#signal })
-      }
+  #repeated<T>(read: () => Promise<T>): Promise<T> {
+    const waitMs = (error: unknown, failures: number): number | undefined => {
+      if (!(error instanceof StoreError) || error.kind !== 'unavailable' || failures === pageAttempts) return undefined
+      this.#options.log.warn('a page could not be read and is asked for again', { ...this.#figures(), error: errorText(error) })
+      return backoffMs(pageBackoff, failures)
     }
+    return retry(read, { waitMs, signal: this.#signal })
   }
 
   async #take({ entries }: RangeResult): Promise<void> {

@@ -1,5 +1,6 @@
 import { errorText } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
+import { backoffMs, pause, retry, type Backoff } from '../base/timing.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
 import { loadSnapshot } from './load.ts'
@@ -32,20 +33,7 @@ export interface ReplicaOptions {
   readonly barrierTimeoutMs?: number
 }
 
-const firstBackoffMs = 50
-const maxBackoffMs = 2_000
-
-/** Waits `ms`, or until `signal` aborts. */
-async function pause(ms: number, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return
-  const { promise, resolve } = Promise.withResolvers<void>()
-  const timer = setTimeout(resolve, ms)
-  const stop = (): void => resolve()
-  signal.addEventListener('abort', stop, { once: true })
-  await promise
-  clearTimeout(timer)
-  signal.removeEventListener('abort', stop)
-}
+const backoff: Backoff = { firstMs: 50, maxMs: 2_000 }
 
 /**
  * Feeds a Snapshot from the store: one range at the start, then one watch, and a reload if the watch cannot resume. `barrier` makes reads linearizable: it
@@ -120,18 +108,12 @@ export class RecordCache {
 
   /** Loads and starts to follow; resolves once live. Rejects if the first load fails permanently: the store is damaged, or `signal` aborts. */
   async start(signal: AbortSignal): Promise<void> {
-    let backoff = firstBackoffMs
-    for (;;) {
-      try {
-        await this.#load(signal)
-        break
-      } catch (error) {
-        if (signal.aborted || (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged'))) throw error
-        this.#options.log.warn('the store can not be read yet', { error: errorText(error) })
-        await pause(backoff, signal)
-        backoff = Math.min(backoff * 2, maxBackoffMs)
-      }
+    const waitMs = (error: unknown, failures: number): number | undefined => {
+      if (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged')) return undefined
+      this.#options.log.warn('the store can not be read yet', { error: errorText(error) })
+      return backoffMs(backoff, failures)
     }
+    await retry(() => this.#load(signal), { waitMs, signal })
     this.#state = { kind: 'live' }
     this.#running = this.#follow()
   }
@@ -210,7 +192,7 @@ export class RecordCache {
   /** Follows the store until closed. */
   async #follow(): Promise<void> {
     const { signal } = this.#stop
-    let backoff = firstBackoffMs
+    let failures = 0
     let stale = false
     while (!signal.aborted) {
       const startedAt = this.#revision
@@ -225,9 +207,8 @@ export class RecordCache {
         this.#state = { kind: 'broken', cause: error }
         this.#waiters.fail(new StoreError('unavailable', 'the watch on the store ended', error))
         stale ||= error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')
-        if (this.#revision > startedAt) backoff = firstBackoffMs
-        await pause(backoff, signal)
-        backoff = Math.min(backoff * 2, maxBackoffMs)
+        failures = this.#revision > startedAt ? 1 : failures + 1
+        await pause(backoffMs(backoff, failures), signal)
       }
     }
   }
@@ -258,7 +239,7 @@ export class RecordCache {
         for (const listener of this.#returnListeners) listener()
       } catch (error) {
         if (!signal.aborted) log.debug('not caught up yet', { error: errorText(error) })
-        await pause(firstBackoffMs, signal)
+        await pause(backoff.firstMs, signal)
       }
     }
   }

@@ -1,16 +1,14 @@
 import { DomainError } from '../base/errors.ts'
-import { fractionOf, type Random } from '../base/runtime.ts'
+import type { Random } from '../base/runtime.ts'
+import { backoffMs, pause, type Backoff } from '../base/timing.ts'
 
 /** Maximum number of attempts of a change that conflicts with others. */
 const maxAttempts = 12
-/** The longest wait between two attempts, in milliseconds. */
-const maxWaitMs = 100
+const backoff: Backoff = { firstMs: 2, maxMs: 100, jitter: 1 }
 
-/** Waits a jittered time that grows with the attempt. */
-export async function backOff({ random }: { readonly random: Random }, attempt: number): Promise<void> {
-  const { promise, resolve } = Promise.withResolvers<void>()
-  setTimeout(resolve, Math.min(2 ** attempt, maxWaitMs) * fractionOf(random))
-  await promise
+/** Waits a random time that grows with the attempt. Ends early when the signal aborts. */
+export function backOff({ random, signal }: { readonly random: Random; readonly signal: AbortSignal }, attempt: number): Promise<void> {
+  return pause(backoffMs(backoff, attempt, random), signal)
 }
 
 /**
@@ -25,7 +23,7 @@ export async function inAttempts<T>(
     signal.throwIfAborted()
     const outcome = await attempt(number)
     if (outcome !== undefined) return outcome.done
-    await backOff({ random }, number)
+    await backOff({ random, signal }, number)
   }
   throw new DomainError(10, 'too many concurrent changes of the same resource; try again', { details: { retryAfterMs: 100 } })
 }

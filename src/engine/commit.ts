@@ -79,7 +79,7 @@ async function transactUntil(services: Services, changes: Provable, signal: Abor
       unanswered ||= kind === 'indeterminate'
       if (signal.aborted) throw unanswered ? outcomeUnknown(error) : fromStore(error)
       if (kind !== 'unavailable' && kind !== 'indeterminate') return await provenOr(services, changes, { attempts: { unanswered, signal }, refusal: error })
-      await backOff(services, attempt + 3)
+      await backOff({ random: services.random, signal }, attempt + 3)
     }
   }
 }
@@ -92,7 +92,7 @@ async function settledRevision(services: Services, changes: Provable, attempts: 
     } catch (error) {
       if (error instanceof DomainError) throw error
       if (attempts.signal.aborted || !(error instanceof StoreError && error.kind === 'unavailable')) throw outcomeUnknown(error)
-      await backOff(services, attempt + 3)
+      await backOff({ random: services.random, signal: attempts.signal }, attempt + 3)
     }
   }
 }

@@ -9,7 +9,7 @@ import { objectTypes } from './object-types.ts'
 import { createEventRecorder } from './runtime/events.ts'
 import { createInformer, type Informer, type InformerObserver } from './runtime/informer.ts'
 import { lead, type LeaseLeadership } from './runtime/leader.ts'
-import { pause, systemTimers, type Timers } from './runtime/timers.ts'
+import { pause, systemTimers, type Timers } from '../base/timing.ts'
 import { createWorkQueue, type WorkQueueObserver, type WorkResult } from './runtime/work-queue.ts'
 import { ObjectClaims } from './reconcile/claims.ts'
 import { GrantsByNamespace } from './reconcile/grants-by-namespace.ts'
@@ -222,6 +222,6 @@ async function resync(
 ): Promise<void> {
   while (!signal.aborted) {
     for (const key of job.keys()) add(key)
-    await pause(by.timers, resyncMs * (1 + fractionOf(by.random) / 10), signal)
+    await pause(resyncMs * (1 + fractionOf(by.random) / 10), signal, by.timers)
   }
 }

@@ -1,6 +1,6 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { errorText } from '../base/error-text.ts'
-import type { Clock } from '../base/runtime.ts'
+import { Alarm, backoffMs, pause, type Backoff } from '../base/timing.ts'
 import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../catalog/expire.ts'
 import { countUse } from '../catalog/usage.ts'
 import { forgetPending } from '../engine/membership.ts'
@@ -18,11 +18,7 @@ const maintainEveryMs = 10 * 60_000
 const collectEveryMs = 60 * 60_000
 /** How often the leader counts what organisations have beside records, in milliseconds: it reads all of that. */
 const countEveryMs = 60 * 60_000
-/** How often the clock is looked at meanwhile, in milliseconds: it may jump, and the machine may have been asleep. */
-const lookEveryMs = 5_000
-/** How long failed work waits: at first, and at most, in milliseconds. */
-const firstBackoffMs = 1_000
-const maxBackoffMs = 30_000
+const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 /** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
 const resignTimeoutMs = 1_000
 /** By then every store has let go of a leadership that was given up, in milliseconds. */
@@ -34,40 +30,6 @@ export interface BackgroundObserver {
   trimmed(what: ExpiredSort, count: number): void
   /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver` or `collect`. */
   failed(work: string): void
-}
-
-/** Waits until `signal` aborts, `ms` pass, or `wake` resolves. */
-async function idle(ms: number, wake: Promise<void>, signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return
-  const { promise, resolve } = Promise.withResolvers<void>()
-  const stop = (): void => resolve()
-  const timer = setTimeout(resolve, ms)
-  signal.addEventListener('abort', stop, { once: true })
-  await Promise.race([promise, wake])
-  clearTimeout(timer)
-  signal.removeEventListener('abort', stop)
-}
-
-/** Waits until `ms` have passed by the clock, `wake` resolves, or `signal` aborts. */
-async function idleByClock(ms: number, wake: Promise<void>, { clock, signal }: { clock: Clock; signal: AbortSignal }): Promise<void> {
-  const start = clock.now()
-  let woken = false
-  const noted = wake.then(() => void (woken = true))
-  // A clock that was set back is as good a reason as one that has moved on.
-  while (!woken && !signal.aborted && Math.abs(clock.now() - start) < ms) await idle(lookEveryMs, noted, signal)
-}
-
-/** Calls work before its time. */
-class Alarm {
-  #rung = Promise.withResolvers<void>()
-
-  readonly ring = (): void => this.#rung.resolve()
-
-  /** Resolves at the first call after this. */
-  next(): Promise<void> {
-    this.#rung = Promise.withResolvers()
-    return this.#rung.promise
-  }
 }
 
 /** What is done again and again. */
@@ -90,20 +52,21 @@ interface Background {
 /** Runs a job until `signal` aborts; a failure is logged and waited out, longer each time that it comes again. */
 async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: LeaderJob, signal: AbortSignal): Promise<void> {
   const { clock, log } = engine.services
-  let backoffMs = firstBackoffMs
+  let failures = 0
   while (!signal.aborted) {
     // Before the work: what it does not see any more calls for the next round.
-    const called = alarm.next()
+    alarm.arm()
     try {
       await work()
-      backoffMs = firstBackoffMs
-      await idleByClock(everyMs, called, { clock, signal })
+      failures = 0
+      await alarm.until(clock.now() + everyMs, { clock, signal })
     } catch (error) {
       if (signal.aborted) return
       observer?.failed(name)
-      log.warn('background work failed and is tried again', { work: name, afterMs: backoffMs, error: errorText(error) })
-      await idle(backoffMs, called, signal)
-      backoffMs = Math.min(2 * backoffMs, maxBackoffMs)
+      failures += 1
+      const afterMs = backoffMs(backoff, failures)
+      log.warn('background work failed and is tried again', { work: name, afterMs, error: errorText(error) })
+      await alarm.within(afterMs, signal)
     }
   }
 }
@@ -189,9 +152,10 @@ async function candidate(background: Background, signal: AbortSignal): Promise<v
 
 /** A store that is gone lets go only when the lease runs out: that is worth waiting for, but not once the process stops. */
 async function resign(leadership: Leadership, signal: AbortSignal): Promise<void> {
-  const resigned = leadership.resign()
-  await idle(leaseLifeMs, resigned, signal)
-  if (signal.aborted) await idle(resignTimeoutMs, resigned, new AbortController().signal)
+  const done = new AbortController()
+  const resigned = leadership.resign().finally(() => done.abort())
+  await Promise.race([resigned, pause(leaseLifeMs, AbortSignal.any([signal, done.signal]))])
+  if (signal.aborted) await Promise.race([resigned, pause(resignTimeoutMs, done.signal)])
 }
 
 /** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader, which processes that do not `leads` never become. Resolves when `signal` has ended all of it. */

@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
-import { setTimeout as delay } from 'node:timers/promises'
 import { type Registry, Counter, Gauge, Histogram } from 'prom-client'
 import type { PlatformTokens } from '../auth/tokens/platform-token.ts'
 import { setOf } from '../base/capability.ts'
+import { retry } from '../base/timing.ts'
 import { errorText } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
 import { randomHex, type Clock } from '../base/runtime.ts'
@@ -113,17 +113,17 @@ function ownNamespace({ kubernetes }: Config): string {
 /** The cluster's name: as configured, or what no other cluster has. Waits for an API server that does not answer. */
 async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient, signal: AbortSignal): Promise<string> {
   if (config.kubernetes.clusterId !== undefined) return config.kubernetes.clusterId
-  for (;;) {
-    try {
-      const found = await api.get(objectTypes.namespace, { name: 'kube-system' }, signal)
-      if (found !== undefined) return found.metadata.uid
-      log.warn('the cluster has no namespace kube-system yet')
-    } catch (error) {
-      if (!(error instanceof KubeError) || signal.aborted) throw error
-      log.warn('the Kubernetes API server does not answer while starting', { fault: error.fault, error: errorText(error) })
-    }
-    await delay(retryMs, undefined, { signal })
+  const read = async (): Promise<string> => {
+    const found = await api.get(objectTypes.namespace, { name: 'kube-system' }, signal)
+    if (found === undefined) throw new KubeError('unavailable', 'the cluster has no namespace kube-system yet')
+    return found.metadata.uid
   }
+  const waitMs = (error: unknown): number | undefined => {
+    if (!(error instanceof KubeError)) return undefined
+    log.warn('the Kubernetes API server does not answer while starting', { fault: error.fault, error: errorText(error) })
+    return retryMs
+  }
+  return retry(read, { waitMs, signal })
 }
 
 /** All that a pull secret is good for, whatever else its identity may do. */

@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import { createAccountChecks } from '../auth/account-checks.ts'
 import { createPageKeys } from '../auth/keys/page-keys.ts'
 import type { RotatingKeys } from '../auth/keys/rotating-keys.ts'
@@ -16,6 +15,7 @@ import { DomainError } from '../base/errors.ts'
 import type { Log } from '../base/log.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
+import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
 import { storedKinds } from '../catalog/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
@@ -94,16 +94,13 @@ export function createReplica(store: Store, log: Log): RecordCache {
 const retryMs = 500
 
 /** Does a step of the start, again and again while the store does not answer: a store that is late is no reason to end. Each step reads before it writes. */
-async function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal): Promise<T> {
-  for (;;) {
-    try {
-      return await step()
-    } catch (error) {
-      if (!(error instanceof StoreError && (error.kind === 'unavailable' || error.kind === 'indeterminate')) || signal.aborted) throw error
-      log.warn('the store does not answer while starting', { error: errorText(error) })
-      await delay(retryMs, undefined, { signal }).catch(() => signal.throwIfAborted())
-    }
+function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal): Promise<T> {
+  const waitMs = (error: unknown): number | undefined => {
+    if (!(error instanceof StoreError) || (error.kind !== 'unavailable' && error.kind !== 'indeterminate')) return undefined
+    log.warn('the store does not answer while starting', { error: errorText(error) })
+    return retryMs
   }
+  return retry(step, { waitMs, signal })
 }
 
 /** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */

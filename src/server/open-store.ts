@@ -1,5 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../base/log.ts'
+import { retry } from '../base/timing.ts'
 import { createEtcdStore, type EtcdStoreOptions } from '../store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../store/sqlite/sqlite-store.ts'
 import { StoreError, type Store } from '../store/store.ts'
@@ -18,15 +18,10 @@ const lockRetryMs = 100
 export async function openStore(config: Config, { log, files }: { log: Log; files: ReloadedFiles }, signal: AbortSignal): Promise<Store> {
   if (config.store.kind === 'etcd') return openEtcd(config, log, files)
   const deadline = performance.now() + lockTimeoutMs
-  for (;;) {
-    try {
-      return createSqliteStore({ path: config.store.sqlite.path, log })
-    } catch (error) {
-      // A server that was told to stop, or lost its parent, needs a moment.
-      if (!(error instanceof StoreError) || error.kind !== 'unavailable' || performance.now() > deadline) throw error
-      await delay(lockRetryMs, undefined, { signal })
-    }
-  }
+  // A server that stops needs a moment.
+  const waitMs = (error: unknown): number | undefined =>
+    error instanceof StoreError && error.kind === 'unavailable' && performance.now() <= deadline ? lockRetryMs : undefined
+  return retry(() => createSqliteStore({ path: config.store.sqlite.path, log }), { waitMs, signal })
 }
 
 function openEtcd(config: Config, log: Log, files: ReloadedFiles): Store {

@@ -1,6 +1,7 @@
 import { DomainError } from '../base/errors.ts'
 import { RecentMap } from '../base/recent-map.ts'
 import type { Clock } from '../base/runtime.ts'
+import { TokenBucket, type Rate } from '../base/token-bucket.ts'
 import type { LoopMeter } from './loop-meter.ts'
 
 /** The limits of one principal's requests. */
@@ -13,53 +14,37 @@ export interface RateLimit {
   readonly workBurstMilliseconds?: number
 }
 
-interface Bucket {
-  tokens: number
-  filledAtMs: number
-}
-
 /** Maximum number of remembered keys: the least recently used one is forgotten first. */
 const maxBuckets = 100_000
 
 /** A token bucket per key. */
 export class TokenBuckets {
-  readonly #perSecond: number
-  readonly #burst: number
+  readonly #rate: Rate
   readonly #clock: Clock
-  readonly #buckets = new RecentMap<string, Bucket>(maxBuckets)
+  readonly #buckets = new RecentMap<string, TokenBucket>(maxBuckets)
 
-  constructor({ perSecond, burst }: { readonly perSecond: number; readonly burst: number }, clock: Clock) {
-    this.#perSecond = perSecond
-    this.#burst = burst
+  constructor(rate: Rate, clock: Clock) {
+    this.#rate = rate
     this.#clock = clock
   }
 
   /** Throws code 8 with RetryInfo if the key's bucket has fewer tokens. */
   assertHas(key: string, tokens: number, message: string): void {
-    const lacking = tokens - this.#used(key).tokens
-    if (lacking <= 0) return
-    const retryAfterMs = Math.ceil((lacking * 1000) / this.#perSecond)
-    throw new DomainError(8, message, { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+    const retryAfterMs = this.#bucket(key).waitMs(tokens)
+    if (retryAfterMs > 0) throw new DomainError(8, message, { reason: 'RATE_LIMITED', details: { retryAfterMs } })
   }
 
   /** Takes tokens, even more than the bucket has. */
   spend(key: string, tokens: number): void {
-    this.#used(key).tokens -= tokens
+    this.#bucket(key).spend(tokens)
   }
 
-  /** Returns the key's bucket, refilled since its last use. */
-  #used(key: string): Bucket {
-    const now = this.#clock.now()
-    let bucket = this.#buckets.get(key)
-    if (bucket === undefined) {
-      bucket = { tokens: this.#burst, filledAtMs: now }
-      this.#buckets.set(key, bucket)
-    }
-    // A clock that was set back must not empty a bucket.
-    const elapsedMs = Math.max(0, now - bucket.filledAtMs)
-    bucket.tokens = Math.min(this.#burst, bucket.tokens + (elapsedMs * this.#perSecond) / 1000)
-    bucket.filledAtMs = now
-    return bucket
+  #bucket(key: string): TokenBucket {
+    const known = this.#buckets.get(key)
+    if (known !== undefined) return known
+    const full = new TokenBucket(this.#rate, () => this.#clock.now())
+    this.#buckets.set(key, full)
+    return full
   }
 }
 

@@ -7,7 +7,7 @@ import { GroupSchema, type Group } from '../../src/gen/taproot/iam/v2/groups_pb.
 import { mirrorName } from '../../src/kubernetes/mirror/mirror-object.ts'
 import { objectKinds } from '../../src/kubernetes/object-kinds.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
-import { systemTimers } from '../../src/kubernetes/runtime/timers.ts'
+import { systemTimers } from '../../src/base/timing.ts'
 import { finalizer, type PlatformObject } from '../../src/kubernetes/platform-object.ts'
 import { clusterIdentity } from '../../src/kubernetes/world.ts'
 import { createManaged, type ObjectCaller } from '../../src/catalog/managed-records.ts'

@@ -1,5 +1,5 @@
 import { setImmediate } from 'node:timers/promises'
-import type { Timers } from '../../src/kubernetes/runtime/timers.ts'
+import type { Timers } from '../../src/base/timing.ts'
 
 /** Time that goes on only when it is told to. */
 export class FakeTimers implements Timers {

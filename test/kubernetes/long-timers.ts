@@ -1,4 +1,4 @@
-import { systemTimers, type Timers } from '../../src/kubernetes/runtime/timers.ts'
+import { systemTimers, type Timers } from '../../src/base/timing.ts'
 
 /** What no test waits for, in milliseconds. */
 const longMs = 300_000

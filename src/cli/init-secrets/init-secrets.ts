@@ -1,4 +1,4 @@
-import { setTimeout as delay } from 'node:timers/promises'
+import { retry } from '../../base/timing.ts'
 import { KubeError, type KubeApi, type KubeFault, type KubeObject, type ObjectDraft } from '../../kubernetes/kube-api.ts'
 import { objectTypes } from '../../kubernetes/object-types.ts'
 import { createSecretData, secretTypeOf, type SecretSources } from './secret-content.ts'
@@ -35,7 +35,7 @@ export async function initSecrets(wanted: Wanted, options: InitSecretsOptions, s
   const ordered = [...wanted.secrets].sort((left, right) => rank(left) - rank(right))
   const deadline = options.clock.now() + options.timeoutMs
   for (const secret of ordered) {
-    const data = await patiently(() => bringAbout(secret, { wanted, authorities, options }, signal), { options, deadline, signal })
+    const data = await repeated(() => bringAbout(secret, { wanted, authorities, options }, signal), { options, deadline, signal })
     if (secret.kind === 'authority') authorities.set(secret.name, data)
   }
 }
@@ -93,14 +93,9 @@ function draftOf(secret: WantedSecret, { namespace, labels }: Wanted, content: {
   }
 }
 
-async function patiently<T>(work: () => Promise<T>, limits: { options: InitSecretsOptions; deadline: number; signal: AbortSignal }): Promise<T> {
+function repeated<T>(work: () => Promise<T>, limits: { options: InitSecretsOptions; deadline: number; signal: AbortSignal }): Promise<T> {
   const { options, deadline, signal } = limits
-  for (;;) {
-    try {
-      return await work()
-    } catch (error) {
-      if (!(error instanceof KubeError && passing.has(error.fault)) || options.clock.now() > deadline) throw error
-      await delay(error.retryAfterMs ?? retryMs, undefined, { signal })
-    }
-  }
+  const waitMs = (error: unknown): number | undefined =>
+    error instanceof KubeError && passing.has(error.fault) && options.clock.now() <= deadline ? (error.retryAfterMs ?? retryMs) : undefined
+  return retry(work, { waitMs, signal })
 }

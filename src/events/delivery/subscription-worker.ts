@@ -1,9 +1,8 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
-import { Alarm } from '../../base/alarm.ts'
+import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { errorText } from '../../base/error-text.ts'
-import { fractionOf } from '../../base/runtime.ts'
 import { isWithin, parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
@@ -40,8 +39,7 @@ export interface WorkerContext {
 const windowSize = 8
 /** After this many consecutive failures a sink counts as failing: the cursor stops, and one event is probed. */
 const failuresToFailing = 5
-const firstBackoffMs = 1_000
-const maxBackoffMs = 3_600_000
+const backoff: Backoff = { firstMs: 1_000, maxMs: 3_600_000 }
 /** How long an event is tried. Events are kept longer, so that it can then be copied. */
 const retryForMs = 71.5 * 3_600_000
 const saveEveryMs = 1_000
@@ -200,7 +198,7 @@ export class SubscriptionWorker {
       this.#cursor.finish(slot)
     } else {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
-      else this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + firstBackoffMs)
+      else this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
       this.#cursor.rewind()
     }
     this.wake()
@@ -220,7 +218,7 @@ export class SubscriptionWorker {
       else await this.#giveUp({ key: retry.key, copy: retry.state.event }, attempt, signal)
     } else {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
-      retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + firstBackoffMs)
+      retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
     }
     this.wake()
   }
@@ -283,9 +281,8 @@ export class SubscriptionWorker {
     progress.lastError = error
     this.#cursor.isDirty = true
     this.#context.observer?.delivery('failed')
-    const backoffMs = Math.min(maxBackoffMs, firstBackoffMs * 2 ** Math.min(attempts - 1, 20))
-    const waitMs = backoffMs / 2 + (backoffMs / 2) * fractionOf(this.#context.services.random)
-    return { atMs, status, error, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, maxBackoffMs)) }
+    const waitMs = backoffMs(backoff, attempts, this.#context.services.random)
+    return { atMs, status, error, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, backoff.maxMs)) }
   }
 
   /** Returns true if the cursor may pass the event: it is kept for another attempt, or given up. Otherwise the subscription waits. */

@@ -1,11 +1,12 @@
 import type { Readable } from 'node:stream'
 import { request, type Dispatcher } from 'undici'
 import { fractionOf, type Random } from '../../base/runtime.ts'
+import type { Rate } from '../../base/token-bucket.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
 import { KubeConnection, type KubeRoute } from './connection.ts'
 import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
 import { answeredError, unansweredError, toldError, type StatusAnswer } from './kube-errors.ts'
-import { TokenBucket, type Rate } from './token-bucket.ts'
+import { PacedCalls } from './paced-calls.ts'
 import {
   KubeError,
   type KubeApi,
@@ -130,7 +131,7 @@ interface KubeTimeouts {
 
 class HttpKubeClient implements KubeClient {
   readonly #connection: KubeConnection
-  readonly #bucket: TokenBucket
+  readonly #paced: PacedCalls
   readonly #options: KubeClientOptions
   readonly #callMs: number
   readonly #silenceMs: number
@@ -139,7 +140,7 @@ class HttpKubeClient implements KubeClient {
   constructor(options: KubeClientOptions) {
     this.#options = options
     this.#connection = new KubeConnection(configOf(options.endpoint))
-    this.#bucket = new TokenBucket(options.rate ?? defaultRate)
+    this.#paced = new PacedCalls(options.rate ?? defaultRate)
     this.#callMs = options.callMs ?? defaultCallMs
     this.#silenceMs = options.silenceMs ?? defaultSilenceMs
   }
@@ -241,7 +242,7 @@ class HttpKubeClient implements KubeClient {
 
   async #turn(signal: AbortSignal): Promise<void> {
     const ended = AbortSignal.any([signal, this.#closing.signal])
-    await this.#bucket.take(ended)
+    await this.#paced.take(ended)
   }
 
   async #route(): Promise<KubeRoute> {

@@ -3,8 +3,8 @@ import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { KubeError, type KubeApi, type ObjectMeta, type ObjectType } from '../kube-api.ts'
 import { objectTypes } from '../object-types.ts'
-import { backoffMs, type Backoff } from './backoff.ts'
-import { microTimeOf, pause, systemTimers, type Timers } from './timers.ts'
+import { backoffMs, pause, systemTimers, type Backoff, type Timers } from '../../base/timing.ts'
+import { microTimeOf } from './micro-time.ts'
 
 const eventType = objectTypes.event
 /** Where Events of objects of the cluster are. */
@@ -139,11 +139,11 @@ class SeriesRecorder implements EventRecorder {
 
   /** Until the next one may be written. */
   async #rest(wrote: boolean, signal: AbortSignal): Promise<void> {
-    if (wrote) return pause(this.#timers, gapMs, signal)
+    if (wrote) return pause(gapMs, signal, this.#timers)
     const woken = new AbortController()
     this.#wake = () => woken.abort()
     const next = this.#series.values().reduce((least, { unwritten, dueAt }) => (unwritten > 0 ? Math.min(least, dueAt) : least), Number.POSITIVE_INFINITY)
-    await pause(this.#timers, next - this.#timers.now(), AbortSignal.any([signal, woken.signal]))
+    await pause(next - this.#timers.now(), AbortSignal.any([signal, woken.signal]), this.#timers)
   }
 
   /** False where there is no room for another series. */

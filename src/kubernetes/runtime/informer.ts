@@ -13,9 +13,8 @@ import {
   type Selection,
   type WatchEvent,
 } from '../kube-api.ts'
-import { backoffMs, type Backoff } from './backoff.ts'
 import { ObjectCache } from './object-cache.ts'
-import { pause, systemTimers, type Timers } from './timers.ts'
+import { backoffMs, pause, systemTimers, type Backoff, type Timers } from '../../base/timing.ts'
 
 const decimal = /^[0-9]+$/
 
@@ -301,7 +300,7 @@ class WatchingInformer implements Informer {
     const fields = { kind: this.type.kind, fault, failures, error: errorText(error), afterMs: Math.round(waitMs) }
     if (absent) log.debug('a type is not there', fields)
     else if (isPowerOfTwo(failures)) log.warn('an informer failed and tries again', fields)
-    await pause(this.#timers, waitMs, signal)
+    await pause(waitMs, signal, this.#timers)
   }
 
   #become(state: InformerState): void {

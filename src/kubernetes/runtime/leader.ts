@@ -3,7 +3,7 @@ import type { Log } from '../../base/log.ts'
 import { fractionOf, type Clock, type Random } from '../../base/runtime.ts'
 import type { KubeApi } from '../kube-api.ts'
 import { LeaseLock } from './lease-lock.ts'
-import { pause, systemTimers, type Timers } from './timers.ts'
+import { pause, systemTimers, type Timers } from '../../base/timing.ts'
 
 /** A leader counts on a Lease so long after it asked for its last renewal: 3 s less than others wait. */
 const trustMs = 9_000
@@ -59,7 +59,7 @@ export async function lead(options: LeaderOptions, work: (leadership: LeaseLeade
     options.onLeading?.(true)
     await term.serve(work, signal)
     options.onLeading?.(false)
-    if (!signal.aborted) await pause(timers, lookEveryMs, signal)
+    if (!signal.aborted) await pause(lookEveryMs, signal, timers)
   }
 }
 
@@ -73,11 +73,11 @@ async function campaign(lock: LeaseLock, { timers, log, random }: Election, sign
       const askedAt = timers.now()
       if (freeInMs <= 0 && (await lock.take(signal))) return askedAt
       // Not all at the same moment: each look of many would meet a conflict.
-      await pause(timers, Math.min(freeInMs <= 0 ? lookEveryMs : freeInMs, lookEveryMs * (1 - fractionOf(random) / 5)), signal)
+      await pause(Math.min(freeInMs <= 0 ? lookEveryMs : freeInMs, lookEveryMs * (1 - fractionOf(random) / 5)), signal, timers)
     } catch (error) {
       if (signal.aborted) return undefined
       log.warn('the lease of the leader could not be asked for', { error: errorText(error) })
-      await pause(timers, lookEveryMs, signal)
+      await pause(lookEveryMs, signal, timers)
     }
   }
   return undefined
@@ -152,7 +152,7 @@ class Term implements LeaseLeadership {
     const { timers, log } = this.#options
     let waitMs = renewEveryMs
     for (;;) {
-      await pause(timers, waitMs, ended)
+      await pause(waitMs, ended, timers)
       if (ended.aborted || this.#lost) return
       const askedAt = timers.now()
       try {

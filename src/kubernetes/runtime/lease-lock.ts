@@ -1,7 +1,8 @@
 import type { Clock } from '../../base/runtime.ts'
 import { KubeError, type KubeApi, type KubeObject, type ObjectDraft } from '../kube-api.ts'
 import { objectTypes } from '../object-types.ts'
-import { microTimeOf, type Timers } from './timers.ts'
+import type { Timers } from '../../base/timing.ts'
+import { microTimeOf } from './micro-time.ts'
 
 const leaseType = objectTypes.lease
 /** How long a leader that vanished keeps the others waiting. */

@@ -3,9 +3,8 @@ import { setImmediate } from 'node:timers/promises'
 import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import type { Random } from '../../base/runtime.ts'
+import { backoffMs, systemTimers, type Backoff, type Timers } from '../../base/timing.ts'
 import { KubeError } from '../kube-api.ts'
-import { backoffMs, type Backoff } from './backoff.ts'
-import { systemTimers, type Timers } from './timers.ts'
 
 /** A key that waited. */
 interface WaitingKey {

@@ -1,4 +1,5 @@
 import { DomainError } from '../../base/errors.ts'
+import { pause } from '../../base/timing.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { Entry, Guard, Revision } from '../../store/store.ts'
 import type { Services } from '../../engine/services.ts'
@@ -55,9 +56,7 @@ export async function contentEpoch(services: Services, repo: Uid, signal: AbortS
     if (entry === undefined) return { revision: undefined }
     if (collectingSince(entry, services.clock.now()) === undefined) return withoutStale(services, entry, signal)
     if (performance.now() > deadline) throw new DomainError(14, 'unused content of the repo is being removed; try again', { details: { retryAfterMs: 1_000 } })
-    const { promise, resolve } = Promise.withResolvers<void>()
-    setTimeout(resolve, pollMs)
-    await promise
+    await pause(pollMs, signal)
   }
 }
 

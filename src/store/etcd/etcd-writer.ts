@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { CompareResult, CompareTarget } from 'etcd3'
 import type { Log } from '../../base/log.ts'
+import { backoffMs, type Backoff } from '../../base/timing.ts'
 import { StoreError } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import type { EtcdEncoding } from './etcd-encoding.ts'
@@ -10,9 +11,8 @@ import type { EtcdCompare, Operation, TransactionResponse } from './etcd-message
 
 /** Sorts before the keys of the port and the head key, so no range and no watch includes it. */
 const writerPrefix = '!fence/'
-/** Pauses between deletions of a key that etcd did not acknowledge: first and longest, in milliseconds. */
-const firstPauseMs = 100
-const maxPauseMs = 5_000
+/** Pauses between deletions of a key that etcd did not acknowledge. */
+const backoff: Backoff = { firstMs: 100, maxMs: 5_000 }
 /** Time for which the key of a vanished process stays in etcd. */
 const ttlSeconds = 60
 
@@ -81,12 +81,12 @@ export class WriterKey {
   async #settle(): Promise<void> {
     this.#isSettling = true
     const { closing } = this.#options.connection
-    for (let pauseMs = firstPauseMs; this.#inDoubt && !closing.aborted; pauseMs = Math.min(2 * pauseMs, maxPauseMs)) {
+    for (let failures = 1; this.#inDoubt && !closing.aborted; failures++) {
       const isDone = await this.fence().then(
         () => true,
         () => false,
       )
-      if (!isDone) await delay(pauseMs, undefined, { ref: false, signal: closing }).catch(() => undefined)
+      if (!isDone) await delay(backoffMs(backoff, failures), undefined, { ref: false, signal: closing }).catch(() => undefined)
     }
     this.#isSettling = false
   }

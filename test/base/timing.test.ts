@@ -1,0 +1,82 @@
+import { setImmediate } from 'node:timers/promises'
+import { expect, test } from 'vitest'
+import { Alarm, backoffMs, pause, retry } from '../../src/base/timing.ts'
+import { FakeTimers } from '../kubernetes/fake-timers.ts'
+
+const never = new AbortController().signal
+const random = (byte: number): { bytes: (count: number) => Uint8Array } => ({ bytes: (count) => new Uint8Array(count).fill(byte) })
+
+test('a backoff doubles up to its maximum, and its jitter takes away a share', () => {
+  const backoff = { firstMs: 100, maxMs: 1_000 }
+  expect([1, 2, 3, 4, 5, 500].map((failures) => backoffMs(backoff, failures))).toEqual([100, 200, 400, 800, 1_000, 1_000])
+  expect(backoffMs(backoff, 2, random(0))).toBe(100)
+  expect(backoffMs(backoff, 2, random(255))).toBeCloseTo(200)
+  expect(backoffMs({ ...backoff, jitter: 1 }, 2, random(0))).toBe(0)
+})
+
+test('a pause ends with its time, with its signal, or at once if that has aborted', async () => {
+  const timers = new FakeTimers()
+  await pause(1_000, AbortSignal.abort(), timers)
+  const stop = new AbortController()
+  const stopped = pause(1_000, stop.signal, timers)
+  expect(timers.nextInMs).toBe(1_000)
+  stop.abort()
+  await stopped
+  expect(timers.nextInMs).toBeUndefined()
+  await pause(0, never)
+})
+
+test('retry repeats work until it succeeds, and gives up with a final error', async () => {
+  const seen: number[] = []
+  const waitMs = (error: unknown, failures: number): number | undefined => (seen.push(failures), String(error) === 'Error: final' ? undefined : 0)
+  let left = 2
+  const work = (): string => {
+    if (left-- > 0) throw new Error('passing')
+    return 'done'
+  }
+  await expect(retry(work, { waitMs, signal: never })).resolves.toBe('done')
+  expect(seen).toEqual([1, 2])
+  await expect(retry(() => Promise.reject(new Error('final')), { waitMs, signal: never })).rejects.toThrow('final')
+})
+
+test('retry ends with the reason of a signal that aborts while it waits, and with the error of work that it aborts', async () => {
+  const stop = new AbortController()
+  const waiting = retry(() => Promise.reject(new Error('passing')), { waitMs: () => 1e9, signal: stop.signal })
+  const failing = retry(() => new Promise((_resolve, reject) => stop.signal.addEventListener('abort', () => reject(new Error('aborted work')))), {
+    waitMs: () => 0,
+    signal: stop.signal,
+  })
+  await setImmediate()
+  stop.abort(new Error('stopped'))
+  await expect(waiting).rejects.toThrow('stopped')
+  await expect(failing).rejects.toThrow('aborted work')
+})
+
+test('an alarm ends a wait when it rings, also before the wait, when the clock is due, and when the signal aborts', async () => {
+  const clock = { now: () => 1_000 }
+  const alarm = new Alarm()
+  alarm.ring()
+  await alarm.until(Infinity, { clock, signal: never })
+  await alarm.within(1e9, never)
+  alarm.arm()
+  await alarm.until(1_000, { clock, signal: never })
+  const [waits, stop] = [alarm.until(2_000, { clock, signal: never }), new AbortController()]
+  const stopped = alarm.within(1e9, stop.signal)
+  stop.abort()
+  await stopped
+  alarm.ring()
+  await waits
+})
+
+test('a clock that is set back by the whole wait ends it, one that is set back a little does not', async () => {
+  let nowMs = 1_000_000
+  let looks = 0
+  const clock = { now: () => (looks++, nowMs) }
+  const alarm = new Alarm()
+  const waits = alarm.until(nowMs + 500, { clock, signal: never })
+  nowMs -= 499
+  while (looks < 2) await setImmediate()
+  nowMs -= 1
+  await waits
+  expect(nowMs).toBe(999_500)
+})
