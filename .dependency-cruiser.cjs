@@ -26,7 +26,6 @@ const siblings = { registry: ['iam'] }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
-  { packages: ['etcd3'], folders: ['store/etcd'] },
   { packages: ['node:sqlite'], folders: ['store/sqlite'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
   { packages: ['@koa/router'], folders: ['transport/web'] },

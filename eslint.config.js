@@ -24,7 +24,19 @@ const noLostCause = [
   `CallExpression[callee.name='String'] MemberExpression[property.name='cause']`,
   `TemplateLiteral > Identifier[name=${errorNames}]`,
 ].map((selector) => ({ selector, message: lostCause }))
+/** Modules below a package's root that the package exports. Others are private, and any version may remove them. */
+const publicModules = [
+  '@bufbuild/protobuf/(codegenv2|reflect|wire|wkt)',
+  '@bufbuild/protovalidate/gen/buf/validate/validate_pb\\.js',
+  'eslint/config',
+  'vitest/(config|node)',
+]
+const noPrivateModules = {
+  regex: `^(?!node:|\\.|/)(?!(${publicModules.join('|')})$)(@[^/]+/[^/]+|[^@/][^/]*)/.`,
+  message: 'This module of a package is private. If the package exports it, add it to publicModules in eslint.config.js.',
+}
 const sizes = {
+  'no-restricted-imports': ['error', { patterns: [noPrivateModules] }],
   'max-lines': ['error', { max: 350, skipBlankLines: true, skipComments: false }],
   complexity: ['error', 15],
 }

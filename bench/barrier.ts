@@ -2,8 +2,8 @@
  * How a reader learns that its watch is current: a head key that every transaction also writes, or watch progress requests. Against one
  * real etcd, in alternating rounds of one run, so that the ratios mean something. `node bench/barrier.ts` (docs/adr/0001-watch-barrier.md).
  */
-import { once } from 'node:events'
 import { setTimeout as delay } from 'node:timers/promises'
+import { Etcd3 } from 'etcd3'
 import type { Log } from '../src/base/log.ts'
 import { EtcdConnection } from '../src/store/etcd/etcd-connection.ts'
 import { EtcdEncoding } from '../src/store/etcd/etcd-encoding.ts'
@@ -17,6 +17,7 @@ const log: Log = { debug() {}, info() {}, warn: console.warn, error: console.err
 const etcd = await startEtcd()
 const signal = new AbortController().signal
 const encoding = new EtcdEncoding('/bench/')
+const watcher = new Etcd3({ hosts: [...etcd.endpoints] })
 const connections = { writes: connect(), reads: connect() }
 
 function connect(): EtcdConnection {
@@ -25,18 +26,20 @@ function connect(): EtcdConnection {
 
 /** A watch that says how far it has come; `ask` sends a progress request. */
 async function follow(): Promise<{ reached: (revision: number, ask: boolean) => Promise<void>; asked: () => number; stop: () => void }> {
-  const stream = await connections.reads.open('watch', signal)
+  const stream = await watcher.watchClient.watch()
   let at = 0
   let asked = 0
-  stream.on('error', () => {})
+  let arrival = Promise.withResolvers<void>()
   stream.on('data', ({ header, events, created }) => {
     if (events.length > 0) at = Math.max(at, Number(events.at(-1)?.kv.mod_revision))
     else if (!created) at = Math.max(at, Number(header.revision))
+    arrival.resolve()
+    arrival = Promise.withResolvers()
   })
   const { key, rangeEnd } = encoding.watchRange(['i/', 'meta/', 'r/'])
   const { header } = await connections.reads.call('range', { key }, { signal, repeatable: true })
   stream.write({ create_request: { key, range_end: rangeEnd, start_revision: Number(header.revision) } })
-  await once(stream, 'data')
+  await arrival.promise
   return {
     reached: async (revision, ask) => {
       while (at < revision) {
@@ -44,7 +47,7 @@ async function follow(): Promise<{ reached: (revision: number, ask: boolean) => 
           asked++
           stream.write({ progress_request: {} })
         }
-        await Promise.race([once(stream, 'data'), delay(50)])
+        await Promise.race([arrival.promise, delay(50)])
       }
     },
     asked: () => asked,
@@ -154,5 +157,5 @@ for (const [name, { head, progress }] of Object.entries(results)) {
   console.log(`${name}: head / progress: ${cells.join(', ')}; ratio of p50 ${ratio}; done ${(head.length / progress.length).toFixed(2)}`)
 }
 console.log(`progress requests per barrier under load: ${asked.toFixed(2)}`)
-for (const connection of Object.values(connections)) connection.close()
+for (const connection of [...Object.values(connections), watcher]) connection.close()
 await etcd.stop()

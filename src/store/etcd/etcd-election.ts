@@ -1,4 +1,3 @@
-import { CompareResult, CompareTarget } from 'etcd3'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../../base/log.ts'
 import { StoreError, type Leadership } from '../store.ts'
@@ -42,7 +41,7 @@ export async function campaign(options: ElectionOptions, signal: AbortSignal): P
 
 function takeKey(key: Buffer, lease: string): TransactionRequest {
   return {
-    compare: [{ key, target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }],
+    compare: [{ key, target: 'create', result: 'equal', create_revision: 0 }],
     success: [{ request_put: { key, value: Buffer.from(lease), lease } }],
   }
 }

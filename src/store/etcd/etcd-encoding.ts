@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
-import { CompareResult, CompareTarget, type IEvent } from 'etcd3'
 import { prefixEnd, watchedPrefixes } from '../keys.ts'
 import type { ClusterHead } from './cluster-identity.ts'
+import type { WatchEvent } from './etcd-lease-messages.ts'
 import type { EtcdCompare, KeyValue, Operation, EtcdRangeRequest, TransactionRequest } from './etcd-messages.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
@@ -66,17 +66,17 @@ export class EtcdEncoding {
   }
 
   /** Returns the head after these watch events; undefined if they do not change it. */
-  headIn(events: readonly IEvent[]): ClusterHead | undefined {
+  headIn(events: readonly WatchEvent[]): ClusterHead | undefined {
     const event = events.findLast(({ kv }) => this.#name(kv.key) === headName)
     return event === undefined ? undefined : this.headOf(event.kv)
   }
 
   /** Returns the changes below `prefixes`. */
-  changes(events: readonly IEvent[], prefixes: readonly string[]): Change[] {
+  changes(events: readonly WatchEvent[], prefixes: readonly string[]): Change[] {
     return events
       .map((event) => ({ ...this.entry(event.kv), event }))
       .filter(({ key }) => prefixes.some((prefix) => key.startsWith(prefix)) && key !== headName)
-      .map(({ key, value, revision, event }) => ({ key, value: event.type === 'Delete' ? undefined : value, revision }))
+      .map(({ key, value, revision, event }) => ({ key, value: event.isDelete ? undefined : value, revision }))
   }
 
   #name(key: Buffer): string {
@@ -88,12 +88,11 @@ export class EtcdEncoding {
   }
 
   #compare(guard: Guard): EtcdCompare {
-    if (guard.kind === 'empty') return { ...this.#within(guard.prefix), target: CompareTarget.Create, result: CompareResult.Equal, create_revision: 0 }
-    if (guard.kind === 'quiet')
-      return { ...this.#within(guard.prefix), target: CompareTarget.Mod, result: CompareResult.Less, mod_revision: guard.revision + 1 }
+    if (guard.kind === 'empty') return { ...this.#within(guard.prefix), target: 'create', result: 'equal', create_revision: 0 }
+    if (guard.kind === 'quiet') return { ...this.#within(guard.prefix), target: 'mod', result: 'less', mod_revision: guard.revision + 1 }
     const key = this.key(guard.key)
-    if (guard.kind === 'unchanged') return { key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: guard.revision }
-    return { key, target: CompareTarget.Create, result: guard.kind === 'absent' ? CompareResult.Equal : CompareResult.Greater, create_revision: 0 }
+    if (guard.kind === 'unchanged') return { key, target: 'mod', result: 'equal', mod_revision: guard.revision }
+    return { key, target: 'create', result: guard.kind === 'absent' ? 'equal' : 'greater', create_revision: 0 }
   }
 
   #operation(write: Write): Operation {

@@ -1,21 +1,22 @@
 import { isIP } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { checkServerIdentity as verifyIdentity, type PeerCertificate } from 'node:tls'
-import { Channel, connectivityState, credentials, Metadata, ChannelCredentials, type Client, type ClientDuplexStream, type ServiceError } from '@grpc/grpc-js'
-import type {
-  IAuthenticateRequest,
-  IAuthenticateResponse,
-  ILeaseGrantRequest,
-  ILeaseGrantResponse,
-  ILeaseKeepAliveRequest,
-  ILeaseKeepAliveResponse,
-  ILeaseRevokeRequest,
-  ILeaseRevokeResponse,
-  IWatchRequest,
-  IWatchResponse,
-} from 'etcd3'
-import { Host } from 'etcd3/lib/connection-pool.js'
+import { ChannelCredentials, Client, connectivityState, credentials, Metadata, type ClientDuplexStream } from '@grpc/grpc-js'
 import { ClosingCredentials } from './closing-credentials.ts'
+import {
+  decodeAuthenticate,
+  decodeHeader,
+  decodeLease,
+  decodeWatch,
+  encodeAuthenticate,
+  encodeLeaseGrant,
+  encodeLeaseId,
+  encodeWatchCreate,
+  type AuthenticateResponse,
+  type LeaseResponse,
+  type WatchCreateRequest,
+  type WatchResponse,
+} from './etcd-lease-messages.ts'
 import {
   decodeRange,
   decodeTransaction,
@@ -23,6 +24,7 @@ import {
   encodeTransaction,
   type EtcdRangeRequest,
   type RangeResponse,
+  type ResponseHeader,
   type TransactionRequest,
   type TransactionResponse,
 } from './etcd-messages.ts'
@@ -73,18 +75,40 @@ class TlsCredentials extends ChannelCredentials {
 export interface UnaryCalls {
   range: { request: EtcdRangeRequest; response: RangeResponse }
   txn: { request: TransactionRequest; response: TransactionResponse }
-  leaseGrant: { request: ILeaseGrantRequest; response: ILeaseGrantResponse }
-  leaseRevoke: { request: ILeaseRevokeRequest; response: ILeaseRevokeResponse }
-  authenticate: { request: IAuthenticateRequest; response: IAuthenticateResponse }
+  leaseGrant: { request: { readonly TTL: number }; response: LeaseResponse }
+  leaseRevoke: { request: { readonly ID: string }; response: { readonly header: ResponseHeader } }
+  authenticate: { request: { readonly name: string; readonly password: string }; response: AuthenticateResponse }
 }
 
 /** The streams that the adapter opens, with their messages. */
 export interface StreamCalls {
-  watch: { request: IWatchRequest; response: IWatchResponse }
-  leaseKeepAlive: { request: ILeaseKeepAliveRequest; response: ILeaseKeepAliveResponse }
+  watch: { request: WatchCreateRequest; response: WatchResponse }
+  leaseKeepAlive: { request: { readonly ID: string }; response: LeaseResponse }
 }
 
-const serviceOf = { range: 'KV', txn: 'KV', leaseGrant: 'Lease', leaseRevoke: 'Lease', authenticate: 'Auth', watch: 'Watch', leaseKeepAlive: 'Lease' } as const
+/** The path and the codec of a call. */
+interface Method<Request, Response> {
+  readonly path: string
+  readonly encode: (request: Request) => Uint8Array
+  readonly decode: (bytes: Uint8Array) => Response
+}
+
+type Methods<Calls extends Record<keyof Calls, { request: unknown; response: unknown }>> = {
+  readonly [M in keyof Calls]: Method<Calls[M]['request'], Calls[M]['response']>
+}
+
+const unaryMethods: Methods<UnaryCalls> = {
+  range: { path: '/etcdserverpb.KV/Range', encode: encodeRange, decode: decodeRange },
+  txn: { path: '/etcdserverpb.KV/Txn', encode: encodeTransaction, decode: decodeTransaction },
+  leaseGrant: { path: '/etcdserverpb.Lease/LeaseGrant', encode: encodeLeaseGrant, decode: decodeLease },
+  leaseRevoke: { path: '/etcdserverpb.Lease/LeaseRevoke', encode: encodeLeaseId, decode: decodeHeader },
+  authenticate: { path: '/etcdserverpb.Auth/Authenticate', encode: encodeAuthenticate, decode: decodeAuthenticate },
+}
+
+const streamMethods: Methods<StreamCalls> = {
+  watch: { path: '/etcdserverpb.Watch/Watch', encode: encodeWatchCreate, decode: decodeWatch },
+  leaseKeepAlive: { path: '/etcdserverpb.Lease/LeaseKeepAlive', encode: encodeLeaseId, decode: decodeLease },
+}
 
 /** Pause of a `patient` caller between its own failed connections; the channel has its own pace. */
 const reconnectEveryMs = 100
@@ -110,51 +134,19 @@ function dateOf(deadline: number): Date {
   return new Date(Date.now() + deadline - performance.now())
 }
 
-type UnaryCallback = (error: ServiceError | null, response: unknown) => void
-type UnaryStub = (...call: [request: unknown, metadata: Metadata, options: { deadline: Date }, callback: UnaryCallback]) => { cancel(): void }
-type StreamStub = (metadata: Metadata) => unknown
+/** The calls for which all reads and writes wait: sent over a separate connection. */
+const direct: ReadonlySet<keyof UnaryCalls> = new Set(['range', 'txn'])
 
-/** The calls for which all reads and writes wait: sent over a separate connection, with a separate codec. */
-const direct = {
-  range: { path: '/etcdserverpb.KV/Range', encode: encodeRange, decode: decodeRange },
-  txn: { path: '/etcdserverpb.KV/Txn', encode: encodeTransaction, decode: decodeTransaction },
-} as const satisfies { [M in 'range' | 'txn']: DirectCall<M> }
-
-interface DirectCall<M extends keyof UnaryCalls> {
-  readonly path: string
-  readonly encode: (request: UnaryCalls[M]['request']) => Uint8Array
-  readonly decode: (bytes: Uint8Array) => UnaryCalls[M]['response']
-}
-
-function directCall<M extends keyof UnaryCalls>(method: M): DirectCall<M> | undefined {
-  // `direct` maps each method to its own call.
-  return method in direct ? (direct[method as keyof typeof direct] as unknown as DirectCall<M>) : undefined
-}
-
-/** One channel and its stubs. */
-class Stubs {
-  readonly channel: Channel
-  readonly #host: Host
-
-  constructor(endpoint: string, channelCredentials: ChannelCredentials, options: Record<string, unknown>) {
-    this.channel = new Channel(new URL(endpoint).host, channelCredentials, options)
-    this.#host = new Host(endpoint, channelCredentials, { ...options, channelOverride: this.channel })
-  }
-
-  client(service: (typeof serviceOf)[keyof typeof serviceOf]): Client {
-    return this.#host.getServiceClient(service)
-  }
-
-  close(): void {
-    this.channel.close()
-  }
+/** gRPC takes a Buffer. This is one of the same bytes. */
+function bufferOf(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
 /** One etcd member: a channel for streams and leases, and a lean connection for reads and transactions. Both are made on first use. Repeats no call. */
 export class EtcdEndpoint {
-  readonly #makeStubs: () => Stubs
+  readonly #createClient: () => Client
   readonly #session: UnarySession
-  #stubs: Stubs
+  #client: Client
   /** The timer while the channel connects. */
   #connectTimer: NodeJS.Timeout | undefined
 
@@ -167,13 +159,13 @@ export class EtcdEndpoint {
     const nameOption = secure && isIP(address) !== 0 ? { 'grpc.ssl_target_name_override': 'etcd' } : {}
     this.#session = new UnarySession(endpoint, secure ? tls : undefined)
     const channelCredentials = new ClosingCredentials(secure ? new TlsCredentials(address, tls) : credentials.createInsecure())
-    this.#makeStubs = () => new Stubs(endpoint, channelCredentials, { ...channelOptions, ...nameOption })
-    this.#stubs = this.#makeStubs()
+    this.#createClient = () => new Client(new URL(endpoint).host, channelCredentials, { ...channelOptions, ...nameOption })
+    this.#client = this.#createClient()
   }
 
   /** True if a call would be sent at once. */
   isConnected(): boolean {
-    return this.#session.isConnected && this.#stubs.channel.getConnectivityState(true) === connectivityState.READY
+    return this.#session.isConnected && this.#client.getChannel().getConnectivityState(true) === connectivityState.READY
   }
 
   /**
@@ -183,7 +175,7 @@ export class EtcdEndpoint {
   async connected(deadline: number, patient: boolean): Promise<boolean> {
     for (;;) {
       // Each wait may replace the channel.
-      const { channel } = this.#stubs
+      const channel = this.#client.getChannel()
       const state = channel.getConnectivityState(true)
       if (state === connectivityState.READY) {
         if (await this.#session.connected(deadline)) return true
@@ -204,41 +196,40 @@ export class EtcdEndpoint {
   /** Replaces a channel that is still not connected. Calls that wait for the old one fail. */
   #replaceUnconnected(): void {
     this.#connectTimer = undefined
-    const old = this.#stubs
-    if (old.channel.getConnectivityState(false) === connectivityState.READY) return
-    this.#stubs = this.#makeStubs()
+    const old = this.#client
+    if (old.getChannel().getConnectivityState(false) === connectivityState.READY) return
+    this.#client = this.#createClient()
     old.close()
   }
 
   /** Sends one request. `deadline` is in `performance.now()` time: clock changes neither end nor extend a range or a transaction. */
   call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: UnaryOptions): RunningCall<UnaryCalls[M]['response']> {
-    const lean = directCall(method)
-    if (lean !== undefined) {
-      const { response, cancel } = this.#session.call(lean.path, lean.encode(request), options)
-      return { response: response.then(lean.decode), cancel }
+    const { path, encode, decode } = unaryMethods[method]
+    if (direct.has(method)) {
+      const { response, cancel } = this.#session.call(path, encode(request), options)
+      return { response: response.then(decode), cancel }
     }
-    const client = this.#stubs.client(serviceOf[method])
     const { promise, resolve, reject } = Promise.withResolvers<UnaryCalls[M]['response']>()
-    // The stub's methods come from the .proto file at run time; UnaryCalls declares their types.
-    const stub = (client as Client & Record<M, UnaryStub>)[method].bind(client)
-    const call = stub(request, callMetadata(options.token), { deadline: dateOf(options.deadline) }, (error, response) => {
-      if (error === null) resolve(response as UnaryCalls[M]['response'])
-      else reject(error)
+    const serialize = (message: UnaryCalls[M]['request']): Buffer => bufferOf(encode(message))
+    const callOptions = { deadline: dateOf(options.deadline) }
+    const call = this.#client.makeUnaryRequest(path, serialize, decode, request, callMetadata(options.token), callOptions, (error, response) => {
+      if (response === undefined) reject(error)
+      else resolve(response)
     })
     return { response: promise, cancel: () => call.cancel() }
   }
 
   /** Opens a stream; errors arrive as its `error` events. */
   open<M extends keyof StreamCalls>(method: M, metadata: Metadata): ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']> {
-    const client = this.#stubs.client(serviceOf[method])
-    // As above: StreamCalls declares the types.
-    return (client as Client & Record<M, StreamStub>)[method](metadata) as ClientDuplexStream<StreamCalls[M]['request'], StreamCalls[M]['response']>
+    const { path, encode, decode } = streamMethods[method]
+    const serialize = (message: StreamCalls[M]['request']): Buffer => bufferOf(encode(message))
+    return this.#client.makeBidiStreamRequest(path, serialize, decode, metadata)
   }
 
   close(): void {
     clearTimeout(this.#connectTimer)
     this.#session.close()
-    this.#stubs.close()
+    this.#client.close()
   }
 }
 

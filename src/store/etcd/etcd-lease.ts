@@ -1,9 +1,9 @@
-import { type ILeaseKeepAliveResponse } from 'etcd3'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { Log } from '../../base/log.ts'
 import { StoreError } from '../store.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
+import type { LeaseResponse } from './etcd-lease-messages.ts'
 
 /** The holder stops relying on its lease this long before etcd may end it. */
 const marginMs = 1000
@@ -101,14 +101,14 @@ export class Lease {
   }
 
   /** Renews the lease, with one stream per renewal, so that each goes to a member that answers. */
-  async #keepAlive(): Promise<ILeaseKeepAliveResponse> {
+  async #keepAlive(): Promise<LeaseResponse> {
     const { connection } = this.#options
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(this.#renewEveryMs)])
     const stream = await connection.open('leaseKeepAlive', signal)
     const cancel = (): void => stream.cancel()
     signal.addEventListener('abort', cancel, { once: true })
     try {
-      const answer = new Promise<ILeaseKeepAliveResponse>((resolve, reject) => {
+      const answer = new Promise<LeaseResponse>((resolve, reject) => {
         stream
           .on('error', reject)
           .once('data', resolve)

@@ -1,19 +1,31 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
-import type { ICompare, IKeyValue, IRangeRequest, IResponseHeader } from 'etcd3'
 
 /**
- * Encoding and decoding of the etcd KV messages for which every Taproot request waits (etcd's rpc.proto and kv.proto). The driver's reflective codec costs
- * several times the call itself. Only fields that the adapter uses are written and read.
+ * Encoding and decoding of etcd's KV messages (rpc.proto and kv.proto), for which every Taproot request waits. A reflective codec costs several times the call
+ * itself. Only fields that the adapter uses are written and read. Numbers of 64 bits are text.
  */
 
 /** etcd's numbers of results and targets (rpc.proto, Compare). */
-const compareResults: Readonly<Record<string, number>> = { Equal: 0, Greater: 1, Less: 2, NotEqual: 3 }
-const compareTargets: Readonly<Record<string, number>> = { Version: 0, Create: 1, Mod: 2, Value: 3, Lease: 4 }
+const compareResults = { equal: 0, greater: 1, less: 2 } as const
+const compareTargets = { create: 1, mod: 2 } as const
 
 /** The fields of a range request that the adapter uses. */
-export type EtcdRangeRequest = Pick<IRangeRequest, 'key' | 'range_end' | 'limit' | 'revision' | 'keys_only'>
+export interface EtcdRangeRequest {
+  readonly key: Buffer
+  readonly range_end?: Buffer
+  readonly limit?: number
+  readonly revision?: number
+  readonly keys_only?: boolean
+}
 /** The fields of a comparison that the adapter uses. */
-export type EtcdCompare = Pick<ICompare, 'key' | 'result' | 'target' | 'create_revision' | 'mod_revision'> & { readonly range_end?: Buffer }
+export interface EtcdCompare {
+  readonly key: Buffer
+  readonly range_end?: Buffer
+  readonly target: keyof typeof compareTargets
+  readonly result: keyof typeof compareResults
+  readonly create_revision?: number
+  readonly mod_revision?: number
+}
 /** An operation of a transaction. */
 export interface Operation {
   readonly request_range?: EtcdRangeRequest
@@ -29,9 +41,17 @@ export interface TransactionRequest {
 }
 
 /** The fields that the adapter reads of a response header. */
-export type ResponseHeader = Pick<IResponseHeader, 'cluster_id' | 'revision' | 'raft_term'>
+export interface ResponseHeader {
+  cluster_id: string
+  revision: string
+  raft_term: string
+}
 /** The fields that the adapter reads of a key. */
-export type KeyValue = Pick<IKeyValue, 'key' | 'value' | 'mod_revision'>
+export interface KeyValue {
+  key: Buffer
+  value: Buffer
+  mod_revision: string
+}
 /** The fields that the adapter reads of a range response. */
 export interface RangeResponse {
   readonly header: ResponseHeader
@@ -47,15 +67,18 @@ export interface TransactionResponse {
 
 type Numeric = string | number | undefined
 
-function writeBytes(writer: BinaryWriter, field: number, value: Uint8Array | undefined): void {
+/** Writes a field of bytes that are not empty. */
+export function writeBytes(writer: BinaryWriter, field: number, value: Uint8Array | undefined): void {
   if (value !== undefined && value.length > 0) writer.tag(field, WireType.LengthDelimited).bytes(value)
 }
 
-function writeInt64(writer: BinaryWriter, field: number, value: Numeric): void {
+/** Writes a number of 64 bits that is not 0. */
+export function writeInt64(writer: BinaryWriter, field: number, value: Numeric): void {
   if (value !== undefined && Number(value) !== 0) writer.tag(field, WireType.Varint).int64(value)
 }
 
-function writeNested(writer: BinaryWriter, field: number, write: (writer: BinaryWriter) => void): void {
+/** Writes a message in a field. */
+export function writeNested(writer: BinaryWriter, field: number, write: (writer: BinaryWriter) => void): void {
   writer.tag(field, WireType.LengthDelimited).fork()
   write(writer)
   writer.join()
@@ -69,17 +92,10 @@ function writeRange(writer: BinaryWriter, { key, range_end, limit, revision, key
   if (keys_only === true) writer.tag(8, WireType.Varint).bool(true)
 }
 
-function numberOf(table: Readonly<Record<string, number>>, value: string | number | undefined): number {
-  const number = typeof value === 'number' ? value : table[value ?? '']
-  if (number === undefined) throw new TypeError(`etcd has no ${value}`)
-  return number
-}
-
 function writeCompare(writer: BinaryWriter, compare: EtcdCompare): void {
-  const result = numberOf(compareResults, compare.result)
-  const target = numberOf(compareTargets, compare.target)
+  const result = compareResults[compare.result]
   if (result !== 0) writer.tag(1, WireType.Varint).int32(result)
-  if (target !== 0) writer.tag(2, WireType.Varint).int32(target)
+  writer.tag(2, WireType.Varint).int32(compareTargets[compare.target])
   writeBytes(writer, 3, compare.key)
   // Members of a oneof are written even if they are 0.
   if (compare.create_revision !== undefined) writer.tag(5, WireType.Varint).int64(compare.create_revision)
@@ -118,7 +134,7 @@ export function encodeTransaction({ compare = [], success = [], failure = [] }: 
 }
 
 /** Calls `read` for each field of the message that ends at `end`; it returns false for fields to skip. */
-function eachField(reader: BinaryReader, end: number, read: (field: number) => boolean): void {
+export function eachField(reader: BinaryReader, end: number, read: (field: number) => boolean): void {
   while (reader.pos < end) {
     const [field, type] = reader.tag()
     if (!read(field)) reader.skip(type, field)
@@ -126,14 +142,16 @@ function eachField(reader: BinaryReader, end: number, read: (field: number) => b
 }
 
 /** Reads a length-prefixed message. */
-function nested<T>(reader: BinaryReader, read: (reader: BinaryReader, end: number) => T): T {
+export function nested<T>(reader: BinaryReader, read: (reader: BinaryReader, end: number) => T): T {
   const length = reader.uint32()
   return read(reader, reader.pos + length)
 }
 
-const noHeader: ResponseHeader = { cluster_id: '0', revision: '0', raft_term: '0' }
+/** The header of a response without one. */
+export const noHeader: ResponseHeader = { cluster_id: '0', revision: '0', raft_term: '0' }
 
-function readHeader(reader: BinaryReader, end: number): ResponseHeader {
+/** Reads a ResponseHeader. */
+export function readHeader(reader: BinaryReader, end: number): ResponseHeader {
   const header = { ...noHeader }
   eachField(reader, end, (field) => {
     if (field === 1) header.cluster_id = String(reader.uint64())
@@ -151,8 +169,14 @@ function bufferOf(bytes: Uint8Array): Buffer {
 
 const noBytes = Buffer.alloc(0)
 
-function readKeyValue(reader: BinaryReader, end: number): KeyValue {
-  const kv: KeyValue = { key: noBytes, mod_revision: '0', value: noBytes }
+/** A KeyValue without fields. */
+export function emptyKeyValue(): KeyValue {
+  return { key: noBytes, mod_revision: '0', value: noBytes }
+}
+
+/** Reads a KeyValue. */
+export function readKeyValue(reader: BinaryReader, end: number): KeyValue {
+  const kv = emptyKeyValue()
   eachField(reader, end, (field) => {
     if (field === 1) kv.key = bufferOf(reader.bytes())
     else if (field === 3) kv.mod_revision = String(reader.int64())

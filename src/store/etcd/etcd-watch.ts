@@ -1,9 +1,9 @@
 import type { ClientDuplexStream } from '@grpc/grpc-js'
-import type { IEvent, IWatchRequest, IWatchResponse } from 'etcd3'
 import { StoreError } from '../store.ts'
 import { untilAborted } from '../../base/until-aborted.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
+import type { WatchCreateRequest, WatchEvent, WatchResponse } from './etcd-lease-messages.ts'
 
 /** The progress that a watch must have made: it has shown `due`, and no other watched commit exists up to `revision`. */
 export interface WatchTarget {
@@ -23,7 +23,7 @@ export interface EtcdWatchQuery {
 /** Whole commits up to `revision`; no events if only the revision advanced. */
 export interface EtcdEvents {
   readonly revision: number
-  readonly events: readonly IEvent[]
+  readonly events: readonly WatchEvent[]
 }
 
 /** Time without a message after which the watch reads its target from the cluster. */
@@ -48,7 +48,7 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
   try {
     const { key, rangeEnd, after, target } = query
     // Not fragmented, so that one response holds whole commits.
-    stream.write({ create_request: { key, range_end: rangeEnd, start_revision: after + 1 } })
+    stream.write({ key, range_end: rangeEnd, start_revision: after + 1 })
     accept(connection, await dueMessage(reader), signal)
     for (let at = after; ;) {
       const response = await reader.next(quietMs)
@@ -70,14 +70,14 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
   }
 }
 
-async function dueMessage(reader: StreamReader): Promise<IWatchResponse> {
+async function dueMessage(reader: StreamReader): Promise<WatchResponse> {
   const response = await reader.next(dueMs)
   if (response === undefined) throw new StoreError('unavailable', 'the etcd watch lags')
   return response
 }
 
 /** Returns the response if the watch continues and the cluster is still the same; throws otherwise. */
-function accept(connection: EtcdConnection, response: IWatchResponse, signal: AbortSignal): IWatchResponse {
+function accept(connection: EtcdConnection, response: WatchResponse, signal: AbortSignal): WatchResponse {
   connection.identity.observe(response.header, undefined)
   signal.throwIfAborted()
   if (!response.canceled) return response
@@ -89,26 +89,26 @@ function accept(connection: EtcdConnection, response: IWatchResponse, signal: Ab
  * Removes events repeated by a member that lagged behind the watch's start (etcd issue 20221). The header may be ahead of the events, so only the events show
  * the progress.
  */
-function eventsAfter(at: number, { events: all }: IWatchResponse): EtcdEvents {
+function eventsAfter(at: number, { events: all }: WatchResponse): EtcdEvents {
   const events = all.filter((event) => Number(event.kv.mod_revision) > at)
   return { revision: Number(events.at(-1)?.kv.mod_revision ?? at), events }
 }
 
 /** Reads a stream's messages one by one, each with a time limit. */
 class StreamReader {
-  readonly #messages: AsyncIterator<IWatchResponse>
+  readonly #messages: AsyncIterator<WatchResponse>
   readonly #signal: AbortSignal
-  #pending: Promise<IteratorResult<IWatchResponse>> | undefined
+  #pending: Promise<IteratorResult<WatchResponse>> | undefined
 
-  constructor(stream: ClientDuplexStream<IWatchRequest, IWatchResponse>, signal: AbortSignal) {
+  constructor(stream: ClientDuplexStream<WatchCreateRequest, WatchResponse>, signal: AbortSignal) {
     // Cancelling emits an error event that no code handles any more.
     stream.on('error', () => {})
-    this.#messages = stream[Symbol.asyncIterator]() as AsyncIterator<IWatchResponse>
+    this.#messages = stream[Symbol.asyncIterator]() as AsyncIterator<WatchResponse>
     this.#signal = signal
   }
 
   /** Returns the next message, or undefined if none arrived within `boundMs`; the wait can then continue. Throws when the stream ends or the signal aborts. */
-  async next(boundMs: number): Promise<IWatchResponse | undefined> {
+  async next(boundMs: number): Promise<WatchResponse | undefined> {
     this.#pending ??= this.#messages.next()
     const { promise: timeout, resolve } = Promise.withResolvers<undefined>()
     const timer = setTimeout(() => resolve(undefined), boundMs)

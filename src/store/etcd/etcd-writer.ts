@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
-import { CompareResult, CompareTarget } from 'etcd3'
 import type { Log } from '../../base/log.ts'
 import { backoffMs, type Backoff } from '../../base/timing.ts'
 import { StoreError } from '../store.ts'
@@ -150,7 +149,7 @@ export class WriterKey {
 /** Returns the comparison with the writer, and the read that shows why a transaction failed. */
 export function comparing({ key, revision }: Writer): { compare: EtcdCompare[]; failure: Operation[] } {
   return {
-    compare: [{ key, target: CompareTarget.Mod, result: CompareResult.Equal, mod_revision: revision }],
+    compare: [{ key, target: 'mod', result: 'equal', mod_revision: revision }],
     failure: [{ request_range: { key, keys_only: true } }],
   }
 }
