@@ -18,12 +18,12 @@ import { createReconciler, type ReconcileObserver } from './reconcile/reconciler
 import { createPullSecrets, type PullSecretOptions } from './pull-secret.ts'
 import type { Cluster, MirrorSettings, World } from './world.ts'
 
-/** How often everything is looked at again, in milliseconds; up to a tenth more, so that not all installations do so at once. */
+/** Interval of full resyncs, in milliseconds. Up to a tenth is added at random, so that installations spread out. */
 const resyncMs = 600_000
-/** Each queue's workers: what they wait for is the store and the API server. */
+/** Workers of each queue. They mostly wait for the store and the API server. */
 const workers = 16
 
-/** Told what the controller does, for the metrics. */
+/** Receives the controller's metrics. */
 export interface ControllerObserver extends ReconcileObserver {
   leading(leads: boolean): void
   readonly objects: WorkQueueObserver
@@ -32,41 +32,41 @@ export interface ControllerObserver extends ReconcileObserver {
   readonly grants: WorkQueueObserver
   readonly informers: InformerObserver
   eventsDropped(count: number): void
-  /** Records that are not shown for want of room. */
+  /** Reports how many records have no mirror object because the limit is reached. */
   unmirrored(count: number): void
 }
 
-/** What a controller is made of. */
+/** Options of a controller. */
 export interface ControllerOptions {
   readonly api: KubeApi
-  /** For the Lease alone: its calls wait for nobody else's. */
+  /** A client for the Lease only, so that its calls never wait for other calls. */
   readonly leaseApi: KubeApi
   readonly services: Services
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
   readonly lease: { readonly namespace: string; readonly name: string }
-  /** Absent where no Secrets are kept for service accounts. */
+  /** Absent if no pull Secrets are kept for service accounts. */
   readonly pullSecrets?: Pick<PullSecretOptions, 'registryHost' | 'mint'>
-  /** Of this process alone. */
+  /** Unique to this process. */
   readonly instance: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
   readonly auditLog: Log
   readonly observer: ControllerObserver
-  /** The process's own where absent. */
+  /** The process's timers by default. */
   readonly timers?: Timers
 }
 
 /** A running controller. */
 export interface Controller {
-  /** Resolves when all objects have been read once: a standby is ready too. */
+  /** Resolves once all objects have been read. A standby resolves too. */
   readonly allSynced: Promise<void>
-  /** Resolves when the work has ended and the Lease is given back, once the signal that it was started with has aborted. Never rejects. */
+  /** Resolves after the start signal has aborted, the work has ended and the Lease is released. Never rejects. */
   readonly ended: Promise<void>
 }
 
-/** Reconciles both ways while it leads, until `signal` aborts. Its caches are kept all the time, so that it takes over at once. */
+/** Reconciles in both directions while it is the leader, until `signal` aborts. A standby keeps its caches current, so that it takes over at once. */
 export function startController(options: ControllerOptions, signal: AbortSignal): Controller {
   const { leaseApi, lease, instance, clock, random, log } = options
   const returns = createReturns(options)
@@ -103,7 +103,7 @@ function informerOf({ api, log, random, observer, timers }: ControllerOptions, t
 function createWorld(options: ControllerOptions): World {
   const { api, services, cluster, mirror, instance, clock, random, log, auditLog, observer, timers = systemTimers } = options
   const informer = (type: Informer['type']): Informer => informerOf(options, type)
-  // Every kind of the table gets its informer.
+  // One informer for each kind in the table.
   const objects = Object.fromEntries(recordKinds.map((kind) => [kind, informer(rowOf(kind).type)])) as Record<RecordKind, Informer>
   const [grants, namespaces] = [informer(objectTypes.grant), informer(objectTypes.namespace)]
   const onDropped = (count: number): void => observer.eventsDropped(count)
@@ -124,18 +124,18 @@ function createWorld(options: ControllerOptions): World {
   }
 }
 
-/** What is kept in memory of the API server. */
+/** The informers of the controller. */
 interface Caches {
   readonly world: World
-  /** Undefined where no Secrets are kept for service accounts. */
+  /** Undefined if no pull Secrets are kept for service accounts. */
   readonly accounts: Informer | undefined
   readonly onReturn: Returns['onReturn']
 }
 
-/** Tells when the API server or the store answers again after an outage. */
+/** Detects that the API server or the store is back after an outage. */
 interface Returns {
   readonly onReturn: (listener: () => void) => () => void
-  /** Notes outages of the API server: every informer has to tell it of its states. */
+  /** Notes outages of the API server. Every informer reports its states here. */
   readonly informers: InformerObserver
 }
 
@@ -157,7 +157,7 @@ function createReturns({ services, observer }: Pick<ControllerOptions, 'services
         observer.informers.state(type, state)
         if (state.is === 'waiting' && state.error.fault === 'unavailable') unanswered.add(type.plural)
         if (state.is !== 'watching' || !unanswered.has(type.plural)) return
-        // The first that hears from the server again speaks for all.
+        // One answer proves that the server is back for all informers.
         unanswered.clear()
         for (const listener of listeners) listener()
       },
@@ -172,7 +172,7 @@ function whenAborted(signal: AbortSignal): Promise<void> {
   return promise
 }
 
-/** One thing that the leader does: work on keys, what tells of them, and all that there are. Keys are `<what>/<namespace>/<name>`. */
+/** One job of the leader: its work on a key, the watch that adds keys, and the list of all keys. Keys are `<what>/<namespace>/<name>`. */
 interface ControllerJob {
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   watch(add: (key: string) => void): () => void
@@ -192,12 +192,12 @@ function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts 
   return jobs
 }
 
-/** Works as the leader until it is the leader no more. */
+/** Does the leader's jobs until the leadership ends. */
 async function work(options: ControllerOptions, caches: Caches, leadership: LeaseLeadership): Promise<void> {
   const { random, log, timers = systemTimers } = options
   const running = jobsOf(options, caches, leadership).map(async (job) => {
     const queue = createWorkQueue({
-      // What is begun after the Lease is lost is not begun at all.
+      // Work that is due after the Lease is lost does not start.
       work: (key, signal) => (leadership.held() ? job.reconcile(key, signal) : Promise.resolve(undefined)),
       workers,
       groupOf: (key) => key.split('/')[1] ?? '',
@@ -214,7 +214,7 @@ async function work(options: ControllerOptions, caches: Caches, leadership: Leas
   await Promise.all(running)
 }
 
-/** Looks at everything, at first and again and again: what no event told of is found too. */
+/** Adds all keys at the start and then at intervals. This finds changes that no event reported. */
 async function resync(
   by: { random: Random; timers: Timers },
   { job, add }: { job: ControllerJob; add: (key: string) => void },

@@ -6,29 +6,29 @@ import { isUid, isWithin, rootParent } from '../base/uid.ts'
 import type { Snapshot } from '../cache/snapshot.ts'
 import type { GrantSpec } from './platform-object.ts'
 
-/** A namespace, as far as grants look at it. */
+/** The facts about a namespace that grants depend on. */
 export interface NamespaceFacts {
   readonly name: string
   readonly labels: Readonly<Record<string, string>>
 }
 
-/** What a namespace may do with records of one kind at one place of the tree: all that its grants say of it together. */
+/** The rights of a namespace over records of one kind at one place of the tree, from all its grants together. */
 export interface Authority {
-  /** False where no grant speaks of this namespace, kind and place. */
+  /** False if no grant covers this namespace, kind and place. */
   readonly granted: boolean
   readonly adoption: boolean
-  /** What becomes of records when the namespace goes: they are kept where any grant says so. */
+  /** The fate of records when the namespace is deleted. They are kept if any grant says so. */
   readonly onNamespaceDelete: 'Orphan' | 'Delete'
-  /** What may be given to others, and where. */
+  /** The capabilities that the namespace may grant, and where. */
   readonly reach: EffectivePermissions
 }
 
 const nobody: EffectivePermissions = { operator: false, grants: [] }
 
-/** What a namespace may do to which no grant applies. */
+/** The authority of a namespace without any grant. */
 export const noAuthority: Authority = { granted: false, adoption: false, onNamespaceDelete: 'Orphan', reach: nobody }
 
-/** True where the grant is for this namespace. */
+/** True if the grant selects this namespace. */
 export function selects({ namespaceSelector: { matchNames, matchLabels } }: GrantSpec, namespace: NamespaceFacts): boolean {
   if (matchNames !== undefined && !matchNames.includes(namespace.name)) return false
   return Object.entries(matchLabels ?? {}).every(([label, value]) => namespace.labels[label] === value)
@@ -38,7 +38,7 @@ function covers({ groupUid }: GrantSpec, place: string): boolean {
   return groupUid === rootParent || (isUid(groupUid) && isWithin(place, groupUid))
 }
 
-/** The capabilities of the role that bounds a grant, as the role is now; none where there is no such role. */
+/** The capabilities of the role that limits a grant, as the role is now; empty if the role does not exist. */
 function boundOf(snapshot: Snapshot, { maxRole }: GrantSpec): CapabilitySet {
   if (maxRole?.builtIn !== undefined) return builtInRoles.find(({ name }) => name === maxRole.builtIn)?.capabilities ?? emptySet
   const role = maxRole?.uid === undefined ? undefined : snapshot.get('Role', maxRole.uid)
@@ -46,8 +46,8 @@ function boundOf(snapshot: Snapshot, { maxRole }: GrantSpec): CapabilitySet {
 }
 
 /**
- * What objects of kind `objectKind` in `namespace` may do at `place` (a group's uid, or `/`), as of `snapshot` and the grants as they are now. Grants add up; each counts
- * only for the kinds and below the group that it names.
+ * The authority of objects of kind `objectKind` in `namespace` at `place` (a group's uid, or `/`), from `snapshot` and the current grants. Grants add up. Each
+ * counts only for its own kinds and at or below its group.
  */
 export function authorityOf(
   grants: Iterable<GrantSpec>,
@@ -57,7 +57,7 @@ export function authorityOf(
   const applying = [...grants].filter((grant) => grant.allowedKinds.includes(asked.objectKind) && selects(grant, asked.namespace) && covers(grant, asked.place))
   if (applying.length === 0) return noAuthority
   const held = applying.map((grant): Grant => ({
-    // Checked by `covers`: a uid, or everywhere.
+    // `covers` has checked that it is a uid or everywhere.
     group: grant.groupUid === rootParent ? everywhere : (grant.groupUid as Grant['group']),
     capabilities: boundOf(snapshot, grant),
   }))
@@ -69,7 +69,7 @@ export function authorityOf(
   }
 }
 
-/** The capabilities of `needed` that may not be given at `place`; empty where all may. */
+/** Returns the capabilities in `needed` that the namespace may not grant at `place`; empty if it may grant all. */
 export function exceeding({ reach }: Authority, place: string, needed: CapabilitySet): readonly string[] {
   const held = capabilitiesAt(reach, place)
   return containsAll(held, needed) ? [] : missing(held, needed)

@@ -4,7 +4,7 @@ export interface ObjectType {
   readonly group: string
   readonly version: string
   readonly kind: string
-  /** As it stands in paths: lower case, plural. */
+  /** The resource name in paths: lower case, plural. */
   readonly plural: string
   readonly namespaced: boolean
 }
@@ -16,7 +16,7 @@ export interface ObjectMeta {
   readonly namespace?: string
   readonly uid: string
   readonly resourceVersion: string
-  /** Grows with every change of the spec. */
+  /** Increases with every change of the spec. */
   readonly generation?: number
   readonly creationTimestamp?: string
   readonly deletionTimestamp?: string
@@ -26,7 +26,7 @@ export interface ObjectMeta {
   readonly ownerReferences?: readonly { readonly apiVersion: string; readonly kind: string; readonly name: string; readonly uid: string }[]
 }
 
-/** An object as the API server answers it. What it holds beside its metadata depends on its type and has been checked by nobody but the API server. */
+/** An object as returned by the API server. Fields other than metadata depend on the type and are checked by the API server only. */
 export interface KubeObject {
   readonly metadata: ObjectMeta
   readonly spec?: unknown
@@ -34,47 +34,47 @@ export interface KubeObject {
   readonly [field: string]: unknown
 }
 
-/** What an object is called. */
+/** The name and namespace of an object. */
 export interface ObjectRef {
   /** Absent for objects of the cluster. */
   readonly namespace?: string
   readonly name: string
 }
 
-/** What of a type is meant. */
+/** Selects objects of a type. */
 export interface Selection {
-  /** All namespaces where absent. */
+  /** All namespaces if absent. */
   readonly namespace?: string
   readonly labelSelector?: string
 }
 
-/** A part of a list, all parts as of one resource version. */
+/** One page of a list. All pages show the same resource version. */
 export interface ListPage {
   readonly items: readonly KubeObject[]
   readonly resourceVersion: string
-  /** Absent on the last part. */
+  /** Absent on the last page. */
   readonly continueToken?: string
 }
 
-/** What a watch tells. A bookmark says only how far it has come. */
+/** An event of a watch. A bookmark carries only the resource version reached. */
 export type WatchEvent =
   { readonly type: 'added' | 'modified' | 'deleted'; readonly object: KubeObject } | { readonly type: 'bookmark'; readonly resourceVersion: string }
 
 /**
  * How a call failed:
- * - `not_found`: no such object, or no such type (its CRD is not there)
- * - `conflict`: the object is not as the caller said it is (resource version, uid), or another manager owns a field
+ * - `not_found`: no such object, or no such type (its CRD is missing)
+ * - `conflict`: the object's resource version or uid differs from the caller's, or another manager owns a field
  * - `already_exists`
- * - `invalid`: the API server refuses the object as it is; trying again does not help
- * - `forbidden`: not allowed, or refused by an admission policy
+ * - `invalid`: the API server rejects the object; retrying does not help
+ * - `forbidden`: not allowed, or rejected by an admission policy
  * - `unauthorized`: the credential is not, or no longer, accepted
- * - `expired`: the resource version or continue token is too old: list anew
- * - `throttled`: too many requests; `retryAfterMs` says when to come again
- * - `unavailable`: no answer, or one of 5xx; whether a change was made is not known
+ * - `expired`: the resource version or continue token is too old; list again
+ * - `throttled`: too many requests; retry after `retryAfterMs`
+ * - `unavailable`: no answer, or a 5xx answer; a change may or may not have been made
  */
 export type KubeFault = 'not_found' | 'conflict' | 'already_exists' | 'invalid' | 'forbidden' | 'unauthorized' | 'expired' | 'throttled' | 'unavailable'
 
-/** A failed call. The message is the API server's own where it answered. */
+/** A failed call. Its message comes from the API server if that answered. */
 export class KubeError extends Error {
   override readonly name = 'KubeError'
   readonly fault: KubeFault
@@ -87,30 +87,33 @@ export class KubeError extends Error {
   }
 }
 
-/** An object to send: the API server, not the caller, says what is missing or wrong in it. */
+/** An object to send. The API server checks that it is complete and valid. */
 export type ObjectDraft = Omit<KubeObject, 'metadata'> & { readonly metadata: Partial<ObjectMeta> & Pick<ObjectMeta, 'name'> }
 
 /**
- * A Kubernetes API server. Every method rejects with KubeError, or with the signal's reason. No call is repeated inside: whoever calls knows what a repeat means.
+ * A Kubernetes API server. Every method rejects with KubeError, or with the signal's reason. No method retries: only the caller knows whether a retry is safe.
  */
 export interface KubeApi {
-  /** The object as the server has it now (no cache), or undefined. Undefined also where the type is not there. */
+  /** Reads the object from the server, without a cache. Returns undefined if the object or its type does not exist. */
   get(type: ObjectType, ref: ObjectRef, signal: AbortSignal): Promise<KubeObject | undefined>
-  /** One part of a list of `limit` objects at most. */
+  /** Reads one page of at most `limit` objects. */
   list(type: ObjectType, options: Selection & { readonly limit: number; readonly continueToken?: string }, signal: AbortSignal): Promise<ListPage>
-  /** What changed after `resourceVersion`, in order, until the server ends it (then it returns) or it fails. Asks for bookmarks. */
+  /** Yields changes after `resourceVersion` in order. Returns when the server ends the watch, and throws if it fails. Requests bookmarks. */
   watch(type: ObjectType, options: Selection & { readonly resourceVersion: string }, signal: AbortSignal): AsyncIterable<WatchEvent>
-  /** A new object. */
+  /** Creates an object. */
   create(type: ObjectType, draft: ObjectDraft, signal: AbortSignal): Promise<KubeObject>
-  /** Replaces an object; `metadata.resourceVersion` in it makes that conditional. */
+  /** Replaces an object, only if it still has `metadata.resourceVersion` where the draft has one. */
   replace(type: ObjectType, draft: ObjectDraft, signal: AbortSignal): Promise<KubeObject>
   /**
-   * Server-side apply of the fields in `draft`, forced, as field manager `taproot-controller`. Makes the object where it is not there, unless `draft` has a
-   * `metadata.uid` (then `conflict`; and `invalid` where another object has the name by now) or `status` is what is applied (then `not_found`).
+   * Server-side apply of the fields in `draft`, forced, as field manager `taproot-controller`. Creates a missing object, with two exceptions. With a
+   * `metadata.uid` it rejects with `conflict`, or with `invalid` if another object has the name by now. For `status` it rejects with `not_found`.
    */
   apply(type: ObjectType, draft: ObjectDraft, options: { readonly subresource?: 'status' }, signal: AbortSignal): Promise<KubeObject>
-  /** JSON merge patch; `metadata.resourceVersion` in it makes it conditional, and so does `metadata.uid` (`invalid` where another object has the name by now). */
+  /**
+   * Applies a JSON merge patch. `metadata.resourceVersion` in it makes it conditional. So does `metadata.uid`, which rejects with `invalid` if another object
+   * has the name by now.
+   */
   patch(type: ObjectType, ref: ObjectRef, patch: Readonly<Record<string, unknown>>, signal: AbortSignal): Promise<KubeObject>
-  /** Deletes; returns where it is gone already. With `uid` only that very object. */
+  /** Deletes an object. Succeeds if it is already gone. With `uid` it deletes only the object with that uid. */
   delete(type: ObjectType, ref: ObjectRef, options: { readonly uid?: string }, signal: AbortSignal): Promise<void>
 }

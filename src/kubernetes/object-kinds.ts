@@ -1,25 +1,25 @@
 import type { ObjectType, KubeObject } from './kube-api.ts'
 import { objectTypes } from './object-types.ts'
 
-/** A reference in an object's spec to what another record stands for: `{name}` in the same namespace, `{uid}` anywhere, `{builtIn}` for a role of the platform's own. */
+/** A reference in an object's spec to another record: `{name}` in the same namespace, `{uid}` anywhere, or `{builtIn}` for a built-in role. */
 export interface ReferenceRow {
   /** The field of the spec. */
   readonly field: 'parentRef' | 'identityRef' | 'roleRef'
-  /** The kind of the record that is meant. */
+  /** The kind of the referenced record. */
   readonly kind: 'Group' | 'Identity' | 'Role'
-  /** The field (proto name) of the record that holds its uid; `parent` for where the record lies. */
+  /** The record's field (proto name) with the uid; `parent` if the reference sets the record's place. */
   readonly holds: string
   readonly optional: boolean
 }
 
-/** A column of its own that `kubectl get` prints. */
+/** An extra column that `kubectl get` prints. */
 export interface PrintColumn {
   readonly name: string
-  /** JSON path; where it finds several values, the first is printed. */
+  /** JSON path. If it matches several values, the first is printed. */
   readonly path: string
 }
 
-/** How one kind of record is shown and applied as Kubernetes objects. */
+/** How Kubernetes objects represent one kind of record. */
 export interface ObjectKind {
   readonly type: ObjectType
   /** The kind of its records. */
@@ -28,15 +28,15 @@ export interface ObjectKind {
   readonly category: 'platform-iam' | 'platform-registry'
   readonly columns: readonly PrintColumn[]
   readonly references: readonly ReferenceRow[]
-  /** Records that the API owns are shown as objects. */
+  /** Whether records that the API owns are mirrored as objects. */
   readonly mirrored: boolean
-  /** Fields of the record (proto names) that an object can't set: only operators may, or a reference stands for them. */
+  /** Fields of the record (proto names) that an object can't set: only operators may, or a reference replaces them. */
   readonly withheld: readonly string[]
 }
 
 const parent: ReferenceRow = { field: 'parentRef', kind: 'Group', holds: 'parent', optional: false }
 
-/** Every kind that has objects: CRDs, mirrors, reconciling and RBAC follow from these rows. */
+/** All kinds with objects. CRDs, mirrors, reconciling and RBAC are derived from these rows. */
 export const objectKinds = {
   Group: {
     type: objectTypes.group,
@@ -100,25 +100,25 @@ export const objectKinds = {
   },
 } as const satisfies Record<string, ObjectKind>
 
-/** A kind that has objects, by its record. */
+/** The record kind of objects. */
 export type RecordKind = keyof typeof objectKinds
 
-/** The row of a kind, with the exact types of the table forgotten. */
+/** Returns the row of a kind, typed as the general `ObjectKind`. */
 export function rowOf(kind: RecordKind): ObjectKind {
   return objectKinds[kind]
 }
 
-/** The kinds that have objects. */
+/** All record kinds with objects. */
 export const recordKinds = Object.keys(objectKinds) as readonly RecordKind[]
 
-/** One object, as keys of the queue name it: `Group/<namespace>/<name>`. */
+/** One object, as in queue keys: `Group/<namespace>/<name>`. */
 export interface ObjectKey {
   readonly kind: RecordKind
   readonly namespace: string
   readonly name: string
 }
 
-/** The text of a key. */
+/** Formats a key as text. */
 export function keyText({ kind, namespace, name }: ObjectKey): string {
   return `${kind}/${namespace}/${name}`
 }
@@ -128,10 +128,10 @@ export function keyOfObject(kind: RecordKind, { metadata }: KubeObject): string 
   return keyText({ kind, namespace: metadata.namespace ?? '', name: metadata.name })
 }
 
-/** Reads what `keyText` wrote. Throws TypeError for anything else. */
+/** Parses the output of `keyText`. Throws TypeError for other text. */
 export function parseKey(text: string): ObjectKey {
   const [kind = '', namespace, name] = text.split('/')
   if (!(kind in objectKinds) || namespace === undefined || name === undefined) throw new TypeError(`no key: ${text}`)
-  // Looked up in the table right above.
+  // Checked against the table above.
   return { kind: kind as RecordKind, namespace, name }
 }

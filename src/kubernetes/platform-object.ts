@@ -1,37 +1,37 @@
 import type { KubeObject, ObjectMeta } from './kube-api.ts'
 
-/** Holds an object until the controller has dealt with its record. */
+/** Finalizer that keeps an object until the controller has dealt with its record. */
 export const finalizer = 'taproot.dev/record'
-/** Annotation: the uid of the object's record. Written by the controller; kept by backups. A hint, never authority. */
+/** Annotation with the uid of the object's record. The controller writes it and backups keep it. It is a hint and grants nothing. */
 export const uidAnnotation = 'taproot.dev/uid'
-/** Label of objects that show a record of the API's own; its value is `api`. */
+/** Label of mirrors; its value is `api`. */
 export const originLabel = 'taproot.dev/origin'
 
-/** Another record, as a spec names it: exactly one of them. */
+/** A reference to another record. Exactly one field is set. */
 export interface ObjectReference {
   /** An object of the right kind in the same namespace. */
   readonly name?: string
   readonly uid?: string
-  /** A role of the platform's own, e.g. `viewer`. */
+  /** A built-in role, e.g. `viewer`. */
   readonly builtIn?: string
 }
 
-/** What every spec has beside the fields of its record. */
+/** The spec fields that all kinds share and that are not in the record. */
 export interface PlatformSpec {
   readonly parentRef?: ObjectReference
   readonly identityRef?: ObjectReference
   readonly roleRef?: ObjectReference
-  /** What becomes of the record when the object is deleted. */
+  /** What happens to the record when the object is deleted. */
   readonly deletionPolicy?: 'Delete' | 'Orphan'
-  /** Which record that nobody owns the object may take over, where its grant allows that at all. */
+  /** Which record without an owner the object may adopt, if its grant allows adoption. */
   readonly adoptionPolicy?: 'Never' | 'ByUid' | 'ByName'
   readonly [field: string]: unknown
 }
 
-/** `Ready` and `Synced` are always there once the object was seen; the others only while they are true. */
+/** Condition types. `Ready` and `Synced` are present from the first look on; the others only while they are true. */
 export type ConditionType = 'Ready' | 'Synced' | 'InConflict' | 'Reconciling' | 'Stalled'
 
-/** One condition (listType map, by `type`). */
+/** One condition (a list of type map, keyed by `type`). */
 export interface Condition {
   readonly type: ConditionType
   readonly status: 'True' | 'False' | 'Unknown'
@@ -41,65 +41,65 @@ export interface Condition {
   readonly lastTransitionTime: string
 }
 
-/** What the controller says of an object. */
+/** The status that the controller writes. */
 export interface PlatformStatus {
   readonly uid?: string
   readonly etag?: string
   readonly observedGeneration?: number
-  /** When the record was last brought to what the object says. */
+  /** When the record last matched the object. */
   readonly lastSyncTime?: string
-  /** The uids that the references stood for then. */
+  /** The uids of the references at that time. */
   readonly resolved?: { readonly parent?: string; readonly identity?: string; readonly role?: string }
-  /** Fields of a spec that the record has and this one does not name. */
+  /** Spec fields that the record has and this object leaves out. */
   readonly extraFields?: readonly string[]
   readonly conditions?: readonly Condition[]
 }
 
-/** An object of one of our kinds. The API server has checked it against the kind's CRD. */
+/** An object of a platform kind, validated against its CRD by the API server. */
 export interface PlatformObject extends KubeObject {
   readonly metadata: ObjectMeta & { readonly namespace: string }
   readonly spec: PlatformSpec
   readonly status?: PlatformStatus
 }
 
-/** What namespaces may own, and where: the spec of a PlatformNamespaceGrant. */
+/** The spec of a PlatformNamespaceGrant: what namespaces may own, and where. */
 export interface GrantSpec {
-  /** Which namespaces; an empty one means all. */
+  /** The selected namespaces; all if empty. */
   readonly namespaceSelector: { readonly matchNames?: readonly string[]; readonly matchLabels?: Readonly<Record<string, string>> }
-  /** The uid of the group at and below which they may own records; `/` for everywhere, root groups included. */
+  /** The uid of the group at and below which they may own records; `/` means everywhere, including root groups. */
   readonly groupUid: string
   /** The kinds of objects, e.g. `PlatformGroup`. */
   readonly allowedKinds: readonly string[]
-  /** What they may give at most: no role binding, role or identity may confer more. Nothing where absent. */
+  /** The highest role that they may grant: no role binding, role or identity may confer more. If absent, they may grant nothing. */
   readonly maxRole?: ObjectReference
   readonly allowAdoption?: boolean
-  /** What becomes of the records of a namespace that is deleted. */
+  /** What happens to the records of a deleted namespace. */
   readonly onNamespaceDelete?: 'Orphan' | 'Delete'
 }
 
-/** One condition of a grant: `Ready` is always there, `Stalled` only while it is true. */
+/** One condition of a grant. `Ready` is always present, `Stalled` only while it is true. */
 export type GrantCondition = Omit<Condition, 'type'> & { readonly type: Extract<Condition['type'], 'Ready' | 'Stalled'> }
 
-/** What the controller says of a grant. */
+/** The status of a grant, written by the controller. */
 export interface GrantStatus {
   readonly observedGeneration: number
-  /** The names of the group and of the highest role. */
+  /** The names of the group and of the maximum role. */
   readonly resolved: { readonly group?: string; readonly maxRole?: string }
-  /** The first of the namespaces that it selects. */
+  /** The first of the selected namespaces. */
   readonly namespaces: readonly string[]
   readonly namespaceCount: number
-  /** Objects of these namespaces with a record that the grant covers. */
+  /** The number of objects in these namespaces with a record that the grant covers. */
   readonly objectCount: number
   readonly conditions: readonly GrantCondition[]
 }
 
-/** A cached object of one of our kinds. */
+/** Casts a cached object of a platform kind. */
 export function asPlatformObject(object: KubeObject): PlatformObject {
-  // The kind's CRD gives it a namespace and a spec.
+  // The CRD requires a namespace and a spec.
   return object as PlatformObject
 }
 
-/** True for an object that shows a record of the API's, also one that was left where no mirrors are kept any more: it says nothing. */
+/** True for a mirror, including one that remains after mirroring was turned off. A mirror requests nothing. */
 export function isMirror({ metadata }: KubeObject): boolean {
   return metadata.labels?.[originLabel] === 'api'
 }

@@ -13,11 +13,11 @@ import { authorityAt } from './reconcile/authority.ts'
 import { ownedUid } from './reconcile/references.ts'
 import { asPlatformObject, isMirror } from './platform-object.ts'
 
-/** Annotation of a service account: the name of the Secret that is to be kept for it. */
+/** Annotation of a service account: the name of its pull Secret. */
 export const pullSecretAnnotation = 'taproot.dev/pull-secret'
 /** Label of the Secrets that the controller keeps. */
 export const pullSecretLabel = 'taproot.dev/pull-secret'
-/** Annotation of such a Secret: whose token it has. */
+/** Annotation of such a Secret: the identity of its token. */
 const identityAnnotation = 'taproot.dev/identity'
 
 /** A token for the registry host. */
@@ -26,26 +26,26 @@ export interface SecretToken {
   readonly expiresAtMs: number
 }
 
-/** What pull secrets take beside the world. */
+/** Options for pull secrets. */
 export interface PullSecretOptions {
   readonly world: World
   readonly accounts: Informer
-  /** The registry host, as image references name it. */
+  /** The registry host, as in image references. */
   readonly registryHost: string
   mint(identity: Uid, managedBy: string): Promise<SecretToken>
 }
 
-/** Keeps Secrets of type dockerconfigjson for service accounts that ask for one. */
+/** Maintains Secrets of type dockerconfigjson for service accounts that request one. */
 export interface PullSecrets {
-  /** Deals with one service account: `ServiceAccount/<namespace>/<name>`. Rejects where it is to be done again later. */
+  /** Reconciles one service account: `ServiceAccount/<namespace>/<name>`. Rejects if it must be retried. */
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
-  /** Calls `add` with the key of each service account that something happened to, until the returned function is called. */
+  /** Calls `add` with the key of each changed service account, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** The keys of all service accounts that ask for a Secret. */
+  /** Returns the keys of all service accounts that request a Secret. */
   keys(): Iterable<string>
 }
 
-/** True where the record itself, and not only what an object would make of it, is signed in to by the tokens of the service account and by nothing else. */
+/** True if only tokens of the service account can sign in as this identity. Judges the stored record, which may differ from its object. */
 function isSignInOf(row: CachedRecord, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
   // A row of kind Identity holds an Identity.
   const { relationship } = row.message as unknown as Identity
@@ -61,7 +61,7 @@ function isSignInOf(row: CachedRecord, account: { namespace: string; name: strin
   )
 }
 
-/** The identity that stands for a service account: the record of the first object in its namespace whose `serviceAccountRef` names it. */
+/** Returns the identity of a service account: the record of the first object in its namespace whose `serviceAccountRef` names it. */
 function identityOf(world: World, account: { namespace: string; name: string }): { uid: Uid; managedBy: string } | undefined {
   const { objects, cluster, services } = world
   const candidates = [...objects.Identity.byNamespace(account.namespace)]
@@ -95,14 +95,14 @@ function secretOf(
       name,
       labels: { [pullSecretLabel]: 'true' },
       annotations: { [expiresAnnotation]: new Date(expiresAtMs).toISOString(), [identityAnnotation]: identity },
-      // It goes with the account that asked for it.
+      // Kubernetes deletes the Secret together with the account.
       ownerReferences: [{ apiVersion: 'v1', kind: 'ServiceAccount', name: accountName, uid }],
     },
     ...dockerConfigSecret(options.registryHost, { username: '_token', password: token }),
   }
 }
 
-/** How long the token of `secret` is still good for `identity`, in milliseconds; 0 where it is another's, or there is none. */
+/** Returns how long the token in `secret` is valid for `identity`, in milliseconds; 0 if it is missing or belongs to another identity. */
 function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined, identity: Uid): number {
   const { annotations = {} } = secret?.metadata ?? {}
   if (annotations[identityAnnotation] !== identity) return 0
@@ -110,7 +110,7 @@ function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined
   return Number.isNaN(expiresAtMs) ? 0 : Math.max(0, expiresAtMs - world.clock.now())
 }
 
-/** Why an account that asks has no Secret, as an event of the account. */
+/** Reasons for refusing a Secret, reported as an event of the account. */
 const refusals = {
   InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is no name of a Secret: ${name}`,
   NoIdentity: () => 'no PlatformIdentity of this namespace that its grants allow has this service account as serviceAccountRef, and nothing else signs in to',
@@ -122,10 +122,10 @@ function refuse({ world }: PullSecretOptions, { metadata }: KubeObject, { reason
   world.events.record({ type: objectTypes.serviceAccount, metadata, severity: 'Warning', reason, action: 'KeepPullSecret', note })
 }
 
-/** How long before its end a token is replaced, in milliseconds: half of its hour. */
+/** Time before expiry when a token is replaced, in milliseconds: half of its hour. */
 const renewBeforeMs = 1_800_000
 
-/** Builds what keeps the Secrets, over caches that are synced. */
+/** Builds the pull Secrets over caches that are synced. */
 export function createPullSecrets(options: PullSecretOptions): PullSecrets {
   const { world, accounts } = options
   const keyOf = ({ metadata }: KubeObject): string => `ServiceAccount/${metadata.namespace ?? ''}/${metadata.name}`
@@ -156,7 +156,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
       if (!isSecretName(name)) return refuse(options, account, { reason: 'InvalidSecretName', name })
       const found = identityOf(world, { namespace, name: accountName })
       if (found === undefined) return refuse(options, account, { reason: 'NoIdentity', name })
-      // Read each time, and never listed: so no right to see all Secrets is needed.
+      // Secrets are read one by one and never listed, so the controller needs no right to list all Secrets.
       const secret = await world.api.get(objectTypes.secret, { namespace, name }, signal)
       if (secret !== undefined && secret.metadata.labels?.[pullSecretLabel] === undefined) {
         world.services.log.warn('a Secret of this name is not one of ours: it is left alone', { namespace, name })
@@ -171,7 +171,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
   }
 }
 
-/** Puts the token of a Secret of ours anew. */
+/** Writes a new token into a Secret that the controller keeps. */
 function renew({ world }: PullSecretOptions, { metadata, data }: ObjectDraft, signal: AbortSignal): Promise<KubeObject> {
   const { namespace = '', name, labels, annotations } = metadata
   return world.api.patch(objectTypes.secret, { namespace, name }, { metadata: { labels, annotations }, data }, signal)

@@ -2,27 +2,27 @@ import type { RequestOptions } from 'node:https'
 import type { KubeConfig } from '@kubernetes/client-node'
 import { Agent, ProxyAgent, type Dispatcher } from 'undici'
 
-/** Idle connections are kept so long; API servers keep them longer. */
+/** How long idle connections stay open. API servers keep them longer. */
 const keepAliveMs = 60_000
 const connectMs = 10_000
-/** Idle connections are probed so often, so that nothing in between forgets them. */
+/** How often idle connections are probed, so that no device on the way drops them. */
 const probeMs = 30_000
 
-/** What a request is sent by and with. */
+/** The dispatcher and the headers of a request. */
 export interface KubeRoute {
   readonly dispatcher: Dispatcher
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** What decides over a connection: another one is made where any of it is another. */
+/** The TLS credentials of a connection. A change of any of them needs a new connection. */
 type Identity = Pick<RequestOptions, 'ca' | 'cert' | 'key'>
 
 const identityFields = ['ca', 'cert', 'key'] as const
 const tlsFields = [...identityFields, 'rejectUnauthorized', 'servername'] as const
 
 /**
- * The connections to one API server, and the credential for each request. The library reads files and runs plugins as the configuration says; the pool of connections is
- * kept here, since the library would open one for every request.
+ * The connections to one API server, and the credential for each request. The library reads files and runs plugins as configured. The connection pool is kept
+ * here because the library would open one connection per request.
  */
 export class KubeConnection {
   readonly server: string
@@ -34,7 +34,7 @@ export class KubeConnection {
     this.server = (config.getCurrentCluster()?.server ?? '').replace(/\/+$/, '')
   }
 
-  /** How a request is sent now. Rejects where a credential can't be read. */
+  /** Returns the current route. Rejects if a credential can't be read. */
   async route(): Promise<KubeRoute> {
     const options: RequestOptions = {}
     await this.#config.applyToHTTPSOptions(options)
@@ -51,8 +51,7 @@ export class KubeConnection {
 
   #dispatcher(options: RequestOptions): Dispatcher {
     if (this.#open !== undefined && isSame(this.#open.identity, options)) return this.#open.dispatcher
-    // What is under way over the old connections, watches too, ends as it would have.
-    // One that was destroyed refuses to be closed.
+    // Requests and watches on the old connections run to their end. A destroyed dispatcher refuses to close.
     this.#open?.dispatcher.close().catch(() => undefined)
     this.#open = { identity: options, dispatcher: this.#connect(options) }
     return this.#open.dispatcher

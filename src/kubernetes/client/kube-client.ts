@@ -30,9 +30,9 @@ interface WatchLine {
 
 const typeOf = { ADDED: 'added', MODIFIED: 'modified', DELETED: 'deleted' } as const
 
-/** What a line tells, or undefined where it is of a type that is not known. Throws the error that it tells. */
+/** Parses one line of a watch. Returns undefined for an unknown type. Throws if the line is an error. */
 function parseWatchLine(text: string): WatchEvent | undefined {
-  // Casts: the API server's own form.
+  // The API server guarantees this form.
   const { type, object } = JSON.parse(text) as WatchLine
   if (type === 'ERROR') throw toldError(object as StatusAnswer)
   const told = object as KubeObject
@@ -40,7 +40,7 @@ function parseWatchLine(text: string): WatchEvent | undefined {
   return Object.hasOwn(typeOf, type) ? { type: typeOf[type as keyof typeof typeOf], object: told } : undefined
 }
 
-/** The lines of a body, without those that are empty, and without a last one that has no end. */
+/** Yields the complete, non-empty lines of a body. Drops a last line without a line end. */
 async function* linesOf(body: Readable): AsyncGenerator<string, void> {
   let begun: Buffer[] = []
   for await (const chunk of body) {
@@ -55,7 +55,7 @@ async function* linesOf(body: Readable): AsyncGenerator<string, void> {
   }
 }
 
-/** What a request says beside its path; undefined ones are left out. */
+/** The query parameters of a request. Undefined ones are left out. */
 type Query = Readonly<Record<string, string | undefined>>
 
 /** The path of a type's objects: all, those of one namespace, or one. */
@@ -72,12 +72,12 @@ function pathOf(type: ObjectType, ref: Partial<ObjectRef>, subresource?: string)
   return `/${parts.join('/')}`
 }
 
-/** As in the `apiVersion` of an object. */
+/** Returns the `apiVersion` of an object of this type. */
 function apiVersionOf({ group, version }: ObjectType): string {
   return group === '' ? version : `${group}/${version}`
 }
 
-/** The query with its question mark, or nothing. */
+/** Returns the query string with its question mark, or an empty string. */
 function queryOf(query: Query): string {
   const entries = Object.entries(query).filter((entry): entry is [string, string] => entry[1] !== undefined)
   return entries.length === 0 ? '' : `?${new URLSearchParams(entries).toString()}`
@@ -87,30 +87,30 @@ const fieldManager = 'taproot-controller'
 const defaultRate: Rate = { perSecond: 50, burst: 100 }
 const defaultCallMs = 30_000
 const defaultSilenceMs = 180_000
-/** How long a watch lasts: not all of them end at once. */
+/** The range of a watch's duration. It varies so that watches do not all end together. */
 const watchSeconds = { least: 300, most: 600 }
 
-/** What a client needs. */
+/** Options of a client. */
 export interface KubeClientOptions {
   readonly endpoint: KubeEndpoint
-  /** How this program names itself, as in `taproot-controller/1.2.3`. */
+  /** The user agent, as in `taproot-controller/1.2.3`. */
   readonly userAgent: string
   readonly random: Random
-  /** How many calls are begun: 50 per second on average and 100 at once where absent. Further ones wait their turn. */
+  /** The rate limit of calls; 50 per second and bursts of 100 by default. Calls above the limit wait. */
   readonly rate?: Rate
-  /** How long a call that is no watch may take, in milliseconds; 30 s where absent. */
+  /** Time limit of a call other than a watch, in milliseconds; 30 s by default. */
   readonly callMs?: number
-  /** How long a watch may tell nothing, not even a bookmark, before it counts as broken, in milliseconds; 3 min where absent. */
+  /** Time without any event or bookmark after which a watch counts as broken, in milliseconds; 3 min by default. */
   readonly silenceMs?: number
 }
 
 /** A client of one API server. */
 export interface KubeClient extends KubeApi {
-  /** Ends all calls, which reject as `unavailable`, and all connections. */
+  /** Ends all calls, which reject with `unavailable`, and closes all connections. */
   close(): Promise<void>
 }
 
-/** Builds a client; connects to nothing before its first call. Throws where the endpoint names no server or can't be read. */
+/** Builds a client. It connects on its first call. Throws if the endpoint names no server or can't be read. */
 export function createKubeClient(options: KubeClientOptions): KubeClient {
   return new HttpKubeClient(options)
 }
@@ -120,7 +120,7 @@ interface KubeCall {
   readonly path: string
   readonly query?: Query
   readonly body?: unknown
-  /** Of the body; JSON where absent. */
+  /** Content type of the body; JSON by default. */
   readonly contentType?: string
 }
 
@@ -172,7 +172,7 @@ class HttpKubeClient implements KubeClient {
     await this.#turn(signal)
     try {
       const body = await this.#open({ method: 'GET', path, query }, { headersTimeout: this.#callMs, bodyTimeout: this.#silenceMs }, ended)
-      // Whoever stops listening leaves a body that breaks off.
+      // A reader that stops early makes the body emit an error.
       body.on('error', () => undefined)
       try {
         for await (const line of linesOf(body)) {
@@ -226,13 +226,13 @@ class HttpKubeClient implements KubeClient {
     await this.#connection.close()
   }
 
-  /** A whole call: sends it and reads its answer, which is JSON. */
+  /** Sends a request and parses its JSON answer. */
   async #call<T>(call: KubeCall, signal: AbortSignal): Promise<T> {
     await this.#turn(signal)
     const ended = AbortSignal.any([signal, this.#closing.signal, AbortSignal.timeout(this.#callMs)])
     try {
       const body = await this.#open(call, { headersTimeout: this.#callMs, bodyTimeout: this.#callMs }, ended)
-      // A cast: the API server answers what was asked for.
+      // The API server answers with the requested type.
       return JSON.parse(await body.text()) as T
     } catch (error) {
       signal.throwIfAborted()
@@ -253,7 +253,7 @@ class HttpKubeClient implements KubeClient {
     }
   }
 
-  /** Sends a request; resolves with the body of an answer that tells of success. Rejects with KubeError where it tells of none, or as undici does. */
+  /** Sends a request and returns the body of a 2xx answer. Rejects with KubeError for other statuses, and with undici's error if the request fails. */
   async #open(
     { method, path, query = {}, body, contentType = 'application/json' }: KubeCall,
     timeouts: KubeTimeouts,
@@ -268,7 +268,7 @@ class HttpKubeClient implements KubeClient {
       headers: { accept: 'application/json', 'user-agent': this.#options.userAgent, ...headers, ...(body !== undefined && { 'content-type': contentType }) },
       body: body === undefined ? null : JSON.stringify(body),
     })
-    // While it connects undici hears no signal.
+    // Undici ignores the signal while it connects.
     const answer = await untilAborted(asked, signal)
     if (answer.statusCode >= 200 && answer.statusCode < 300) return answer.body
     const retryAfter = answer.headers['retry-after']
@@ -279,12 +279,12 @@ class HttpKubeClient implements KubeClient {
 type AnswerBody = Dispatcher.ResponseData['body']
 
 interface ObjectListAnswer {
-  /** Null where a server has none. */
+  /** Null on some servers if the list is empty. */
   readonly items: readonly KubeObject[] | null
   readonly metadata: { readonly resourceVersion: string; readonly continue?: string }
 }
 
-/** A draft with what its type says. */
+/** Adds `apiVersion` and `kind` to a draft. */
 function whole(type: ObjectType, draft: ObjectDraft): object {
   return { apiVersion: apiVersionOf(type), kind: type.kind, ...draft }
 }

@@ -10,19 +10,19 @@ export interface ControllerAccount {
 
 const policyName = `mirrors.${apiGroup}`
 
-/** CEL: `what` has a given label. */
+/** CEL: true if `what` has the mirror label. */
 const isMirror = (what: string): string =>
   `has(${what}.metadata.labels) && '${originLabel}' in ${what}.metadata.labels && ${what}.metadata.labels['${originLabel}'] == 'api'`
 
-/** CEL: both sides agree in a field that either may lack. */
+/** CEL: true if an optional field is equal in both objects, or missing in both. */
 const sameField = (path: string): string => `(has(object.${path}) ? has(oldObject.${path}) && object.${path} == oldObject.${path} : !has(oldObject.${path}))`
 
 /**
- * A ValidatingAdmissionPolicy and its binding: objects with the label `taproot.dev/origin: api` are written by the controller only, and nobody else gives or
- * takes that label. Anybody who may delete them does; the controller makes them again. Writes that change nothing pass (migrations of the stored version), and so
- * does what removes finalizers from a mirror that is being deleted.
+ * A ValidatingAdmissionPolicy and its binding. Only the controller may write objects with the label `taproot.dev/origin: api`, and only it may set or remove
+ * that label. Anyone with the right to delete such objects may do so; the controller recreates them. The policy admits writes without changes (migrations of
+ * the stored version). It also admits the removal of finalizers from a mirror that is being deleted.
  *
- * The account stands in the first two variables, each in single quotes and with nothing else: a chart's template or a kustomize replacement sets them.
+ * The first two variables hold the account, each in single quotes and nothing else. A chart's template or a kustomize replacement sets them.
  */
 export function mirrorPolicy(account: ControllerAccount): readonly Readonly<Record<string, unknown>>[] {
   const plurals = Object.values(objectKinds).map(({ type }) => type.plural)

@@ -34,7 +34,8 @@ export const conditionsSchema: StructuralSchema = {
 }
 
 /**
- * The generation that a status is about, -1 before the controller's first look: an object without any status is ready to kstatus, and Flux would not wait for it.
+ * The generation that a status describes, -1 before the controller's first look. Without any status kstatus would report the object as ready, and Flux would
+ * not wait for it.
  */
 export const observedGenerationSchema: StructuralSchema = {
   description: 'The generation of the spec that was last looked at; -1 before the first look.',
@@ -45,7 +46,7 @@ export const observedGenerationSchema: StructuralSchema = {
 /** The status of an object that the controller has not looked at. */
 export const unobservedStatus = { observedGeneration: -1 } as const
 
-/** What the controller says of an object. */
+/** The status that the controller writes. */
 export const statusSchema: StructuralSchema = {
   description: 'What the controller says of it. Nothing in here is taken as given.',
   type: 'object',

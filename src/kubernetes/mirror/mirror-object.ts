@@ -6,7 +6,7 @@ import type { ObjectKind } from '../object-kinds.ts'
 import { originLabel, uidAnnotation, type PlatformStatus } from '../platform-object.ts'
 import { messageOf, specFields } from '../reconcile/desired.ts'
 
-/** What the object that shows a record of the API's looks like, beside what the API server adds. */
+/** The object that mirrors a record, without the fields that the API server adds. */
 export interface MirrorObject {
   readonly name: string
   readonly labels: Readonly<Record<string, string>>
@@ -14,12 +14,12 @@ export interface MirrorObject {
   readonly spec: JsonObject
 }
 
-/** The name of the object that shows the record `uid`: `pg-<20 hex digits>` (docs/spec/kubernetes.md#mirror-objects). */
+/** Returns the name of the mirror of record `uid`: `pg-<20 hex digits>` (docs/spec/kubernetes.md#mirror-objects). */
 export function mirrorName({ shortName }: Pick<ObjectKind, 'shortName'>, uid: string): string {
   return `${shortName}-${createHash('sha256').update(uid).digest('hex').slice(0, 20)}`
 }
 
-/** The object of a record: all that a spec can say of it, references by uid. */
+/** Builds the mirror of a record with all fields that a spec has. References are by uid. */
 export function mirrorOf(row: ObjectKind, record: CachedRecord): MirrorObject {
   const desc = messageOf(row)
   const { message } = record
@@ -34,19 +34,19 @@ export function mirrorOf(row: ObjectKind, record: CachedRecord): MirrorObject {
   return { name: mirrorName(row, record.uid), labels: { [originLabel]: 'api' }, annotations: { [uidAnnotation]: record.uid }, spec }
 }
 
-/** Fields of the spec that the API server fills in by itself: they say nothing of a record. */
+/** Spec fields with defaults from the API server. They do not depend on the record. */
 const defaulted: ReadonlySet<string> = new Set(['deletionPolicy', 'adoptionPolicy'])
 
-/** The fields of a mirror's spec that a record decides. */
+/** Returns the fields of a mirror's spec that come from the record. */
 export function decidedOf(spec: unknown): JsonObject {
-  // The API server answers JSON.
+  // The API server returns JSON.
   return Object.fromEntries(Object.entries(spec as JsonObject).filter(([field]) => !defaulted.has(field)))
 }
 
-/** The status of a mirror: it is what it shows. */
+/** Builds the status of a mirror. A mirror always matches its record. */
 export function mirrorStatus(record: CachedRecord, { generation, before }: { generation: number; before: PlatformStatus | undefined }): PlatformStatus {
   const known = before?.conditions?.find(({ type }) => type === 'Ready')
-  // The record's own time: the same on every replica.
+  // The record's update time, which is the same on every replica.
   const since = known?.lastTransitionTime ?? `${new Date(record.updateMs).toISOString().slice(0, 19)}Z`
   const condition = { reason: 'Mirrored', message: 'shows a record that the API owns', observedGeneration: generation, lastTransitionTime: since } as const
   return {

@@ -7,13 +7,13 @@ import { ownsRecord } from '../reconcile/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
 import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
 
-/** Shows records that the API owns as objects that nobody can change (docs/spec/kubernetes.md#mirror-objects). */
+/** Mirrors records that the API owns as read-only objects (docs/spec/kubernetes.md#mirror-objects). */
 export interface Mirror {
-  /** Brings one object to its record, makes it, or removes it. */
+  /** Creates, updates or deletes one mirror so that it matches its record. */
   reconcile(key: string, signal: AbortSignal): Promise<undefined>
-  /** Calls `add` with the key of each object that is to be looked at, until the returned function is called. */
+  /** Calls `add` with the key of each object that may need work, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** The keys of all objects that are there or are to be there. Looks at all records anew. */
+  /** Returns the keys of all mirrors that exist or should exist. Reads all records again. */
   keys(): Iterable<string>
 }
 
@@ -26,7 +26,7 @@ function isAsWanted(cached: KubeObject, wanted: MirrorObject): boolean {
   return hasAll(labels, wanted.labels) && hasAll(annotations, wanted.annotations) && isDeepStrictEqual(decidedOf(cached.spec), wanted.spec)
 }
 
-/** One object and where it is. */
+/** A mirror's kind, name and world. */
 interface ObjectPlace {
   readonly world: World
   readonly kind: RecordKind
@@ -34,7 +34,7 @@ interface ObjectPlace {
   readonly signal: AbortSignal
 }
 
-/** Writes the object whole: also what others added to its spec goes. */
+/** Writes the whole object. This also removes fields that others added to its spec. */
 async function write({ world, kind, ref, signal }: ObjectPlace, wanted: MirrorObject, cached: KubeObject | undefined): Promise<KubeObject> {
   const { type } = rowOf(kind)
   const { labels, annotations, spec } = wanted
@@ -56,14 +56,14 @@ async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefi
   const wanted = mirrorOf(row, record)
   const object = cached !== undefined && isAsWanted(cached, wanted) ? cached : await write(place, wanted, cached)
   world.objects[kind].observe(object)
-  // What the API server answers for a type with a status is of that type.
+  // The CRD defines this status.
   const before = object.status as PlatformStatus | undefined
   const status = mirrorStatus(record, { generation: object.metadata.generation ?? 0, before })
   if (!isDeepStrictEqual(before, status))
     world.objects[kind].observe(await world.api.apply(row.type, { metadata: ref, status }, { subresource: 'status' }, signal))
 }
 
-/** Builds the mirror of a world whose caches are synced. `onLeft` is told how many records are not shown for want of room. */
+/** Builds the mirror of a world whose caches are synced. Calls `onLeft` with the number of records without a mirror because the limit is reached. */
 export function createMirror(world: World, onLeft: (left: number) => void): Mirror {
   const rows = new MirroredRows(world)
   const { namespace } = world.mirror
@@ -83,7 +83,8 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
       const { kind, name } = parseKey(key)
       const place: ObjectPlace = { world, kind, ref: { namespace, name }, signal }
       const cached = world.objects[kind].get(place.ref)
-      // Somebody's own object under this name is left alone, and comes first; also one that has a record and the label of a mirror, or is gone and left its record.
+      // An object of a user under this name takes precedence and stays as it is. That also holds with a record and a mirror's label, or once the object is gone
+      // but its record remains.
       if (cached !== undefined && !isMirror(cached)) return undefined
       if (ownsRecord(world.services.replica.snapshot, world.cluster, { kind, namespace, name })) return undefined
       const uid = rows.uidOf(kind, name)

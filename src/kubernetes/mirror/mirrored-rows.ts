@@ -6,7 +6,7 @@ import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
 import type { World } from '../world.ts'
 import { mirrorName } from './mirror-object.ts'
 
-/** The kinds of records that are shown, groups first. */
+/** The kinds of records that are mirrored, groups first. */
 export const mirroredKinds: readonly RecordKind[] = recordKinds.filter((kind) => rowOf(kind).mirrored)
 
 function isChosenRoot(snapshot: Snapshot, root: string, chosen: readonly string[]): boolean {
@@ -16,14 +16,14 @@ function isChosenRoot(snapshot: Snapshot, root: string, chosen: readonly string[
   return name !== undefined && chosen.includes(name)
 }
 
-/** True where the record is to be shown: it is in a chosen organisation, and no object of this cluster stands for it. */
+/** True if the record needs a mirror: it is in a chosen organisation, and no object of this cluster owns it. */
 export function isShown(world: World, row: CachedRecord): boolean {
   if (parseManagedBy(row.managedBy)?.clusterId === world.cluster.id) return false
   const { snapshot } = world.services.replica
   return isUid(row.uid) && isChosenRoot(snapshot, rootOf(row.uid), world.mirror.rootGroups)
 }
 
-/** Which records are shown, by the names of their objects: as many as the limit allows. */
+/** The mirrored records, by the names of their mirrors, up to the limit. */
 export class MirroredRows {
   readonly #world: World
   readonly #uids = new Map<RecordKind, Map<string, string>>()
@@ -33,19 +33,19 @@ export class MirroredRows {
     this.#world = world
   }
 
-  /** How many records were not shown for want of room when all were last looked at. */
+  /** The number of records left out at the last full reload because the limit was reached. */
   get left(): number {
     return this.#left
   }
 
-  /** How many are shown. */
+  /** The number of mirrored records. */
   get size(): number {
     let size = 0
     for (const names of this.#uids.values()) size += names.size
     return size
   }
 
-  /** Begins anew with the snapshot as it is. */
+  /** Rebuilds everything from the current snapshot. */
   reload(): void {
     this.#uids.clear()
     this.#left = 0
@@ -56,7 +56,7 @@ export class MirroredRows {
     }
   }
 
-  /** Takes a changed record over. Returns the name of its object. */
+  /** Applies a changed record. Returns the name of its mirror. */
   change(kind: RecordKind, old: CachedRecord | undefined, row: CachedRecord | undefined): string {
     const uid = (row ?? old)?.uid ?? ''
     const name = mirrorName(rowOf(kind), uid)
@@ -65,17 +65,17 @@ export class MirroredRows {
     return name
   }
 
-  /** The record that the object of this name is to show. */
+  /** Returns the uid of the record that the mirror of this name shows. */
   uidOf(kind: RecordKind, name: string): string | undefined {
     return this.#uids.get(kind)?.get(name)
   }
 
-  /** The names of all objects that are to be there. */
+  /** Yields the names of all mirrors that should exist. */
   *names(): Generator<{ kind: RecordKind; name: string }> {
     for (const [kind, names] of this.#uids) for (const name of names.keys()) yield { kind, name }
   }
 
-  /** False where it is to be shown and there is no room. */
+  /** Returns false if the record needs a mirror but the limit is reached. */
   #add(kind: RecordKind, row: CachedRecord): boolean {
     if (!isShown(this.#world, row)) return true
     if (this.size >= this.#world.mirror.limit) return false
@@ -86,7 +86,7 @@ export class MirroredRows {
   }
 }
 
-/** True for a record whose change may change which others are shown: an organisation's name. */
+/** True for a record whose change may affect which others are mirrored: the name of an organisation. */
 export function decidesOthers(kind: string, row: CachedRecord | undefined): boolean {
   return kind === 'Group' && row?.parent === rootParent
 }
