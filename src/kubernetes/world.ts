@@ -11,7 +11,7 @@ import type { ObjectClaims } from './reconcile/claims.ts'
 import type { GrantsByNamespace } from './reconcile/grants-by-namespace.ts'
 import type { Vanished } from './reconcile/vanished.ts'
 
-/** Both sides that the controller stands between. */
+/** The Kubernetes and platform state that the controller works on. */
 export interface World {
   readonly services: Services
   readonly api: KubeApi
@@ -19,7 +19,7 @@ export interface World {
   readonly objects: Readonly<Record<RecordKind, Informer>>
   readonly grants: Informer
   readonly namespaces: Informer
-  /** Of `grants` and `namespaces`. */
+  /** Index of `grants` and `namespaces`. */
   readonly grantsByNamespace: GrantsByNamespace
   /** Of `objects`. */
   readonly claims: ObjectClaims
@@ -29,29 +29,29 @@ export interface World {
   readonly clock: Clock
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
-  /** Where audit lines go. */
+  /** Destination of audit lines. */
   readonly auditLog: Log
 }
 
 /** The cluster that the objects are in. */
 export interface Cluster {
-  /** Part of every owner's name: no two clusters that share a store have the same. */
+  /** Part of every owner's name. Clusters that share a store have different ids. */
   readonly id: string
-  /** Who signs the tokens of its service accounts. */
+  /** The issuer of its service account tokens. */
   readonly issuer: string
 }
 
-/** Which records are shown as objects, and where. */
+/** Which records are mirrored as objects, and where. */
 export interface MirrorSettings {
   readonly enabled: boolean
   readonly namespace: string
-  /** Uids or names; all root groups where empty. */
+  /** Uids or names of root groups; all if empty. */
   readonly rootGroups: readonly string[]
-  /** How many objects at most. */
+  /** The maximum number of mirrors. */
   readonly limit: number
 }
 
-/** The uid that stands for a cluster where a change tells who made it: nobody signs in with it. */
+/** The uid that names a cluster as the author of a change. It belongs to no identity, so it can't sign in. */
 export function clusterIdentity({ id }: Pick<Cluster, 'id'>): Uid {
   return trustedUid(createHash('sha256').update(`taproot:kubernetes:${id}`).digest('hex').slice(0, 40))
 }

@@ -14,8 +14,9 @@ import { ownedUid } from './references.ts'
 import { conditionStatusOf, verdicts } from './condition-status.ts'
 
 /**
- * The objects of this cluster that own a record and are not there, as keys of the queue name them: somebody took the finalizer off, or a backup of either side was restored. Such a record
- * is left as it is, for its object may come again; but bindings stay within the grants (`removeExcess`). Those of `kinds` and `namespace` alone where they are given. As of caches and snapshot, so a moment after a change it may be wrong.
+ * Yields the queue keys of owners in this cluster whose object is missing. A user removed the finalizer, or a backup of either side was restored. Their records
+ * stay, because the object may return, but their bindings stay within the grants (`removeExcess`). Limited to `kinds` and `namespace` if given. Reads caches
+ * and the snapshot, so it may be wrong for a moment after a change.
  */
 export function* abandonedOwners(
   world: World,
@@ -32,15 +33,16 @@ export function* abandonedOwners(
   }
 }
 
-/** What a binding without an object gives that its namespace may not, as of the caches and the snapshot now. */
+/** Returns what a binding without an object grants beyond its namespace's rights, from the current caches and snapshot. */
 function excessOf(world: World, namespace: string, binding: CachedRecord): readonly string[] {
   const authority = authorityAt(world, { row: rowOf('RoleBinding'), object: { metadata: { namespace } } }, binding.parent)
   return exceedingAt({ place: binding.parent, authority }, givenNow(world.services.replica.snapshot, binding))
 }
 
 /**
- * Deletes the record that the object `key`, which is not there, owns, where it is a binding that gives more than the grants of its namespace: else who may take a finalizer off would keep what a
- * grant takes away. Resolves with undefined where nothing is to be done. Rejects with StoreError or DomainError where the store gave no answer or a race was lost.
+ * Deletes the binding of the missing object `key` if it grants more than the grants of its namespace. Otherwise a user who removes a finalizer could keep
+ * capabilities that a grant no longer allows. Resolves to undefined if there is nothing to do. Rejects with StoreError or DomainError if the store does not
+ * answer or a race was lost.
  */
 export async function removeExcess(
   world: World,

@@ -34,50 +34,50 @@ function textOf({ kind, name, uid, managedBy }: CachedRecord): string {
   return name === '' ? `${kind} ${whose}` : `${kind} "${name}" (${whose})`
 }
 
-/** Names the first records that keep a record from being deleted: those alone that the namespace's grants reach. Empty where there are none. */
+/** Names the first records that block a deletion, limited to those within the namespace's grants. Empty if there are none. */
 function blockersOf(snapshot: Snapshot, { kind, uid, authority }: { kind: RecordKind; uid: Uid; authority: Authority }): string {
   const seen = [...recordsInTheWay(snapshot, kind, uid)].filter((row) => decide(authority.reach, row.uid, emptySet).kind !== 'hidden')
   return firstOf(seen, textOf)
 }
 
-/** How an object is brought to what was planned. */
+/** Everything needed to apply a plan to an object. */
 export interface Application {
   readonly world: World
   readonly row: ObjectKind
   readonly facts: ObjectFacts
-  /** True for an object that is not there any more (`Vanished`). */
+  /** True for an object that no longer exists (`Vanished`). */
   readonly isGone: boolean
-  /** Whether this controller leads now: no other one writes. */
+  /** Whether this controller is the leader now. Only the leader writes. */
   readonly leads: () => boolean
   readonly signal: AbortSignal
 }
 
-/** What became of it: undefined where the object is gone. */
+/** The result of a plan. `conditionStatus` is undefined if the object is gone. */
 export interface Applied {
   readonly conditionStatus: ConditionStatus | undefined
-  /** True where the record was written. */
+  /** True if the record was written. */
   readonly written: boolean
 }
 
-/** What a record step came to. */
+/** The result of a record step. */
 interface StepOutcome {
   readonly record: RecordFacts | undefined
   readonly written: boolean
-  /** Why it was refused. */
+  /** The reason for a refusal. */
   readonly refused?: ConditionStatus
 }
 
-/** Throws where another controller may lead by now: this process may have been suspended since it began. */
+/** Throws if another controller may be the leader by now: this process may have been suspended since the step began. */
 function assertLeads({ leads }: Application): void {
   if (!leads()) throw new Error('the leadership was lost before the record was written')
 }
 
-/** Throws code 7 where the organisation is suspended, as for its members. What no grant allows any more is taken away there, too. */
+/** Throws code 7 if the organisation is suspended, as for its members. Removing what no grant allows any more still works there. */
 function assertOpen({ world, facts }: Application, authority: Authority, uid: string): void {
   if (facts.exceedingNow.length === 0 && isUid(uid)) assertNotSuspended(world.services.replica.snapshot, authority.reach, uid)
 }
 
-/** The object as one that writes a record: at `place`, where its grants are looked at, the one that has `uid` or lies in it. */
+/** The object as the caller of a write. Its grants are checked at `place`, which has the uid `uid` or contains it. */
 function callerAt(application: Application, place: string, uid = place): ObjectCaller {
   const { world, row, facts, signal } = application
   const source = { row, object: facts.object }
@@ -128,13 +128,13 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
       await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/', step.uid), { kind, uid: step.uid })
       return { record: undefined, written: true }
     case 'release':
-      // Nothing is gained by it: it needs no grant.
+      // Releasing a record gains nothing, so it needs no grant.
       await releaseManaged(world.services, { ...callerAt(application, '/'), authorize: () => assertLeads(application) }, { kind, uid: step.uid })
       return { record: undefined, written: true }
   }
 }
 
-/** True where the object's status says so already. */
+/** True if the object's status already says so. */
 function isKnown({ object }: ObjectFacts, conditionStatus: ConditionStatus | undefined): boolean {
   const known = object.status?.conditions?.find(({ type }) => type === 'Ready')
   return conditionStatus !== undefined && known?.reason === conditionStatus.reason && conditionStatus.message.startsWith(known.message)
@@ -152,14 +152,17 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
     const { snapshot } = world.services.replica
     const blockers = inTheWay ? blockersOf(snapshot, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
     const refused = error instanceof DomainError ? conditionStatusOf(error, step.do === 'delete', blockers) : undefined
-    // Told once, and not each time that it is tried again.
+    // Audited once, not on each retry.
     if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
     if (refused === undefined) throw error
     return { record: application.facts.own, written: false, refused }
   }
 }
 
-/** Changes metadata of that very object: where `metadata` has a resource version, only as it was read. Undefined where it is gone; rejects with KubeError where it has changed, or another has its name. */
+/**
+ * Patches the metadata of the object with this uid, and with this resource version if `metadata` has one. Returns undefined if the object is gone. Rejects with
+ * KubeError if it has changed, or if another object has its name.
+ */
 async function patchMetadata(
   { world, row, signal }: Application,
   object: KubeObject,
@@ -177,18 +180,18 @@ async function patchMetadata(
   }
 }
 
-/** True for steps that must not be taken for an object that is no more as it was read: caches may be behind, and another of its name may have come. */
+/** True for steps that need the object exactly as read. Caches may be stale, and another object may have the name by now. */
 function needsTheVeryObject(step: RecordStep): boolean {
   return step.do === 'create' || step.do === 'delete' || step.do === 'release' || (step.do === 'update' && step.adopts)
 }
 
-/** What of an object decides about its record. Its labels, status and other annotations may change all the time. */
+/** Returns the parts of an object that its record depends on. Labels, status and other annotations may change at any time. */
 function deciding(object: KubeObject): unknown {
   const { uid, generation, deletionTimestamp, annotations } = object.metadata
   return [uid, generation, deletionTimestamp, annotations?.[uidAnnotation], isMirror(object)]
 }
 
-/** Puts the finalizer on that very object, whoever else writes to it meanwhile. */
+/** Adds the finalizer to the object with this uid, even if others write to it at the same time. Rejects with `conflict` if a part that matters has changed. */
 async function putFinalizer({ world, row, signal }: Application, object: KubeObject): Promise<KubeObject> {
   const { namespace, name, uid } = object.metadata
   const metadata = { ...(namespace !== undefined && { namespace }), name, uid, finalizers: [finalizer] }
@@ -199,20 +202,20 @@ async function putFinalizer({ world, row, signal }: Application, object: KubeObj
 }
 
 /**
- * Puts the finalizer on where it is wanted, and makes sure that the object is at the API server as it was read where that matters, or still gone: a patch that changes nothing tells.
- * Undefined where it is not so; rejects with KubeError where it has changed, or another has its name.
+ * Adds the finalizer if the plan needs it. For steps that need it, verifies that the object at the API server is unchanged, or still gone, with a patch without
+ * changes. Returns undefined if that is not so. Rejects with KubeError if the object has changed, or if another object has its name.
  */
 async function hold(application: Application, { finalizer: wanted, record }: ObjectPlan): Promise<KubeObject | undefined> {
   const { isGone, facts } = application
   const { object } = facts
-  // Another of its name has its record, and rejects this.
+  // A new object of the same name has the record, and makes this patch fail.
   if (isGone) return (await patchMetadata(application, object, {})) === undefined ? object : undefined
   const { finalizers = [], resourceVersion } = object.metadata
   if (wanted === 'hold' && !finalizers.includes(finalizer)) return putFinalizer(application, object)
   return needsTheVeryObject(record) ? patchMetadata(application, object, { resourceVersion, finalizers }) : object
 }
 
-/** The annotation as planned. */
+/** Writes or removes the uid annotation as planned. */
 async function carry(
   application: Application,
   object: KubeObject,
@@ -221,7 +224,7 @@ async function carry(
   const carried = object.metadata.annotations?.[uidAnnotation]
   const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
   if (wanted === carried) return object
-  // What is forgotten is what was read; what is carried is so whatever stands there by now.
+  // Only remove the value that was read. Set a value regardless of the current one.
   const asRead = wanted === undefined ? { resourceVersion: object.metadata.resourceVersion } : {}
   return patchMetadata(application, object, { ...asRead, annotations: { [uidAnnotation]: wanted ?? null } })
 }
@@ -232,7 +235,7 @@ async function letGo(application: Application, object: KubeObject): Promise<void
     await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
 }
 
-/** What the record has that the object does not name, as spec fields. Undefined where it is not known what the object names. */
+/** Returns spec fields that the record has and the object leaves out. Undefined if the object's own fields are unknown. */
 function extraFieldsOf({ world, row, facts: { desired } }: Application, record: RecordFacts | undefined): readonly string[] | undefined {
   const found = record === undefined ? undefined : world.services.replica.snapshot.get(row.record, record.uid)
   return found === undefined || 'invalid' in desired ? undefined : extraFields(row, { record: found.message, desired })
@@ -245,7 +248,7 @@ async function report(
 ): Promise<void> {
   const { world, row, facts, signal } = application
   const { outcome, conditionStatus, forgets } = source
-  // As it was read: of the object's own fields only its metadata has been changed since.
+  // The spec and status as read. Only metadata has changed since.
   const before = { ...facts.object, metadata: object.metadata } as PlatformObject
   const status = statusOf(before, {
     conditionStatus,
@@ -268,7 +271,7 @@ async function report(
   announce(application, conditionStatus)
 }
 
-/** Tells in an Event what is new about the object. */
+/** Records an Event if the object's readiness or its reason has changed. */
 function announce({ world, row, facts }: Application, { ready, reason, message }: ConditionStatus): void {
   const known = facts.object.status?.conditions?.find(({ type }) => type === 'Ready')
   if (known?.status === ready && known.reason === reason) return
@@ -277,14 +280,14 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
 }
 
 /**
- * Does what was planned, each step only where it is not done already, so that it may be broken off anywhere and done again. Rejects with KubeError, or StoreError or DomainError where the
- * store gave no answer or a race was lost: then it is to be done again, from new facts.
+ * Applies a plan. Steps that are already done are skipped, so it can stop anywhere and run again. Rejects with KubeError, or with StoreError or DomainError if
+ * the store does not answer or a race was lost. Then it must be retried with new facts.
  */
 export async function applyPlan(application: Application, plan: ObjectPlan): Promise<Applied> {
-  // Where the store does not answer nothing is begun at the API server either.
+  // Without the store, don't start a change at the API server.
   if (plan.record.do !== 'nothing') application.world.services.replica.assertLive()
   const kept = await hold(application, plan)
-  // What is to be forgotten is forgotten first: broken off in between, the object would carry the uid of a record that is gone.
+  // Remove an outdated uid first. Otherwise an interruption would leave the object with the uid of a deleted record.
   const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept
   if (held === undefined) return { conditionStatus: undefined, written: false }
   const outcome = await tryStep(application, plan.record)

@@ -3,7 +3,7 @@ import { asPlatformObject, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
 import type { Informer } from '../runtime/informer.ts'
 
-/** What of a spec makes its record the only one of its place, but for the place; undefined where nothing does. */
+/** Returns the part of a spec that must be unique at its place; undefined if the kind has no such part. */
 function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
   if (row.record === 'Identity') return undefined
   if (row.record !== 'RoleBinding') return String(spec['name'] ?? metadata.name)
@@ -12,7 +12,7 @@ function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | 
   return [scope, identityRef?.name, identityRef?.uid, roleRef?.name, roleRef?.uid, roleRef?.builtIn].join(' ')
 }
 
-/** The objects of each kind by what they claim, as the caches have them: whoever could be another's rival is found without a look at all. */
+/** Index of cached objects by their claim. Finds possible rivals without a scan. */
 export class ObjectClaims {
   readonly #claimants = new Map<string, Map<string, PlatformObject>>()
 
@@ -26,7 +26,7 @@ export class ObjectClaims {
     }
   }
 
-  /** The objects of the kind of `row` that claim what `object` claims, itself among them; none where nothing is claimed. */
+  /** Returns the objects of this kind with the same claim as `object`, including itself; none without a claim. */
   like(row: ObjectKind, object: PlatformObject): Iterable<PlatformObject> {
     const key = keyOf(row, object)
     return key === undefined ? [] : (this.#claimants.get(key)?.values() ?? [])

@@ -4,14 +4,16 @@ import { jsonPath, withFieldNames } from '../../base/schema/field-names.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionType } from '../platform-object.ts'
 
-/** What an object's status says. */
+/** The condition part of an object's status. */
 export interface ConditionStatus {
   readonly ready: 'True' | 'False'
   readonly reason: string
   readonly message: string
   /**
-   * Conditions that are true besides: `Stalled` where only a change of the object, a grant or the record helps; `Reconciling` where time may help; `InConflict` where the
-   * record is somebody else's.
+   * Further conditions that are true:
+   * - `Stalled`: only a change of the object, a grant or the record helps
+   * - `Reconciling`: waiting may help
+   * - `InConflict`: the record belongs to another owner
    */
   readonly also: readonly Exclude<ConditionType, 'Ready' | 'Synced'>[]
 }
@@ -24,10 +26,10 @@ function waiting(reason: string, message: string): ConditionStatus {
   return { ready: 'False', reason, message, also: ['Reconciling'] }
 }
 
-/** How many of a list a message names. */
+/** How many items of a list a message names. */
 const namedAtOnce = 5
 
-/** The first of a list, and how many more there are. */
+/** Formats the first items of a list, and the number of the others. */
 export function firstOf<T>(items: readonly T[], textOf: (item: T) => string = String): string {
   const more = items.length - namedAtOnce
   return `${items.slice(0, namedAtOnce).map(textOf).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
@@ -35,7 +37,7 @@ export function firstOf<T>(items: readonly T[], textOf: (item: T) => string = St
 
 const howToClaim = 'to claim it: a grant with allowAdoption, and a new object with adoptionPolicy'
 
-/** Every verdict there is. Messages are the same as long as what they tell is. */
+/** All verdicts. A message stays the same as long as its facts do. */
 export const verdicts = {
   ready: { ready: 'True', reason: 'InSync', message: 'the record is as this object says', also: [] },
   notGranted: (place: string) =>
@@ -60,9 +62,12 @@ export const verdicts = {
     stalled('InConflict', `the record ${uid} has this name already and belongs to the API; ${howToClaim}: ByName`, 'InConflict'),
 } as const satisfies Record<string, ConditionStatus | ((what: never) => ConditionStatus)>
 
-/** What a refused step means, by the error's code and reason; undefined where it is to be tried again without a word: a lost race, or a store that does not answer. */
+/**
+ * Returns the condition for a refused step, from the error's code and reason. Undefined if it must be retried silently: a lost race, or a store that does not
+ * answer.
+ */
 export function conditionStatusOf(error: DomainError, isDeletion: boolean, blockers = ''): ConditionStatus | undefined {
-  // Objects have JSON names.
+  // Objects use JSON field names.
   const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}${blockers === '' ? '' : `: ${blockers}`}`
   if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')
   if (error.reason === 'OWNED_ALREADY') return undefined

@@ -17,19 +17,22 @@ import { recordFacts, type ObjectFacts, type RecordFacts, type ResolvedReference
 import { ownedUid, resolveReferences } from './references.ts'
 import type { World } from '../world.ts'
 
-/** Kubernetes tells times in whole seconds: of two of the same second one is taken, always the same. */
+/** Kubernetes times are whole seconds. Two objects of the same second have a fixed order. */
 function isOlder(one: PlatformObject, other: PlatformObject): boolean {
   const [a, b] = [one.metadata.creationTimestamp ?? '', other.metadata.creationTimestamp ?? '']
   return a === b ? one.metadata.uid < other.metadata.uid : a < b
 }
 
-/** True where only a change of the object or its grants would make it have a record. */
+/** True if the object can get a record only after a change of itself or its grants. */
 function isRefused({ metadata, status }: PlatformObject): boolean {
   if (status?.observedGeneration !== metadata.generation) return false
   return status?.conditions?.some(({ type, status: is, reason }) => type === 'Stalled' && is === 'True' && reason !== 'InConflict') === true
 }
 
-/** The older object that asks for the same record as `object`, as `<namespace>/<name>`: it goes first. It is asked only before a record is made. */
+/**
+ * Returns the older object that requests the same record as `object`, as `<namespace>/<name>`. The older object has precedence. Needed only before a record is
+ * created.
+ */
 function olderConflictingObject(
   world: World,
   { row, object }: { row: ObjectKind; object: PlatformObject },
@@ -48,7 +51,7 @@ function olderConflictingObject(
   return undefined
 }
 
-/** One object, and the kind that it is of. */
+/** One object and its kind. */
 interface GatherSource {
   readonly row: ObjectKind
   readonly object: PlatformObject
@@ -65,13 +68,13 @@ function desiredFor(world: World, { row, object }: GatherSource, references: Res
   }
 }
 
-/** Where a binding's role is looked for: with what the namespace may reach there, and what the object's record has already. */
+/** The context for a binding's role: the namespace's authority there, and the object's current record. */
 interface RoleSight {
   readonly authority: ObjectFacts['authority']
   readonly own: CachedRecord | undefined
 }
 
-/** The role that a binding would give; none where that can't be bound there, or is out of the grants' reach, of which nothing is told. */
+/** Returns the role of a binding. Undefined if the role can't be bound there, or is out of the grants' reach and must not be disclosed. */
 function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority, own }: RoleSight): CachedRecord | undefined {
   if (!references.found || references.role === undefined) return undefined
   const { role, parent } = references
@@ -79,14 +82,14 @@ function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority,
   return isHeld ? bindableRole(snapshot, role, parent) : bindableBy({ snapshot, reach: authority.reach }, role, parent)
 }
 
-/** What the record would let somebody do. */
+/** Returns the capabilities that the record would grant. */
 function grantedBy({ row }: GatherSource, role: CachedRecord | undefined, desired: ObjectFacts['desired']): CapabilitySet {
   if (row.record === 'RoleBinding') return givenBy(role)
   if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
   return fromEnumNumbers(desired.record.capabilities)
 }
 
-/** What the object wants, but for a binding of a role that can't be bound there. */
+/** Returns the desired record, or the reason why its role can't be bound there. */
 function wantedOf(
   world: World,
   source: GatherSource,
@@ -96,7 +99,7 @@ function wantedOf(
   return desiredFor(world, source, references)
 }
 
-/** The record that stands where the object's would: of the same name, or for a binding of the same identity and role. */
+/** Returns the record in the way of the object's record: one with the same name, or a binding of the same identity and role. */
 function existingByNameOf(
   snapshot: Snapshot,
   row: ObjectKind,
@@ -111,11 +114,11 @@ function existingByNameOf(
   if (name === undefined || name === '') return undefined
   if (row.record === 'Group' || row.record === 'Repo') return table.child(parent, name)
   const same = [...table.matching('name', name)].filter((other) => other.parent === parent)
-  // Identities may share names: then none is meant.
+  // Identities may share a name. Then the name identifies none of them.
   return same.length === 1 ? same[0] : undefined
 }
 
-/** Whether what the object is in goes too, as the API server says now: never from a cache, since records are deleted by it. */
+/** Reads whether the object's namespace or CRD is being deleted too. Always asks the API server, because records are deleted on the answer. */
 async function surroundingsOf(world: World, row: ObjectKind, { object, signal }: { object: PlatformObject; signal: AbortSignal }): Promise<DeletionContext> {
   const crdName = `${row.type.plural}.${row.type.group}`
   const [namespace, crd] = await Promise.all([
@@ -126,7 +129,7 @@ async function surroundingsOf(world: World, row: ObjectKind, { object, signal }:
   return { namespaceGoes: goes(namespace), crdGoes: goes(crd) }
 }
 
-/** The record that the object's annotation names, where it lies in `place`: what lies elsewhere is none of its business. */
+/** Returns the record named by the object's annotation if it lies in `place`. Records elsewhere are out of its reach. */
 function carriedBy(snapshot: Snapshot, { row, object }: GatherSource, place: string): ObjectFacts['carried'] {
   const uid = object.metadata.annotations?.[uidAnnotation]
   if (uid === undefined) return undefined
@@ -134,34 +137,37 @@ function carriedBy(snapshot: Snapshot, { row, object }: GatherSource, place: str
   return { uid, record: found?.parent === place ? recordFacts(found) : undefined }
 }
 
-/** The record that the object would have to share its name with, or could take over. */
+/** Returns the record that conflicts with the object's name, or that the object could adopt. */
 function takenBy(
   snapshot: Snapshot,
   { row, object }: GatherSource,
   at: { parent: string; desired: ObjectFacts['desired']; references: ResolvedReferences },
 ): RecordFacts | undefined {
   if ('invalid' in at.desired) return undefined
-  // Identities may have the same name: only who asks for it means another one.
+  // Identities may share a name. An existing one counts only if the object asks for adoption by name.
   if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
   const found = existingByNameOf(snapshot, row, { ...at, desired: at.desired })
   return found === undefined ? undefined : recordFacts(found)
 }
 
-/** Where the object's record is, or is to be. */
+/** Returns the current or future place of the object's record. */
 function placeOf({ object }: GatherSource, own: CachedRecord | undefined, references: ResolvedReferences): string {
   if (object.metadata.deletionTimestamp !== undefined) return own?.parent ?? '/'
   return references.found ? references.parent : '/'
 }
 
-/** Collects all that decides about one object: from caches and the snapshot, of which both sides tell every change. Rejects with KubeError, or StoreError where an object is being deleted and the store does not answer. */
+/**
+ * Collects all facts about one object from caches and the snapshot; both report every change. Rejects with KubeError. Rejects with StoreError if the object is
+ * being deleted and the store does not answer.
+ */
 export async function gather(world: World, source: GatherSource, signal: AbortSignal): Promise<ObjectFacts> {
   const { row, object } = source
   const { namespace, name, deletionTimestamp } = object.metadata
   const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
   const surroundings = deletionTimestamp === undefined ? undefined : await surroundingsOf(world, row, { object, signal })
-  // An object is let go once and for all: another controller's last write, which has not come by the watch yet, must not be missed.
+  // Releasing an object is final. So wait for the last write of another controller, which the watch may not have delivered yet.
   if (deletionTimestamp !== undefined) await world.services.replica.barrier(signal)
-  // After all that is awaited: all of it is one commit's state.
+  // Read after the last await, so that all facts come from one commit.
   const { snapshot } = world.services.replica
   const own = snapshot.get(row.record, ownedUid(snapshot, row.record, managedBy) ?? '')
   const references = resolveReferences(snapshot, world.cluster, source)
@@ -190,7 +196,7 @@ export async function gather(world: World, source: GatherSource, signal: AbortSi
   }
 }
 
-/** References as they are, or the group that is named by its uid and is not there. Whether it is there is not told to who may not use it. */
+/** Returns the references, or the missing group that a uid names. Callers without access don't learn whether the group exists. */
 function assertThere(
   snapshot: Snapshot,
   { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: ObjectFacts['authority'] },

@@ -3,13 +3,13 @@ import type { GrantSpec } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
 import type { Informer } from '../runtime/informer.ts'
 
-/** False where only the status or other metadata of an object changed: nothing follows from that. */
+/** False if only the status or other metadata changed, which needs no reconcile. */
 export function isSpecChange(before: KubeObject | undefined, after: KubeObject | undefined): boolean {
   const [old, now] = [before?.metadata, after?.metadata]
   return old?.uid !== now?.uid || old?.generation !== now?.generation || old?.deletionTimestamp !== now?.deletionTimestamp
 }
 
-/** The grants that select each namespace, as the caches are now: whoever asks looks at no others. */
+/** Index of the grants that select each namespace, from the current caches. */
 export class GrantsByNamespace {
   readonly #grants: Informer
   readonly #namespaces: Informer
@@ -26,7 +26,7 @@ export class GrantsByNamespace {
     })
   }
 
-  /** The grants of a namespace, and its labels; of one that is not known here, those that ask for no label. */
+  /** Returns the grants and labels of a namespace. For an unknown namespace it returns the grants that select without labels. */
   of(name: string): { readonly labels: Readonly<Record<string, string>>; readonly grants: readonly GrantSpec[] } {
     const labels = this.#namespaces.get({ name })?.metadata.labels ?? {}
     const known = this.#found.get(name)
@@ -36,7 +36,7 @@ export class GrantsByNamespace {
       // The API server has checked grants against their CRD.
       .map(({ spec }) => spec as GrantSpec)
       .filter((grant) => selects(grant, { name, labels }))
-    // What is not there tells nothing when it comes and goes unseen: it is not kept.
+    // An unknown namespace is not kept, because no event would remove it.
     if (this.#namespaces.get({ name }) !== undefined) this.#found.set(name, grants)
     return { labels, grants }
   }

@@ -4,21 +4,21 @@ import type { ObjectFacts } from './facts.ts'
 import type { ConditionStatus } from './condition-status.ts'
 import { verdicts } from './condition-status.ts'
 
-/** What is to be done to the record. */
+/** The step to take on the record. */
 export type RecordStep =
   | { readonly do: 'nothing' }
   | { readonly do: 'create'; readonly parent: Uid | '/'; readonly desired: Desired }
   | { readonly do: 'update'; readonly uid: Uid; readonly desired: Desired; readonly adopts: boolean }
   | { readonly do: 'delete' | 'release'; readonly uid: Uid }
 
-/** What is to be done for one object, in this order: hold the finalizer, the record, carry the uid, let the finalizer go, the status. */
+/** The steps for one object, in this order: add the finalizer, write the record, write the uid annotation, remove the finalizer, write the status. */
 export interface ObjectPlan {
   readonly record: RecordStep
-  /** `hold` before a record is made or taken over; `release` after it is dealt with. */
+  /** `hold` before a record is created or adopted; `release` after the record is dealt with. */
   readonly finalizer: 'hold' | 'keep' | 'release'
-  /** `forget` makes the object one that has no record yet. */
+  /** `forget` removes the uid annotation, so that the object has no record yet. */
   readonly carries: 'record' | 'keep' | 'forget'
-  /** What the status says once all is done; a failing step says otherwise. Undefined for an object that is let go. */
+  /** The status after all steps succeed; a failed step sets another one. Undefined for a released object. */
   readonly conditionStatus: ConditionStatus | undefined
 }
 
@@ -32,40 +32,40 @@ function letGo(record: RecordStep): ObjectPlan {
   return { record, finalizer: 'release', carries: 'keep', conditionStatus: undefined }
 }
 
-/** The object is being deleted. */
+/** Plans for an object that is being deleted. */
 function planDeletion({ object, own, authority, surroundings }: ObjectFacts): ObjectPlan {
-  // What is not its own it never touches; what is gone needs nothing.
+  // Without its own record there is nothing to do.
   if (own === undefined) return letGo(nothing)
   const isKept = surroundings?.crdGoes === true || !authority.granted
   const policy = surroundings?.namespaceGoes === true ? authority.onNamespaceDelete : (object.spec.deletionPolicy ?? 'Delete')
   return letGo({ do: isKept || policy === 'Orphan' ? 'release' : 'delete', uid: own.uid })
 }
 
-/** True where the object may take over a record that nobody owns. */
+/** True if the object may adopt a record without an owner. */
 function mayAdopt({ object, authority }: ObjectFacts, by: 'ByUid' | 'ByName'): boolean {
   const { adoptionPolicy = 'ByUid' } = object.spec
   return authority.adoption && adoptionPolicy !== 'Never' && (by === 'ByUid' || adoptionPolicy === 'ByName')
 }
 
-/** True where the references have come to mean other records than when the object was last in step with its record: then it asks for another record. */
+/** True if the references resolve to other records than at the last sync. Then the object asks for another record. */
 function meansAnother({ object, references }: ObjectFacts): boolean {
   const known = object.status?.resolved
   if (known === undefined || !references.found) return false
   return known.parent !== references.parent || known.identity !== references.identity || known.role !== references.role
 }
 
-/** The object carries a uid but has no record: it never makes one in its place. */
+/** Plans for an object with a uid but no record of its own. It never creates a replacement for a lost record. */
 function planCarried(facts: ObjectFacts, carried: NonNullable<ObjectFacts['carried']>, desired: Desired): ObjectPlan | undefined {
   if (carried.record === undefined) return meansAnother(facts) ? undefined : blocked(verdicts.externalLost(carried.uid))
   const { record } = carried
   if (record.managedBy !== '') return blocked(verdicts.ownedByAnother(record))
-  // Once in step and now the API's: somebody took it, on purpose.
+  // The object owned it before, so an API caller took it over on purpose.
   if (facts.object.status?.uid !== undefined) return blocked(verdicts.takenOver(record))
   if (!mayAdopt(facts, 'ByUid')) return blocked(verdicts.adoptionRefused(record))
   return { record: { do: 'update', uid: record.uid, desired, adopts: true }, finalizer: 'hold', carries: 'record', conditionStatus: verdicts.ready }
 }
 
-/** The object has no record and carries no uid. */
+/** Plans for an object without a record and without a uid. */
 function planFirst(facts: ObjectFacts, parent: Uid | '/', desired: Desired): ObjectPlan {
   const { existingByName, conflictingObject } = facts
   if (conflictingObject !== undefined) return blocked(verdicts.olderFirst(conflictingObject))
@@ -76,11 +76,11 @@ function planFirst(facts: ObjectFacts, parent: Uid | '/', desired: Desired): Obj
   return { ...step, record: { do: 'update', uid: existingByName.uid, desired, adopts: true } }
 }
 
-/** What is to be done for an object: a pure function of the facts, and nothing where all is as it should be. */
+/** Plans the steps for an object. A pure function of the facts. The plan has no steps if everything is as desired. */
 export function planObject(facts: ObjectFacts): ObjectPlan {
   const { object, own, carried, references, authority, exceeding, exceedingNow, desired } = facts
   if (object.metadata.deletionTimestamp !== undefined) return planDeletion(facts)
-  // First, whatever else is wrong. A role or an identity gives nothing by itself: its bindings are what goes.
+  // Checked before all other problems. Roles and identities grant nothing by themselves, so only bindings are removed.
   if (exceedingNow.length > 0 && own !== undefined)
     return { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', conditionStatus: verdicts.exceedsGrant(exceedingNow) }
   if (!references.found) return blocked(verdicts.refNotFound(references))

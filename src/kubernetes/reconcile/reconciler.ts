@@ -16,12 +16,12 @@ import { ownsRecord } from './references.ts'
 import type { WorkResult } from '../runtime/work-queue.ts'
 import type { World } from '../world.ts'
 
-/** Which objects wait for a record of somebody else's to go, or to be given up: it is where theirs would be. */
+/** Index of objects that wait for another owner's record, in the place of their own, to be deleted or released. */
 class DeletionBlockers {
   readonly #uidOf = new Map<string, string>()
   readonly #keysOf = new Map<string, Set<string>>()
 
-  /** The record `uid` is in the way of the object `key`; nothing is where undefined. */
+  /** Notes that record `uid` blocks the object `key`; undefined clears it. */
   set(key: string, uid: string | undefined): void {
     const before = this.#uidOf.get(key)
     if (before === uid) return
@@ -35,7 +35,7 @@ class DeletionBlockers {
     this.#keysOf.set(uid, keys.add(key))
   }
 
-  /** The keys of the objects that the record is in the way of. */
+  /** Returns the keys of the objects that the record blocks. */
   of(uid: string): Iterable<string> {
     return this.#keysOf.get(uid) ?? []
   }
@@ -47,11 +47,11 @@ class DeletionBlockers {
   }
 }
 
-/** Which objects wait for, or follow, another one or a record: their specs name it. Kept in step with the caches by `change`. */
+/** Index of objects whose specs refer to another object or record. `change` keeps it current with the caches. */
 class DependentObjects {
   readonly #byTarget = new Map<string, Set<string>>()
 
-  /** The object of `kind` was, and is now. */
+  /** Applies a change of an object of `kind`. */
   change(kind: RecordKind, before: KubeObject | undefined, after: KubeObject | undefined): void {
     for (const [object, add] of [
       [before, false],
@@ -71,12 +71,12 @@ class DependentObjects {
     else this.#byTarget.set(target, keys)
   }
 
-  /** The keys of the objects that name this object. */
+  /** Returns the keys of the objects that refer to this object. */
   ofObject(key: ObjectKey): Iterable<string> {
     return this.#byTarget.get(keyText(key)) ?? []
   }
 
-  /** The keys of the objects that name this record by its uid. */
+  /** Returns the keys of the objects that refer to this record by its uid. */
   ofRecord(uid: string): Iterable<string> {
     return this.#byTarget.get(uid) ?? []
   }
@@ -93,27 +93,30 @@ function targetsOf(kind: RecordKind, object: KubeObject): { key: string; targets
   return { key: keyText({ kind, namespace, name }), targets }
 }
 
-/** How soon what waits for something is looked at again, in milliseconds, should nothing tell of it before. */
+/** Interval of retries for an object that waits, in milliseconds, if no event comes earlier. */
 const againAfterMs = 30_000
 
-/** Told how objects were dealt with, for the metrics. */
+/** Receives the reconciler's metrics. */
 export interface ReconcileObserver {
-  /** Records whose object is not there, each time that all are looked at. */
+  /** Reports the number of records whose object is missing, at each full resync. */
   abandoned(count: number): void
   reconciled(kind: RecordKind, applied: Applied): void
 }
 
-/** Brings records to what objects say (ADR 0016): its work is on one object, its watch tells which. */
+/** Makes records match their objects (ADR 0016). It reconciles one object at a time, and its watch says which. */
 export interface Reconciler {
-  /** Deals with one object. Rejects where it is to be done again later. */
+  /** Reconciles one object. Rejects if it must be retried. */
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
-  /** Calls `add` with the key of each object that something happened to, until the returned function is called. */
+  /** Calls `add` with the key of each object that may need work, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** The keys of all objects, of those that vanished, and of those that are not there but own a binding. Tells of records whose object is not there. */
+  /** Returns the keys of all objects, of vanished objects, and of missing objects that own a binding. Also reports records whose object is missing. */
   keys(): Iterable<string>
 }
 
-/** True for an object that nothing follows from. One that has a record is looked at whatever it shows: a label lets nothing out of its grants. One that is going and holds our finalizer is let go. */
+/**
+ * True for a mirror that needs no reconcile. A mirror with a record is reconciled: its label must not free it from its grants. So is one that is being deleted
+ * and has our finalizer.
+ */
 function isIgnorable({ services, cluster }: World, key: ObjectKey, object: KubeObject): boolean {
   if (!isMirror(object)) return false
   const { deletionTimestamp, finalizers } = object.metadata
@@ -125,7 +128,7 @@ function isInConflict(conditionStatus: ConditionStatus | undefined): boolean {
   return conditionStatus?.also.includes('InConflict') === true
 }
 
-/** Builds the reconciler of a world whose caches are synced. `leads` is asked right before each record is written. */
+/** Builds the reconciler of a world whose caches are synced. It calls `leads` right before each record write. */
 export function createReconciler(world: World, observer: ReconcileObserver, leads: () => boolean): Reconciler {
   const links = { dependents: new DependentObjects(), obstacles: new DeletionBlockers() }
   function* keys(): Generator<string> {
@@ -156,7 +159,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const plan = planObject(facts)
       const obstacle = isInConflict(plan.conditionStatus) ? obstacleOf(facts) : undefined
-      // Before anything is waited for: what clears the way meanwhile is told.
+      // Set before the first await, so that a concurrent removal of the obstacle triggers this object.
       links.obstacles.set(key, obstacle)
       const applied = await applyPlan({ world, row, facts, isGone, leads, signal }, plan)
       observer.reconciled(kind, applied)
@@ -168,7 +171,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
   }
 }
 
-/** An object that is gone, as one that was told to go: what becomes of its record is what would have become of it then. */
+/** Returns a vanished object as if it were being deleted, so that its record is treated the same. */
 function asDeleted({ clock }: World, object: PlatformObject): PlatformObject {
   return { ...object, metadata: { ...object.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
 }
@@ -183,24 +186,24 @@ function tellAbandoned(world: World, observer: ReconcileObserver): void {
     world.services.log.warn('records whose Kubernetes object is not there', { count: owners.length, objects: owners.slice(0, namedAtOnce) })
 }
 
-/** The record that an object in conflict is in conflict with. */
+/** Returns the uid of the record that an object conflicts with. */
 function obstacleOf({ own, carried, existingByName }: ObjectFacts): string | undefined {
   return own === undefined ? (carried?.record ?? existingByName)?.uid : undefined
 }
 
-/** Whom an event means something to beside the object or record that it is of. */
+/** Indexes of objects that an event affects in addition to its own object or record. */
 interface Links {
   readonly dependents: DependentObjects
   readonly obstacles: DeletionBlockers
 }
 
-/** What a watch calls. */
+/** Callbacks of a watch. */
 interface Told {
   readonly add: (key: string) => void
   readonly keys: () => Iterable<string>
 }
 
-/** Both sides tell what changed; who is touched by it is looked at again. */
+/** Watches both sides and adds the keys of all objects that a change affects. */
 function watchWorld(world: World, links: Links, told: Told): () => void {
   const { replica } = world.services
   const { dependents } = links
@@ -228,7 +231,7 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
   }
 }
 
-/** A namespace's labels may have changed, which grants look at. */
+/** Adds the objects of a namespace whose labels may have changed; grants select by label. */
 function addNamespace(world: World, { add }: Told, namespace: KubeObject | undefined): void {
   if (namespace === undefined) return
   const { name } = namespace.metadata
@@ -236,7 +239,7 @@ function addNamespace(world: World, { add }: Told, namespace: KubeObject | undef
   for (const key of abandonedOwners(world, { kinds: ['RoleBinding'], namespace: name })) add(key)
 }
 
-/** A record as it was and as it is: one of them may be missing. */
+/** A record before and after a change. Either may be missing. */
 interface RowChange {
   readonly record: RecordKind
   readonly uid: string
@@ -244,7 +247,7 @@ interface RowChange {
   readonly row: CachedRecord | undefined
 }
 
-/** Tells the objects that a changed record means something to. */
+/** Adds the keys of the objects that a changed record affects. */
 function addTouched(
   world: World,
   { add, keys, ...links }: Links & Told,
@@ -257,7 +260,15 @@ function addTouched(
   if (record === 'Role' && boundsGrants(world, uid)) for (const key of keys()) add(key)
 }
 
-/** Its owner, before and now; who names either, where that is another record now, or a role that gives something else, or has a binding of it; whose way it is in; the other owners of an organisation that it makes somebody an owner of; the owner of what it lay in. */
+/**
+ * Yields the keys of the objects that a change of a record affects:
+ * - its owner, before and after
+ * - objects that refer to the owner or the record, if it is another record now or a role
+ * - owners of bindings of a role
+ * - other owners of an organisation that gets a new owner
+ * - objects that the record blocks
+ * - the owner of the group that contained a deleted record
+ */
 function* touchedBy(world: World, { dependents, obstacles }: Links, { record, uid, old, row }: RowChange): Generator<string> {
   const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
   for (const owner of owners) {
@@ -274,7 +285,7 @@ function* touchedBy(world: World, { dependents, obstacles }: Links, { record, ui
   if (parent !== undefined) yield keyText(parent)
 }
 
-/** The objects of this cluster that own a binding of the role, also those that are not there. */
+/** Yields the objects of this cluster that own a binding of the role, including missing objects. */
 function* ownersOfBindings(world: World, role: string): Generator<string> {
   for (const binding of world.services.replica.snapshot.table('RoleBinding').matching('role', role)) {
     const owner = ownerOf(world, 'RoleBinding', binding)
@@ -282,7 +293,7 @@ function* ownersOfBindings(world: World, role: string): Generator<string> {
   }
 }
 
-/** The objects of this cluster that own a binding of another owner of the organisation: the last one had to stay (`LAST_OWNER`). */
+/** Yields the objects of this cluster that own a binding of another owner of the organisation. Until now the last owner had to stay (`LAST_OWNER`). */
 function* otherOwners(world: World, binding: CachedRecord): Generator<string> {
   const { snapshot } = world.services.replica
   const { parent } = binding
@@ -293,7 +304,7 @@ function* otherOwners(world: World, binding: CachedRecord): Generator<string> {
   }
 }
 
-/** The object of this cluster that owns the record. */
+/** Returns the object of this cluster that owns the record. */
 function ownerOf(world: World, kind: RecordKind, row: CachedRecord | undefined): ObjectKey | undefined {
   const owner = row === undefined ? undefined : parseManagedBy(row.managedBy)
   return owner?.clusterId === world.cluster.id ? { kind, namespace: owner.namespace, name: owner.name } : undefined

@@ -3,18 +3,19 @@ import { recordKinds, type RecordKind, keyOfObject } from '../object-kinds.ts'
 import { asPlatformObject, finalizer, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
 
-/** How many are kept: a standby does nothing about them, and what the leader has dealt with is no more news for it. */
+/** How many vanished objects are kept. A standby does not work on them, and the leader may have dealt with them already. */
 const keptAtMost = 1_000
 
-/** True for an object that was held and that nobody had asked to delete, as far as its watch told. */
+/** True for an object with our finalizer and, as far as its watch reported, without a request to delete it. */
 function wasHeld({ metadata }: KubeObject): boolean {
   return metadata.deletionTimestamp === undefined && metadata.finalizers?.includes(finalizer) === true
 }
 
 /**
- * Objects that a watch told to be gone although they were held, by their keys, until they are forgotten or others of their names come. The API server removes an object for good where a
- * finalizer is put on it in the very moment in which it is deleted (kubernetes/kubernetes#77988): nothing of it is left then that says what becomes of its record. Those that are merely missing
- * from a list are not meant: that may be a backup that was restored.
+ * Objects with our finalizer that a watch reported as deleted, by key. Each is kept until it is forgotten or a new object has its name.
+ *
+ * The API server may remove an object for good if a finalizer is added while it is being deleted (kubernetes/kubernetes#77988). Then nothing else says what to
+ * do with its record. Objects that are only missing from a list don't count: a backup may have been restored.
  */
 export class Vanished {
   readonly #objects = new Map<string, PlatformObject>()
@@ -27,12 +28,12 @@ export class Vanished {
       })
   }
 
-  /** The object as it last was. */
+  /** Returns the last state of the object. */
   get(key: string): PlatformObject | undefined {
     return this.#objects.get(key)
   }
 
-  /** Keeps its new status, which nobody else can be told. Of no effect where it is forgotten. */
+  /** Keeps its new status, which can't be written to a deleted object. No effect if the object was forgotten. */
   note(kind: RecordKind, object: PlatformObject): void {
     const key = keyOfObject(kind, object)
     if (this.#objects.get(key)?.metadata.uid === object.metadata.uid) this.#objects.set(key, object)
@@ -42,7 +43,7 @@ export class Vanished {
     return this.#objects.keys()
   }
 
-  /** To be called once its record is dealt with. Of no effect where another has gone under that name since. */
+  /** Forgets an object after its record is dealt with. No effect if a later object of that name has vanished since. */
   forget(key: string, { metadata }: PlatformObject): void {
     if (this.#objects.get(key)?.metadata.uid === metadata.uid) this.#objects.delete(key)
   }

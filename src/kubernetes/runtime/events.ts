@@ -7,83 +7,83 @@ import { backoffMs, pause, systemTimers, type Backoff, type Timers } from '../..
 import { microTimeOf } from './micro-time.ts'
 
 const eventType = objectTypes.event
-/** Where Events of objects of the cluster are. */
+/** Namespace for Events of cluster-scoped objects. */
 const clusterNamespace = 'default'
-/** How many series are known at once, in all and of one object. */
+/** The maximum number of series kept, in total and per object. */
 const mostSeries = 1_000
 const mostPerObject = 20
-/** A series that has not gone on for so long makes room. */
+/** Idle time after which a series makes room. */
 const forgetMs = 10 * 60_000
-/** A series is written again after so long at the earliest. */
+/** Minimum time between two writes of a series. */
 const seriesEveryMs = 60_000
-/** Between two writes. */
+/** Pause between two writes. */
 const gapMs = 100
 const lastWordsMs = 1_000
 const mostFailures = 5
 const backoff: Backoff = { firstMs: 1_000, maxMs: 60_000 }
-/** Bytes and characters that the API server takes. */
+/** Limits of the API server. */
 const mostNote = 1_024
 const mostName = 253
 
-/** Something that happened to an object, as `kubectl describe` shows it. */
+/** An event of an object, as `kubectl describe` shows it. */
 export interface ObjectEvent {
   readonly type: ObjectType
   readonly metadata: Pick<ObjectMeta, 'name' | 'namespace' | 'uid' | 'resourceVersion'>
   readonly severity: 'Normal' | 'Warning'
-  /** Why, as one word: `NotGranted`. At most 128 characters. */
+  /** The reason in one word: `NotGranted`. At most 128 characters. */
   readonly reason: string
-  /** What was done or tried, as one word: `Reconcile`. At most 128 characters. */
+  /** The action in one word: `Reconcile`. At most 128 characters. */
   readonly action: string
-  /** For people; cut at 1 KiB. Never a secret. */
+  /** Message for people, cut at 1 KiB. Never a secret. */
   readonly note: string
 }
 
-/** What a recorder needs. */
+/** Options of a recorder. */
 export interface EventRecorderOptions {
   readonly api: Pick<KubeApi, 'create' | 'patch'>
-  /** Who reports, as in `taproot.dev/controller`. */
+  /** The reporting controller, as in `taproot.dev/controller`. */
   readonly controller: string
-  /** Which of its processes; at most 128 characters. */
+  /** The reporting process; at most 128 characters. */
   readonly instance: string
   readonly clock: Clock
   readonly log: Log
   readonly random: Random
-  /** The process's own where absent. */
+  /** The process's timers by default. */
   readonly timers?: Timers
-  /** Told how many events were dropped, for the metrics. */
+  /** Receives the number of dropped events, for the metrics. */
   readonly onDropped?: (count: number) => void
 }
 
 /**
- * Writes Kubernetes Events (events.k8s.io/v1). What is the same of the same object (severity, reason, action, note) becomes a series of one Event, whose count is
- * written now and then. What can't be written, or is too much, is dropped and counted.
+ * Writes Kubernetes Events (events.k8s.io/v1). Equal events of an object (severity, reason, action, note) form a series: one Event whose count is updated now
+ * and then. Events that can't be written or exceed the limits are dropped and counted.
  */
 export interface EventRecorder {
-  /** Never waits and never throws. */
+  /** Queues an event. Never waits and never throws. */
   record(event: ObjectEvent): void
-  /** Writes until `signal` aborts, then what is left for a second at most, then resolves. Once only. Never rejects. */
+  /** Writes until `signal` aborts, then writes the rest for at most one second, then resolves. Call it once. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
 
-/** Builds a recorder, which takes events at once and writes them in `run`. */
+/** Builds a recorder. It queues events at once and writes them in `run`. */
 export function createEventRecorder(options: EventRecorderOptions): EventRecorder {
   return new SeriesRecorder(options)
 }
 
 /**
- * What happened, once or again: unwritten -> written once (`writtenAs`) -> changed (`unwritten` > 0), written again not before `dueAt` -> ... -> forgotten, when it has
- * not happened for long or there is no room, or dropped, when it can't be written.
+ * An event and its repetitions. States: unwritten -> written (`writtenAs`) -> repeated (`unwritten` > 0), written again at `dueAt` or later -> ... It ends as
+ * forgotten, after an idle time or for lack of room, or as dropped, if it can't be written.
  */
 interface Series {
   readonly event: ObjectEvent
   readonly firstAt: number
   lastAt: number
   count: number
-  /** How many of `count` the API server does not know. */
+  /** The part of `count` that the API server does not have yet. */
   unwritten: number
   writtenAs: string | undefined
   failures: number
-  /** By the timers, when it may be written; `lastAt` and `firstAt` are wall time. */
+  /** The earliest time of the next write, on the timers' clock. `lastAt` and `firstAt` are wall time. */
   dueAt: number
   seenAt: number
 }
@@ -91,7 +91,7 @@ interface Series {
 class SeriesRecorder implements EventRecorder {
   readonly #options: EventRecorderOptions
   readonly #timers: Timers
-  /** The one that happened last is the last. */
+  /** Ordered by last occurrence, oldest first. */
   readonly #series = new Map<string, Series>()
   readonly #perObject = new Map<string, number>()
   #wake: () => void = () => undefined
@@ -137,7 +137,7 @@ class SeriesRecorder implements EventRecorder {
     signal.removeEventListener('abort', onAbort)
   }
 
-  /** Until the next one may be written. */
+  /** Waits until the next write is allowed. */
   async #rest(wrote: boolean, signal: AbortSignal): Promise<void> {
     if (wrote) return pause(gapMs, signal, this.#timers)
     const woken = new AbortController()
@@ -146,7 +146,7 @@ class SeriesRecorder implements EventRecorder {
     await pause(next - this.#timers.now(), AbortSignal.any([signal, woken.signal]), this.#timers)
   }
 
-  /** False where there is no room for another series. */
+  /** Makes room for another series. Returns false if it can't. */
   #makeRoom(event: ObjectEvent, now: number): boolean {
     const full = this.#series.size >= mostSeries
     const tooMany = (this.#perObject.get(objectKeyOf(event)) ?? 0) >= mostPerObject
@@ -197,7 +197,7 @@ class SeriesRecorder implements EventRecorder {
         await api.patch(eventType, ref, seriesField, signal)
         return
       } catch (error) {
-        // The API server forgets Events after an hour: another one begins.
+        // The API server deletes Events after an hour. Then a new one starts.
         if (!(error instanceof KubeError) || error.fault !== 'not_found') throw error
         series.writtenAs = undefined
         return this.#send(series, signal)
@@ -232,13 +232,13 @@ function keyOf(event: ObjectEvent): string {
   return [objectKeyOf(event), event.severity, event.reason, event.action, event.note].join('\0')
 }
 
-/** The object's name, as far as there is room, and what makes it unique. */
+/** Builds a unique name from the object's name, shortened if needed, and a suffix. */
 function nameOf({ metadata }: ObjectEvent, suffix: string): string {
   return `${metadata.name.slice(0, mostName - suffix.length - 1).replace(/[^a-z0-9]+$/, '')}.${suffix}`
 }
 
 function cut(note: string): string {
   const bytes = Buffer.from(note)
-  // A character that was cut through becomes one of three bytes.
+  // A character cut in the middle becomes a replacement character of three bytes.
   return bytes.length <= mostNote ? note : `${bytes.subarray(0, mostNote - 6).toString()}...`
 }

@@ -18,7 +18,9 @@ import { backoffMs, pause, systemTimers, type Backoff, type Timers } from '../..
 
 const decimal = /^[0-9]+$/
 
-/** True where `one` is a later version than `other`, of the same type of objects. Versions are decimal numbers of any length; others (none that is known) count as later. */
+/**
+ * True if `one` is a later version than `other`, for the same type. Versions are decimal numbers of any length. Other forms (none are known) count as later.
+ */
 function isLater(one: string, other: string): boolean {
   if (!decimal.test(one) || !decimal.test(other)) return true
   return one.length === other.length ? one > other : one.length > other.length
@@ -26,7 +28,7 @@ function isLater(one: string, other: string): boolean {
 
 const pageLimit = 500
 const refused: Backoff = { firstMs: 500, maxMs: 30_000 }
-/** How long an informer waits after each fault. An outage ends at any moment, so what does not answer is asked again soon. */
+/** Delays of an informer after each fault. An outage may end at any moment, so the delays for no answer are short. */
 const backoffs = {
   unavailable: { firstMs: 250, maxMs: 1_000 },
   not_found: { firstMs: 1_000, maxMs: 10_000 },
@@ -38,20 +40,20 @@ const backoffs = {
   already_exists: refused,
   invalid: refused,
 } as const satisfies Record<KubeFault, Backoff>
-/** A watch that ends earlier without having told anything has failed. */
+/** A watch that ends earlier without an event counts as failed. */
 const shortWatchMs = 1_000
 
 /**
- * How an informer stands to its server:
- * - `new`: not started; becomes `listing` by `run`
- * - `listing`: the objects are being read, in parts; becomes `watching`, or `waiting` or `absent` where that fails
- * - `watching`: every change up to `resourceVersion` is in the cache; watches that end are taken up where they were. Becomes `waiting` where one fails, `listing` where
- *   the version has expired
- * - `waiting`: the last call failed; it is repeated after a while. Becomes `watching` or `listing`, whichever was interrupted
- * - `absent`: the server does not know the type (a CRD that is not there, or not yet); asked again after a while. Becomes `listing`
- * - `stopped`: the signal given to `run` has aborted; the last state
+ * The state of an informer:
+ * - `new`: not started; `run` changes it to `listing`
+ * - `listing`: reading all objects, page by page. Becomes `watching`, or `waiting` or `absent` on failure
+ * - `watching`: the cache has every change up to `resourceVersion`. A watch that ends is resumed there. Becomes `waiting` on failure, `listing` if the version
+ *   has expired
+ * - `waiting`: the last call failed and is retried after a delay. Becomes `watching` or `listing`, whichever was interrupted
+ * - `absent`: the server does not know the type (its CRD is missing); asked again after a delay. Becomes `listing`
+ * - `stopped`: the signal given to `run` has aborted; the final state
  *
- * In all states but `watching` the cache may be behind.
+ * In all states but `watching` the cache may be stale.
  */
 export type InformerState =
   | { readonly is: 'new' }
@@ -61,7 +63,7 @@ export type InformerState =
   | { readonly is: 'absent' }
   | { readonly is: 'stopped' }
 
-/** Told what an informer does, for the metrics. */
+/** Receives an informer's metrics. */
 export interface InformerObserver {
   /** The state changed, not only its resource version. */
   state(type: ObjectType, state: InformerState): void
@@ -69,57 +71,57 @@ export interface InformerObserver {
   listed(type: ObjectType, objects: number): void
 }
 
-/** What an informer needs. */
+/** Options of an informer. */
 export interface InformerOptions {
   readonly api: Pick<KubeApi, 'list' | 'watch'>
   readonly type: ObjectType
-  /** All objects of the type where absent. */
+  /** All objects of the type if absent. */
   readonly selection?: Selection
   readonly log: Log
   readonly random: Random
-  /** The process's own where absent. */
+  /** The process's timers by default. */
   readonly timers?: Timers
   readonly observer?: InformerObserver
 }
 
-/** What a change was learned by: an event or answer of its own, or a list that was read anew, which doesn't tell what happened meanwhile. */
+/** The source of a change: a watch event or the answer to a write, or a new list. A list does not show what happened in between. */
 export type ChangeSource = 'watch' | 'list'
 
 /**
- * Told of every change of the cache, after it: `before` is undefined for an object that is new, `after` for one that is gone. Where an object went and another of the
- * same name came while nobody watched, both are there and their `metadata.uid` differ. Must not throw, and may call the informer.
+ * Called after every change of the cache. `before` is undefined for a new object, `after` for a deleted one. If an object was replaced by another of the same
+ * name while no watch ran, both are set and their `metadata.uid` differ. Must not throw; may call the informer.
  */
 export type ChangeListener = (before: KubeObject | undefined, after: KubeObject | undefined, by: ChangeSource) => void
 
 /**
- * A cache of the objects of one type, kept current. Its objects lack `metadata.managedFields`; they are shared and must not be changed.
+ * A current cache of the objects of one type. Its objects lack `metadata.managedFields`. They are shared, so callers must not change them.
  *
- * Objects never go back: what is older than what the cache has (by resource version) is dropped. Where the type is not there (any more), what was cached stays until
- * the type is there again: that it is missing may be a server that is starting.
+ * Objects never go back to an older resource version, except by a new list. If the type is missing, the cache keeps its objects until the type is back: the
+ * server may still be starting.
  */
 export interface Informer {
   readonly type: ObjectType
   readonly state: InformerState
-  /** Resolves when all objects have been read once; not before the type is there. Never rejects. */
+  /** Resolves once all objects have been read, so not before the type exists. Never rejects. */
   readonly synced: Promise<void>
   readonly size: number
   get(ref: ObjectRef): KubeObject | undefined
-  /** All objects, in no order. */
+  /** Returns all objects, in no order. */
   list(): Iterable<KubeObject>
-  /** The objects of one namespace, in no order. Costs what that namespace has. */
+  /** Returns the objects of one namespace, in no order. The cost grows with that namespace only. */
   byNamespace(namespace: string): Iterable<KubeObject>
-  /** Returns what removes the listener. Objects that are in the cache already are not told. */
+  /** Adds a listener and returns a function that removes it. It is not called for objects already in the cache. */
   onChange(listener: ChangeListener): () => void
   /**
-   * Takes an object as a call of one's own answered it, so that what was written is read at once and not only once the watch has told it. Dropped where the watch is
-   * past it. The caller answers for it being in the selection.
+   * Puts the answer of a write into the cache, so that readers see it before the watch reports it. Ignored if the cache has a later version. The caller ensures
+   * that the object is in the selection.
    */
   observe(object: KubeObject): void
-  /** Keeps the cache current until `signal` aborts, then resolves. Once only. Never rejects. */
+  /** Keeps the cache current until `signal` aborts, then resolves. Call it once. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
 
-/** Builds an informer, which does nothing before `run`. */
+/** Builds an informer. It does nothing before `run`. */
 export function createInformer(options: InformerOptions): Informer {
   return new WatchingInformer(options)
 }
@@ -133,11 +135,11 @@ class WatchingInformer implements Informer {
   readonly #listeners = new Set<ChangeListener>()
   readonly #synced = Promise.withResolvers<void>()
   #state: InformerState = { is: 'new' }
-  /** The cache has every change up to this version. Undefined: list anew. */
+  /** The cache has every change up to this version. If undefined, the next step is a new list. */
   #position: string | undefined
-  /** Failures in a row with the same fault. A watch event ends the row. */
+  /** Consecutive failures with the same fault. A watch event resets them. */
   #failing: { readonly fault: KubeFault; readonly times: number } | undefined
-  /** What was observed while a list is being read. */
+  /** Objects passed to `observe` while a list is being read. */
   #observed: KubeObject[] = []
 
   constructor(options: InformerOptions) {
@@ -210,7 +212,7 @@ class WatchingInformer implements Informer {
     this.#synced.resolve()
   }
 
-  /** Makes the cache what a list said, whatever it held: versions go back where a backup was restored. */
+  /** Replaces the cache with a list. Versions may go back if a backup was restored. */
   #replace(objects: Map<string, KubeObject>, resourceVersion: string): void {
     for (const object of this.#observed) {
       const listed = objects.get(keyOf(object.metadata))
@@ -234,7 +236,7 @@ class WatchingInformer implements Informer {
 
   async #follow(position: string, signal: AbortSignal): Promise<void> {
     const startedAt = this.#timers.now()
-    // Of a watch that is open and has nothing to tell nobody hears: one that has not failed for a while is open.
+    // An open watch without events sends nothing. So a watch that has not failed for a while counts as open.
     const stop = this.#timers.start(shortWatchMs, () => this.#become({ is: 'watching', resourceVersion: position }))
     try {
       for await (const event of this.#options.api.watch(this.type, { ...this.#selection, resourceVersion: position }, signal)) {
@@ -278,13 +280,13 @@ class WatchingInformer implements Informer {
       try {
         listener(before, after, by)
       } catch (error) {
-        // The others, and the cache, must not suffer from it.
+        // A faulty listener must not affect the other listeners or the cache.
         this.#options.log.error('a listener of an informer threw', { kind: this.type.kind, error: errorText(error) })
       }
     }
   }
 
-  /** Notes a failure and waits as its fault asks for. An expired version costs no wait, except where the new one expires too. */
+  /** Records a failure and waits for the delay of its fault. An expired version needs no delay, unless the next one expires too. */
   async #failed(failure: unknown, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return
     const { log, random } = this.#options
@@ -310,7 +312,7 @@ class WatchingInformer implements Informer {
   }
 }
 
-/** True for 1, 2, 4, 8 and so on: an outage of hours is logged a few times, not thousands. */
+/** True for 1, 2, 4, 8 and so on. It limits the log lines of a long outage. */
 function isPowerOfTwo(count: number): boolean {
   return Number.isInteger(Math.log2(count))
 }
@@ -319,10 +321,10 @@ function keyOf({ namespace = '', name }: ObjectRef): string {
   return `${namespace}/${name}`
 }
 
-/** Without what only the API server needs, and what is often most of an object. */
+/** Returns the object without `managedFields`, which only the API server needs and which is often most of it. */
 function slim(object: KubeObject): KubeObject {
   if (!('managedFields' in object.metadata)) return object
-  // A cast: the port leaves the field out.
+  // The cast is needed because the port's type omits the field.
   const { managedFields: _, ...metadata } = object.metadata as ObjectMeta & { readonly managedFields: unknown }
   return { ...object, metadata }
 }

@@ -5,49 +5,51 @@ import type { KubeApi } from '../kube-api.ts'
 import { LeaseLock } from './lease-lock.ts'
 import { pause, systemTimers, type Timers } from '../../base/timing.ts'
 
-/** A leader counts on a Lease so long after it asked for its last renewal: 3 s less than others wait. */
+/** How long a leader relies on a Lease after it requested the last renewal: 3 s less than others wait. */
 const trustMs = 9_000
 const renewEveryMs = 3_000
-/** How long one call to renew or give back may take. */
+/** Time limit of one call to renew or release. */
 const attemptMs = 2_500
-/** How soon a renewal that failed is tried again. */
+/** Delay before a failed renewal is retried. */
 const retryMs = 500
-/** How often those who wait look at the Lease. */
+/** How often candidates read the Lease. */
 const lookEveryMs = 500
 
-/** What one has who leads. */
+/** A held leadership. */
 export interface LeaseLeadership {
-  /** Aborts when the leadership is lost or given up: 3 s before another one can have it. */
+  /** Aborts when the leadership is lost or given up: 3 s before another process can acquire it. */
   readonly signal: AbortSignal
   /**
-   * True while it lasts by the clock, also where the process was suspended and no timer has rung yet: ask it right before what only a leader may do. Aborts the signal
-   * where it is over.
+   * True until the leadership ends by the clock. It is right even if the process was suspended and its timers are late. Call it right before any work that only
+   * a leader may do. Aborts the signal if the leadership is over.
    */
   held(): boolean
 }
 
-/** What an election needs. */
+/** Options of an election. */
 export interface LeaderOptions {
-  /** Better not one whose calls are kept waiting by others' calls. */
+  /** Prefer a client of its own, so that its calls don't wait for other calls. */
   readonly api: Pick<KubeApi, 'get' | 'create' | 'replace'>
-  /** The Lease that stands for the leadership; made where it is missing. */
+  /** The Lease of the leadership; created if missing. */
   readonly lease: { readonly namespace: string; readonly name: string }
-  /** Of this process alone: no other has it, not even this one's successor. */
+  /** Unique to this process; a restarted process has another one. */
   readonly identity: string
-  /** Wall time, only to be shown in the Lease. */
+  /** Wall time, only for display in the Lease. */
   readonly clock: Clock
   readonly log: Log
   readonly random: Random
-  /** The process's own where absent. */
+  /** The process's timers by default. */
   readonly timers?: Timers
-  /** Told when this process begins (true) and ceases (false) to lead, for the metrics. */
+  /** Called with true when this process becomes the leader and with false when it stops, for the metrics. */
   readonly onLeading?: (leads: boolean) => void
 }
 
 /**
- * Campaigns until `signal` aborts, and each time it leads calls `work`, which is to end soon once the leadership's signal aborts. The Lease is given back only when
- * `work` has ended, so that the next leader, which then follows at once, never works beside it. Where `work` ends or rejects by itself the Lease is given back and
- * campaigned for again. Resolves when `signal` has aborted, work has ended and the Lease is given back (or that was tried). Never rejects.
+ * Campaigns until `signal` aborts, and calls `work` each time it becomes the leader. `work` must end soon after the leadership's signal aborts. The Lease is
+ * released only after `work` has ended, so that two leaders never work at the same time. The next leader then follows at once. If `work` ends or rejects by
+ * itself, the Lease is released and campaigned for again.
+ *
+ * Resolves when `signal` has aborted, `work` has ended and the Lease is released (or the attempt failed). Never rejects.
  */
 export async function lead(options: LeaderOptions, work: (leadership: LeaseLeadership) => Promise<void>, signal: AbortSignal): Promise<void> {
   const timers = options.timers ?? systemTimers
@@ -65,7 +67,7 @@ export async function lead(options: LeaderOptions, work: (leadership: LeaseLeade
 
 type Election = LeaderOptions & { readonly timers: Timers }
 
-/** Waits until the Lease is free or stale and takes it. Resolves with when it was asked for it, or undefined where `signal` aborted. */
+/** Waits until the Lease is free or stale and takes it. Resolves to the time of the request, or to undefined if `signal` aborted. */
 async function campaign(lock: LeaseLock, { timers, log, random }: Election, signal: AbortSignal): Promise<number | undefined> {
   while (!signal.aborted) {
     try {
@@ -84,8 +86,8 @@ async function campaign(lock: LeaseLock, { timers, log, random }: Election, sign
 }
 
 /**
- * One leadership: held (renewed every few seconds) -> lost, when it could not be renewed in time or another has the Lease; or -> given up, when the process stops or the
- * work has ended: then it is still renewed until the work has ended, and given back.
+ * One leadership. It is held and renewed every few seconds, until it is lost or given up. It is lost if a renewal was too late or another process has the
+ * Lease. It is given up when the process stops or the work has ended. Then it is still renewed until the work has ended, and released.
  */
 class Term implements LeaseLeadership {
   readonly #options: Election
@@ -111,7 +113,7 @@ class Term implements LeaseLeadership {
     return !this.#over.signal.aborted
   }
 
-  /** Resolves when the work has ended and the Lease is given back or lost. */
+  /** Runs the work. Resolves when the work has ended and the Lease is released or lost. */
   async serve(work: (leadership: LeaseLeadership) => Promise<void>, signal: AbortSignal): Promise<void> {
     const { log } = this.#options
     const giveUp = (): void => this.#over.abort(signal.reason)
@@ -133,7 +135,7 @@ class Term implements LeaseLeadership {
     if (!this.#lost && this.#options.timers.now() < this.#heldUntil) await this.#release()
   }
 
-  /** The time counts from before the renewal was asked for, so that it ends here before it ends for others. */
+  /** Extends the leadership. Time counts from before the renewal request, so that it ends here before it ends for others. */
   #extend(askedAt: number): void {
     const { timers } = this.#options
     this.#heldUntil = askedAt + trustMs
@@ -178,7 +180,7 @@ class Term implements LeaseLeadership {
   }
 }
 
-/** Calls with a signal that aborts after a time, or with another one. */
+/** Calls a function with a signal that aborts after a time limit, or together with another signal. */
 async function within<T>(timers: Timers, limit: { ms: number; signal?: AbortSignal }, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const late = new AbortController()
   const stop = timers.start(limit.ms, () => late.abort(new Error('no answer in time')))

@@ -5,10 +5,10 @@ import type { Timers } from '../../base/timing.ts'
 import { microTimeOf } from './micro-time.ts'
 
 const leaseType = objectTypes.lease
-/** How long a leader that vanished keeps the others waiting. */
+/** How long the others wait for a leader that vanished. */
 const durationSeconds = 12
 
-/** What a lock needs. */
+/** Options of a lock. */
 export interface LeaseLockOptions {
   readonly api: Pick<KubeApi, 'get' | 'create' | 'replace'>
   readonly lease: { readonly namespace: string; readonly name: string }
@@ -17,7 +17,7 @@ export interface LeaseLockOptions {
   readonly timers: Timers
 }
 
-/** What is used of a Lease's spec. */
+/** The used part of a Lease's spec. */
 interface LeaseSpec {
   readonly holderIdentity?: string
   readonly leaseDurationSeconds?: number
@@ -26,14 +26,14 @@ interface LeaseSpec {
   readonly leaseTransitions?: number
 }
 
-/** The Lease as it was last seen, and since when it has been so by this process's own time: what the holder's clock says decides nothing. */
+/** The last read Lease, and the time of its last change on this process's clock. The holder's clock is never used. */
 interface SeenLease {
   readonly lease: KubeObject
   readonly spec: LeaseSpec
   readonly since: number
 }
 
-/** A Lease that one process at most holds. Every write says on which version it builds: of two that write on the same one wins. */
+/** A Lease with at most one holder. Every write names the version that it is based on, so only one of two concurrent writes succeeds. */
 export class LeaseLock {
   readonly #options: LeaseLockOptions
   #seen: SeenLease | undefined
@@ -42,7 +42,7 @@ export class LeaseLock {
     this.#options = options
   }
 
-  /** Reads the Lease; in how many milliseconds it may be taken, unless it is renewed. Rejects with KubeError. */
+  /** Reads the Lease. Returns the milliseconds until it may be taken, unless it is renewed. Rejects with KubeError. */
   async look(signal: AbortSignal): Promise<number> {
     const { api, lease, identity, timers } = this.#options
     const found = await api.get(leaseType, lease, signal)
@@ -55,7 +55,7 @@ export class LeaseLock {
     return since + (spec.leaseDurationSeconds ?? durationSeconds) * 1000 - timers.now()
   }
 
-  /** Takes the Lease as `look` saw it; false where another was first. Rejects with KubeError; then it may be ours all the same. */
+  /** Takes the Lease as `look` read it. Returns false if another process was first. Rejects with KubeError; the write may have succeeded even then. */
   async take(signal: AbortSignal): Promise<boolean> {
     const { identity, clock } = this.#options
     const now = microTimeOf(clock.now())
@@ -67,19 +67,19 @@ export class LeaseLock {
     )
   }
 
-  /** False where another holds it. Rejects with KubeError; then it may be renewed all the same. */
+  /** Renews the Lease. Returns false if another process holds it. Rejects with KubeError; the write may have succeeded even then. */
   async renew(signal: AbortSignal): Promise<boolean> {
     const { identity, clock } = this.#options
     for (;;) {
       const spec = this.#seen?.spec
       if (spec === undefined || spec.holderIdentity !== identity) return false
       if (await this.#write({ ...spec, renewTime: microTimeOf(clock.now()) }, signal)) return true
-      // An answer that got lost, or somebody who edited it: still ours where it says so.
+      // An answer was lost or a user edited the Lease. This process still holds it if the Lease says so.
       await this.look(signal)
     }
   }
 
-  /** Lets go of it; of no effect where another holds it. Rejects with KubeError. */
+  /** Releases the Lease. No effect if another process holds it. Rejects with KubeError. */
   async release(signal: AbortSignal): Promise<void> {
     const { identity, clock } = this.#options
     for (;;) {
@@ -91,7 +91,7 @@ export class LeaseLock {
     }
   }
 
-  /** Writes on the version that was seen last; false where there is another one. */
+  /** Writes based on the last read version. Returns false if there is a newer one. */
   async #write(spec: LeaseSpec, signal: AbortSignal): Promise<boolean> {
     const { api, lease } = this.#options
     const seen = this.#seen?.lease
@@ -104,14 +104,14 @@ export class LeaseLock {
       }
       return true
     } catch (error) {
-      // Gone counts as another version: the next look sees nothing.
+      // A deleted Lease counts as another version. The next read finds none.
       if (error instanceof KubeError && ['conflict', 'already_exists', 'not_found'].includes(error.fault)) return false
       throw error
     }
   }
 
   #note(lease: KubeObject): void {
-    // A cast: the API server checks what Leases hold.
+    // The API server validates Leases.
     this.#seen = { lease, spec: lease.spec ?? {}, since: this.#options.timers.now() }
   }
 }

@@ -6,17 +6,17 @@ import type { Random } from '../../base/runtime.ts'
 import { backoffMs, systemTimers, type Backoff, type Timers } from '../../base/timing.ts'
 import { KubeError } from '../kube-api.ts'
 
-/** A key that waited. */
+/** A key taken from the queue. */
 interface WaitingKey {
   readonly key: string
-  /** When it was put in. */
+  /** The time when it was added. */
   readonly since: number
 }
 
-/** A line of keys per group. The groups take turns; within a line the first that came goes first. Each step costs the same, however long the lines are. */
+/** A first-in-first-out line of keys for each group. The groups take turns. Each operation has constant cost, however long the lines are. */
 class FairQueue {
   readonly #lines = new Map<string, Line<WaitingKey>>()
-  /** The groups that have a line, the next one first. */
+  /** Groups with waiting keys, the next one first. */
   readonly #turns = new Line<string>()
   readonly #keys = new Set<string>()
 
@@ -28,7 +28,7 @@ class FairQueue {
     return this.#keys.has(key)
   }
 
-  /** Puts a key at the end of its group's line; false where it is in one already. */
+  /** Appends a key to its group's line. Returns false if the key is already in a line. */
   put(group: string, key: string, since: number): boolean {
     if (this.#keys.has(key)) return false
     this.#keys.add(key)
@@ -42,7 +42,7 @@ class FairQueue {
     return true
   }
 
-  /** Takes out the key whose turn it is. */
+  /** Removes and returns the next key. */
   take(): WaitingKey | undefined {
     const group = this.#turns.take()
     const line = group === undefined ? undefined : this.#lines.get(group)
@@ -55,10 +55,10 @@ class FairQueue {
   }
 }
 
-/** Taken entries are cut off when they are so many, and most of all. */
+/** Removed entries are cut off when they reach this number and are the majority. */
 const cutAt = 1024
 
-/** First in, first out. */
+/** A first-in-first-out list. */
 class Line<T> {
   #entries: T[] = []
   #taken = 0
@@ -84,70 +84,70 @@ class Line<T> {
 
 const defaultBackoff: Backoff = { firstMs: 200, maxMs: 5 * 60_000 }
 
-/** Told what a queue does, for the metrics. */
+/** Receives a queue's metrics. */
 export interface WorkQueueObserver {
-  /** How many keys wait for a worker, those that wait for their time not counted. */
+  /** Reports how many keys wait for a worker, without delayed keys. */
   depth(keys: number): void
-  /** A key's work begins, so long after it was due. */
+  /** Reports that work on a key starts, and how long after it was due. */
   started(waitedMs: number): void
   finished(outcome: 'done' | 'failed', tookMs: number): void
-  /** A failed key comes again after so long. */
+  /** Reports that a failed key is retried after this delay. */
   retry(afterMs: number): void
 }
 
-/** What the work on a key wants besides being done: to be done again after a while, unless the key is added earlier. */
+/** The result of work on a key: it may ask to run again after a delay, unless the key is added earlier. */
 export interface WorkResult {
   readonly againAfterMs: number
 }
 
 /**
- * The work on one key. Where it rejects the key comes again, each time later (a KubeError's `retryAfterMs` is waited at least); where it resolves its failures are
- * forgotten. Never called for a key that is under work.
+ * The work on one key. If it rejects, the key is retried with growing delays, at least a KubeError's `retryAfterMs`. If it resolves, its failures are
+ * forgotten. It never runs twice at the same time for one key.
  */
 export type Work = (key: string, signal: AbortSignal) => Promise<WorkResult | undefined>
 
-/** What a queue needs. */
+/** Options of a queue. */
 export interface WorkQueueOptions {
   readonly work: Work
-  /** How many keys are worked on at once. */
+  /** How many keys are worked on at the same time. */
   readonly workers: number
-  /** Groups take turns, so that one with very many keys keeps no other waiting. All keys are one group where absent. */
+  /** Returns a key's group. Groups take turns, so that a group with many keys does not delay the others. All keys share one group if absent. */
   readonly groupOf?: (key: string) => string
-  /** 200 ms to 5 min where absent. */
+  /** Delays of retries; 200 ms to 5 min by default. */
   readonly backoff?: Backoff
   readonly log: Log
   readonly random: Random
-  /** The process's own where absent. */
+  /** The process's timers by default. */
   readonly timers?: Timers
   readonly observer?: WorkQueueObserver
 }
 
-/** Keys that await work. A key is in it once at most; one that is added while it is under work is worked on once more afterwards. */
+/** A queue of keys that need work. It holds each key at most once. A key that is added during its work runs again afterwards. */
 export interface WorkQueue {
-  /** How many keys wait for a worker. */
+  /** The number of keys that wait for a worker. */
   readonly depth: number
-  /** True where nothing waits for a worker and nothing is under work; keys that wait for their time do not count. */
+  /** True if no key waits for a worker and none is being worked on. Delayed keys don't count. */
   readonly idle: boolean
-  /** Due at once, also where the key waits for a time. */
+  /** Makes a key due now, even if it is delayed. */
   add(key: string): void
-  /** Due after `ms`, or earlier where that was said already. */
+  /** Makes a key due after `ms`, or at its earlier due time if it has one. */
   addAfter(key: string, ms: number): void
-  /** Due at once is every key that waits because its work failed, and all failures are forgotten: for the moment when what failed answers again. */
+  /** Makes all failed keys due now and forgets all failures. Call it when the failing service answers again. */
   retryFailed(): void
-  /** Works until `signal` aborts, awaits what is under work, then resolves. Once only. Never rejects. */
+  /** Works until `signal` aborts, waits for running work, then resolves. Call it once. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
 
-/** Builds a queue, which takes keys at once and works on them in `run`. */
+/** Builds a queue. It accepts keys at once and works on them in `run`. */
 export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   return new FairWorkQueue(options)
 }
 
 /**
- * A key is in one or two of these states:
+ * A queue whose groups take turns. A key is in one or two of these states:
  * - waiting for a worker, in the line of its group
- * - waiting for its time; becomes waiting for a worker, or noted as `again` where it is under work
- * - under work; where it was added meanwhile (`again`) it waits for a worker afterwards, else, where it failed or asks for it, for its time
+ * - delayed; becomes waiting when due, or is marked `again` while it is being worked on
+ * - being worked on; then waiting if it was added meanwhile (`again`), or delayed if it failed or asked for that
  */
 class FairWorkQueue implements WorkQueue {
   readonly #options: WorkQueueOptions
@@ -207,7 +207,7 @@ class FairWorkQueue implements WorkQueue {
     await Promise.all(this.#underWork.values().map(({ done }) => done))
   }
 
-  /** Gives keys to workers that are free. */
+  /** Hands keys to free workers. */
   #start(): void {
     const signal = this.#running
     const { workers, observer } = this.#options
@@ -236,7 +236,7 @@ class FairWorkQueue implements WorkQueue {
     this.#start()
   }
 
-  /** Begins in a turn of its own: `#underWork` has the key by then, and work that waits for nothing keeps nothing else waiting. */
+  /** Starts work in a separate turn of the event loop. By then `#underWork` has the key, and work that never waits does not block other work. */
   async #attempt(key: string, signal: AbortSignal): Promise<{ readonly result: WorkResult | undefined } | { readonly error: unknown }> {
     await setImmediate()
     try {
