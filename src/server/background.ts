@@ -12,19 +12,19 @@ import type { Engine } from './engine.ts'
 import { sweepPrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
 
-/** How often keys are looked after and old entries trimmed, in milliseconds. */
+/** Interval of key maintenance and of trimming old entries, in milliseconds. */
 const maintainEveryMs = 10 * 60_000
-/** How often bytes that nothing needs are looked for, in milliseconds. */
+/** Interval of the search for unused bytes, in milliseconds. */
 const collectEveryMs = 60 * 60_000
-/** How often the leader counts what organisations have beside records, in milliseconds: it reads all of that. */
+/** Interval of the leader's count of an organisation's data other than records, in milliseconds. The count reads all of that data. */
 const countEveryMs = 60 * 60_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 /** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
 const resignTimeoutMs = 1_000
-/** By then every store has let go of a leadership that was given up, in milliseconds. */
+/** Time after which every store has released a leadership that was given up, in milliseconds. */
 const leaseLifeMs = 15_000
 
-/** Told what background work does, for the metrics. */
+/** Receives the metrics of background work. */
 export interface BackgroundObserver {
   leading(leads: boolean): void
   trimmed(what: ExpiredSort, count: number): void
@@ -36,20 +36,20 @@ export interface BackgroundObserver {
 interface LeaderJob {
   readonly name: string
   readonly work: () => Promise<void>
-  /** From the end of one round to the next. */
+  /** Time from the end of one round to the start of the next. */
   readonly everyMs: number
-  /** Ends the wait, also that after a failure. */
+  /** Ends the wait early, including the delay after a failure. */
   readonly alarm: Alarm
 }
 
-/** What all jobs share. */
+/** The parts that all jobs share. */
 interface Background {
   readonly engine: Engine
   readonly observer: BackgroundObserver | undefined
   readonly dispatcher: Dispatcher | undefined
 }
 
-/** Runs a job until `signal` aborts; a failure is logged and waited out, longer each time that it comes again. */
+/** Runs a job until `signal` aborts. A failure is logged, and the delay grows with each failure in a row. */
 async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: LeaderJob, signal: AbortSignal): Promise<void> {
   const { clock, log } = engine.services
   let failures = 0
@@ -84,7 +84,7 @@ function report({ engine, observer }: Background, counts: ExpireCounts): void {
   if (expiredSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
-/** What the one leader does: sweeps as soon as marks appear, trims, ends syncs and collects now and then. Ends with `signal`. */
+/** Runs the leader's jobs until `signal` aborts: sweeps as soon as marks appear; trims, ends syncs and collects at intervals. */
 async function lead(background: Background, signal: AbortSignal): Promise<void> {
   const { engine } = background
   const { store, replica, services } = engine
@@ -93,7 +93,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   const forgetKeys = replica.onKey((key) => {
     if (key.startsWith(sweepPrefix)) marked.ring()
   })
-  // A reload brings marks that no watch told of.
+  // A reload may bring marks that the watch did not report.
   const forgetResets = replica.onReset(marked.ring)
   const expirer = new Expirer(store, { history: engine.history })
   const sweep = async (): Promise<void> => void (await services.sweeper.finish(signal))
@@ -132,7 +132,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   }
 }
 
-/** Waits for the leadership and leads until it is lost. A full etcd gives none: what is too old is removed all the same, by whoever can. */
+/** Waits for the leadership and leads until it is lost. A full etcd accepts no election, so then every candidate removes expired data. */
 async function candidate(background: Background, signal: AbortSignal): Promise<void> {
   const { engine, observer } = background
   const { store, services } = engine
@@ -150,7 +150,7 @@ async function candidate(background: Background, signal: AbortSignal): Promise<v
   }
 }
 
-/** A store that is gone lets go only when the lease runs out: that is worth waiting for, but not once the process stops. */
+/** Resigns. An unreachable store releases the leadership only when the lease expires. The wait for that ends when the process stops. */
 async function resign(leadership: Leadership, signal: AbortSignal): Promise<void> {
   const done = new AbortController()
   const resigned = leadership.resign().finally(() => done.abort())
@@ -170,7 +170,7 @@ export async function runBackground(
   engine.replica.onKey((key) => {
     if (key.startsWith('meta/')) changed.ring()
   })
-  // A reload brings keys that no watch told of.
+  // A reload may bring keys that the watch did not report.
   engine.replica.onReset(changed.ring)
   await Promise.all([
     keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
@@ -178,7 +178,7 @@ export async function runBackground(
   ])
 }
 
-/** Registers `taproot_leader`, `taproot_trimmed_total` by what was trimmed, and `taproot_background_failures_total` by work. */
+/** Registers `taproot_leader`, `taproot_trimmed_total` by kind of entry, and `taproot_background_failures_total` by work. */
 export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_leader', help: '1 in the process that sweeps and trims', registers })

@@ -20,10 +20,10 @@ import { accountDirectory } from './cluster-endpoint.ts'
 import type { Engine } from './engine.ts'
 import { systemRandom } from './runtime.ts'
 
-/** Bounds in seconds: from a look that finds nothing to do, to an API server that is slow. */
+/** Bucket bounds in seconds: from a reconcile without changes to a slow API server. */
 const buckets = [0.001, 0.01, 0.05, 0.1, 0.5, 1, 5, 30]
 
-/** Registers the metrics of the controller, `taproot_kube_*`: see docs/operations.md. */
+/** Registers the controller's metrics, `taproot_kube_*`: see docs/operations.md. */
 function createControllerMetrics(registry: Registry): ControllerObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_kube_leader', help: '1 in the controller that works', registers })
@@ -81,10 +81,10 @@ function queueMetrics(registry: Registry): (queue: string) => WorkQueueObserver 
   })
 }
 
-/** How long the start waits before it asks an API server again that did not answer, in milliseconds. */
+/** Delay before the start retries an API server that did not answer, in milliseconds. */
 const retryMs = 1_000
 
-/** What the role is made of. */
+/** Options of the role. */
 export interface ControllerRoleOptions {
   readonly config: Config
   readonly endpoint: KubeEndpoint
@@ -98,19 +98,19 @@ export interface ControllerRoleOptions {
 
 /** The running role. */
 export interface ControllerRole {
-  /** Resolves when all objects have been read; rejects with the signal's reason. */
+  /** Resolves once all objects have been read. Rejects with the signal's reason. */
   synced(signal: AbortSignal): Promise<void>
-  /** Resolves when its work has ended, after the signal that it was started with. */
+  /** Resolves when the start signal has aborted and the work has ended. */
   readonly ended: Promise<void>
 }
 
-/** The pod's own namespace; `default` where this is no pod. */
+/** Returns the pod's namespace; `default` outside a pod. */
 function ownNamespace({ kubernetes }: Config): string {
   if (kubernetes.kubeconfig !== undefined) return 'default'
   return withSetting('kubernetes.lease.namespace', accountDirectory, () => readFileSync(`${accountDirectory}/namespace`, 'utf8')).trim()
 }
 
-/** The cluster's name: as configured, or what no other cluster has. Waits for an API server that does not answer. */
+/** Returns the cluster's id: as configured, or a unique one. Retries while the API server does not answer. */
 async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient, signal: AbortSignal): Promise<string> {
   if (config.kubernetes.clusterId !== undefined) return config.kubernetes.clusterId
   const read = async (): Promise<string> => {
@@ -126,10 +126,10 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
   return retry(read, { waitMs, signal })
 }
 
-/** All that a pull secret is good for, whatever else its identity may do. */
+/** The only capabilities of a pull secret, even if its identity has more. */
 const pullCapabilities = setOf(roleCapabilities['registry.pull'] ?? [])
 
-/** Signs registry tokens, good for pulls alone, for identities that service accounts stand for. */
+/** Signs registry tokens that allow only pulls, for the identities of service accounts. */
 export function pullTokens({ config, tokens }: Pick<ControllerRoleOptions, 'config' | 'tokens'>): NonNullable<ControllerOptions['pullSecrets']> {
   const registryHost = config.registry.host
   return {
@@ -144,7 +144,7 @@ export function pullTokens({ config, tokens }: Pick<ControllerRoleOptions, 'conf
   }
 }
 
-/** Starts the controller, which works until `signal` aborts. Rejects with SettingError where the kubeconfig is none, or the signal's reason. */
+/** Starts the controller, which works until `signal` aborts. Rejects with SettingError if the kubeconfig is invalid, or with the signal's reason. */
 export async function startControllerRole(options: ControllerRoleOptions, signal: AbortSignal): Promise<ControllerRole> {
   const { config, endpoint, engine, registry, log, clock } = options
   const { kubernetes } = config

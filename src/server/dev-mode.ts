@@ -17,17 +17,17 @@ import { ownersKey } from '../store/keys.ts'
 import type { Config } from '../config/config.ts'
 import type { RunningServer } from './server.ts'
 
-/** The root group that a fresh development store gets. */
+/** The root group of a new development store. */
 const demoName = 'demo'
 /** The subject of its owner at the development issuer. */
 const ownerSubject = 'demo-owner'
-/** How long the store may take to answer while starting, in milliseconds. */
+/** Time limit for the store's first answer, in milliseconds. */
 const startTimeoutMs = 10_000
-/** The age at which the token files are renewed, in milliseconds: half a token's life. */
+/** Age at which the token files are renewed, in milliseconds: half a token's life. */
 const renewAfterMs = 30 * 60_000
-/** How long after a failure it is tried again, in milliseconds. */
+/** Delay before a failed renewal is retried, in milliseconds. */
 const renewAgainMs = 60_000
-/** How often their age is looked at, in milliseconds: timers stand still while a machine sleeps, and its tokens go on ageing. */
+/** Interval of age checks, in milliseconds. Timers stop while a machine sleeps, but tokens continue to age. */
 const renewCheckMs = 2_000
 
 /** The demo group and its owner. */
@@ -36,17 +36,17 @@ interface Demo {
   readonly owner: Uid
 }
 
-/** Remembers what the first start made: names, owners and bindings may change afterwards. */
+/** Key with the uids from the first start. Names, owners and bindings may change later. */
 const demoKey = 'meta/demo'
 
-/** The demo group and owner that an earlier start made, whatever became of them. */
+/** Returns the demo group and owner from an earlier start, whether or not they still exist. */
 async function findDemo(server: RunningServer): Promise<Demo | undefined> {
   const entry = await server.engine.store.get(demoKey, AbortSignal.timeout(startTimeoutMs))
   // Only makeDemo writes this key.
   return entry === undefined ? undefined : (JSON.parse(Buffer.from(entry.value).toString('utf8')) as Demo)
 }
 
-/** Makes group, owner and binding in one transaction; a second start that races this one finds them made. */
+/** Creates group, owner and binding in one transaction. If two starts race, the second one finds them created. */
 async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<Demo> {
   const { services, replica, store } = server.engine
   const nowMs = services.clock.now()
@@ -54,7 +54,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   const put = (kind: AnyKind, parent: string, record: unknown): Uid => {
     const uid = newUid(services, parent)
     const facts = { etag: newEtag(services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' }
-    // Each record is of the message type of its kind.
+    // Each record has the message type of its kind.
     changes.create(kind, { uid, record: record as Resource, facts })
     return uid
   }
@@ -65,7 +65,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   changes.write({ kind: 'put', key: ownersKey(group), value: Buffer.from(newEtag(services.random)) })
   changes.guard({ kind: 'absent', key: demoKey })
   changes.write({ kind: 'put', key: demoKey, value: Buffer.from(JSON.stringify({ group, owner })) })
-  // All of it is new in this transaction: what the records refer to need not be there before.
+  // The records refer to each other and are all created here, so no reference has to exist before.
   const guards = changes.guards.filter((guard) => guard.kind !== 'exists')
   const outcome = await store.transact({ guards, writes: changes.writes }, AbortSignal.timeout(startTimeoutMs))
   if (outcome.committed) await replica.reached(outcome.revision, AbortSignal.timeout(startTimeoutMs))
@@ -74,7 +74,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   return made
 }
 
-/** The files of `dataDir` that hold a token of the owner, and whom each is for. */
+/** Returns the files in `dataDir` with a token of the owner, and the audience of each. */
 function tokenFiles({ baseUrl, registry }: Config): readonly { readonly name: string; readonly audience: string }[] {
   return [
     { name: 'token', audience: baseUrl },
@@ -89,13 +89,13 @@ async function writeTokens(server: RunningServer, demo: Demo, options: { config:
     const act = { issuer: devIssuer.issuer, subject: ownerSubject, audience }
     const { token } = await server.signIn.tokens.mint({ identityUid: demo.owner, audiences: [audience], act, restrictions: {} })
     const path = join(config.dataDir, name)
-    // Readers see the old token or the new one, never half of one.
+    // Readers see the old token or the new one, never part of one.
     await writeFile(`${path}.new`, `${token}\n`, { mode: 0o600 })
     await rename(`${path}.new`, path)
   }
 }
 
-/** A development server's demo: `owner` is undefined where somebody deleted that identity, and there is no token then. */
+/** The demo of a development server. `owner` is undefined, and there are no tokens, if a user deleted that identity. */
 export interface RunningDemo {
   readonly group: Uid
   readonly owner: Uid | undefined
@@ -103,8 +103,8 @@ export interface RunningDemo {
 }
 
 /**
- * Sets a development server up: the root group `demo` with an owner, and files with tokens of that owner, for the API and for the registry host, that are valid while the server runs. All are there
- * when it resolves; `stop` ends the renewal.
+ * Sets up a development server: the root group `demo` with an owner, and token files of that owner. There is one token for the API and one for the registry
+ * host, renewed while the server runs. Everything exists when this resolves. `stop` ends the renewal.
  */
 export async function startDemo(server: RunningServer, options: { config: Config; devIssuer: DevIssuer }): Promise<RunningDemo> {
   const demo = (await findDemo(server)) ?? (await makeDemo(server, options.devIssuer))

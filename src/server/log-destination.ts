@@ -1,22 +1,22 @@
 import { write, writeSync } from 'node:fs'
 
-/** Lines that can't be written are kept up to this size together; what comes after is dropped. */
+/** Total size up to which unwritten lines are kept. Further lines are dropped. */
 const maxKeptBytes = 4 * 1024 * 1024
-/** When a failed write is tried again, in milliseconds. */
+/** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000
-/** How often a reader that does not keep up is given another millisecond when everything is flushed. */
+/** How often a flush waits one more millisecond for a slow reader. */
 const maxFlushWaits = 100
 
 /**
- * Appends lines to an open file. A full disk, or a reader that does not keep up, neither ends the process nor makes it wait: lines are kept and written
- * later, in order and whole; those for which there is no room are dropped. pino's own destination ends the process then, and waits forever while it ends.
+ * Appends lines to an open file. A full disk or a slow reader neither ends the process nor blocks it. Lines are kept and written later, whole and in order.
+ * Lines beyond the size limit are dropped. pino's own destination would end the process, and could wait forever at exit.
  */
 export class LogDestination {
   readonly #fd: number
   #lines: string[] = []
   #keptBytes = 0
   #dropped = 0
-  /** What is being written, or was not written yet the last time. */
+  /** The bytes of the running write, or of the last failed one. */
   #writing: Buffer | undefined
   #busy = false
   #retry: NodeJS.Timeout | undefined
@@ -25,7 +25,7 @@ export class LogDestination {
     this.#fd = fd
   }
 
-  /** Takes one line, with its end. Never throws. */
+  /** Queues one line including its line end. Never throws. */
   write(line: string): void {
     if (this.#keptBytes + line.length > maxKeptBytes) {
       this.#dropped += 1
@@ -36,9 +36,9 @@ export class LogDestination {
     if (this.#retry === undefined) this.#writeOn()
   }
 
-  /** Writes what is kept, as far as that can be done now. Never throws, and takes 0.1 s at most where nobody reads. */
+  /** Writes kept lines as far as possible now. Never throws. Takes at most 0.1 s if nothing reads. */
   flush(): void {
-    // A write that is under way may or may not have happened: its lines are rather written twice than lost.
+    // A running write may or may not succeed. Writing its lines twice is better than losing them.
     for (let waits = 0; ;) {
       const bytes = this.#next()
       if (bytes === undefined) return
@@ -84,7 +84,7 @@ export class LogDestination {
   }
 
   #wrote(bytes: Buffer, count: number): void {
-    // Flushed meanwhile.
+    // A flush has written them meanwhile.
     if (this.#writing !== bytes) return
     this.#writing = count < bytes.length ? bytes.subarray(count) : undefined
     if (this.#writing === undefined) this.#keptBytes = this.#lines.reduce((sum, line) => sum + line.length, 0)

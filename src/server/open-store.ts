@@ -7,13 +7,13 @@ import type { Config } from '../config/config.ts'
 import type { SettingFile } from '../config/files/file-group.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 
-/** How long a store that another process is just letting go of is waited for, in milliseconds. */
+/** How long to wait for another process to release the store, in milliseconds. */
 const lockTimeoutMs = 3_000
 const lockRetryMs = 100
 
 /**
- * Opens the configured store. Rejects with StoreError where another process has it and keeps it, with SettingError where a certificate or password can't be
- * read, or with the signal's reason.
+ * Opens the configured store. Rejects with StoreError if another process holds it, with SettingError if a certificate or password can't be read, or with the
+ * signal's reason.
  */
 export async function openStore(config: Config, { log, files }: { log: Log; files: ReloadedFiles }, signal: AbortSignal): Promise<Store> {
   if (config.store.kind === 'etcd') return openEtcd(config, log, files)
@@ -37,7 +37,7 @@ function openEtcd(config: Config, log: Log, files: ReloadedFiles): Store {
   })
 }
 
-/** The certificates of the etcd client: all that are configured, replaced together. */
+/** Reads the configured certificates of the etcd client. They are always replaced together. */
 function openTls({ caFile, certFile, keyFile }: NonNullable<Config['store']['etcd']['tls']>, files: ReloadedFiles): Pick<EtcdStoreOptions, 'tls'> {
   const named: Record<string, SettingFile> = {}
   if (caFile !== undefined) named['ca'] = { setting: 'store.etcd.tls.caFile', path: caFile, kind: 'authorities' }

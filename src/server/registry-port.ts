@@ -39,7 +39,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
   const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs that were pulled', labelNames: ['source'], registers })
   const lost = new Counter({ name: 'taproot_registry_lost_pull_events_total', help: 'Events of pulls that were not kept', registers })
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
-  // Looked up by their labels once: that costs more than counting.
+  // Cached, because a look-up by labels costs more than counting.
   const children = new Map<string, (seconds: number) => void>()
   const childOf = (route: string, method: string, status: number): ((seconds: number) => void) => {
     const id = `${route} ${method} ${status}`
@@ -54,7 +54,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
     children.set(id, child)
     return child
   }
-  // Whatever a client sends as its method: the number of series is bounded.
+  // Unknown methods count as `other`, so that clients can't add series.
   const count: Observe = (route, method, { status, seconds }) => childOf(route, methods.has(method) ? method : 'other', status)(seconds)
   return {
     observe: count,
@@ -64,7 +64,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
   }
 }
 
-/** What the registry port is made of. */
+/** Options of the registry port. */
 export interface RegistryPortOptions {
   readonly config: Config
   readonly files: ReloadedFiles
@@ -78,28 +78,28 @@ export interface RegistryPortOptions {
   readonly meter: LoopMeter
 }
 
-/** The registry host behind its port. */
+/** The registry host and its port. */
 export interface RegistryPort {
   readonly host: RegistryHost
   listen(): Promise<void>
-  /** Goes on serving, but gives connections up after an answer. */
+  /** Keeps serving, but closes each connection after its answer. */
   beginDrain(): void
-  /** Lets running requests end for `graceMs`, then ends everything. */
+  /** Waits up to `graceMs` for running requests, then ends all of them. */
   close(graceMs: number): Promise<void>
 }
 
-/** Headers in 15 s; a whole request may take as long as its bytes flow: the host itself ends those that stand still. */
+/** Headers must arrive within 15 s. A whole request may take as long as its bytes flow. The host itself ends stalled requests. */
 const serverOptions: ServerOptions = {
   maxHeaderSize: 32 * 1024,
   headersTimeout: 15_000,
   requestTimeout: 0,
   keepAliveTimeout: 75_000,
   connectionsCheckingInterval: 1000,
-  // The host refuses such requests itself.
+  // The host rejects such requests itself.
   requireHostHeader: false,
 }
 
-/** Builds the registry host; nothing is opened before `listen`. Throws SettingError where a certificate can't be read. */
+/** Builds the registry host. `listen` opens it. Throws SettingError if a certificate can't be read. */
 export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   const { config, engine, signIn, upstream, keys, log, auditLog, metrics } = options
   const { registry } = config
@@ -128,7 +128,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   })
   const server = createHttpServer(openServerTls(options.files, 'registry', registry.tls), host.listener)
   server.on('clientError', host.unreadable)
-  // An expectation that nobody knows may be ignored (RFC 9110, 10.1.1).
+  // A server may ignore an unknown expectation (RFC 9110, 10.1.1).
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   server.maxConnections = config.connections.max
   server.on('connection', createConnectionLimit({ ...config.connections, perAddress: config.connections.registryPerAddress }, trusted))
@@ -157,7 +157,7 @@ function createHttpServer(tls: ServerTls | undefined, listener: RequestListener)
 
 const bytesPerMegabyte = 1_000_000
 
-/** Limits of their own for reads; the others are as at the API, but counted apart. */
+/** Returns the rate limits. Reads have their own. The others have the API's values but count separately. */
 function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimits | undefined {
   const { enabled, address: addressLimit, reads, ...principalLimit } = config.rateLimit
   if (!enabled) return undefined
@@ -171,7 +171,7 @@ function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimit
     write: (uid) => principals.take(uid),
     refusal: (address) => addresses.take(addressKey(address)),
     read(key) {
-      // The time of the loop is shared by turns: it counts for no request that entered before.
+      // Loop time is measured in turns. This turn must not count for an earlier request.
       meter.enter(() => {})
       return readers.begin(keyOf(key))
     },

@@ -9,16 +9,16 @@ import { devIssuerOf } from './print-dev-token.ts'
 import { startServer, type RunningServer } from './server.ts'
 import { withSetting } from '../config/setting-error.ts'
 
-/** How often a server that npm started looks whether npm is still there, in milliseconds. */
+/** Interval of checks whether the parent npm still runs, in milliseconds. */
 const parentCheckMs = 500
-/** When a start that takes long says what it waits for, in milliseconds. */
+/** Time after which a slow start says what it waits for, in milliseconds. */
 const timeoutMs = 5_000
-/** How often the token that names the cluster's issuer is looked at, in milliseconds. */
+/** Interval of checks of the token that names the cluster's issuer, in milliseconds. */
 const issuerCheckMs = 2_000
 
 /**
- * Aborts at the first SIGINT or SIGTERM, and where npm started this process and went away: a signal to npm alone does not reach what it started. A second signal
- * ends the process at once.
+ * Returns a signal that aborts at the first SIGINT or SIGTERM. It also aborts if npm started this process and has ended, because signals to npm do not reach
+ * its children. A second signal ends the process at once.
  */
 function stopSignal(): AbortSignal {
   const controller = new AbortController()
@@ -47,7 +47,7 @@ function aborted(signal: AbortSignal): Promise<void> {
   return promise
 }
 
-/** Loads the configuration of a role and runs it until a signal comes, or until the issuer that it took from a token is another one. */
+/** Loads the configuration of a role and runs it until a stop signal. It also stops if the issuer read from a token changes. */
 async function run(
   role: Role,
   file: string | undefined,
@@ -62,7 +62,7 @@ async function run(
   try {
     stop = await serve({ config, logs, signal })
   } catch (error) {
-    // Stopped before it was up: that is no fault.
+    // A stop during the start is not an error.
     if (signal.aborted) process.exit(0)
     throw error
   }
@@ -101,12 +101,12 @@ export function runController(options: { config?: string }): Promise<void> {
   })
 }
 
-/** Where the store is, with the setting that says so. */
+/** Returns the store's location and the setting that defines it. */
 function storeName({ store }: Config): string {
   return store.kind === 'etcd' ? `${store.etcd.endpoints.join(', ')} (store.etcd.endpoints)` : `${store.sqlite.path} (store.sqlite.path)`
 }
 
-/** What a person needs to know, in few lines. */
+/** Returns a short text for the developer. */
 function greeting(config: Config, demo: RunningDemo): string {
   const file = (name: string): string => relative(process.cwd(), join(config.dataDir, name))
   const token = file('token')
@@ -125,7 +125,7 @@ function greeting(config: Config, demo: RunningDemo): string {
   ].join('\n')
 }
 
-/** Sets the demo up; where that fails, nothing is left running. */
+/** Sets up the demo. If that fails, stops the server. */
 async function startDemoOrStop(server: RunningServer, options: Parameters<typeof startDemo>[1]): Promise<RunningDemo> {
   try {
     return await startDemo(server, options)

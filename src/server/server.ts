@@ -41,7 +41,7 @@ import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
 
-/** A running API: what role `dev` adds to it, and how it is stopped. */
+/** A running server, as role `dev` needs it. */
 export interface RunningServer {
   readonly engine: Engine
   readonly signIn: SignIn
@@ -51,22 +51,22 @@ export interface RunningServer {
   stop(): Promise<void>
 }
 
-/** What a server is started with. */
+/** Options of a server. */
 export interface ServerOptions {
   readonly config: Config
   readonly log: Log
-  /** Where audit lines go, whatever the level of `log`. */
+  /** Destination of audit lines, independent of the level of `log`. */
   readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
-  /** What is served; all of it where absent. The registry host needs an upstream. */
+  /** The served parts; all by default. The registry host needs an upstream. */
   readonly serves?: readonly ('api' | 'registry' | 'controller')[]
   /** The machine's time by default. */
   readonly clock?: Clock
-  /** How often the files of certificates, keys and passwords are read again, in milliseconds; every 10 s where absent. */
+  /** Interval of rereading the files of certificates, keys and passwords, in milliseconds; 10 s by default. */
   readonly filesEveryMs?: number
 }
 
-/** Metrics of the process and of the replica, and what measures for whom it works. */
+/** Creates the metrics of the process and the replica, and the meter of loop time per caller. */
 function createMetrics(replica: RecordCache): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
@@ -90,7 +90,7 @@ function createMetrics(replica: RecordCache): { registry: Registry; onSignatureC
     help: 'Token signatures that were really checked',
     registers: [registry],
   })
-  // One meter for both ports: they share the loop.
+  // One meter for both ports, because they share the loop.
   return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
@@ -151,7 +151,7 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   }
 }
 
-/** How requests of directories are limited: each by its provider, changes also by organisation and address, refused ones as those of all doors. */
+/** Rate limits of SCIM requests: by provider, and changes also by organisation and address. Rejected requests share the limit of the other ports. */
 function scimLimits(
   { rateLimit }: Config,
   { rateLimiter, addressLimiter }: { rateLimiter: RateLimiter | undefined; addressLimiter: RateLimiter | undefined },
@@ -169,7 +169,7 @@ function scimLimits(
   }
 }
 
-/** Keeps what gRPC health answers in step with the replica; not serving once `signal` aborts. */
+/** Keeps gRPC health in step with the replica. It reports not serving once `signal` aborts. */
 function followReadiness(replica: RecordCache, grpc: GrpcApi, signal: AbortSignal): void {
   const timer = setInterval(() => grpc.setReady(replica.state.kind === 'live'), 500)
   const leave = (): void => {
@@ -180,15 +180,15 @@ function followReadiness(replica: RecordCache, grpc: GrpcApi, signal: AbortSigna
   grpc.setReady(true)
 }
 
-/** A port that is served, and how it stops. */
+/** A port and the way to stop it. */
 interface Served {
   open(): Promise<void>
-  /** Goes on serving, but gives connections up after a call. */
+  /** Keeps serving, but closes each connection after its call. */
   beginDrain(): void
   close(): Promise<void>
 }
 
-/** The API's port: not open yet. */
+/** Builds the API's port without opening it. */
 function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
   const { listen, api: settings } = options.config
   const api = createApiPort(options, engine, signIn)
@@ -202,7 +202,7 @@ function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served &
   }
 }
 
-/** The registry host's port: not open yet. */
+/** Builds the registry host's port without opening it. */
 function serveRegistry(options: RegistryPortOptions): Served {
   const { listen, registry, stop } = options.config
   const port = createRegistryPort(options)
@@ -214,7 +214,7 @@ function serveRegistry(options: RegistryPortOptions): Served {
   }
 }
 
-/** Serves on, not ready any more, until whoever leads requests here has noticed. */
+/** Keeps serving while not ready, until load balancers have noticed. */
 async function drain(ports: readonly Served[], leaving: AbortController, seconds: number): Promise<void> {
   if (seconds === 0) return
   leaving.abort(new Error('the server is about to stop'))
@@ -222,10 +222,10 @@ async function drain(ports: readonly Served[], leaving: AbortController, seconds
   await delay(seconds * 1000)
 }
 
-/** Kubernetes brings a new Secret to a pod within about a minute: so often is enough. */
+/** Kubernetes updates a Secret in a pod within about a minute, so this is often enough. */
 const defaultFilesEveryMs = 10_000
 
-/** Stops what was started, last first. */
+/** Runs clean-ups in reverse order. */
 class Cleanups {
   readonly #steps: (() => Promise<unknown>)[] = []
 
@@ -238,14 +238,14 @@ class Cleanups {
   }
 }
 
-/** The files of certificates, keys and passwords, read again from now on. */
+/** Starts rereading the files of certificates, keys and passwords. */
 function followFiles({ log, filesEveryMs = defaultFilesEveryMs }: ServerOptions): ReloadedFiles {
   const files = new ReloadedFiles(log)
   files.follow(filesEveryMs)
   return files
 }
 
-/** Opens what is served, one after the other; each is in `ports` once it is open. */
+/** Opens the ports one after another. Each is added to `ports` once it is open. */
 async function openPorts(candidates: readonly (Served | undefined)[], ports: Served[], cleanups: Cleanups): Promise<void> {
   for (const served of candidates) {
     if (served === undefined) continue
@@ -255,7 +255,7 @@ async function openPorts(candidates: readonly (Served | undefined)[], ports: Ser
   }
 }
 
-/** What `/readyz` tells: of the upstream nothing, since tokens and lists go on without it. */
+/** Returns the checks of `/readyz`. The upstream is not one of them, because tokens and lists work without it. */
 function readyChecks(replica: RecordCache, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
   const check = (): Promise<boolean> => Promise.resolve(isListening())
   return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
@@ -283,8 +283,8 @@ function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
 /**
- * Starts store, memory view, ops port and the ports of what is served; resolves when requests are answered. `/readyz` answers from the start, and is 503 until then.
- * Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; nothing is left running then.
+ * Starts the store, the cache, the ops port and the served ports. Resolves when requests are answered. `/readyz` answers from the start, with 503 until then.
+ * Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; then nothing is left running.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
   const { config, log, auditLog, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
@@ -300,7 +300,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     await close()
   }
   try {
-    // A fault that needs no store to be seen is told without one.
+    // Report errors that need no store before the store opens.
     const endpoint = serves.includes('controller') ? controllerEndpoint(config.kubernetes.kubeconfig, process.env) : undefined
     const files = followFiles(options)
     cleanups.add(() => files.close())

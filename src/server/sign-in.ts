@@ -45,22 +45,22 @@ import type { RecordCache } from '../cache/record-cache.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'
 
-/** What signing in is made of. */
+/** Options of sign-in. */
 export interface SignInOptions {
   readonly config: Config
   readonly replica: RecordCache
   readonly grants: GrantsIndex
   readonly signingKeys: SigningKeys
-  /** For what tenants name; stays open. */
+  /** For URLs from tenants; stays open. */
   readonly fetch: SafeFetch
-  /** Issuers that configuration names. */
+  /** Issuers from the configuration. */
   readonly issuers: readonly ConfiguredIssuer[]
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
-  /** Served inside this process, role `dev` only. */
+  /** Served by this process, in role `dev` only. */
   readonly devIssuer: DevIssuer | undefined
-  /** Told of each signature that is really checked. */
+  /** Called for each signature check, without cached ones. */
   readonly onSignatureCheck: () => void
 }
 
@@ -68,7 +68,7 @@ export interface SignInOptions {
 export interface SignIn {
   /** For the API. */
   readonly authenticator: Authenticator
-  /** For the registry host: reads identities from the snapshot as it is. */
+  /** For the registry host: reads identities from the current snapshot. */
   readonly registryAuthenticator: Authenticator
   readonly checks: SignatureChecks
   /** For the API: external tokens. */
@@ -118,7 +118,7 @@ function relationshipOf(identity: Identity): Relationship {
   }
 }
 
-/** The patterns of an identity. */
+/** Returns the patterns of an identity. */
 function patternsOf(relationship: Relationship): readonly string[] {
   if (relationship.kind === 'claimMatch') {
     const { issuerPattern = '', subjectPattern = '', audiencePattern = '', claimPatterns = {} } = relationship.match
@@ -127,10 +127,10 @@ function patternsOf(relationship: Relationship): readonly string[] {
   return relationship.kind === 'aws' ? [relationship.match.arnPattern ?? '', relationship.match.userIdPattern ?? ''] : []
 }
 
-/** Versions of records that were warned of. */
+/** The maximum number of record versions remembered as warned about. */
 const maxWarned = 10_000
 
-/** Reads how identities sign in. Warns once of each that was stored with a pattern which is beyond the limits by now: it matches nothing. */
+/** Returns a reader of an identity's sign-in facts. It warns once of each stored pattern that exceeds the current limits. Such a pattern matches nothing. */
 function createFacts(log: Log): (row: CachedRecord) => IdentityFacts {
   const warned = new RecentMap<string, true>(maxWarned)
   return (row) => {
@@ -146,12 +146,12 @@ function createFacts(log: Log): (row: CachedRecord) => IdentityFacts {
   }
 }
 
-/** How the facts of an identity are read of its record. */
+/** Reads the sign-in facts of an identity's record. */
 interface FactsReader {
   readonly factsOf: (row: CachedRecord) => IdentityFacts
 }
 
-/** Signs in over the replica's identities, each read once `before` has resolved. */
+/** Returns a sign-in that reads the replica's identities, each once `before` has resolved. */
 function signInOver(
   replica: RecordCache,
   before: (signal: AbortSignal) => Promise<void> | undefined,
@@ -181,7 +181,7 @@ function signInOver(
   })
 }
 
-/** First words of the binding headers: ours, and those of the same API family (configuration `compat.namespaces`). */
+/** Returns the prefixes of the binding headers: ours, and those of the same API family (setting `compat.namespaces`). */
 function bindingPrefixes({ compat }: Config): string[] {
   return [...new Set(['taproot', ...compat.namespaces.map((namespace) => namespace.split('.')[0]?.toLowerCase() ?? '')])]
 }
@@ -203,7 +203,7 @@ function awsSignIn({ config, replica, clock, fetch }: SignInOptions, { factsOf }
   })
 }
 
-/** Builds the verifiers, the exchange and the authenticators of both doors over the replica's identities. */
+/** Builds the verifiers, the exchange and the authenticators of both ports over the replica's identities. */
 export function createSignIn(options: SignInOptions): SignIn {
   const { config, replica, signingKeys, fetch, clock, random, devIssuer } = options
   const { baseUrl } = config
@@ -218,7 +218,7 @@ export function createSignIn(options: SignInOptions): SignIn {
   const audiences = defaultAudiences(baseUrl, config.registry.host)
   const factsOf = createFacts(options.log)
   const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators, factsOf }
-  // The identity as of now: whoever signs in right after it was made must find it.
+  // Waits for the latest state, so that a new identity can sign in right after its creation.
   const signIn = signInOver(replica, (signal) => replica.barrier(signal), shared)
   const tokenIssue = createTokenIssue({
     tokens,
