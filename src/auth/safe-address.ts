@@ -1,6 +1,6 @@
 import { BlockList, isIP } from 'node:net'
 
-/** Address ranges that a URL named by a tenant must not lead to: everything that is not a public unicast address. */
+/** Address ranges refused in URLs from tenants: everything except public unicast addresses. */
 const refusedRanges: readonly (readonly [address: string, prefix: number, family: 'ipv4' | 'ipv6'])[] = [
   ['0.0.0.0', 8, 'ipv4'], // this network, unspecified
   ['10.0.0.0', 8, 'ipv4'], // private
@@ -17,7 +17,7 @@ const refusedRanges: readonly (readonly [address: string, prefix: number, family
   ['203.0.113.0', 24, 'ipv4'], // documentation
   ['224.0.0.0', 4, 'ipv4'], // multicast
   ['240.0.0.0', 4, 'ipv4'], // reserved, broadcast
-  ['168.63.129.16', 32, 'ipv4'], // metadata of Azure, at a public address
+  ['168.63.129.16', 32, 'ipv4'], // Azure metadata, at a public address
   ['100::', 8, 'ipv6'], // discard, reserved
   ['200::', 7, 'ipv6'], // reserved
   ['400::', 6, 'ipv6'], // reserved
@@ -41,20 +41,21 @@ const refusedRanges: readonly (readonly [address: string, prefix: number, family
 
 const refused = new BlockList()
 for (const [address, prefix, family] of refusedRanges) refused.addSubnet(address, prefix, family)
-// All of ::/8 but ::ffff:0:0/96, IPv4 in IPv6, which is judged as IPv4: unspecified, loopback, IPv4-compatible, IPv4-translated (::ffff:0:0:0/96), NAT64 (64:ff9b::).
+// All of ::/8 except ::ffff:0:0/96 (IPv4 in IPv6, checked as IPv4): unspecified, loopback, IPv4-compatible, IPv4-translated (::ffff:0:0:0/96), NAT64
+// (64:ff9b::).
 refused.addRange('::', '::fffe:ffff:ffff', 'ipv6')
 refused.addRange('::1:0:0:0', 'ff:ffff:ffff:ffff:ffff:ffff:ffff:ffff', 'ipv6')
 
-/** Names of services that hand out a machine's credentials, wherever they lead. */
+/** Names of metadata services, which give out a machine's credentials. Refused at any address. */
 const metadataHosts =
   /^(?:metadata|instance-data|(?:.+\.)?(?:metadata\.google\.internal|metadata\.goog|instance-data\.ec2\.internal|metadata\.tencentyun\.com|metadata\.platformequinix\.com|metadata\.packet\.net))\.?$/i
 
-/** True where `host` is the name of a cloud's metadata service. */
+/** True if `host` is the name of a cloud's metadata service. */
 export function isMetadataHost(host: string): boolean {
   return metadataHosts.test(host)
 }
 
-/** True where `address` is a public unicast IP address. IPv4-mapped IPv6 addresses are judged as the IPv4 address inside. */
+/** True if `address` is a public unicast IP address. IPv4-mapped IPv6 addresses are checked as IPv4. */
 export function isPublicAddress(address: string): boolean {
   const bare = address.replace(/%.*$/, '')
   const family = isIP(bare)

@@ -1,21 +1,21 @@
 import type { Log } from './log.ts'
 
-/** One line of the audit log: who, what, on what, from where, with what result. Never a secret. */
+/** One line of the audit log: caller, action, target, address and result. Never a secret. */
 export interface AuditLine {
   readonly outcome: 'done' | 'denied' | 'failed'
-  /** What was called: `<service>/<rpc>`, or the name of another door. */
+  /** The called method: `<service>/<rpc>`, or the name of another entry point. */
   readonly method: string
   readonly transport: 'http' | 'grpc' | 'kubernetes'
   readonly requestId?: string | undefined
   readonly identity?: string | undefined
   readonly operator?: boolean | undefined
-  /** Whose token stood behind the call, as that token says: keys that a tenant chose may sign any issuer and subject. Only `identity` is the platform's word. */
+  /** Issuer and subject claimed by the caller's token. A tenant's own keys can sign any issuer and subject. Only `identity` is verified by the platform. */
   readonly claimedIssuer?: string | undefined
   readonly claimedSubject?: string | undefined
-  /** The Kubernetes object that acts, which the platform read itself. */
+  /** The Kubernetes object that made the change, as read by the platform. */
   readonly actorIssuer?: string | undefined
   readonly actorSubject?: string | undefined
-  /** What was changed, or what access was denied to. */
+  /** The changed resource, or the one to which access was denied. */
   readonly subject?: string | undefined
   readonly validateOnly?: boolean | undefined
   readonly remoteAddress?: string | undefined
@@ -26,12 +26,12 @@ export interface AuditLine {
   readonly reason?: string | undefined
 }
 
-/** Writes the line, whatever the log's level is. */
+/** Writes the line at any log level. */
 export function writeAuditLine(log: Log, line: AuditLine): void {
   log.info('audit', { audit: true, ...line })
 }
 
-/** What a line says of who called. */
+/** Returns the caller's fields of a line. */
 export function auditedCaller(
   caller: { readonly identity: string; readonly operator: boolean; readonly actor: Readonly<Record<string, string>> } | undefined,
 ): Pick<AuditLine, 'identity' | 'operator' | 'claimedIssuer' | 'claimedSubject'> {

@@ -1,24 +1,24 @@
-/** How much a JSON text may hold. */
+/** Limits of a JSON text. */
 export interface JsonBounds {
-  /** How deep objects and lists may nest. */
+  /** Maximum nesting depth of objects and lists. */
   readonly maxDepth: number
-  /** How many values there may be, those of all objects and lists together. */
+  /** Maximum number of values in all objects and lists together. */
   readonly maxValues: number
-  /** How many keys all objects may have together: a parser needs ten times as long for an object of many keys as for a list. */
+  /** Maximum number of keys in all objects together. Parsing an object with many keys takes ten times as long as a list. */
   readonly maxKeys: number
 }
 
-/** Bounds of every JSON text that the API takes. */
+/** Limits of every JSON text sent to the API. */
 export const requestBounds: JsonBounds = { maxDepth: 64, maxValues: 16_384, maxKeys: 4096 }
 
-/** A JSON text that is beyond a bound; the message is a predicate: `must not nest deeper than 64 levels`. */
+/** A JSON text that exceeds a limit. The message is a predicate: `must not nest deeper than 64 levels`. */
 export class JsonBoundsError extends Error {
   override readonly name = 'JsonBoundsError'
 }
 
 const backslash = 0x5c
 
-/** The index of the quote that ends the string that begins at `start`; the length of the text where none does. */
+/** Returns the index of the quote that ends the string at `start`, or the length of the text without one. */
 function endOfString(text: string, start: number): number {
   for (let at = text.indexOf('"', start + 1); at >= 0; at = text.indexOf('"', at + 1)) {
     let escapes = 0
@@ -28,11 +28,11 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Throws JsonBoundsError where the text nests too deep or holds too much. Looks at brackets, commas and colons only: whether it is JSON the parser says. */
+/** Throws JsonBoundsError if the text nests too deep or holds too much. It checks only brackets, commas and colons; the parser checks the syntax. */
 function assertBounded(text: string, { maxDepth, maxValues, maxKeys }: JsonBounds): void {
   let [depth, values, keys] = [0, 1, 0]
   for (let at = 0; at < text.length; at += 1) {
-    // By numbers and in one switch: this looks at every character.
+    // A switch over character codes is fast; it runs for every character.
     switch (text.charCodeAt(at)) {
       case 0x22: // "
         at = endOfString(text, at)
@@ -59,17 +59,20 @@ function assertBounded(text: string, { maxDepth, maxValues, maxKeys }: JsonBound
 }
 
 /**
- * Parses JSON whose bounds are checked before: a parser needs a hundred times as long for a text of brackets as for one of words. Throws JsonBoundsError, and
- * SyntaxError for text that is no JSON.
+ * Checks the limits and parses JSON. Without the check a text of brackets takes a hundred times as long to parse as one of words. Throws JsonBoundsError, and
+ * SyntaxError for invalid JSON.
  */
 export function parseBoundedJson(text: string, bounds: JsonBounds = requestBounds): unknown {
   assertBounded(text, bounds)
   return JSON.parse(text)
 }
 
-/** The first key that an object of the text has twice, however it is escaped; undefined where there is none. The text must be JSON: parsers differ in which of the two counts. */
+/**
+ * Returns the first key that occurs twice in an object, in any escaping; undefined if none does. The text must be JSON. Parsers differ in which of two equal
+ * keys they use.
+ */
 export function repeatedKey(text: string): string | undefined {
-  // A set of keys for each open object, undefined for each open list.
+  // The keys of each open object; undefined for an open list.
   const open: (Set<string> | undefined)[] = []
   let isKey = false
   for (let at = 0; at < text.length; at += 1) {
@@ -107,5 +110,5 @@ export function repeatedKey(text: string): string | undefined {
 }
 
 function keyIn(quoted: string): string {
-  return quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1) // a cast: a quoted text is a text
+  return quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1) // A quoted text parses to a string.
 }

@@ -9,16 +9,16 @@ export interface Capability {
   readonly enumName: string
   /** Number of the enum value. */
   readonly number: number
-  /** Place in a set, below 192. */
+  /** Bit in a set, below 192. */
   readonly bit: number
-  /** No role of a customer may hold it. */
+  /** True if a customer's role may not hold it. */
   readonly internal: boolean
 }
 
-/** Bits that a set has room for. */
+/** Number of bits in a set. */
 const capacity = 192
 
-/** Six int32 words; bit i is in word i/32. Measured on a union and a test: half the time of a typed array or a bigint. */
+/** Six int32 words; bit i is in word i/32. Union and test take half the time of a typed array or a bigint. */
 interface Words {
   readonly w0: number
   readonly w1: number
@@ -30,10 +30,10 @@ interface Words {
 
 declare const setBrand: unique symbol
 
-/** An immutable set of capabilities. Made only here; compared with `equals`, never with `===`. */
+/** An immutable set of capabilities. Only this module creates sets. Compare them with `equals`, never with `===`. */
 export type CapabilitySet = Words & { readonly [setBrand]: true }
 
-/** Marks words made here as a set: the cast is what the brand is for. */
+/** Brands words created here as a set; hence the cast. */
 function asSet(words: Words): CapabilitySet {
   return words as CapabilitySet
 }
@@ -56,12 +56,12 @@ export const capabilities: readonly Capability[] = readCapabilities()
 const byName: ReadonlyMap<string, Capability> = new Map(capabilities.flatMap((entry) => [[entry.name, entry] as const, [entry.enumName, entry] as const]))
 const byNumber: ReadonlyMap<number, Capability> = new Map(capabilities.map((entry) => [entry.number, entry]))
 
-/** The capability of a dotted name or enum name, or undefined. */
+/** Returns the capability of a dotted name or enum name, or undefined. */
 export function capabilityByName(name: string): Capability | undefined {
   return byName.get(name)
 }
 
-/** The capability of an enum number, or undefined where the number is unknown, retired or 0. */
+/** Returns the capability of an enum number; undefined if it is unknown, retired or 0. */
 export function capabilityByEnumNumber(number: number): Capability | undefined {
   return byNumber.get(number)
 }
@@ -91,13 +91,13 @@ function hasBit(set: CapabilitySet, bit: number): boolean {
   }
 }
 
-/** The set without members. */
+/** The empty set. */
 export const emptySet: CapabilitySet = setOfBits([])
 
-/** Every capability that is not internal: what an owner and an operator hold. */
+/** All capabilities except internal ones, as held by an owner or operator. */
 export const allCapabilities: CapabilitySet = setOfBits(capabilities.filter(({ internal }) => !internal).map(({ bit }) => bit))
 
-/** The set of these dotted or enum names. Throws RangeError on an unknown one: to leave it out of a requirement would grant something. */
+/** Returns the set of these dotted or enum names. Throws RangeError for an unknown name, because a requirement without it would grant too much. */
 export function setOf(names: Iterable<string>): CapabilitySet {
   return setOfBits(
     Array.from(names, (name) => {
@@ -108,29 +108,29 @@ export function setOf(names: Iterable<string>): CapabilitySet {
   )
 }
 
-/** The set of these enum numbers; unknown and retired ones are left out, so they grant nothing (docs/spec/iam.md#capabilities). */
+/** Returns the set of these enum numbers. Unknown and retired numbers are ignored, so they grant nothing (docs/spec/iam.md#capabilities). */
 export function fromEnumNumbers(numbers: Iterable<number>): CapabilitySet {
   return setOfBits(Array.from(numbers, (number) => byNumber.get(number)).flatMap((entry) => (entry === undefined ? [] : [entry.bit])))
 }
 
-/** True where `set` holds the capability of this dotted or enum name; false for an unknown name. */
+/** True if `set` contains the capability of this dotted or enum name; false for an unknown name. */
 export function has(set: CapabilitySet, name: string): boolean {
   const entry = byName.get(name)
   return entry !== undefined && hasBit(set, entry.bit)
 }
 
-/** True where `set` holds everything that `wanted` holds. */
+/** True if `set` contains all of `wanted`. */
 export function containsAll(set: CapabilitySet, wanted: CapabilitySet): boolean {
   const absent = (wanted.w0 & ~set.w0) | (wanted.w1 & ~set.w1) | (wanted.w2 & ~set.w2) | (wanted.w3 & ~set.w3) | (wanted.w4 & ~set.w4) | (wanted.w5 & ~set.w5)
   return absent === 0
 }
 
-/** True where both hold the same. */
+/** True if both sets are equal. */
 export function equals(left: CapabilitySet, right: CapabilitySet): boolean {
   return containsAll(left, right) && containsAll(right, left)
 }
 
-/** What either holds. */
+/** Returns the union of both sets. */
 export function union(left: CapabilitySet, right: CapabilitySet): CapabilitySet {
   return asSet({
     w0: left.w0 | right.w0,
@@ -142,7 +142,7 @@ export function union(left: CapabilitySet, right: CapabilitySet): CapabilitySet 
   })
 }
 
-/** What both hold. */
+/** Returns the intersection of both sets. */
 export function intersect(left: CapabilitySet, right: CapabilitySet): CapabilitySet {
   return asSet({
     w0: left.w0 & right.w0,
@@ -154,35 +154,35 @@ export function intersect(left: CapabilitySet, right: CapabilitySet): Capability
   })
 }
 
-/** True where `set` holds nothing. */
+/** True if `set` is empty. */
 export function isEmpty(set: CapabilitySet): boolean {
   return (set.w0 | set.w1 | set.w2 | set.w3 | set.w4 | set.w5) === 0
 }
 
-/** Members of `set`, in the order of their numbers. */
+/** Returns the members of `set`, in the order of their numbers. */
 export function membersOf(set: CapabilitySet): readonly Capability[] {
   return capabilities.filter(({ bit }) => hasBit(set, bit))
 }
 
-/** Dotted names of the members, in the order of their numbers. */
+/** Returns the dotted names of the members, in the order of their numbers. */
 export function namesOf(set: CapabilitySet): readonly string[] {
   return membersOf(set).map(({ name }) => name)
 }
 
-/** Dotted names of what `wanted` holds and `set` does not, in the order of their numbers. */
+/** Returns the dotted names of `wanted` that `set` lacks, in the order of their numbers. */
 export function missing(set: CapabilitySet, wanted: CapabilitySet): readonly string[] {
   return capabilities.filter(({ bit }) => hasBit(wanted, bit) && !hasBit(set, bit)).map(({ name }) => name)
 }
 
-/** A claim is never shorter than this many bits (docs/spec/tokens.md#capability-claim). */
+/** The minimum length of a claim, in bits (docs/spec/tokens.md#capability-claim). */
 const minClaimBits = 50
 
-/** The longest claim read, in bits: room for capabilities of later versions, which grant nothing here. */
+/** The longest accepted claim, in bits: room for capabilities of later versions, which grant nothing here. */
 const maxClaimBits = 1024
 
 /**
- * The set as it stands in an access token's `cap` claim: URL-safe base64, padded, of the length in bits (8 bytes, big-endian) and as many
- * 64-bit big-endian words as that length needs; bit i is bit i%64 of word i/64 (docs/spec/tokens.md#capability-claim).
+ * Encodes a set for an access token's `cap` claim: URL-safe base64 with padding. It starts with the length in bits (8 bytes, big-endian). Then follow as many
+ * 64-bit big-endian words as needed; bit i is bit i%64 of word i/64 (docs/spec/tokens.md#capability-claim).
  */
 export function encodeCapabilities(set: CapabilitySet): string {
   const bits = membersOf(set).map(({ bit }) => bit)
@@ -197,8 +197,8 @@ export function encodeCapabilities(set: CapabilitySet): string {
 }
 
 /**
- * Reads a `cap` claim: the form that `encodeCapabilities` writes, padded or not, or the older array of enum numbers. Bits and numbers that are
- * no capability are left out. Undefined where the value is neither form.
+ * Decodes a `cap` claim: the form of `encodeCapabilities`, with or without padding, or the older array of enum numbers. Ignores unknown bits and numbers.
+ * Returns undefined for any other form.
  */
 export function decodeCapabilities(claim: unknown): CapabilitySet | undefined {
   if (Array.isArray(claim)) return claim.every((item) => typeof item === 'number') ? fromEnumNumbers(claim) : undefined

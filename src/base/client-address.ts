@@ -1,18 +1,18 @@
 import { BlockList, isIP } from 'node:net'
 
-/** Whose request it is: the address of the connection's other end, or what a proxy there says in `X-Forwarded-For`, where that proxy is trusted. */
+/** Returns the client address of a request: the peer address, or the one that a trusted proxy reports in `X-Forwarded-For`. */
 export type ClientAddress = (peer: string | undefined, forwardedFor: string | undefined) => string
 
-/** Networks in CIDR notation (or single addresses). Reads IPv4 addresses in their IPv6 form as IPv4. */
+/** Networks in CIDR notation or single addresses. IPv4-mapped IPv6 addresses count as IPv4. */
 export interface Networks {
   readonly isEmpty: boolean
   has(address: string | undefined): boolean
 }
 
-/** How many proxies behind one another are looked at. */
+/** Maximum number of chained proxies that are checked. */
 const maxHops = 32
 
-/** True for an address, or one with a prefix length. */
+/** True for an address with or without a prefix length. */
 export function isNetwork(text: string): boolean {
   const [address = '', prefix, ...more] = text.split('/')
   const family = isIP(address)
@@ -20,7 +20,7 @@ export function isNetwork(text: string): boolean {
   return prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bitsOf(family))
 }
 
-/** See Networks. Each text must be a network. */
+/** Builds Networks. Each text must be a network. */
 export function createNetworks(networks: readonly string[]): Networks {
   const list = new BlockList()
   for (const network of networks) {
@@ -39,8 +39,8 @@ export function createNetworks(networks: readonly string[]): Networks {
 }
 
 /**
- * See ClientAddress. The header is read from its end: what a trusted proxy appended counts, as long as the one before it is trusted too; what a client wrote itself never does. An entry that
- * is no address ends the walk.
+ * Builds a ClientAddress. It reads the header from its end. An entry counts if the proxy that appended it is trusted, so an entry written by the client never
+ * does. An entry that is not an address ends the search.
  */
 export function createClientAddress(trusted: Networks): ClientAddress {
   return (peer, forwardedFor) => {
@@ -56,7 +56,7 @@ export function createClientAddress(trusted: Networks): ClientAddress {
   }
 }
 
-/** An entry may carry a port: `203.0.113.7:4711`, `[2001:db8::1]:4711`. */
+/** Returns the address of an entry, which may have a port: `203.0.113.7:4711`, `[2001:db8::1]:4711`. */
 function entryAddress(entry: string): string | undefined {
   const [, bracketed, plain] = /^(?:\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+)$/.exec(entry) ?? []
   const address = plainAddress(bracketed ?? plain ?? entry)

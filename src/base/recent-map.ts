@@ -1,7 +1,7 @@
 import { LRUCache } from 'lru-cache'
 import type { Clock } from './runtime.ts'
 
-/** How long entries are kept without use: `ms`. Writes release the memory of older ones at least once in that time. */
+/** The idle time of entries. They stay at least `ms` without use and at most twice as long. The check runs on each use of the map. */
 export interface Idleness {
   readonly clock: Clock
   readonly ms: number

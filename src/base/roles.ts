@@ -3,7 +3,7 @@ import { roleCapabilities } from '../gen/roles.ts'
 import { setOf, type CapabilitySet } from './capability.ts'
 import { trustedUid, type Uid } from './uid.ts'
 
-/** A role that every installation has and nobody can change. */
+/** A role that every installation has and that can't be changed. */
 export interface BuiltInRole {
   /** First 40 hex digits of SHA-256 of `taproot:role:<name>` (docs/spec/resources.md#fixed-uids). */
   readonly uid: Uid

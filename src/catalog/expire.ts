@@ -11,7 +11,7 @@ import { expireTagHistory, type HistoryRetention } from '../registry/index.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Store, Entry } from '../store/store.ts'
 
-/** Entries that say themselves when they have no use any more. */
+/** Entries that contain their own expiry. */
 interface Expiring {
   readonly prefix: string
   /** Milliseconds since 1970. */
@@ -19,32 +19,32 @@ interface Expiring {
 }
 
 const sorts = {
-  /** Requests for access that stand in the way of another. */
+  /** Requests for access, which block further requests. */
   accessRequests: { prefix: accessRequestPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + accessWindowMs },
   /** Families of refresh tokens. */
   refreshTokens: { prefix: refreshPrefix, endMs: ({ value }) => Number(fromBinary(RefreshFamilySchema, value).expireTimeMs) },
   /** Sign-ins of devices and of headless clients. */
   pendingLogins: { prefix: pendingLoginPrefix, endMs: pendingLoginEndMs },
-  /** Uploads that nobody ended: they count as open no more. */
+  /** Unfinished uploads, which then no longer count as open. */
   openUploads: { prefix: uploadPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + uploadLifeMs },
 } as const satisfies Readonly<Record<string, Expiring>>
 
-/** What expires. */
+/** The name of an expiring sort. */
 type ExpiringSort = keyof typeof sorts
 
-/** The names of what expires. */
-const expiringSorts = Object.keys(sorts) as ExpiringSort[] // a cast: the keys of the table
+/** The names of all expiring sorts. */
+const expiringSorts = Object.keys(sorts) as ExpiringSort[] // The keys of the table.
 
 /**
- * Removes what has expired of one sort. Returns how many entries. One that can not be read stays and holds up no other: its failure is thrown at the end. Rejects with
- * StoreError, or the signal's reason.
+ * Removes expired entries of one sort. Returns their number. An unreadable entry stays and does not stop the others; its error is thrown at the end. Rejects
+ * with StoreError, or the signal's reason.
  */
 async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }: { nowMs: number; signal: AbortSignal }): Promise<number> {
   const { prefix, endMs }: Expiring = sorts[sort]
   let removed = 0
   const removeOld = async (old: readonly Entry[]): Promise<void> => {
     if (old.length === 0) return
-    // Guarded: one may be renewed at this moment. Those are left for the next time.
+    // Guarded, because an entry may be renewed at the same time. Such entries are left for the next run.
     const guards = old.map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
     const outcome = await store.transact({ guards, writes: old.map(({ key }) => ({ kind: 'delete', key })) }, signal)
     if (outcome.committed) removed += old.length
@@ -65,19 +65,19 @@ async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }
   return removed
 }
 
-/** What is trimmed: events by age and by size, idempotency keys, what expires, first sign-ins by providers that are gone, moves of tags. */
+/** The sorts of trimmed data: events by age and size, idempotency keys, expiring entries, first sign-ins by deleted providers, tag moves. */
 export const expiredSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
 
-/** One of them. */
+/** One sort of trimmed data. */
 export type ExpiredSort = (typeof expiredSorts)[number]
 
-/** How many entries of each sort were removed. */
+/** The number of removed entries of each sort. */
 export type ExpireCounts = Readonly<Record<ExpiredSort, number>>
 
 /** 72 hours, 256 MiB per root group (docs/spec/events.md#retention). */
 export const outboxRetention: OutboxRetention = { lifeMs: eventLifeMs, bytesPerRoot: 256 * 1024 * 1024 }
 
-/** Removes from `x/` what has outlived its time. One per leadership; any number may run at once without harm. */
+/** Removes expired entries from `x/`. One runs per leadership; concurrent runs do no harm. */
 export class Expirer {
   readonly #store: Store
   readonly #outbox: OutboxExpirer
@@ -90,14 +90,14 @@ export class Expirer {
   }
 
   /**
-   * Trims everything; returns how many entries of each sort. A sort that fails holds up no other. Rejects with the first failure, StoreError or the signal's reason; what was
-   * done until then stays done.
+   * Trims everything. Returns the number of entries of each sort. A failure of one sort does not stop the others. Rejects with the first failure, StoreError or
+   * the signal's reason. Completed work is kept.
    */
   async trim(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
     return this.#trim(expiredSorts, nowMs, signal)
   }
 
-  /** Only what is too old; that takes no account of what there is. */
+  /** Removes only entries that are too old, which needs no count of the rest. */
   async expireOld(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
     return this.#trim(
       expiredSorts.filter((sort) => sort !== 'outboxOverSize'),
@@ -107,7 +107,7 @@ export class Expirer {
   }
 
   async #trim(sorts: readonly ExpiredSort[], nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
-    const counts = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as Record<ExpiredSort, number> // of all sorts
+    const counts = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as Record<ExpiredSort, number> // All sorts are present.
     const work = async (sort: ExpiredSort): Promise<void> => void (counts[sort] = await this.#trimSort(sort, nowMs, signal))
     await oneByOne(sorts, work, { signal })
     return counts

@@ -18,26 +18,26 @@ import { innerContext, type Context, type Services } from '../engine/services.ts
 import { rendered } from '../engine/shown.ts'
 import { bodyOf, createHandler, deleteHandler, emit, existingRow, resourceFieldOf, updateHandler } from '../engine/write.ts'
 
-/** A Kubernetes object that writes its record, and what it may do (ADR 0016). */
+/** A Kubernetes object as the writer of its record, and its rights (ADR 0016). */
 export interface ObjectCaller {
   readonly managedBy: string
-  /** The uid that stands for it where a change tells who made it. */
+  /** The uid that names it as the author of a change. */
   readonly identity: Uid
-  /** Rights as of now: what its namespace was granted. */
+  /** Returns its current rights, as granted to its namespace. */
   readonly reach: () => EffectivePermissions
-  /** Throws DomainError where it may write the record no more. Asked before each attempt. */
+  /** Throws DomainError if it may no longer write the record. Called before each attempt. */
   readonly authorize: () => void
   /** For logs and errors. */
   readonly requestId: string
   readonly signal: AbortSignal
 }
 
-/** A record that is to be as `record` says in the fields `paths` (proto names). Other fields are left as they are, except those that the object set earlier: they are reset. */
+/** A change of the fields `paths` (proto names) to the values in `record`. Fields that the object set earlier and no longer sets are reset. All others stay. */
 export interface RecordChange {
   readonly uid: Uid
   readonly record: Resource
   readonly paths: readonly string[]
-  /** The record may also be one that nobody owns, and is the object's from then on. */
+  /** Whether the object may adopt a record without an owner. */
   readonly adopts: boolean
 }
 
@@ -73,12 +73,12 @@ function requestOf(kind: string, method: MethodRow, fields: { record: Resource; 
   return create(method.input, { ...rest, [held.localName]: record })
 }
 
-/** Answers of create and update are records. */
+/** Returns the record of a create or update answer. */
 function recordOf(answer: { readonly message: Message }): Resource {
   return answer.message as Resource
 }
 
-/** A record that is to be made below `parent` (`/` for a root). The object sets its fields `paths` (proto names). */
+/** A new record below `parent` (`/` for a root). The object sets the fields `paths` (proto names). */
 export interface NewRecord {
   readonly kind: string
   readonly parent: string
@@ -86,7 +86,7 @@ export interface NewRecord {
   readonly paths: readonly string[]
 }
 
-/** Makes the object's record. Throws what a create of the API throws; code 6 `OWNED_ALREADY` where the object has one. */
+/** Creates the object's record. Throws the errors of an API create, and code 6 `OWNED_ALREADY` if the object has one. */
 export async function createManaged(services: Services, caller: ObjectCaller, made: NewRecord): Promise<Resource> {
   const method = methodOf(made.kind, 'create')
   const message = requestOf(made.kind, method, { record: made.record, parent: made.parent })
@@ -94,8 +94,8 @@ export async function createManaged(services: Services, caller: ObjectCaller, ma
 }
 
 /**
- * Brings the object's record to what the object says, where it is not so already. Resolves with the record, and whether it was written. Throws what an update of the API
- * throws; code 9 `NOT_OWNED` where the record is not the object's.
+ * Updates the object's record if it differs from the object. Resolves to the record and whether it was written. Throws the errors of an API update, and code 9
+ * `NOT_OWNED` if the object does not own the record.
  */
 export async function updateManaged(
   services: Services,
@@ -120,7 +120,10 @@ export async function updateManaged(
   return { record: recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths }), message)), written: true }
 }
 
-/** Keeps which fields the object sets. The record stays the same for all readers: same etag, same times, no event. Throws code 10 where it has changed meanwhile. */
+/**
+ * Stores which fields the object sets. Readers see no change: the etag and times stay, and there is no event. Throws code 10 if the record has changed
+ * meanwhile.
+ */
 async function noteFields(services: Services, context: Context, { kind, row }: { kind: AnyKind; row: CachedRecord }): Promise<void> {
   await commit(services, context, (planning): MutationPlan<undefined> => {
     const current = existingRow(kind, planning, row.uid)
@@ -132,7 +135,7 @@ async function noteFields(services: Services, context: Context, { kind, row }: {
   })
 }
 
-/** Gives the object's record to the API, as it is. A record that is not the object's, or is gone, is left alone. */
+/** Hands the object's record over to the API unchanged. Ignores a record that is gone or that the object does not own. */
 export async function releaseManaged(services: Services, caller: ObjectCaller, { kind, uid }: { kind: string; uid: Uid }): Promise<void> {
   const context = contextOf(caller, methodOf(kind, 'update'))
   const released = kindNamed(kind)
@@ -149,7 +152,7 @@ export async function releaseManaged(services: Services, caller: ObjectCaller, {
   )
 }
 
-/** Deletes the object's record, if it is there. Throws what a delete of the API throws, e.g. code 9 where a group has children. */
+/** Deletes the object's record if it exists. Throws the errors of an API delete, e.g. code 9 if a group has children. */
 export async function deleteManaged(services: Services, caller: ObjectCaller, { kind, uid }: { kind: string; uid: Uid }): Promise<void> {
   const method = methodOf(kind, 'delete')
   await unlessGone(() => deleteHandler(kindNamed(kind))(services, contextOf(caller, method), create(method.input, { uid })))

@@ -9,7 +9,7 @@ import type { PlatformClient, ClientQuery } from './client/platform-client.ts'
 import { recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
 import { UsageError } from './exit-codes.ts'
 
-/** What narrows a list. */
+/** Restricts a list. */
 interface ListSelection {
   readonly in?: string
   readonly descendants?: true
@@ -19,16 +19,19 @@ interface ListSelection {
   readonly limit?: number
 }
 
-/** What is asked for. */
+/** A request for records. */
 export interface GetRequest extends ListSelection {
-  /** In any of its names. */
+  /** Any of the kind's names. */
   readonly kind: string
   /** Name, path or uid of one record. */
   readonly record: string | undefined
   readonly format: RecordFormat
 }
 
-/** Prints one record, or a list of all that the caller may see. Rejects with UsageError, and with ClientError also where a name is that of none or of several. */
+/**
+ * Prints one record, or a list of all records visible to the caller. Rejects with UsageError or ClientError. A name that matches no record or several is a
+ * ClientError.
+ */
 export async function get({ program, client, output, note, clock }: ClientContext, request: GetRequest): Promise<void> {
   const kind = findKind(request.kind, program)
   const printing: RecordPrinting = { output, kind, nowMs: clock.now() }
@@ -40,7 +43,7 @@ export async function get({ program, client, output, note, clock }: ClientContex
   if (count === 0 && request.format === 'table') note(`no ${kind.words} that you may see`)
 }
 
-/** The pages of a list, cut after `limit` records. Rejects where its place is none. */
+/** Returns the pages of a list, up to `limit` records. Rejects if its place does not exist. */
 async function listed(client: PlatformClient, kind: ClientKind, request: ListSelection): Promise<AsyncIterable<readonly Json[]>> {
   const { path, query } = await placeOf(client, kind, request)
   const { limit = Infinity, orderBy } = request
@@ -59,7 +62,7 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
   }
 }
 
-/** Where a list is asked for, and the parameters that say which place. */
+/** Returns the path and the place parameters of a list. */
 async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<{ path: string; query: ClientQuery }> {
   const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
@@ -123,7 +126,7 @@ async function findByName(client: PlatformClient, kind: ClientKind, request: Lis
 
 type GetOptions = ConnectionOptions & ListSelection & { readonly output: RecordFormat }
 
-/** `taproot get`. `program` is what it is called by: `taproot` or `kubectl taproot`. */
+/** The command `get`. `program` is `taproot` or `kubectl taproot`. */
 export function getCommand(program: string): Command {
   return clientCommand('get', 'print records: one, or all of a kind that you may see')
     .argument('<kind>', 'groups, group or pg; the list is below')
@@ -140,7 +143,7 @@ export function getCommand(program: string): Command {
     )
 }
 
-/** Reads a whole number from 1 on; commander names the option where it is none. */
+/** Parses a whole number of at least 1. On failure commander names the option. */
 export function parseCount(text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('It takes a whole number from 1 on.')
   return Number(text)

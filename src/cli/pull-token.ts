@@ -15,28 +15,28 @@ import { systemClock, systemRandom } from '../server/runtime.ts'
 
 /** A pull token: an identity with static keys and a binding to `registry.pull` (docs/spec/registry.md#pull-tokens). */
 export interface PullToken {
-  /** The identity: the user name. */
+  /** The uid of the identity; also the user name. */
   readonly uid: string
   readonly name: string
   readonly expirationTime: string
-  /** When it was used last, or made. */
+  /** Time of the last use, or of creation. */
   readonly lastSeenTime: string
 }
 
-/** A pull token that was just made: its password is shown this once. */
+/** A new pull token. Its password is shown only once. */
 interface NewPullToken extends PullToken {
   readonly password: string
 }
 
-/** What is asked for. */
+/** The parameters of a new pull token. */
 interface PullTokenRequest {
-  /** Uid, or names as in `demo/team`. The token pulls all that is in the group and below it. */
+  /** Uid or path of names, as in `demo/team`. The token can pull everything in and below the group. */
   readonly group: string
   readonly name: string | undefined
   readonly ttlMs: number
 }
 
-/** What pull tokens are made with. */
+/** Options for pull tokens. */
 export interface PullTokensOptions {
   readonly client: PlatformClient
   /** The registry host: the audience of the passwords. */
@@ -46,13 +46,13 @@ export interface PullTokensOptions {
 }
 
 const hourMs = 3_600_000
-/** How long a pull token is good where nothing is said, and at most (docs/spec/registry.md#pull-tokens). */
+/** The default and the longest lifetime of a pull token (docs/spec/registry.md#pull-tokens). */
 const pullTokenTtl = { defaultHours: 720, maxHours: 8760 } as const
 
 const roleName = 'registry.pull'
 const subjectPrefix = 'pull-token:'
 
-/** Makes a pull token. Rejects with ClientError; what was made until then is removed again, as far as the caller may. */
+/** Creates a pull token. Rejects with ClientError. Then it removes what it has created, as far as the caller's rights allow. */
 export async function createPullToken(options: PullTokensOptions, request: PullTokenRequest): Promise<NewPullToken> {
   const { client, clock, random, registry } = options
   const group = await findGroup(client, request.group)
@@ -74,13 +74,13 @@ async function bind(client: PlatformClient, group: string, { uid }: PullToken): 
   try {
     await client.call({ method: 'POST', path: `/iam/v2/roleBindings/${group}`, body: { identityUid: uid, roleUid } })
   } catch (error) {
-    // Creators may not be allowed to delete what they made; without a binding it is good for nothing.
+    // The creator may lack the right to delete it. Without a binding it has no rights.
     await client.call({ method: 'DELETE', path: `/iam/v2/identities/${uid}` }).catch(() => undefined)
     throw error
   }
 }
 
-/** The pull tokens of a group and below, or of all groups within reach. Needs `identity.list`, which who makes them may lack. */
+/** Lists the pull tokens in and below a group, or in all reachable groups. Needs `identity.list`, which creators may lack. */
 export async function listPullTokens({ client, registry }: PullTokensOptions, group: string | undefined): Promise<readonly PullToken[]> {
   const place = group === undefined ? {} : { 'uidp.descendants_of': await findGroup(client, group) }
   const found: PullToken[] = []
@@ -90,14 +90,14 @@ export async function listPullTokens({ client, registry }: PullTokensOptions, gr
   return found
 }
 
-/** Deletes a pull token: it is refused from then on. Rejects with ClientError, also for an identity that is no pull token. */
+/** Deletes a pull token, which is refused from then on. Rejects with ClientError, including for an identity that is not a pull token. */
 export async function revokePullToken({ client, registry }: PullTokensOptions, uid: string): Promise<void> {
   const path = `/iam/v2/identities/${uid}`
   if (!isPullToken(await client.call({ method: 'GET', path }), registry)) throw new ClientError(`${uid} is an identity, but no pull token of ${registry}`)
   await client.call({ method: 'DELETE', path })
 }
 
-/** Reads a time to live such as `720h`, `30d` or `90m`. Throws UsageError where it is none, or longer than the longest. */
+/** Parses a lifetime such as `720h`, `30d` or `90m`. Throws UsageError if it is invalid or too long. */
 export function parseTtl(text: string): number {
   const [, digits = '', unit = ''] = /^(\d{1,6})(m|h|d)$/.exec(text) ?? []
   const unitMs = { m: hourMs / 60, h: hourMs, d: 24 * hourMs }[unit]
@@ -108,14 +108,14 @@ export function parseTtl(text: string): number {
   return ttlMs
 }
 
-/** Nobody serves keys there: the identity holds them. */
+/** Returns an issuer without a key endpoint: the identity holds the keys. */
 function issuerOf(registry: string): string {
   return `https://${registry}/pull-tokens`
 }
 
 function staticKeysOf(identity: Json): Json {
   const keys = identity['staticKeys']
-  return typeof keys === 'object' && keys !== null ? (keys as Json) : {} // a cast: an object of JSON
+  return typeof keys === 'object' && keys !== null ? (keys as Json) : {} // A JSON object.
 }
 
 function isPullToken(identity: Json, registry: string): boolean {
@@ -132,7 +132,7 @@ function shownOf(identity: Json): PullToken {
   }
 }
 
-/** Where the API is, and who asks: what all commands take. */
+/** The common options of all commands: the API and the caller. */
 interface ClientOptions {
   readonly config?: string
   readonly url?: string
@@ -148,7 +148,7 @@ interface NewOptions extends ClientOptions {
   readonly secret?: string
 }
 
-/** `taproot pull-token create|list|revoke`. `configOption` is the option that names a configuration. */
+/** The command `taproot pull-token create|list|revoke`. `configOption` creates the option for the configuration file. */
 export function pullTokenCommand(configOption: () => Option): Command {
   const command = new Command('pull-token').description('make, list and revoke credentials that pull from the registry host').exitOverride(exitAfterParsing)
   const add = (name: string, description: string): Command =>
@@ -191,7 +191,7 @@ function parseSecretName(text: string): string {
   return text
 }
 
-/** Throws where it is not clear which registry host belongs to the API. */
+/** Returns the options for pull tokens. Throws if the registry host of the API is unclear. */
 function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): PullTokensOptions {
   const { config } = loadConfig({ file, env: process.env, role: 'dev' })
   if (url !== undefined && registry === undefined) throw new UsageError('--url needs --registry: the registry host of that installation')
@@ -200,12 +200,12 @@ function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions)
   return { client, registry: registry ?? config.registry.host, clock: systemClock, random: systemRandom }
 }
 
-/** Throws UsageError with the file's name where it can't be read. */
+/** Reads a token. Throws UsageError with the file's name if the file can't be read. */
 function readToken(file: string): string {
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (cause) {
-    const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws nothing else
+    const { code = 'no file' } = cause as NodeJS.ErrnoException // The file system throws no other errors.
     throw new UsageError(`no access token: ${file} can not be read (${code}); name the file that has one with --token-file`, { cause })
   }
 }

@@ -1,7 +1,7 @@
 import { errorMessage } from '../base/error-text.ts'
 import { exitCodes, UsageError } from './exit-codes.ts'
 
-/** Makes the process end with 1, or with 2 where it was called wrongly, after one line per line of the error's message on standard error. */
+/** Prints each line of the error's message on standard error. Sets exit code 2 for a wrong call, otherwise 1. */
 export function reportFault(program: string, error: unknown): void {
   const message = errorMessage(error)
   process.stderr.write(`${program}: ${message.replaceAll('\n', `\n${program}: `)}\n`)

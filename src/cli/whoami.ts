@@ -9,37 +9,37 @@ import { kindNamed } from './client/kinds.ts'
 import { jsonText, yamlText } from './client/output.ts'
 import type { PlatformClient } from './client/platform-client.ts'
 
-/** A record by uid and, where the caller may see it, name. */
+/** A record's uid, and its name if the caller may see it. */
 interface NamedRecord {
   readonly uid: string
   readonly name: string | undefined
 }
 
-/** Who a token is, and what they may do. */
+/** The caller of a token and their rights. */
 export interface WhoAmICaller {
   readonly identity: NamedRecord
-  /** Whose sign-in the token stands for, as its issuer said it. */
+  /** The sign-in behind the token, as its issuer stated it. */
   readonly signedInAs: { readonly issuer: string; readonly subject: string } | undefined
-  /** Undefined for a person, who belongs to none. */
+  /** Undefined for a person, because people belong to no organisation. */
   readonly organisation: NamedRecord | undefined
   readonly audience: readonly string[]
   readonly email: string
   readonly issueTime: string
   readonly expirationTime: string
-  /** One entry per role binding, cut like the token; by path and role. */
+  /** One entry per role binding, restricted like the token, sorted by path and role. */
   readonly roles: readonly HeldRole[]
 }
 
-/** A role that is held on a group and below it. */
+/** A role on a group and everything below it. */
 interface HeldRole {
   readonly role: string
-  /** The names from the topmost group that the caller may see. */
+  /** The path of names from the topmost group visible to the caller. */
   readonly group: string
   readonly groupUid: string
   readonly capabilities: readonly string[]
 }
 
-/** Asks the API who the caller is; what it does not tell is taken from the token. Rejects with ClientError. */
+/** Reads the caller from the API, and missing facts from the token. Rejects with ClientError. */
 async function readCaller(client: PlatformClient, token: string): Promise<WhoAmICaller> {
   const answer = await client.call({ method: 'GET', path: '/auth/v1/ok' })
   const claims = claimsOf(token)
@@ -75,7 +75,7 @@ function byPlace(one: HeldRole, other: HeldRole): number {
   return (keys[0] ?? '') < (keys[1] ?? '') ? -1 : 1
 }
 
-/** Identities may lack the right to see themselves. */
+/** Returns the name of an identity; undefined if it may not read itself. */
 async function nameOf(client: PlatformClient, uid: string): Promise<string | undefined> {
   try {
     const identity = await client.call({ method: 'GET', path: `${kindNamed('Identity').listPath}/${uid}` })
@@ -86,19 +86,19 @@ async function nameOf(client: PlatformClient, uid: string): Promise<string | und
   }
 }
 
-/** Whom the token's issuer signed it for; our own tokens say who signed in for them in `act`. */
+/** Returns the external sign-in of a token. Our own tokens have it in `act`. */
 function signInOf(claims: Json): WhoAmICaller['signedInAs'] {
   const { iss, sub } = isJson(claims['act']) ? claims['act'] : claims
   return typeof iss === 'string' && typeof sub === 'string' ? { issuer: iss, subject: sub } : undefined
 }
 
-/** What a JWT says, unverified: that it is good, the server has said. Empty where it is none. */
+/** Returns the claims of a JWT without verification, because the server has verified it. Empty for other tokens. */
 function claimsOf(token: string): Json {
   try {
     const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
     return isJson(claims) ? claims : {}
   } catch {
-    // No JWT: told by what is missing.
+    // Not a JWT: the claims are empty.
     return {}
   }
 }
@@ -117,14 +117,14 @@ function textsOf(value: unknown): readonly string[] {
 
 const formats = ['table', 'json', 'yaml'] as const
 
-/** `taproot whoami`. `program` is what it is called by. */
+/** The command `whoami`. `program` is the name on the command line. */
 export function whoamiCommand(program: string): Command {
   return clientCommand('whoami', 'print who the token is, until when, and which roles it has where')
     .addOption(new Option('-o, --output <format>', 'how it is printed').choices(formats).default('table'))
     .action((options: ConnectionOptions & { output: (typeof formats)[number] }) => runClient(program, options, (context) => whoami(context, options.output)))
 }
 
-/** Prints who the caller is. Rejects with ClientError. */
+/** Prints the caller. Rejects with ClientError. */
 export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
   const caller = await readCaller(client, token)
   const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()

@@ -4,7 +4,7 @@ import { configSchema } from './schema.ts'
 import type { SectionNode } from './schema-node.ts'
 import { isTree, valueAt, type Tree } from './tree.ts'
 
-/** Defaults that differ from the schema's, per role. */
+/** Defaults of a role that differ from the schema's defaults. */
 export const roleDefaults: Readonly<Record<Role, Readonly<Record<string, unknown>>>> = {
   api: {},
   registry: {},
@@ -17,7 +17,10 @@ interface DerivedDefault {
   readonly derive: (draft: Config, role: Role) => unknown
 }
 
-/** Defaults that follow from other keys: in words, for the documentation, and as a function of what is known before, undefined where there is none. In order of dependence. */
+/**
+ * Defaults derived from other keys, in order of dependence. Each has a description for the documentation and a function of the keys known so far. The function
+ * returns undefined if there is no default.
+ */
 export const derivedDefaults = {
   baseUrl: {
     words: '`http://localhost:<api.port>`, `https` with `api.tls`',
@@ -41,17 +44,17 @@ export const derivedDefaults = {
   'tokens.audiences': { words: '`<baseUrl>`, `<registry.host>`', derive: (draft) => [draft.baseUrl, draft.registry.host] },
 } as const satisfies Readonly<Record<string, DerivedDefault>>
 
-/** Fills a valid tree with defaults. A section inside another, none of whose keys has a value, is left out. */
+/** Fills a valid tree with defaults. A nested section without any value is left out. */
 export function completeConfig(tree: Tree, role: Role): Config {
   let config = fill(configSchema, tree, { path: [], fixed: roleDefaults[role] })
   for (const [key, { derive }] of Object.entries<DerivedDefault>(derivedDefaults)) {
     const path = key.split('.')
     if (valueAt(config, path) !== undefined) continue
-    // A rule reads only keys that are always there or were derived before it.
+    // A rule reads only keys that always exist or were derived before it.
     const value: unknown = derive(config as unknown as Config, role)
     if (value !== undefined) config = setAt(config, path, value)
   }
-  return config as unknown as Config // validated against the schema, which NodeFor<Config> ties to the type
+  return config as unknown as Config // Validated against the schema, which NodeFor<Config> ties to the type.
 }
 
 function fill(section: SectionNode, given: Tree, at: { readonly path: readonly string[]; readonly fixed: Readonly<Record<string, unknown>> }): Tree {

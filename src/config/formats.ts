@@ -1,10 +1,10 @@
 import { isIP } from 'node:net'
 import { isNetwork } from '../base/client-address.ts'
 
-/** What a text value must look like. */
+/** The format of a text value. */
 export type ValueFormat = 'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id' | 'pool-provider' | 'network'
 
-/** Per format: how it is told apart and how it is described in a fault ("expected ..."). */
+/** For each format: its check, and its description in an error ("expected ..."). */
 export const valueFormats = {
   'http-url': { test: isHttpUrl, expected: 'an http:// or https:// URL' },
   'base-url': { test: isBaseUrl, expected: 'an http:// or https:// URL without user, query, fragment and slash at the end, e.g. https://platform.example.com' },

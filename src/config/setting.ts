@@ -1,7 +1,7 @@
 import { configSchema } from './schema.ts'
 import type { SchemaNode } from './schema-node.ts'
 
-/** One key that has a value of its own: a text, number, flag or list. */
+/** A key with a value: text, number, flag or list. */
 export interface Setting {
   /** e.g. ['store', 'etcd', 'endpoints'] */
   readonly path: readonly string[]
@@ -12,13 +12,13 @@ export interface Setting {
   readonly node: Exclude<SchemaNode, { readonly type: 'object' }>
 }
 
-/** The first part of every environment variable that is meant for us. */
+/** The prefix of all our environment variables. */
 export const variablePrefix = 'TAPROOT_'
 
 /** All settings, in the order of the schema. */
 export const settings: readonly Setting[] = [...settingsOf(configSchema, [])]
 
-/** The setting of a dotted key. Throws TypeError where there is none: a mistake of ours. */
+/** Returns the setting of a dotted key. Throws TypeError for an unknown key, which is a programming error. */
 export function settingOf(key: string): Setting {
   const found = settings.find((setting) => setting.key === key)
   if (found === undefined) throw new TypeError(`no such setting: ${key}`)

@@ -8,11 +8,11 @@ import type { SchemaNode } from './schema-node.ts'
 import { settings, type Setting } from './setting.ts'
 import { isTree, type Tree } from './tree.ts'
 
-/** Where the values of a tree come from, so that a fault names what its reader can change. */
+/** The sources of a tree's values, so that an error names the place to change. */
 export interface Origins {
   /** The configuration file's name. */
   readonly file: string | undefined
-  /** The settings that environment variables set. */
+  /** The settings that come from environment variables. */
   readonly fromEnvironment: { has(setting: Setting): boolean }
 }
 
@@ -20,13 +20,13 @@ const ajv = new Ajv({ allErrors: true, strict: true, verbose: true })
 for (const [name, format] of Object.entries(valueFormats)) ajv.addFormat(name, format.test)
 const validate = ajv.compile(configJsonSchema())
 
-/** Checks a tree against the schema: one line per fault, naming the key or variable and what is expected there. Empty where all is well. */
+/** Checks a tree against the schema. Returns one line per error with the key or variable and the expected value. Empty if valid. */
 export function validateTree(tree: Tree, origins: Origins): string[] {
   if (validate(tree)) return []
   return [...new Set((validate.errors ?? []).map((error) => describeFault(error, origins)))]
 }
 
-/** What a value of this node must be, as the end of "expected ...". */
+/** Describes the valid values of a node, as the end of "expected ...". */
 export function expectation(node: SchemaNode): string {
   switch (node.type) {
     case 'object':
@@ -46,10 +46,10 @@ export function expectation(node: SchemaNode): string {
 }
 
 function describeFault(error: ErrorObject, origins: Origins): string {
-  // JSON pointers: no key of the schema has a slash or tilde, and foreign keys are never followed.
+  // JSON pointers need no unescaping: schema keys have no slash or tilde, and unknown keys are never followed.
   const path = error.instancePath.split('/').slice(1)
   const place = placeOf(path, origins)
-  const params = error.params as { readonly additionalProperty?: string; readonly missingProperty?: string } // by ajv's documented keywords
+  const params = error.params as { readonly additionalProperty?: string; readonly missingProperty?: string } // Defined by ajv's documentation.
   if (params.additionalProperty !== undefined) return describeUnknown([...path, params.additionalProperty], origins)
   if (params.missingProperty !== undefined) return describeMissing([...path, params.missingProperty], origins)
   const advice = place.inEnvironment && isServiceLink(error.data) ? `; ${serviceLinksAdvice}` : ''
@@ -60,7 +60,7 @@ interface SettingPlace {
   /** `TAPROOT_ISSUERS: [0].jwksUri`, `taproot.yaml: api.port` */
   readonly name: string
   readonly inEnvironment: boolean
-  /** How a list is written in a variable. */
+  /** The syntax of a list in a variable. */
   readonly hint: string
 }
 
@@ -99,7 +99,7 @@ function describeUnknown(path: readonly string[], origins: Origins): string {
   return `${placeOf(path, origins).name}: unknown key${advice}`
 }
 
-/** The known key that an unknown one was most likely meant to be: a neighbour, else one of the same name, else one that looks alike. */
+/** Returns the key that was most likely meant: one of the same section, else one of the same name, else one with similar spelling. */
 function nearestKey(path: readonly string[]): string | undefined {
   const owner = path.slice(0, -1)
   const name = path.at(-1) ?? ''
@@ -116,7 +116,7 @@ function describeMissing(path: readonly string[], origins: Origins): string {
   return `${placeOf(path, origins).name}${variable} is missing: expected ${expectation(nodeAt(path))}`
 }
 
-/** A value on one line, short, without credentials. */
+/** Formats a value on one line, shortened and without credentials. */
 function show(value: unknown): string {
   if (isTree(value)) return 'a section'
   if (Array.isArray(value)) return 'a list'

@@ -24,11 +24,11 @@ export interface StaticKeys {
   /** A JWKS as text. */
   readonly issuerKeys: string
   readonly expirationTimeMs?: number
-  /** Where not empty, only these audiences are accepted. */
+  /** If not empty, only these audiences are accepted. */
   readonly audiences: readonly string[]
 }
 
-/** How an identity signs in. */
+/** The way an identity signs in. */
 export type Relationship =
   | { readonly kind: 'claimMatch'; readonly match: ClaimMatch }
   | { readonly kind: 'staticKeys'; readonly keys: StaticKeys }
@@ -36,7 +36,7 @@ export type Relationship =
   | { readonly kind: 'servicePrincipal' }
   | { readonly kind: 'none' }
 
-/** What signing in needs to know of an identity. */
+/** The facts about an identity that sign-in needs. */
 export interface IdentityFacts {
   readonly uid: Uid
   readonly createTimeMs: number
@@ -49,44 +49,47 @@ export interface PersonToken extends Pick<Trust, 'via' | 'knownIn'> {
   readonly act: Actor
 }
 
-/** As whom somebody wants to sign in; empty texts count as absent. */
+/** The requested identity and provider. Empty texts count as absent. */
 export interface SignInAs {
   /** The identity to assume. */
   readonly identity?: string | undefined
-  /** The uid of the provider that a person came by: whom they do not name gives them no roles of mapped groups, and hears of none. */
+  /**
+   * The uid of a person's identity provider. A provider that the person does not name grants no roles of mapped groups, and the answer reveals nothing about
+   * it.
+   */
   readonly identityProvider?: string | undefined
 }
 
-/** A role of a session, and the group at the provider that gave it. */
+/** A session role, and the provider's group that grants it. */
 export interface MappedRole extends SessionRole {
   readonly externalGroup: string
 }
 
-/** What a provider's mapped groups gave to a session (docs/spec/identities.md#mapped-sessions). */
+/** The roles of a session from a provider's mapped groups (docs/spec/identities.md#mapped-sessions). */
 export interface MappedSession {
   readonly provider: Uid
   readonly roles: readonly MappedRole[]
 }
 
-/** Somebody an external token was accepted for. */
+/** The result of an accepted external token. */
 export interface SignedIn {
   readonly identityUid: Uid
-  /** When the identity was made; absent for an operator who is not registered. */
+  /** The identity's creation time; absent for an unregistered operator. */
   readonly createTimeMs?: number
   readonly operator: boolean
   readonly act: Actor
-  /** The upstream token, verified. */
+  /** The verified upstream token. */
   readonly token: DecodedToken
-  /** What the way of signing in cuts from the identity's rights. */
+  /** Restrictions of the identity's rights by the way of signing in. */
   readonly restrictions: Pick<TokenRestrictions, 'knownIn'>
-  /** What the mapped groups of the token give to a session that begins with it; absent where that is nothing. */
+  /** Roles that the token's mapped groups grant to its session; absent if none. */
   readonly mapped?: MappedSession
 }
 
-/** The most roles of one session: they are in its access token. */
+/** The maximum number of roles in a session. They are in its access token. */
 const maxSessionRoles = 50
 
-/** The roles of the session that begins with a sign-in, each once, whichever groups gave it. Throws code 9 `TOKEN_TOO_LARGE` where there are more than 50. */
+/** Returns the roles of a new session, each once, even if several groups grant it. Throws code 9 `TOKEN_TOO_LARGE` for more than 50 roles. */
 export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<TokenRestrictions, 'roles'> {
   if (mapped === undefined) return {}
   const roles = [...new Map(mapped.roles.map(({ group, role }) => [`${group} ${role}`, { group, role }])).values()]
@@ -94,44 +97,44 @@ export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<TokenRe
   return { roles }
 }
 
-/** What may be absent now or come later, from memory or from elsewhere. */
+/** An optional value, at once or later. */
 type MaybeLater<Value> = Value | undefined | Promise<Value | undefined>
 
-/** What signing in is made of. */
+/** Options of sign-in. */
 export interface ExternalSignInOptions {
   readonly verifier: TokenVerifier
   readonly issuerKeys: IssuerKeys
   readonly clock: Clock
-  /** Our own issuer, never a source. */
+  /** Our own issuer. Its tokens are never accepted as external ones. */
   readonly ownIssuer: string
-  /** Audiences that mean this platform, see defaultAudiences. */
+  /** The audiences of this platform, see defaultAudiences. */
   readonly audiences: readonly string[]
   readonly operators: readonly Operator[]
-  /** The identity as it is now. */
+  /** Returns the current facts of the identity. */
   identityOf(uid: Uid, signal: AbortSignal): MaybeLater<IdentityFacts>
-  /** The registered person with this uid. Nobody where absent. */
+  /** Returns the registered person with this uid. No person is registered if absent. */
   personOf?(uid: Uid, signal: AbortSignal): MaybeLater<{ readonly createTimeMs: number }>
-  /** The identity providers that name this issuer. None where absent. */
+  /** Returns the identity providers with this issuer. There are none if absent. */
   providersOf?(issuer: string, signal: AbortSignal): MaybeLater<readonly ProviderFacts[]>
   readonly admits?: TrustInput['admits']
-  /** True where the person is bound in the group or below. Never where absent. */
+  /** True if the person has a binding in or below the group. False if absent. */
   isBoundWithin?(person: Uid, group: Uid): boolean
-  /** The roles that the provider's mappings give to members of these groups. None where absent. */
+  /** Returns the roles that the provider's mappings grant to members of these groups. There are none if absent. */
   rolesOf?(provider: ProviderFacts, groups: readonly string[]): readonly MappedRole[]
 }
 
-/** Accepts external tokens. Throws TokenError (see tokenFailure) for the token itself, DomainError for what it may not be used for. */
+/** Accepts external tokens. Throws TokenError (see tokenFailure) for an invalid token, DomainError for a use that is not allowed. */
 export interface ExternalSignIn {
   /**
-   * With `identity`: as that identity, else code 7 in one form for every reason that lies with the identity. Without: as an operator or a registered person; code 3 on
-   * `identity_provider`, code 9 `TOKEN_TOO_LARGE` where they are known in more groups than a token has room for.
+   * Signs in as `identity` if given. Every reason that lies with the identity gives the same error with code 7. Otherwise signs in as an operator or a
+   * registered person. Throws code 3 on `identity_provider`. Throws code 9 `TOKEN_TOO_LARGE` if the person is known in more groups than a token can hold.
    */
   signIn(token: DecodedToken, as: SignInAs, signal: AbortSignal): Promise<SignedIn>
-  /** The person of this token, registered or not. Throws code 3 on `identity_provider`. */
+  /** Returns the person of this token, registered or not. Throws code 3 on `identity_provider`. */
   verifyPerson(token: DecodedToken, as: Pick<SignInAs, 'identityProvider'>, signal: AbortSignal): Promise<PersonToken>
 }
 
-/** See ExternalSignIn. */
+/** Builds an ExternalSignIn. */
 export function createExternalSignIn(options: ExternalSignInOptions): ExternalSignIn {
   function refuseOwn(token: DecodedToken): void {
     if (isSameIssuer(token.issuer, options.ownIssuer)) throw new TokenError('own_issuer')
@@ -159,7 +162,8 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     verifyPerson: personOf,
     async signIn(token, as, signal) {
       refuseOwn(token)
-      // Who names themselves comes in as without: a person's record matches their tokens, but says nothing of where they count, nor of whom a directory let go.
+      // Naming your own uid is the same as naming none. A person's record matches their tokens. It does not say in which groups the token counts, or whether a
+      // directory removed the person.
       const isThemselves = as.identity === personUid(token.issuer, token.subject)
       if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
       const { uid, act, via, ...trusted } = await personOf(token, as, signal)
@@ -169,7 +173,7 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       if (person === undefined && !operator) {
         throw new DomainError(7, 'nobody is registered with this token: register first, or name the identity to assume with `identity`')
       }
-      // Anybody may name another's issuer and client, and would hear who is in which group: only whom the person names.
+      // Anyone can create a provider with another's issuer and client, and would learn people's groups. So only the provider that the person names counts.
       const [provider] = isEmpty(as.identityProvider) ? [] : via
       const restrictions = knownIn === undefined ? {} : { knownIn }
       const known = person === undefined ? {} : { createTimeMs: person.createTimeMs }
@@ -182,10 +186,10 @@ function isEmpty(text: string | undefined): text is undefined | '' {
   return text === undefined || text === ''
 }
 
-/** The most groups of a token that are looked at. */
+/** The maximum number of groups that are read from a token. */
 const maxGroups = 1000
 
-/** The groups that the provider says the person is in. */
+/** Returns the person's groups according to the provider. */
 function groupsIn(token: DecodedToken, { groupsClaim }: ProviderFacts): readonly string[] {
   const claim = groupsClaim === '' ? undefined : token.claims[groupsClaim]
   const groups = Array.isArray(claim) ? claim.slice(0, maxGroups) : [claim]
@@ -199,26 +203,27 @@ interface AssumeInput {
 
 async function asIdentity(options: ExternalSignInOptions, { token, identity }: AssumeInput, signal: AbortSignal): Promise<SignedIn> {
   checkTimes(token, options.clock.now())
-  // Above all groups there are people only: nobody assumes another person.
+  // A uid without a parent is a person, and no caller may assume another person.
   const isPerson = !identity.includes('/')
   const facts = isUid(identity) && !isPerson ? await options.identityOf(identity, signal) : undefined
   const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, facts }, signal)
   if (facts === undefined || audience === undefined) throw await refusal(options, token, signal)
-  // Keys of the identity's own say nothing for the issuer that it names.
+  // The identity's own static keys prove nothing about the issuer that it names.
   const isTrustedIssuer = facts.relationship.kind === 'claimMatch' && isConfiguredIssuer(options, token.issuer)
   return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience, isTrustedIssuer), token, restrictions: {} }
 }
 
 /**
- * One answer for an unknown identity, for every claim that differs (docs/spec/tokens.md#exchange-errors), and for keys of the identity's own that do not verify the token: which of them it was would
- * tell whether the identity exists, and what it trusts. What is wrong with a configured issuer's token is said (thrown as TokenError), since no identity has part in that.
+ * Returns one error for an unknown identity, for any mismatched claim (docs/spec/tokens.md#exchange-errors), and for a token that the identity's own keys don't
+ * verify. Different errors would reveal whether the identity exists and what it trusts. A fault in a configured issuer's token is thrown as TokenError, because
+ * it is independent of any identity.
  */
 async function refusal(options: ExternalSignInOptions, token: DecodedToken, signal: AbortSignal): Promise<DomainError> {
   if (options.issuerKeys.isConfigured(token.issuer)) await options.verifier.verifyByIssuer(token, { named: [] }, signal)
   return new DomainError(7, 'the token does not match the identity')
 }
 
-/** Whether the keys that the identity chose verify the token. Throws only what may pass by itself: clients come again for that. */
+/** Returns whether the identity's keys verify the token. Throws only temporary failures, so that clients retry. */
 async function verifies(verification: Promise<void>): Promise<boolean> {
   try {
     await verification
@@ -234,7 +239,7 @@ interface AcceptInput {
   readonly facts: IdentityFacts
 }
 
-/** Verifies the token for an identity and says which of its audiences was accepted; undefined where it does not match or verify. */
+/** Verifies the token for an identity. Returns the accepted audience, or undefined if it does not match or verify. */
 async function acceptedAudience(options: ExternalSignInOptions, { token, facts }: AcceptInput, signal: AbortSignal): Promise<string | undefined> {
   const { uid, relationship } = facts
   switch (relationship.kind) {
@@ -242,7 +247,7 @@ async function acceptedAudience(options: ExternalSignInOptions, { token, facts }
       return await acceptClaims(options, { token, match: relationship.match, tenant: rootOf(uid) }, signal)
     case 'staticKeys':
       return await acceptStatic(options, token, relationship.keys)
-    // AWS signs requests, no tokens: see AwsSignIn. A service principal is nobody's to assume.
+    // AWS signs requests instead of tokens: see AwsSignIn. No caller may assume a service principal.
     case 'aws':
     case 'servicePrincipal':
     case 'none':
@@ -257,7 +262,7 @@ interface ClaimsInput {
   readonly tenant: Uid
 }
 
-/** An issuer pattern opens only configured issuers: a pattern must not make us call whoever wrote a token. */
+/** Accepts a token by claim patterns. An issuer pattern matches configured issuers only. Otherwise a token's author could make us call any server. */
 async function acceptClaims(options: ExternalSignInOptions, { token, match, tenant }: ClaimsInput, signal: AbortSignal): Promise<string | undefined> {
   const { issuer } = match
   const reachable = issuer === undefined ? options.issuerKeys.isConfigured(token.issuer) : normalizeIssuer(issuer) === normalizeIssuer(token.issuer)
@@ -287,7 +292,7 @@ function staticKeySet(text: string): ReturnType<typeof parseStaticKeys> {
   }
 }
 
-/** True where the configuration names the issuer, for people or for operators. */
+/** True if the issuer is configured, for people or for operators. */
 export function isConfiguredIssuer({ issuerKeys, operators }: Pick<ExternalSignInOptions, 'issuerKeys' | 'operators'>, issuer: string): boolean {
   return issuerKeys.isConfigured(issuer) || operators.some((operator) => isSameIssuer(operator.issuer, issuer))
 }

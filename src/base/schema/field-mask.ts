@@ -3,22 +3,22 @@ import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { DomainError } from '../errors.ts'
 import { fieldAccess } from './field-behavior.ts'
 
-/** Resource fields that no mask reaches: the uid comes from the path, the etag is a precondition. */
+/** Resource fields that masks can't change: the uid comes from the path, and the etag is a precondition. */
 const unmaskable: ReadonlySet<string> = new Set(['uid', 'etag'])
 
-/** `fooBar` or `foo_bar` as the schema spells it: `foo_bar`. */
+/** Converts `fooBar` or `foo_bar` to the schema's spelling `foo_bar`. */
 function snake(text: string): string {
   return text.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }
 
-/** The field of `desc` that one mask segment names, in either spelling. */
+/** Returns the field of `desc` for a mask segment in either spelling. */
 function fieldNamed(desc: DescMessage, segment: string): DescField | undefined {
   return desc.fields.find((field) => field.name === segment || field.jsonName === segment || field.name === snake(segment))
 }
 
 /**
- * The mask's paths as lists of fields. A path may be snake or camel case; a wildcard must stand alone.
- * Throws code 3 on `updateMask` for a path that is none (docs/spec/conventions.md#update-masks).
+ * Resolves the mask's paths to lists of fields. A path may be in snake or camel case. A wildcard must stand alone. Throws code 3 on `updateMask` for an invalid
+ * path (docs/spec/conventions.md#update-masks).
  */
 function resolvePaths(desc: DescMessage, paths: readonly string[]): DescField[][] {
   return paths.map((path) => {
@@ -38,18 +38,18 @@ function isWritable(field: DescField): boolean {
   return !fieldAccess(field).outputOnly && !unmaskable.has(field.name)
 }
 
-/** Of several fields of which one is set, a text may be sent empty: that is no value, as everywhere else. */
+/** True for an empty text in a oneof. It counts as unset, as everywhere else. */
 function isEmptyMember(source: ReflectMessage, field: DescField): boolean {
   return field.oneof !== undefined && field.fieldKind === 'scalar' && source.get(field) === ''
 }
 
-/** Sets `field` of `target` to what `source` has, or clears it. */
+/** Copies `field` from `source` to `target`, or clears it. */
 function copyField(target: ReflectMessage, source: ReflectMessage, field: DescField): void {
   if (source.isSet(field) && !isEmptyMember(source, field)) target.set(field, source.get(field))
   else target.clear(field)
 }
 
-/** Follows `path` down and copies its last field; a nested message that is missing on one side counts as empty. */
+/** Copies the last field of `path`. A missing nested message counts as empty. */
 function copyPath(target: ReflectMessage, source: ReflectMessage, path: readonly DescField[]): void {
   const [field, ...rest] = path
   if (field === undefined || !isWritable(field)) return
@@ -64,20 +64,20 @@ function copyPath(target: ReflectMessage, source: ReflectMessage, path: readonly
   copyPath(target.get(field), source.get(field), rest)
 }
 
-/** Every writable field in turn: what the wildcard `*` replaces. */
+/** Replaces every writable field, as for the wildcard `*`. */
 function replaceAll(target: ReflectMessage, source: ReflectMessage): void {
   for (const field of target.desc.fields) if (isWritable(field)) copyField(target, source, field)
 }
 
-/** The fields of `message` that are set, as mask paths: the mask that gRPC implies where none is given (docs/spec/conventions.md#update-masks). */
+/** Returns the set fields of `message` as mask paths. gRPC implies this mask if none is given (docs/spec/conventions.md#update-masks). */
 export function populatedPaths(desc: DescMessage, message: Message): string[] {
   const reflected = reflect(desc, message)
   return desc.fields.filter((field) => reflected.isSet(field) && isWritable(field)).map((field) => field.name)
 }
 
 /**
- * `current` changed to what `patch` says in the fields that `paths` name; `current` itself stays as it is. Output-only fields keep their value; whether an immutable
- * one was changed is for its kind to look at. `['*']` replaces every writable field. Throws code 3 on `updateMask`.
+ * Returns a copy of `current` with the fields in `paths` taken from `patch`. Output-only fields keep their value. Each kind checks its immutable fields itself.
+ * `['*']` replaces every writable field. Throws code 3 on `updateMask`.
  */
 export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly current: M; readonly patch: M }, paths: readonly string[]): M {
   const next = clone(desc, pair.current) as M
@@ -92,12 +92,12 @@ export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly
   return next
 }
 
-/** True where one of the mask's paths, in either spelling, is `path` itself. */
+/** True if the mask names exactly `path`, in either spelling. */
 export function isNamed(paths: readonly string[], path: string): boolean {
   return paths.some((named) => snake(named) === path)
 }
 
-/** True where a mask lets the body's etag count as a precondition: it names the etag or everything (docs/spec/conventions.md#etag-preconditions). */
+/** True if the mask names the etag or everything, so that the body's etag is a precondition (docs/spec/conventions.md#etag-preconditions). */
 export function maskAllowsEtag(paths: readonly string[] | undefined): boolean {
   return paths === undefined || paths.includes('*') || paths.includes('etag')
 }

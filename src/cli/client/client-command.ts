@@ -7,26 +7,32 @@ import { printable } from './columns.ts'
 import { connectionOptions, openConnection, type ServerConnection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
 
-/** What a client command works with. */
+/** The context of a client command. */
 export interface ClientContext extends ServerConnection {
-  /** What the command is called by. */
+  /** The name of the program on the command line. */
   readonly program: string
   readonly output: Output
-  /** Words for the person that are no result: on standard error. */
+  /** Prints a note for the user on standard error. */
   readonly note: (text: string) => void
   readonly clock: Clock
 }
 
-/** A client command: with the options of all, and exit code 2 after one line on standard error where it is called wrongly. `program` is what it is called by. */
+/**
+ * Builds a client command with the common options. A wrong call prints one line on standard error and ends with exit code 2. `program` is the name on the
+ * command line.
+ */
 export function clientCommand(name: string, description: string): Command {
   const command = new Command(name).description(description).exitOverride(exitAfterParsing)
   for (const option of connectionOptions()) command.addOption(option)
   return command
 }
 
-/** Connects and runs the body of a command. What the API refuses ends as exit code 1, a wrong call as 2, each after one line on standard error that starts with `program`; a reader that went away ends it silently. */
+/**
+ * Connects and runs the body of a command. A refusal by the API ends with exit code 1, a wrong call with 2. Each prints one line on standard error that starts
+ * with `program`. A closed output pipe ends the command silently.
+ */
 export async function runClient(program: string, options: ConnectionOptions, body: (context: ClientContext) => Promise<void>): Promise<void> {
-  // `| head` has seen enough.
+  // The reader closed the pipe, as `| head` does.
   process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : exitCodes.refused))
   const note = (text: string): void => void process.stderr.write(`${text}\n`)
   try {

@@ -3,20 +3,20 @@ import { codeNames, type Code } from '../../base/errors.ts'
 /** A JSON object. */
 export type Json = Readonly<Record<string, unknown>>
 
-/** What an answer says of a refusal besides its message. */
+/** The details of a refusal. */
 export interface Refusal {
   /** The gRPC code. */
   readonly code: number
-  /** `ErrorInfo.reason`; empty where the answer has none. */
+  /** `ErrorInfo.reason`; empty if the answer has none. */
   readonly reason: string
-  /** What to search the server's log for; empty where the answer has none. */
+  /** The id to search for in the server's log; empty if the answer has none. */
   readonly requestId: string
 }
 
-/** A refusal of the API, or no answer at all. The message is for a person. */
+/** A refusal by the API, or a missing answer. The message is for the user. */
 export class ClientError extends Error {
   override readonly name = 'ClientError'
-  /** The gRPC code; undefined where there was no answer of the API. */
+  /** The gRPC code; undefined without an answer from the API. */
   readonly code: number | undefined
   readonly reason: string
   readonly requestId: string
@@ -28,9 +28,9 @@ export class ClientError extends Error {
     this.requestId = refusal.requestId ?? ''
   }
 
-  /** The message with code, reason and request id, as far as they are known. */
+  /** The message with the known parts of code, reason and request id. */
   get line(): string {
-    const name = this.code === undefined ? '' : (codeNames[this.code as Code] ?? '') // a cast: a code that is unknown here has no name
+    const name = this.code === undefined ? '' : (codeNames[this.code as Code] ?? '') // An unknown code has no name.
     const facts = [
       this.code === undefined ? '' : `code ${this.code}${name === '' ? '' : ` ${name}`}`,
       this.reason === '' || this.reason === name ? '' : `reason ${this.reason}`,
@@ -40,7 +40,7 @@ export class ClientError extends Error {
   }
 }
 
-/** The error of an answer that is one of the platform API, `{code, message, details}`; undefined where it is none. */
+/** Parses an error answer of the platform API, `{code, message, details}`; undefined for other answers. */
 export function refusalOf(answer: Json | undefined): ClientError | undefined {
   const code = answer?.['code']
   if (typeof code !== 'number') return undefined
@@ -49,7 +49,7 @@ export function refusalOf(answer: Json | undefined): ClientError | undefined {
   return new ClientError(textOf(answer?.['message']), { code, reason: textOf(info['reason']), requestId: textOf(metadata['requestId']) })
 }
 
-/** A member that is text; empty where it is not. */
+/** Returns the value if it is text, otherwise empty text. */
 export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }

@@ -1,11 +1,11 @@
 import { isJson, textOf, type Json } from './client-error.ts'
 
-/** How wide each column has to be, in characters. */
+/** Returns the width of each column, in characters. */
 export function columnWidths(rows: readonly (readonly string[])[]): readonly number[] {
   return (rows[0] ?? []).map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0)))
 }
 
-/** A row whose cells start where their columns do; a cell that is too long moves the others. */
+/** Aligns a row's cells to the columns. A cell that is too long shifts the following ones. */
 export function alignedLine(cells: readonly string[], widths: readonly number[]): string {
   return cells
     .map((cell, at) => (at === cells.length - 1 ? cell : cell.padEnd(widths[at] ?? 0)))
@@ -16,12 +16,12 @@ export function alignedLine(cells: readonly string[], widths: readonly number[])
 /** One column of a table. */
 export interface Column {
   readonly head: string
-  /** Where in the record's JSON the value is: `claimMatch.issuer`; of several, the first that is there. */
+  /** Paths of the value in the record's JSON, e.g. `claimMatch.issuer`. The first existing one is used. */
   readonly at: readonly string[]
   readonly form: keyof typeof forms
 }
 
-/** How a kind is shown besides its fields. */
+/** Display settings of a kind. */
 interface Presentation {
   /** The short name of its Kubernetes objects. */
   readonly short?: string
@@ -30,15 +30,15 @@ interface Presentation {
 
 const longestText = 60
 
-/** What a cell shows of a value. */
+/** Formats of cells. */
 const forms = {
   text: (value: unknown) => plainText(value),
-  /** Cut where it is long: for words of people. */
+  /** Free text, shortened if long. */
   words: (value: unknown) => cut(plainText(value), longestText),
-  /** Since when, as `5m`. */
+  /** Age, as `5m`. */
   age: (value: unknown, nowMs: number) => ageText(nowMs - Date.parse(textOf(value))),
   count: (value: unknown) => String(Array.isArray(value) ? value.length : 0),
-  /** As much of a digest as tells builds apart. */
+  /** The first part of a digest, enough to distinguish builds. */
   digest: (value: unknown) => textOf(value).slice(0, 'sha256:'.length + 12),
 } as const satisfies Record<string, (value: unknown, nowMs: number) => string>
 
@@ -51,7 +51,7 @@ const description = column('DESCRIPTION', 'description', 'words')
 const issuer = column('ISSUER', ['claimMatch.issuer', 'claimMatch.issuerPattern', 'staticKeys.issuer'])
 const subject = column('SUBJECT', ['claimMatch.subject', 'claimMatch.subjectPattern', 'staticKeys.subject', 'awsIdentity.awsAccount', 'servicePrincipal'])
 
-/** Kinds that are not here show what all have. */
+/** Kinds without an entry show the common columns. */
 const presentations: Readonly<Record<string, Presentation>> = {
   Group: { short: 'pg', columns: [name, uid, age, description] },
   Identity: { short: 'pid', columns: [name, uid, issuer, subject, column('LAST SEEN', 'lastSeenTime', 'age'), age] },
@@ -85,23 +85,23 @@ export const shortNames: Readonly<Record<string, string | undefined>> = Object.f
   Object.entries(presentations).map(([kind, { short }]) => [kind, short]),
 )
 
-/** The columns of a kind's table. */
+/** Returns the columns of a kind's table. */
 export function columnsOf(kind: string): readonly Column[] {
   return presentations[kind]?.columns ?? others
 }
 
-/** A record's cell; empty where it has no such value. Characters that steer terminals are shown as spaces. */
+/** Formats a record's cell; empty if the value is missing. Terminal control characters become spaces. */
 export function cellOf(record: Json, { at, form }: Column, nowMs: number): string {
   const value = at.map((path) => valueAt(record, path)).find((found) => found !== undefined && found !== '')
   return value === undefined ? '' : forms[form](value, nowMs)
 }
 
-/** Text without what steers a terminal or turns its direction: names and messages come from other people. */
+/** Removes terminal control and text direction characters. Names and messages may come from untrusted users. */
 export function printable(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu, ' ')
 }
 
-/** A span of time in one unit: `45s`, `5m`, `20h`, `12d`. Empty where it is none. */
+/** Formats a duration in one unit: `45s`, `5m`, `20h`, `12d`. Empty if it is not a number. */
 export function ageText(ms: number): string {
   if (Number.isNaN(ms)) return ''
   const seconds = Math.max(0, Math.floor(ms / 1000))

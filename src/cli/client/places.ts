@@ -4,7 +4,7 @@ import { clientKinds, kindNamed, type ClientKind } from './kinds.ts'
 import type { PlatformClient, ClientQuery } from './platform-client.ts'
 import { UsageError } from '../exit-codes.ts'
 
-/** A record that others lie below. `kind` is undefined where it was named by its uid. */
+/** A record that contains others. `kind` is undefined if it was given by uid. */
 export interface ParentPlace {
   readonly uid: string
   readonly kind: string | undefined
@@ -12,15 +12,15 @@ export interface ParentPlace {
 
 const root = '/'
 
-/** The uid of a group that is named by its uid, or by the names on the way to it: `demo/team`. Rejects with ClientError where there is no such group within reach. */
+/** Finds the uid of a group given by its uid, or by its path of names: `demo/team`. Rejects with ClientError if the caller can't reach such a group. */
 export async function findGroup(client: PlatformClient, group: string): Promise<string> {
   const { uid } = await findPlace(client, group, ['Group'])
   return uid
 }
 
 /**
- * The place that is named by its uid, or by names: those of groups, the last one that of a record of one of `kinds`; `demo/team/app` where that may be a repo. Rejects with ClientError where nothing of
- * that name is within reach.
+ * Finds a place given by its uid or by a path of names. The names are those of groups, and the last one is a record of one of `kinds`: `demo/team/app` may be a
+ * repo. Rejects with ClientError if the caller can't reach such a place.
  */
 export async function findPlace(client: PlatformClient, path: string, kinds: readonly string[]): Promise<ParentPlace> {
   if (isUid(path)) return { uid: path, kind: undefined }
@@ -40,7 +40,7 @@ export async function findPlace(client: PlatformClient, path: string, kinds: rea
   )
 }
 
-/** The record of a kind at the end of a path of names. Rejects with ClientError where there is none within reach. */
+/** Finds a record of a kind by its path of names. Rejects with ClientError if the caller can't reach one. */
 export async function findByPath(client: PlatformClient, kind: ClientKind, path: string): Promise<Json> {
   const names = namesOfPath(path)
   const name = names.pop() ?? ''
@@ -50,14 +50,14 @@ export async function findByPath(client: PlatformClient, kind: ClientKind, path:
   return found
 }
 
-/** The names on a path; its last one may be a tag's, behind a colon. Throws UsageError. */
+/** Splits a path into names. The last one may be a tag, after a colon. Throws UsageError. */
 function namesOfPath(path: string): string[] {
   const names = path.replace(/:(?=[^/:]*$)/, '/').split('/')
   if (names.includes('')) throw new UsageError(`"${path}" is no path: it takes names such as acme/team`)
   return names
 }
 
-/** Groups first: most places are. */
+/** Groups come first, because most places are groups. */
 function kindsOnPath(kinds: readonly string[]): readonly ClientKind[] {
   return clientKinds
     .filter(({ kind, nameFilter }) => kinds.includes(kind) && nameFilter !== undefined)

@@ -6,44 +6,50 @@ import { retryLimits, retryWaitMs } from './retry.ts'
 /** One REST call. */
 export interface ClientCall {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
-  /** Below the base URL, e.g. `/iam/v2/groups`. */
+  /** Path below the base URL, e.g. `/iam/v2/groups`. */
   readonly path: string
   readonly query?: ClientQuery
   readonly body?: Json
 }
 
-/** Parameters of a call; a list is repeated. */
+/** Query parameters of a call. A list repeats the parameter. */
 export type ClientQuery = Readonly<Record<string, string | readonly string[]>>
 
 /** One page of a list. */
 export interface Page {
   readonly records: readonly Json[]
-  /** Results on all pages; undefined where the list does not count them. */
+  /** The number of results on all pages; undefined if the list does not count them. */
   readonly totalCount: number | undefined
 }
 
-/** Speaks REST with the platform API as one caller. Methods reject with ClientError. Reads that are answered 429 or 503 with `Retry-After` are sent again, a bounded number of times. */
+/**
+ * A REST client of the platform API for one caller. Methods reject with ClientError. Reads answered with 429 or 503 and `Retry-After` are retried a limited
+ * number of times.
+ */
 export interface PlatformClient {
   call(call: ClientCall): Promise<Json>
-  /** A list, page by page; `plural` is the member that holds the records. A page is asked for when the one before has been consumed; `page_size` is 200 unless the query has it. */
+  /**
+   * Reads a list page by page. `plural` is the member with the records. Each page is requested after the previous one was consumed. `page_size` is 200 unless
+   * the query has it.
+   */
   pages(path: string, plural: string, query?: ClientQuery): AsyncIterable<Page>
-  /** All records of a list. */
+  /** Yields all records of a list. */
   list(path: string, plural: string, query?: ClientQuery): AsyncIterable<Json>
 }
 
-/** Which API, and as whom. */
+/** The API and the caller. */
 export interface PlatformClientOptions {
-  /** Without a slash at its end. */
+  /** Without a trailing slash. */
   readonly baseUrl: string
   /** An access token; with `identity`, an OIDC token of any issuer. */
   readonly token: string
-  /** The identity that a token of another issuer is for: it is exchanged within each request. */
+  /** The identity for a token of another issuer. The server exchanges the token within each request. */
   readonly identity?: string | undefined
-  /** Waits before a request is sent again; the machine's time if absent. */
+  /** Waits before a retry; uses the machine's time by default. */
   readonly wait?: (ms: number) => Promise<unknown>
 }
 
-/** What came back. */
+/** An HTTP answer. */
 interface ClientAnswer {
   readonly status: number
   readonly text: string
@@ -51,7 +57,7 @@ interface ClientAnswer {
 }
 
 const timeoutMs = 30_000
-/** The most that a page holds (api.md, limits). */
+/** The largest page size (api.md, limits). */
 const pageSize = '200'
 
 /** See PlatformClient. */
@@ -99,7 +105,7 @@ async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOp
 
 async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
   try {
-    // A token goes to whom it was meant for, and nowhere else.
+    // Redirects are not followed, because the token must reach only its own server.
     const response = await fetch(url, { ...request, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
     return { status: response.status, text: await response.text(), retryAfter: response.headers.get('retry-after') ?? undefined }
   } catch (cause) {
@@ -107,21 +113,21 @@ async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
   }
 }
 
-/** Undefined where the answer is no JSON object. Deletes answer with nothing. */
+/** Returns undefined if the answer is not a JSON object. Deletes have an empty answer. */
 function parseAnswer(answer: string): Json | undefined {
   if (answer === '') return {}
   try {
     const parsed: unknown = JSON.parse(answer)
     return isJson(parsed) ? parsed : undefined
   } catch {
-    // Told by the absence of a result.
+    // Not JSON: the result is undefined.
     return undefined
   }
 }
 
 function reasonOf(cause: unknown): string {
   if (cause instanceof AggregateError) return cause.errors.map(reasonOf).join(', ')
-  // What fetch itself says is the same whatever happened.
+  // The message of fetch is always the same. Its cause has the reason.
   if (cause instanceof TypeError && cause.cause !== undefined) return reasonOf(cause.cause)
   return errorMessage(cause)
 }

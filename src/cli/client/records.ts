@@ -3,13 +3,13 @@ import { cellOf, columnsOf, type Column, alignedLine, columnWidths } from './col
 import type { ClientKind } from './kinds.ts'
 import { jsonText, yamlText, type Output } from './output.ts'
 
-/** The forms that records are printed in. */
+/** The output formats of records. */
 export const recordFormats = ['table', 'json', 'yaml', 'name'] as const
 
 /** See recordFormats. */
 export type RecordFormat = (typeof recordFormats)[number]
 
-/** What the records are printed to and as. */
+/** The output and format of records. */
 export interface RecordPrinting {
   readonly output: Output
   readonly kind: ClientKind
@@ -17,8 +17,8 @@ export interface RecordPrinting {
 }
 
 /**
- * Prints records as they come, page by page: `json` is one array, `yaml` one sequence, `name` the uid of each on a line of its own. The first page decides how wide a table's columns are.
- * Resolves to how many there were.
+ * Prints records page by page as they arrive. `json` is one array, `yaml` one sequence, `name` one uid per line. The first page sets the column widths of a
+ * table. Resolves to the number of records.
  */
 export async function printRecords(pages: AsyncIterable<readonly Json[]>, format: RecordFormat, printing: RecordPrinting): Promise<number> {
   const form = formOf(format, printing)
@@ -33,7 +33,7 @@ export async function printRecords(pages: AsyncIterable<readonly Json[]>, format
   return count
 }
 
-/** Prints one record; `json` and `yaml` are the record itself. */
+/** Prints one record. `json` and `yaml` print the record itself. */
 export async function printRecord(record: Json, format: RecordFormat, printing: RecordPrinting): Promise<void> {
   if (format === 'json') await printing.output.write(`${jsonText(record)}\n`)
   else if (format === 'yaml') await printing.output.write(yamlText(record))

@@ -1,11 +1,11 @@
-/** When an answer says that the same request may come again; statuses are those of errors.md: too much was asked, or not now. */
+/** Statuses that allow a retry (see errors.md): too many requests, or temporarily unavailable. */
 const statuses: ReadonlySet<number> = new Set([429, 503])
 
-/** How often, and how long, a client comes back. */
+/** Limits of retries by the client. */
 export const retryLimits = { retries: 5, longestWaitMs: 30_000 } as const
 
 /**
- * How long to wait before the same request is sent again, in milliseconds; undefined where the answer does not ask for that, or asks for a longer time than anyone waits for at a terminal.
+ * Returns the delay before a retry, in milliseconds. Undefined if the answer does not ask for a retry, or if the delay is too long for a terminal user.
  * `retryAfter` is the header: whole seconds, or a date.
  */
 export function retryWaitMs({ status, retryAfter }: { status: number; retryAfter: string | undefined }, nowMs: number): number | undefined {

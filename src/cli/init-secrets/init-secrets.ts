@@ -5,19 +5,19 @@ import { createSecretData, secretTypeOf, type SecretSources } from './secret-con
 import { planSecret, type FoundSecret, type SecretAction, type SecretData } from './secret-plan.ts'
 import type { Wanted, WantedSecret } from './wanted.ts'
 
-/** Marks what this command made: only that is ever renewed. */
+/** Label of Secrets that this command created. Only those are renewed. */
 export const madeByLabel = { 'taproot.dev/made-by': 'init-secrets' } as const
 
-/** What it works with. */
+/** Options of the command. */
 export interface InitSecretsOptions extends SecretSources {
   readonly kube: Pick<KubeApi, 'get' | 'create' | 'replace'>
-  /** How long an API server that does not answer, or does not yet know our rights, is asked again, in milliseconds. */
+  /** How long to retry if the API server does not answer or does not know our rights yet, in milliseconds. */
   readonly timeoutMs: number
-  /** Told what became of each Secret. */
+  /** Reports the action for each Secret. */
   readonly report: (name: string, action: SecretAction) => void
 }
 
-/** What a call is repeated after: the answer may be another soon. A change by someone else is looked at anew. */
+/** Faults that lead to a retry, because they may pass. After a concurrent change the Secret is read again. */
 const passing: ReadonlySet<KubeFault> = new Set(['unavailable', 'throttled', 'forbidden', 'unauthorized', 'conflict', 'already_exists'])
 const retryMs = 500
 
@@ -27,8 +27,8 @@ interface Secret {
 }
 
 /**
- * Makes the Secrets that are absent and renews certificates that near their end, in the order of the list, authorities first. Doing it again changes nothing; of
- * several that do it at once each finds what the others made. Rejects with KubeError where the API server will not have it, or with the signal's reason.
+ * Creates missing Secrets and renews certificates close to expiry, in the order of the list, authorities first. A second run changes nothing. Concurrent runs
+ * use each other's Secrets. Rejects with KubeError if the API server refuses, or with the signal's reason.
  */
 export async function initSecrets(wanted: Wanted, options: InitSecretsOptions, signal: AbortSignal): Promise<void> {
   const authorities = new Map<string, SecretData>()
@@ -50,7 +50,7 @@ interface SecretContext {
   readonly options: InitSecretsOptions
 }
 
-/** One Secret; returns what it holds. */
+/** Creates, renews or keeps one Secret. Returns its data. */
 async function bringAbout(secret: WantedSecret, { wanted, authorities, options }: SecretContext, signal: AbortSignal): Promise<SecretData> {
   const { namespace } = wanted
   const { kube, clock, report } = options
@@ -80,7 +80,7 @@ async function read(
 }
 
 function dataOf(secret: KubeObject): SecretData {
-  const data = (secret['data'] ?? {}) as Readonly<Record<string, string>> // a cast: the API server keeps Secrets so
+  const data = (secret['data'] ?? {}) as Readonly<Record<string, string>> // The API server stores Secrets in this form.
   return Object.fromEntries(Object.entries(data).map(([entry, base64]) => [entry, Buffer.from(base64, 'base64')]))
 }
 

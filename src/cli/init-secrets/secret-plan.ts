@@ -5,34 +5,34 @@ import type { WantedCertificate, WantedSecret } from './wanted.ts'
 /** Data of a Secret: entry -> bytes. */
 export type SecretData = Readonly<Record<string, Buffer>>
 
-/** A Secret as it was found. */
+/** An existing Secret. */
 export interface FoundSecret {
   readonly data: SecretData
-  /** It is one of those that this command makes; else it is somebody's own and never touched. */
+  /** True if this command created it. Other Secrets belong to the user and are never changed. */
   readonly isOurs: boolean
 }
 
 /**
- * What is to become of one Secret:
- * - `keep`: it is as it should be, or somebody's own
- * - `make`: it is not there
- * - `renew`: it is there, ours, and a certificate that is no good any more
+ * The action for one Secret:
+ * - `keep`: it is valid, or belongs to the user
+ * - `make`: it is missing
+ * - `renew`: it exists, this command created it, and its certificate is no longer good
  */
 export type SecretAction = 'keep' | 'make' | 'renew'
 
 const dayMs = 24 * 3_600_000
 
-/** How long what is issued is good, and when before its end a certificate is renewed. */
+/** Lifetimes of issued certificates, and the remaining lifetime at which they are renewed. */
 export const certificateLife = { authorityMs: 30 * 365 * dayMs, leafMs: 3 * 365 * dayMs, renewBeforeMs: 2 * 365 * dayMs } as const
 
-/** What is needed to judge a certificate. */
+/** The facts needed to check a certificate. */
 export interface CertificateView {
   readonly nowMs: number
-  /** Certificate of the authority as it is now, PEM; undefined where it is still to be made. */
+  /** Current certificate of the authority, PEM; undefined if it does not exist yet. */
   readonly authority: Buffer | undefined
 }
 
-/** Decides about one Secret. Nothing but a certificate is ever renewed: a new key or password would be another one than what it protects knows. */
+/** Returns the action for one Secret. Only certificates are renewed. A new key or password would not match the data that it protects. */
 export function planSecret(wanted: WantedSecret, found: FoundSecret | undefined, view: CertificateView): SecretAction {
   if (found === undefined) return 'make'
   if (!found.isOurs || wanted.kind !== 'certificate') return 'keep'
@@ -59,7 +59,7 @@ function parseCertificate(pem: Buffer | undefined): X509Certificate | undefined 
   try {
     return new X509Certificate(pem)
   } catch {
-    // Whatever it is, it is no certificate.
+    // Not a certificate.
     return undefined
   }
 }

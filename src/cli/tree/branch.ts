@@ -1,4 +1,4 @@
-/** What hangs in groups besides groups, in the order in which it is drawn. */
+/** The kinds of records in groups, other than groups, in drawing order. */
 export const leafKinds = ['identities', 'roles', 'roleBindings', 'repos'] as const
 
 /** See leafKinds. */
@@ -7,20 +7,20 @@ export type LeafKind = (typeof leafKinds)[number]
 /** A record in a group. */
 export interface Leaf {
   readonly uid: string
-  /** Of all but role bindings. */
+  /** Present on all kinds but role bindings. */
   readonly name?: string
-  /** Of a role binding: the names of its role and identity; a person without a name is called by e-mail, subject or uid. */
+  /** Names of a role binding's role and identity. A person without a name is shown by e-mail, subject or uid. */
   readonly role?: string
   readonly identity?: string
-  /** Of a repo: how many tags it has. */
+  /** The number of a repo's tags. */
   readonly tags?: number
 }
 
-/** A group and what hangs in it; filled in when the group is opened. */
+/** A group and its contents, which are filled in when the group is opened. */
 export interface Branch extends Named {
-  /** False where it was not looked into: it is below the depth that was asked for, or too many were looked into before it. Its counts are zero then and its lists empty. */
+  /** False if the group was not read: it is below the requested depth, or the limit of groups was reached. Then its counts are zero and its lists empty. */
   opened: boolean
-  /** How many there are, of which the lists hold the first. */
+  /** The total numbers. The lists hold the first records. */
   counts: Readonly<Record<LeafKind | 'groups', number>>
   identities: readonly Leaf[]
   roles: readonly Leaf[]
@@ -29,20 +29,20 @@ export interface Branch extends Named {
   groups: readonly Branch[]
 }
 
-/** A group as it is named. */
+/** A group's uid and name. */
 export interface Named {
   readonly uid: string
   readonly name: string
 }
 
-/** Groups that are nobody's below, and all that was seen of them. */
+/** The topmost groups, and everything read below them. */
 export interface Forest {
-  /** How many there are, of which `groups` are the first. */
+  /** The total number. `groups` holds the first ones. */
   readonly count: number
   readonly groups: readonly Branch[]
 }
 
-/** A group that was not looked into yet. */
+/** Returns a group that has not been read. */
 export function closedBranch({ uid, name }: Named): Branch {
   const counts = { groups: 0, identities: 0, roles: 0, roleBindings: 0, repos: 0 }
   return { uid, name, opened: false, counts, identities: [], roles: [], roleBindings: [], repos: [], groups: [] }

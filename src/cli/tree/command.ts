@@ -8,7 +8,7 @@ import { parseCount } from '../get.ts'
 import { leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
 import { gatherAll, gatherBelow, type TreeBounds } from './gather.ts'
 
-/** What a kind is called before one of them, and one or many of them in a count. */
+/** The labels of a kind: in front of a record, and for one or many in a count. */
 const words: Readonly<Record<LeafKind | 'groups', { readonly label: string; readonly one: string; readonly many: string }>> = {
   groups: { label: 'group', one: 'group', many: 'groups' },
   identities: { label: 'identity', one: 'identity', many: 'identities' },
@@ -19,7 +19,7 @@ const words: Readonly<Record<LeafKind | 'groups', { readonly label: string; read
 
 const labelWidth = Math.max(...Object.values(words).map(({ label }) => label.length))
 
-/** One line of a node and the nodes below it. */
+/** A line and the nodes below it. */
 interface Node {
   readonly text: string
   readonly nodes: readonly Node[]
@@ -27,14 +27,17 @@ interface Node {
 
 type Style = Output['style']
 
-/** The lines of a drawn tree: what hangs in a group below it, its groups last, each list in its order, and how many more there are where it was cut. */
+/**
+ * Draws a tree. The records of a group come first and its subgroups last, each list in its own order. A shortened list ends with the number of left-out
+ * records.
+ */
 function drawForest({ count, groups }: Forest, style: Style): string[] {
   const lines = groups.flatMap((group) => [groupText(group, style), ...linesBelow(nodesOf(group, style), '')])
   const rest = count - groups.length
   return rest > 0 ? [...lines, style('dim', moreText('groups', rest))] : lines
 }
 
-/** How many groups are drawn without what is in them. */
+/** Returns how many groups are drawn without their contents. */
 function closedCount(groups: readonly Branch[]): number {
   return groups.reduce((sum, group) => sum + (group.opened ? closedCount(group.groups) : 1), 0)
 }
@@ -81,7 +84,7 @@ function groupText({ name, opened, counts }: Branch, style: Style): string {
 
 const formats = ['table', 'json', 'yaml'] as const
 const limits = { default: 20, most: 200 } as const
-/** Groups that are opened at most. */
+/** The maximum number of opened groups. */
 const maxOpened = 500
 
 interface TreeOptions extends ConnectionOptions {
@@ -90,7 +93,7 @@ interface TreeOptions extends ConnectionOptions {
   readonly output: (typeof formats)[number]
 }
 
-/** `taproot tree`. `program` is what it is called by. */
+/** The command `tree`. `program` is the name on the command line. */
 export function treeCommand(program: string): Command {
   return clientCommand('tree', 'draw groups and what hangs in them: identities, roles, role bindings, repos with their number of tags')
     .argument('[group]', 'from this group on: a path such as acme/team, or a uid; all that you may see if absent')
@@ -102,15 +105,15 @@ export function treeCommand(program: string): Command {
     .action((group: string | undefined, options: TreeOptions) => runClient(program, options, (context) => tree(context, requestOf(group, options))))
 }
 
-/** What is drawn, how much of it, and how. */
+/** The root, limits and format of a tree. */
 export interface TreeRequest {
-  /** All that the caller may see if undefined. */
+  /** All groups visible to the caller if undefined. */
   readonly group: string | undefined
   readonly bounds: TreeBounds
   readonly format: (typeof formats)[number]
 }
 
-/** Prints groups and what hangs in them. Rejects with UsageError, ClientError. */
+/** Prints groups and their contents. Rejects with UsageError or ClientError. */
 export async function tree({ client, output, note }: ClientContext, { group, bounds, format }: TreeRequest): Promise<void> {
   const forest = group === undefined ? await gatherAll(client, bounds) : await gatherBelow(client, await findGroup(client, group), bounds)
   const texts = {
