@@ -54,7 +54,7 @@ async function keepDoing({ engine, observer }: Background, { name, work, everyMs
   const { clock, log } = engine.services
   let failures = 0
   while (!signal.aborted) {
-    // Before the work: what it does not see any more calls for the next round.
+    // Before the work: a change that the work no longer sees starts the next round.
     alarm.arm()
     try {
       await work()
@@ -84,7 +84,7 @@ function report({ engine, observer }: Background, counts: ExpireCounts): void {
   if (expiredSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
-/** Runs the leader's jobs until `signal` aborts: sweeps as soon as marks appear; trims, ends syncs and collects at intervals. */
+/** Runs the leader's jobs until `signal` aborts. Sweeps start as soon as marks appear, deliveries run all the time, and the other jobs at intervals. */
 async function lead(background: Background, signal: AbortSignal): Promise<void> {
   const { engine } = background
   const { store, replica, services } = engine
@@ -158,7 +158,10 @@ async function resign(leadership: Leadership, signal: AbortSignal): Promise<void
   if (signal.aborted) await Promise.race([resigned, pause(resignTimeoutMs, done.signal)])
 }
 
-/** Starts what runs beside requests: key rotation on every replica, sweeping and trimming on the leader, which processes that do not `leads` never become. Resolves when `signal` has ended all of it. */
+/**
+ * Runs the work that no request waits for until `signal` aborts. Every replica rotates keys. The leader runs the other jobs, and delivers events if there is a
+ * dispatcher. Without `leads` the process never becomes the leader.
+ */
 export async function runBackground(
   engine: Engine,
   signal: AbortSignal,

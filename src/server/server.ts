@@ -45,9 +45,9 @@ import { createSignIn, type SignIn } from './sign-in.ts'
 export interface RunningServer {
   readonly engine: Engine
   readonly signIn: SignIn
-  /** What the API's port serves beside the methods. */
+  /** The routes of the API port in addition to the methods. */
   readonly routes: readonly Pick<WebRoute, 'method' | 'path'>[]
-  /** Serves on for `stop.drainSeconds`, not ready any more; then ends running calls (within `stop.graceSeconds`), background work and the store. */
+  /** Serves for `stop.drainSeconds` more without being ready. Then ends running calls (within `stop.graceSeconds`), background work and the store. */
   stop(): Promise<void>
 }
 
@@ -261,7 +261,7 @@ function readyChecks(replica: RecordCache, names: readonly string[], isListening
   return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
 }
 
-/** Opens the ops port; what it returns closes it. */
+/** Opens the ops port. Returns a function that closes it. */
 async function openOps({ listen, ops: { port } }: Config, server: Server): Promise<() => Promise<void>> {
   await openPort('ops.port', { host: listen, port }, () => listenHttp(server, listen, port))
   return () => closeHttp(server)
