@@ -29,6 +29,7 @@ const publicModules = [
   '@bufbuild/protobuf/(codegenv2|reflect|wire|wkt)',
   '@bufbuild/protovalidate/gen/buf/validate/validate_pb\\.js',
   'eslint/config',
+  'tsx/esm/api',
   'vitest/(config|node)',
 ]
 const noPrivateModules = {

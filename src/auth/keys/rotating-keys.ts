@@ -1,6 +1,6 @@
 import type { Keyring } from './sealing.ts'
 import type { Clock } from '../../base/runtime.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
 
 /** When keys of one kind are made, used and removed; all in milliseconds. */

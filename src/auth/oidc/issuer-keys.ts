@@ -1,6 +1,6 @@
 import type { Clock } from '../../base/runtime.ts'
 import { TenantSlots } from './tenant-slots.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { createIssuerSource } from './issuer-source.ts'
 import type { ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'

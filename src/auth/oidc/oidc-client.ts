@@ -18,7 +18,7 @@ import {
 } from 'openid-client'
 import { DomainError } from '../../base/errors.ts'
 import { TenantSlots } from './tenant-slots.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { policyOf, type ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 import { FetchError, type FetchFault, type FetchPolicy, type SafeFetch } from '../safe-fetch.ts'

@@ -2,7 +2,7 @@ import type { Log } from '../../base/log.ts'
 import type { Clock } from '../../base/runtime.ts'
 import { outboxKey } from './outbox-keys.ts'
 import type { Store } from '../../store/store.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { EventLog } from './event-log.ts'
 
 /** How long the log is followed without users, in milliseconds: loading it again costs a read of the whole outbox. */

@@ -1,4 +1,4 @@
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import type { Revision } from '../../store/store.ts'
 
 /**

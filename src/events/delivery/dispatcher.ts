@@ -1,6 +1,5 @@
 import { errorText } from '../../base/error-text.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
-import { Alarm } from '../../base/timing.ts'
+import { Alarm, untilAborted } from '../../base/timing.ts'
 import { lineage, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'

@@ -1,5 +1,5 @@
 import { DomainError } from '../../base/errors.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { ReadmeThread } from './readme-thread.ts'
 
 /** Processor time that one readme may cost, in milliseconds: ordinary ones of the largest size cost a fifth of it. */

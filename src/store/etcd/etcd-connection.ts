@@ -1,7 +1,7 @@
 import { status, type ClientDuplexStream } from '@grpc/grpc-js'
 import type { Log } from '../../base/log.ts'
 import { StoreError } from '../store.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { ClusterIdentity } from './cluster-identity.ts'
 import { callMetadata, EtcdEndpoint, type StreamCalls, type UnaryCalls } from './etcd-endpoint.ts'
 import { etcdError, statusOf } from './etcd-errors.ts'

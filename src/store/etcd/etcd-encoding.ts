@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto'
 import { prefixEnd, watchedPrefixes } from '../keys.ts'
 import type { ClusterHead } from './cluster-identity.ts'
-import type { WatchEvent } from './etcd-lease-messages.ts'
+import type { EtcdEvent } from './etcd-lease-messages.ts'
 import type { EtcdCompare, KeyValue, Operation, EtcdRangeRequest, TransactionRequest } from './etcd-messages.ts'
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
@@ -66,13 +66,13 @@ export class EtcdEncoding {
   }
 
   /** Returns the head after these watch events; undefined if they do not change it. */
-  headIn(events: readonly WatchEvent[]): ClusterHead | undefined {
+  headIn(events: readonly EtcdEvent[]): ClusterHead | undefined {
     const event = events.findLast(({ kv }) => this.#name(kv.key) === headName)
     return event === undefined ? undefined : this.headOf(event.kv)
   }
 
   /** Returns the changes below `prefixes`. */
-  changes(events: readonly WatchEvent[], prefixes: readonly string[]): Change[] {
+  changes(events: readonly EtcdEvent[], prefixes: readonly string[]): Change[] {
     return events
       .map((event) => ({ ...this.entry(event.kv), event }))
       .filter(({ key }) => prefixes.some((prefix) => key.startsWith(prefix)) && key !== headName)

@@ -31,7 +31,7 @@ export interface WatchCreateRequest {
 }
 
 /** A change that a watch shows. */
-export interface WatchEvent {
+export interface EtcdEvent {
   readonly isDelete: boolean
   readonly kv: KeyValue
 }
@@ -42,7 +42,7 @@ export interface WatchResponse {
   canceled: boolean
   compact_revision: string
   cancel_reason: string
-  readonly events: WatchEvent[]
+  readonly events: EtcdEvent[]
 }
 
 /** A token of etcd's own authentication. */
@@ -141,7 +141,7 @@ export function decodeWatch(bytes: Uint8Array): WatchResponse {
 
 const deleteType = 1
 
-function readEvent(reader: BinaryReader, end: number): WatchEvent {
+function readEvent(reader: BinaryReader, end: number): EtcdEvent {
   const event = { isDelete: false, kv: emptyKeyValue() }
   eachField(reader, end, (field) => {
     if (field === 1) event.isDelete = reader.int32() === deleteType

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { watchedPrefixes } from '../keys.ts'
 import {
   StoreError,

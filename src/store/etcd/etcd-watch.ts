@@ -1,9 +1,9 @@
 import type { ClientDuplexStream } from '@grpc/grpc-js'
 import { StoreError } from '../store.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
-import type { WatchCreateRequest, WatchEvent, WatchResponse } from './etcd-lease-messages.ts'
+import type { WatchCreateRequest, EtcdEvent, WatchResponse } from './etcd-lease-messages.ts'
 
 /** The progress that a watch must have made: it has shown `due`, and no other watched commit exists up to `revision`. */
 export interface WatchTarget {
@@ -23,7 +23,7 @@ export interface EtcdWatchQuery {
 /** Whole commits up to `revision`; no events if only the revision advanced. */
 export interface EtcdEvents {
   readonly revision: number
-  readonly events: readonly WatchEvent[]
+  readonly events: readonly EtcdEvent[]
 }
 
 /** Time without a message after which the watch reads its target from the cluster. */

@@ -2,7 +2,7 @@ import { status } from '@grpc/grpc-js'
 import { connect, constants, type ClientHttp2Session, type ClientHttp2Stream, type IncomingHttpHeaders, type IncomingHttpStatusHeader } from 'node:http2'
 import { connect as connectTcp, isIP, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 
 /** A call that failed, with its gRPC status. */
 class UnaryError extends Error {

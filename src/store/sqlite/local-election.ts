@@ -1,5 +1,5 @@
 import type { Leadership, StoreError } from '../store.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 
 /** The reason of `lost` if the leader itself resigned. */
 const resigned = 'resigned'

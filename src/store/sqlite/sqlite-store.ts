@@ -13,7 +13,7 @@ import {
   type Transaction,
 } from '../store.ts'
 import { checkRange, checkTransaction } from '../transaction-limits.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 import { CommitHistory, type Commit } from './commit-history.ts'
 import { LocalElections } from './local-election.ts'
 import { SqliteDatabase } from './sqlite-database.ts'

@@ -1,6 +1,6 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { DomainError } from '../../base/errors.ts'
-import { untilAborted } from '../../base/until-aborted.ts'
+import { untilAborted } from '../../base/timing.ts'
 
 /** The longest deadline that a client may set, in seconds; longer ones are reduced to it. */
 const maxTimeoutSeconds = 3600

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto'
 import { algorithmOf, digestOfHex, type Digest } from '../../../base/digest.ts'
-import { untilAborted } from '../../../base/until-aborted.ts'
+import { untilAborted } from '../../../base/timing.ts'
 import { release } from '../../release.ts'
 import { UpstreamError, type BlobStream } from '../../upstream/upstream.ts'
 

@@ -1,6 +1,6 @@
 import type { Digest } from '../../../base/digest.ts'
 import { RecentMap } from '../../../base/recent-map.ts'
-import { untilAborted } from '../../../base/until-aborted.ts'
+import { untilAborted } from '../../../base/timing.ts'
 import type { Uid } from '../../../base/uid.ts'
 import type { ManifestName } from '../../records/manifest-keys.ts'
 import { heldManifest, manifestGeneration } from '../../records/manifests.ts'

@@ -6,7 +6,7 @@ import { algorithmOf, digestOfHex, type Digest, type DigestAlgorithm } from '../
 import { RecentMap } from '../../../base/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../../base/runtime.ts'
 import type { Uid } from '../../../base/uid.ts'
-import { untilAborted } from '../../../base/until-aborted.ts'
+import { untilAborted } from '../../../base/timing.ts'
 import { piecesOf } from '../chunk-body.ts'
 import { diskError, ifThere, removeOlder } from './disk-files.ts'
 import type { DiskLayout } from './disk-layout.ts'
