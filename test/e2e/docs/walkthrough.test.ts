@@ -21,7 +21,7 @@ const walks = [
   { pages: ['docs/getting-started.md'], headings: 'all' },
   { pages: ['docs/cli.md'], headings: ['Try it'] },
   {
-    pages: ['docs/organisations.md', 'docs/invites.md', 'docs/workloads.md', 'docs/sign-in.md', 'docs/scim.md'],
+    pages: ['docs/organisations.md', 'docs/invites.md', 'docs/workloads.md', 'docs/sign-in.md', 'docs/scim.md', 'docs/events.md'],
     headings: 'all',
   },
 ] as const
