@@ -16,6 +16,7 @@ import {
   redeliverEvents,
   replayEvents,
   resumeSubscription,
+  rotateSubscriptionSecret,
   testSubscription,
   updateSubscription,
 } from '../events/index.ts'
@@ -84,6 +85,7 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.events.v2.SubscriptionsService/ListSubscriptions': listSubscriptions,
   'taproot.events.v2.SubscriptionsService/PauseSubscription': pauseSubscription,
   'taproot.events.v2.SubscriptionsService/ResumeSubscription': resumeSubscription,
+  'taproot.events.v2.SubscriptionsService/RotateSubscriptionSecret': rotateSubscriptionSecret,
   'taproot.events.v2.SubscriptionsService/TestSubscription': testSubscription,
   'taproot.events.v2.SubscriptionsService/UpdateSubscription': updateSubscription,
   'taproot.iam.v2.AccessService/Explain': explain,

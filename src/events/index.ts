@@ -5,6 +5,7 @@ export {
   listSubscriptions,
   pauseSubscription,
   resumeSubscription,
+  rotateSubscriptionSecret,
   subscriptionKind,
   testSubscription,
   updateSubscription,

@@ -39,6 +39,7 @@ export function createDelivery({ config, files, engine, metrics }: DeliveryOptio
     services: engine.services,
     observer: createDispatchMetrics(metrics),
     requestOf: (event, group) => signer.requestOf(withoutForeignEmail(event, engine.replica.snapshot), group),
+    standardRequestOf: (event, secrets) => signer.standardRequestOf(withoutForeignEmail(event, engine.replica.snapshot), secrets),
     send: (sink, request, signal) => sendEvent(fetch, sink, { request, signal }),
   })
   return {

@@ -1,3 +1,5 @@
+import { createHmac } from 'node:crypto'
+import type { IncomingHttpHeaders } from 'node:http'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -6,7 +8,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { TestClock } from '../conformance/spec/test-clock.ts'
-import { answer, sinkAuthority, startSink, type Sink } from './sink.ts'
+import { answer, sinkAuthority, startSink, type Received, type Sink } from './sink.ts'
 
 const groupEvents = 'dev.taproot.api.iam.group.'
 const hourMs = 3_600_000
@@ -268,6 +270,46 @@ describeOnStores('delivery of events', (store) => {
     // The time is before the organisation was made.
     const delivered = sink.received.filter(({ headers }) => headers['ce-subject'] !== organisation.group)
     expect(delivered.map(({ headers }) => headers['ce-id'])).toEqual([...ids, ids[1], ids[2], ...ids])
+  })
+
+  // docs/spec/events.md#standard-webhooks
+  test('a shared secret signs, is shown once, and overlaps with its successor', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const subscription = { sink: sink.url, types: [groupEvents], signing: 'STANDARD_WEBHOOKS' }
+    const created = await call('CreateSubscription', { parent: organisation.group, subscription }, organisation)
+    const [uid, first] = [String(created['uid']), String(created['secret'])]
+    expect(first).toMatch(/^whsec_[A-Za-z0-9+/]{43}=$/)
+    expect(await shown(uid, organisation)).toMatchObject({ signing: 'STANDARD_WEBHOOKS', secret: '' })
+    const signaturesOf = async (): Promise<{ headers: IncomingHttpHeaders; sent: string[]; by: (secret: string) => string }> => {
+      const before = sink.received.length
+      await newGroup(organisation, organisation.group)
+      await sink.until((received) => received.length > before)
+      const { headers, body }: Pick<Received, 'headers' | 'body'> = sink.received.at(-1) ?? { headers: {}, body: '' }
+      const by = (secret: string): string => {
+        const hmac = createHmac('sha256', Buffer.from(secret.slice('whsec_'.length), 'base64'))
+        return `v1,${hmac.update(`${headers['webhook-id']?.toString()}.${headers['webhook-timestamp']?.toString()}.${body}`).digest('base64')}`
+      }
+      return { headers, sent: String(headers['webhook-signature']).split(' '), by }
+    }
+    const once = await signaturesOf()
+    expect(once.headers).not.toHaveProperty('authorization')
+    expect(once.headers['webhook-id']).toBe(once.headers['ce-id'])
+    expect(once.sent).toEqual([once.by(first)])
+    const second = String((await call('RotateSubscriptionSecret', { uid, overlap: '3600s' }, organisation))['secret'])
+    expect(second).not.toBe(first)
+    const both = await signaturesOf()
+    expect(both.sent).toEqual([both.by(second), both.by(first)])
+    clock.advance(2 * hourMs)
+    const after = await signaturesOf()
+    expect(after.sent).toEqual([after.by(second)])
+    await call('UpdateSubscription', { subscription: { uid, signing: 'SIGNING_UNSPECIFIED' }, updateMask: 'signing' }, organisation)
+    const token = await signaturesOf()
+    expect(token.headers).toHaveProperty('authorization')
+    expect(token.headers).not.toHaveProperty('webhook-signature')
+    const { entries } = await server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+    const texts = entries.map(({ value }) => Buffer.from(value).toString('latin1'))
+    for (const secret of [first, second]) expect(texts.filter((text) => text.includes(secret))).toEqual([])
+    expect(JSON.stringify(server.logs)).not.toContain(first)
   })
 
   test('a sink at an address that no setting allows is never connected to', async () => {

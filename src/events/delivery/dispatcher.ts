@@ -9,6 +9,7 @@ import type { EventLog } from '../../engine/log/event-log.ts'
 import { pagesOf } from '../../store/pages.ts'
 import type { Store } from '../../store/store.ts'
 import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progress.ts'
+import { secretsPrefix } from '../records/webhook-secrets.ts'
 import { apiTypePrefix } from '../records/event-types.ts'
 import { SubscriptionWorker, type DeliveryObserver, type WorkerContext } from './subscription-worker.ts'
 
@@ -26,7 +27,7 @@ export interface DispatchObserver extends DeliveryObserver {
 }
 
 /** The parts of a dispatcher. */
-export interface DispatcherOptions extends Pick<WorkerContext, 'requestOf' | 'send'> {
+export interface DispatcherOptions extends Pick<WorkerContext, 'requestOf' | 'standardRequestOf' | 'send'> {
   readonly services: Services
   readonly observer?: DispatchObserver
 }
@@ -68,10 +69,10 @@ export class Dispatcher {
 
   /** Delivers until `signal` aborts. Rejects with StoreError, or the signal's reason; nothing runs any more then. */
   async run(signal: AbortSignal): Promise<void> {
-    const { services, observer, requestOf, send } = this.#options
+    const { services, observer, requestOf, standardRequestOf, send } = this.#options
     const { log, ended: logEnded, release } = await services.eventLog.acquire(signal)
     const slots = new WaitingSlots()
-    const context: WorkerContext = { services, log, observer, requestOf, send, takeSlot: (root, end) => slots.take(root, end) }
+    const context: WorkerContext = { services, log, observer, requestOf, standardRequestOf, send, takeSlot: (root, end) => slots.take(root, end) }
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
     const start = (uid: Uid): void => this.#start(uid, context, either)
@@ -195,6 +196,7 @@ async function removeOrphans({ store, replica }: Services, signal: AbortSignal):
   await replica.reached(revision, signal)
   for (const [prefix, end] of [
     [progressPrefix, undefined],
+    [secretsPrefix, undefined],
     [failedPrefix, ':'],
   ] as const) {
     for await (const entries of pagesOf(store, { prefix, limit: pageEntries, revision }, signal)) {

@@ -6,7 +6,7 @@ import { errorText } from '../../base/error-text.ts'
 import { isWithin, parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
-import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
+import { Subscription_Signing, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { SubscriptionPauseSchema } from '../../gen/taproot/store/v1/events_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
@@ -15,6 +15,7 @@ import type { LogEntry } from '../../engine/log/log-index.ts'
 import { capabilitiesFor, passesTypes, testedType } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
 import { maxPending } from '../records/subscriptions.ts'
+import { readSecrets } from '../records/webhook-secrets.ts'
 import { DeliveryCursor, type Slot } from './cursor.ts'
 import { FailedDeliveries, type Attempt, type Retry } from './failed-deliveries.ts'
 import type { EventRequest, SendOutcome } from './sink-client.ts'
@@ -30,6 +31,8 @@ export interface WorkerContext {
   readonly log: EventLog
   readonly observer: DeliveryObserver | undefined
   requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
+  /** As `requestOf`, signed by shared secrets. */
+  standardRequestOf(event: OutboxEvent, secrets: readonly string[]): Promise<EventRequest>
   send(sink: string, request: EventRequest, signal: AbortSignal): Promise<SendOutcome>
   /** Resolves with a function that frees the slot. Rejects with the signal's reason. */
   takeSlot(root: Uid, signal: AbortSignal): Promise<() => void>
@@ -225,14 +228,14 @@ export class SubscriptionWorker {
 
   /** Sends one event. Never rejects. */
   async #attempt(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
-    const { services, requestOf, send, takeSlot } = this.#context
+    const { services, send, takeSlot } = this.#context
     this.#running += 1
     try {
       const free = await takeSlot(rootOf(this.uid), signal)
       try {
         const logged = await this.#read(entry, signal, copy)
         if (logged === undefined) return { kind: 'expired' }
-        const request = await this.#requestOf(logged, requestOf)
+        const request = await this.#requestOf(logged, signal)
         const record = this.#record()
         if (record === undefined || signal.aborted) return { kind: 'undone' }
         return request === undefined ? unreadable : await send(record.sink, request, signal)
@@ -254,11 +257,15 @@ export class SubscriptionWorker {
     return { ...entry, event: fromBinary(OutboxEventSchema, copy) }
   }
 
-  async #requestOf({ key, event }: LoggedEvent, requestOf: WorkerContext['requestOf']): Promise<EventRequest | undefined> {
+  async #requestOf({ key, event }: LoggedEvent, signal: AbortSignal): Promise<EventRequest | undefined> {
+    const { services, requestOf, standardRequestOf } = this.#context
+    const { store, keyring, clock, log } = services
+    const usesSecret = this.#record()?.signing === Subscription_Signing.STANDARD_WEBHOOKS
+    const secrets = usesSecret ? await readSecrets({ store, keyring, nowMs: clock.now() }, this.uid, signal) : []
     try {
-      return await requestOf(event, trustedUid(parentOf(this.uid)))
+      return secrets.length > 0 ? await standardRequestOf(event, secrets) : await requestOf(event, trustedUid(parentOf(this.uid)))
     } catch (error) {
-      this.#context.services.log.error('an event can not be sent as it is stored', { event: key, error: errorText(error) })
+      log.error('an event can not be sent as it is stored', { event: key, error: errorText(error) })
       return undefined
     }
   }

@@ -1,24 +1,31 @@
 import { clone, create, toBinary, type Message } from '@bufbuild/protobuf'
-import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import { durationMs, timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { hostFault } from '../../auth/safe-address.ts'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { containsAll, missing, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { trustedUid, type Uid } from '../../base/uid.ts'
 import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
-import { commit, type MutationPlan } from '../../engine/commit.ts'
+import { commit, commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { denied } from '../../engine/errors.ts'
-import { defineKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
+import { defineKind, type AnyKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
 import { getHandler, listHandler, recordAnswer } from '../../engine/read.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services, type Shown } from '../../engine/services.ts'
 import { assertEtag, bodyOf, createHandler, emit, existingRow, updateHandler } from '../../engine/write.ts'
-import { Subscription_State, SubscriptionSchema, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
+import {
+  Subscription_Signing,
+  Subscription_State,
+  SubscriptionSchema,
+  type RotateSubscriptionSecretRequest,
+  type Subscription,
+} from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
 import type { Write } from '../../store/store.ts'
 import { assertTypes, capabilitiesFor } from './event-types.ts'
 import { pauseOf, progressKey, readProgress } from './progress.ts'
+import { newSecret, secretsIn, secretsKey } from './webhook-secrets.ts'
 
 type SubscriptionRecord = Subscription & Resource
 
@@ -56,29 +63,45 @@ function render(records: Records, record: SubscriptionRecord): SubscriptionRecor
   return shown
 }
 
-const rules: Kind<SubscriptionRecord> = {
-  index,
-  desc: SubscriptionSchema,
-  uniqueName: false,
-  create(planning, draft) {
-    settle(planning, draft)
-    // Empty: deliveries start with the commit that writes this.
-    return { writes: [{ kind: 'put', key: progressKey(draft.uid), value: toBinary(SubscriptionProgressSchema, create(SubscriptionProgressSchema)) }] }
-  },
-  update(planning, draft) {
-    settle(planning, draft)
-    return undefined
-  },
-  remove(planning, { uid }) {
-    const writes: Write[] = [{ kind: 'delete', key: progressKey(uid) }]
-    if (planning.snapshot.entry(pauseKey(uid)) !== undefined) writes.push({ kind: 'delete', key: pauseKey(uid) })
-    return { writes }
-  },
-  render,
+/** The rules of the kind. `shown` receives a secret that a write makes: its text is nowhere else. */
+function rulesWith(shown: (secret: string) => void): Kind<SubscriptionRecord> {
+  /** Returns the write of a first secret. */
+  const firstSecret = ({ services }: Planning, uid: Uid): Write => {
+    const { text, write } = newSecret(services, uid)
+    shown(text)
+    return write
+  }
+  return {
+    index,
+    desc: SubscriptionSchema,
+    uniqueName: false,
+    create(planning, draft) {
+      settle(planning, draft)
+      const { uid, record } = draft
+      // Empty: deliveries start with the commit that writes this.
+      const progress: Write = { kind: 'put', key: progressKey(uid), value: toBinary(SubscriptionProgressSchema, create(SubscriptionProgressSchema)) }
+      return { writes: usesSecret(record) ? [progress, firstSecret(planning, uid)] : [progress] }
+    },
+    update(planning, draft, current) {
+      settle(planning, draft)
+      const { uid, record } = draft
+      if (usesSecret(record) === usesSecret(current)) return undefined
+      return { writes: [usesSecret(record) ? firstSecret(planning, uid) : { kind: 'delete', key: secretsKey(uid) }] }
+    },
+    remove(planning, { uid }) {
+      const keys = [progressKey(uid), secretsKey(uid), ...(planning.snapshot.entry(pauseKey(uid)) === undefined ? [] : [pauseKey(uid)])]
+      return { writes: keys.map((key) => ({ kind: 'delete', key })) }
+    },
+    render,
+  }
+}
+
+function usesSecret({ signing }: Pick<Subscription, 'signing'>): boolean {
+  return signing === Subscription_Signing.STANDARD_WEBHOOKS
 }
 
 /** Subscriptions: sinks for the events of a group and of all groups below it (docs/spec/events.md#subscriptions). */
-export const subscriptionKind = defineKind(rules)
+export const subscriptionKind = defineKind(rulesWith(() => undefined))
 
 /** Adds the progress of deliveries to a rendered subscription. */
 function withProgress(message: Message, progress: SubscriptionProgress | undefined): SubscriptionRecord {
@@ -115,11 +138,23 @@ function joining(handler: Handler): Handler {
 /** GetSubscription. */
 export const getSubscription: Handler = joining(getHandler(subscriptionKind))
 
+/** Returns a handler whose answer shows a secret that the write made, once. A dry run shows none. */
+function showingSecret(handlerOf: (kind: AnyKind) => Handler): Handler {
+  return async (services, context, message) => {
+    let secret = ''
+    const handler = joining(handlerOf(defineKind(rulesWith((made) => (secret = made)))))
+    const answer = await handler(services, context, message)
+    // The answer is a fresh message. A repeat by an Idempotency-Key plans nothing, and so makes no secret.
+    if (!context.validateOnly) (answer.message as SubscriptionRecord).secret = secret
+    return answer
+  }
+}
+
 /** CreateSubscription. */
-export const createSubscription: Handler = joining(createHandler(subscriptionKind))
+export const createSubscription: Handler = showingSecret(createHandler)
 
 /** UpdateSubscription. */
-export const updateSubscription: Handler = joining(updateHandler(subscriptionKind))
+export const updateSubscription: Handler = showingSecret(updateHandler)
 
 const list = listHandler(subscriptionKind)
 
@@ -190,3 +225,33 @@ export const resumeSubscription: Handler = (services, context, message) =>
 /** TestSubscription: one event for this subscription alone. */
 export const testSubscription: Handler = (services, context, message) =>
   changeState(services, context, { uid: (message as Message & { uid: string }).uid, writes: () => [], change: () => undefined })
+
+/** How long an old secret also signs if a request does not say, in milliseconds. */
+const defaultOverlapMs = 24 * 3_600_000
+
+/** RotateSubscriptionSecret: a new secret, which the answer shows once. */
+export const rotateSubscriptionSecret: Handler = async (services, context, message) => {
+  const { uid, overlap } = message as RotateSubscriptionSecretRequest
+  const overlapMs = overlap === undefined ? defaultOverlapMs : durationMs(overlap)
+  const key = secretsKey(trustedUid(uid))
+  let secret = ''
+  const record = await commitPrepared(services, context, {
+    prepare: (signal) => services.store.get(key, signal),
+    plan(planning, entry): MutationPlan<Resource> {
+      const row = existingRow(subscriptionKind, planning, uid)
+      assertEtag(row, context.ifMatch)
+      if (entry === undefined) throw new DomainError(9, 'Precondition failed: the subscription has no secret; set signing to STANDARD_WEBHOOKS')
+      const changes = new ChangeSet()
+      changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
+      changes.guard({ kind: 'unchanged', key, revision: entry.revision })
+      const made = newSecret(services, row.uid, { secrets: secretsIn(entry), untilMs: planning.nowMs + overlapMs })
+      secret = made.text
+      changes.write(made.write)
+      emit(planning, context, { changes, subject: row.uid, body: bodyOf(subscriptionKind, planning, row.message) })
+      return { changes, result: row.message }
+    },
+  })
+  const answer = await joined(services, context.signal, recordAnswer(subscriptionKind, services, record))
+  if (!context.validateOnly) (answer.message as SubscriptionRecord).secret = secret
+  return answer
+}

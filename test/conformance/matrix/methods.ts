@@ -141,6 +141,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
 
   'SubscriptionsService/ListDeliveries': row('subscriptions.list', 'subscription'),
   'SubscriptionsService/RedeliverEvents': row('subscriptions.update', 'subscription'),
+  'SubscriptionsService/RotateSubscriptionSecret': row('subscriptions.update', 'subscription'),
   'SubscriptionsService/ReplayEvents': row('subscriptions.update', 'subscription', (uid) => ({ uid, fromTime: '2026-01-01T00:00:00.000Z' })),
 
   'TermsService/AcceptTerms': row('terms.accept', 'place', (group) => ({ group, documentIds: [walkTerms[1].id] })),

@@ -128,7 +128,7 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   const invite = await uidOf(server, 'CreateGroupInvite', { parent: place, groupInvite: { roleUid: grantedRole, ttl: '3600s' } })
   const subscription = await uidOf(server, 'CreateSubscription', {
     parent: place,
-    subscription: { sink: 'https://hooks.example.com/taproot', types: ['dev.taproot.api.iam.group.'] },
+    subscription: { sink: 'https://hooks.example.com/taproot', types: ['dev.taproot.api.iam.group.'], signing: 'STANDARD_WEBHOOKS' },
   })
   const accountAssociation = { name: 'accounts', amazon: { account: '123456789012' } }
   const association = await uidOf(server, 'CreateAccountAssociation', { parent: place, accountAssociation })

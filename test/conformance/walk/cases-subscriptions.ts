@@ -27,6 +27,8 @@ const badSubscription: readonly BadField[] = [
     fields: ['types'],
   },
   { what: 'a text for types', only: 'rest', set: { types: groupEvents }, fields: ['types'] },
+  { what: 'a signing whose number is unknown', breaks: ['signing:enum.defined_only'], set: { signing: 99 } },
+  { what: 'a signing whose name is unknown', only: 'rest', set: { signing: 'NONE' }, fields: ['signing'] },
   { what: 'a text for a flag', only: 'rest', set: { ordered: 'yes' }, fields: ['ordered'] },
   { what: 'types whose records the caller may not list', set: { types: ['dev.taproot.api.platform.registry.'] }, code: 7 },
   { what: 'all types, which need more than the caller holds', set: { types: [] }, code: 7 },
@@ -73,6 +75,16 @@ export const subscriptionCases: Readonly<Record<string, MethodCase>> = {
         fields: ['event_id'],
       },
       { what: 'the id of no failed delivery', request: (valid) => ({ ...valid, eventId: 'none' }), code: 5 },
+    ],
+  },
+  'SubscriptionsService/RotateSubscriptionSecret': {
+    request: async (world): Promise<JsonObject> => ({
+      uid: await made(world, 'CreateSubscription', { parent: world.group, subscription: { sink, types: [groupEvents], signing: 'STANDARD_WEBHOOKS' } }),
+    }),
+    badInputs: [
+      { what: 'a negative overlap', breaks: ['overlap:duration.gte'], request: (valid) => ({ ...valid, overlap: '-1s' }), fields: ['overlap'] },
+      { what: 'an overlap of more than a week', breaks: ['overlap:duration.lte'], request: (valid) => ({ ...valid, overlap: '604801s' }), fields: ['overlap'] },
+      { what: 'a subscription without a secret', request: async (_valid, world) => ({ uid: await newSubscription(world) }), code: 9 },
     ],
   },
   'SubscriptionsService/ReplayEvents': {

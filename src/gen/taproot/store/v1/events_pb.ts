@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/events.proto.
  */
 export const file_taproot_store_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMiuQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSDQoFZXZlbnQYByABKAwSDAoEZGVhZBgIIAEoCGIGcHJvdG8z");
+  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMiuQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSDQoFZXZlbnQYByABKAwSDAoEZGVhZBgIIAEoCCJOCg5XZWJob29rU2VjcmV0cxIPCgdjdXJyZW50GAEgASgMEhAKCHByZXZpb3VzGAIgASgMEhkKEXByZXZpb3VzX3VudGlsX21zGAMgASgDYgZwcm90bzM");
 
 /**
  * The progress of a subscription, kept below `x/`. The leader writes it at most once a second.
@@ -168,4 +168,37 @@ export type FailedDelivery = Message<"taproot.store.v1.FailedDelivery"> & {
  */
 export const FailedDeliverySchema: GenMessage<FailedDelivery> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_events, 2);
+
+/**
+ * The secrets of a subscription for Standard Webhooks, each sealed for its key in the store.
+ *
+ * @generated from message taproot.store.v1.WebhookSecrets
+ */
+export type WebhookSecrets = Message<"taproot.store.v1.WebhookSecrets"> & {
+  /**
+   * @generated from field: bytes current = 1;
+   */
+  current: Uint8Array;
+
+  /**
+   * The secret before; empty if there is none.
+   *
+   * @generated from field: bytes previous = 2;
+   */
+  previous: Uint8Array;
+
+  /**
+   * Until then both sign, in milliseconds since 1970.
+   *
+   * @generated from field: int64 previous_until_ms = 3;
+   */
+  previousUntilMs: bigint;
+};
+
+/**
+ * Describes the message taproot.store.v1.WebhookSecrets.
+ * Use `create(WebhookSecretsSchema)` to create a new message.
+ */
+export const WebhookSecretsSchema: GenMessage<WebhookSecrets> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_events, 3);
 
