@@ -1,4 +1,4 @@
-// Writes src/gen from proto/, and from both what Kubernetes is told (tools/object-definitions.js) and parts of charts/taproot: `node tools/generate.js`. Compiles the pages
+// Writes src/gen from proto/, and from both the Kubernetes definitions (tools/object-definitions.js) and parts of charts/taproot: `node tools/generate.js`. Compiles the pages
 // (`.tsx`) of src. With `--check` it changes nothing and fails, naming the files, where one is not what would be written. Needs no network: imports come from installed packages.
 import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs'

@@ -21,7 +21,7 @@ process.exitCode = problems.length === 0 ? 0 : 1
 function folderProblems(folder) {
   if (folder === generated) return []
   const found = readdirSync(join(root, folder), { withFileTypes: true })
-  // Git keeps no empty folders: one that a move left behind is none.
+  // Git keeps no empty folders: ignore one that a move left behind.
   if (found.length === 0) return []
   const files = found.filter((entry) => entry.isFile())
   const below = found.filter((entry) => entry.isDirectory()).flatMap(({ name }) => folderProblems(`${folder}/${name}`))

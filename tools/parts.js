@@ -16,8 +16,8 @@ const kubernetes = (name) => ({ goPackage: `k8s.io/kubernetes/cmd/${name}`, fold
 const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/cmd/${name}`, folder: 'containerd', pinnedOnly: true, linuxOnly: true })
 
 /**
- * Where each part comes from. `goPackage`: the Go package of its program, built in tools/parts/`folder` (the part's own by default), whose go.mod pins the
- * version; `.` is our own program in that folder. `debianPackage`: installed by apt. `archive`: in the npm package that tools/parts/`folder` pins.
+ * Where each part comes from. `goPackage`: the Go package of its program, built in tools/parts/`folder`, by default the part's own.
+ * The go.mod there pins the version; `.` is our own program in that folder. `debianPackage`: installed by apt. `archive`: in the npm package that tools/parts/`folder` pins.
  * `python`: packages that tools/parts/<name>/requirements.txt pins, for a Python of that version or a later one. `provide`: made in a way of its own.
  */
 const parts = {
@@ -60,7 +60,7 @@ const parts = {
 }
 
 /**
- * Returns `{ path }` of the part's program: on the path or among envtest's binaries, else from the cache outside the checkout, else
+ * Returns `{ path }` of the part's program: on the path, among envtest's binaries or in the cache outside the checkout. A missing one is
  * built with Go or fetched with npm into that cache, once, or installed. Returns `{ reason }`, one line, where the machine can't provide it. Blocks while it builds.
  */
 export function ensurePart(name) {

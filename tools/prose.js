@@ -1,11 +1,12 @@
-// Checks the prose of pages and of comments in src: sentences of at most 25 words, none of the words in tools/prose/words.json. `node tools/prose.js` checks all of them, but
-// those in tools/prose/unfinished.json, which have yet to be rewritten: it fails if one of those would pass. `node tools/prose.js <path> ...` checks only these files and folders.
-import { readFileSync, readdirSync, statSync } from 'node:fs'
+// Checks the prose that people read: sentences of at most 25 words, none of the words in tools/prose/words.json. It reads pages, comments, error messages and help texts in src and
+// tools, titles and comments of tests, comments in proto, and templates. `node tools/prose.js` checks everything but what tools/prose/unfinished.json names: a path, or a path and
+// `#texts` for its literals. It fails if one of those would pass. `node tools/prose.js <path> ...` checks only these files and folders.
+import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { TextlintKernel } from '@textlint/kernel'
 import markdown from '@textlint/textlint-plugin-markdown'
-import { commentsOf } from './prose/comments.js'
 import { sentenceLength, words } from './prose/rules.js'
+import { pagesOf } from './prose/texts.js'
 
 const root = join(import.meta.dirname, '..')
 const readJson = (path) => JSON.parse(readFileSync(join(root, path), 'utf8'))
@@ -20,54 +21,69 @@ const lintOptions = {
   ],
 }
 
-/** All pages, relative to the root of the repository. */
-function pages() {
-  const nested = ['.github', 'bench', 'charts', 'docs'].flatMap((folder) =>
-    readdirSync(join(root, folder), { recursive: true }).map((path) => `${folder}/${path.replaceAll('\\', '/')}`),
-  )
-  return [...readdirSync(root), ...nested].filter((path) => path.endsWith('.md')).sort()
+/** Where prose is, by the folder and the pattern of its files; '' is the root without its folders. */
+const places = [
+  ['', /\.md$/],
+  ['.github', /\.(?:md|yml)$/],
+  ['bench', /\.md$/],
+  ['charts', /\.md$|\/templates\//],
+  ['deploy', /\.(?:md|sh|yaml)$/],
+  ['docs', /\.md$/],
+  ['proto', /\.proto$/],
+  ['src', /(?<!^src\/gen\/.*)\.tsx?$/],
+  ['test', /\.ts$/],
+  ['tools', /(?<!^tools\/parts\/.*)\.js$/],
+]
+
+/** All files below a folder, as paths from the root of the repository. */
+function filesIn(folder) {
+  const files = readdirSync(join(root, folder), { recursive: folder !== '' }).map((path) => join(folder, path).replaceAll('\\', '/'))
+  return files.filter((path) => statSync(join(root, path)).isFile()).sort()
 }
 
-/** The code whose comments are checked, below a folder. */
-function code(folder) {
-  const files = readdirSync(join(root, folder), { recursive: true }).map((path) => `${folder}/${path.replaceAll('\\', '/')}`)
-  return files.filter((path) => /\.tsx?$/.test(path) && !path.startsWith('src/gen/')).sort()
-}
+const placed = (folder) => places.filter(([place]) => place === folder || (place !== '' && folder.startsWith(`${place}/`)))
+
+/** The files with prose in a folder. */
+const proseIn = (folder) => placed(folder).flatMap(([, pattern]) => filesIn(folder).filter((path) => pattern.test(path)))
 
 /** Figures that a program writes into a page. */
 const figures = /^<!-- figures[^]*?^<!-- end of figures -->$/gm
 
-/** What is checked of a file. */
-function textOf(path) {
+function pages(path) {
   const text = readFileSync(join(root, path), 'utf8')
-  return /\.tsx?$/.test(path) ? commentsOf(path, text) : text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, ''))
+  if (!path.endsWith('.md')) return pagesOf(path, text)
+  return [{ suffix: '', text: text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, '')) }]
 }
 
-/** One line for each fault of a file. */
+/** The faults of each page of a file, one line for each. */
 async function faults(path) {
-  const text = textOf(path)
-  const { messages } = await kernel.lintText(text, { ...lintOptions, filePath: path })
-  return messages.map(({ line, message }) => `${path}:${line}: ${message}`)
+  const found = pages(path).map(async ({ suffix, text, from }) => {
+    if (text.trim() === '') return { name: `${path}${suffix}`, lines: [] }
+    const { messages } = await kernel.lintText(text, { ...lintOptions, filePath: path })
+    return { name: `${path}${suffix}`, lines: messages.map(({ line, message }) => `${path}:${from?.[line - 1] ?? line}: ${message}`) }
+  })
+  return Promise.all(found)
 }
 
 async function checkAll() {
-  const unfinished = readJson(unfinishedPath)
-  const all = [...pages(), ...code('src')]
-  const gone = unfinished.filter((path) => !all.includes(path)).map((path) => `${unfinishedPath}: ${path} does not exist; remove it`)
-  const found = await Promise.all(
-    all.map(async (path) => {
-      const lines = await faults(path)
-      if (!unfinished.includes(path)) return lines
-      return lines.length === 0 ? [`${unfinishedPath}: ${path} passes; remove it`] : []
-    }),
-  )
-  return [...gone, ...found.flat()]
+  const unfinished = new Set(readJson(unfinishedPath))
+  const found = (await Promise.all(places.flatMap(([folder]) => proseIn(folder)).map(faults))).flat()
+  const names = new Set(found.map(({ name }) => name))
+  const gone = [...unfinished].filter((name) => !names.has(name)).map((name) => `${unfinishedPath}: ${name} does not exist; remove it`)
+  const lines = found.map(({ name, lines }) => {
+    if (!unfinished.has(name)) return lines
+    return lines.length === 0 ? [`${unfinishedPath}: ${name} passes; remove it`] : []
+  })
+  return [...gone, ...lines.flat()]
+}
+
+async function checkNamed(named) {
+  const paths = named.map((path) => path.replace(/\/$/, ''))
+  const files = paths.flatMap((path) => (existsSync(join(root, path)) && statSync(join(root, path)).isDirectory() ? proseIn(path) : [path]))
+  return (await Promise.all(files.map(faults))).flat().flatMap(({ lines }) => lines)
 }
 
 const named = process.argv.slice(2)
-const lines =
-  named.length === 0
-    ? await checkAll()
-    : (await Promise.all(named.flatMap((path) => (statSync(join(root, path)).isDirectory() ? code(path.replace(/\/$/, '')) : [path])).map(faults))).flat()
+const lines = named.length === 0 ? await checkAll() : await checkNamed(named)
 for (const line of lines) process.stderr.write(`${line}\n`)
 process.exitCode = lines.length === 0 ? 0 : 1

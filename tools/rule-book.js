@@ -71,7 +71,7 @@ function faults(root) {
   })
 }
 
-/** Relative links of a page that lead nowhere. Code is none. */
+/** Relative links of a page that lead nowhere. Ignores code. */
 function brokenLinks(path, text, resolves) {
   const targets = [
     ...prose(text)

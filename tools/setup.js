@@ -1,4 +1,4 @@
-// Brings a clone to where the npm scripts can run: installs packages where the lock file changed and, for commands that need them, the real parts.
+// Prepares a clone for the npm scripts: installs packages if the lock file changed and the real parts for commands that need them.
 // Runs before anything is installed: plain JavaScript for Node 20, no packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'

@@ -2,8 +2,8 @@
 import ts from 'typescript'
 
 /** The text with only the words of its comments: everything else is gone, but each line keeps its number. */
-export function commentsOf(path, text) {
-  const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true)
+export function commentsOf(source) {
+  const { text } = source
   const lines = text.split('\n').map(() => '')
   const seen = new Set()
   const add = (range) => {

@@ -26,7 +26,7 @@ const root = join(import.meta.dirname, '..', '..')
 /** What it is made of: other recipe, other image. */
 const recipe = {
   release: 'bookworm',
-  /** Beside what debootstrap calls minimal: what Node is linked with, and who signs for servers. */
+  /** In addition to debootstrap's minimal set: libraries that Node links with, and certificate authorities. */
   packages: ['ca-certificates', 'libatomic1', 'libstdc++6'],
   /** What no program needs at run time. */
   leftOut: ['usr/share/doc', 'usr/share/man', 'usr/share/locale', 'usr/share/info', 'var/cache/apt', 'var/lib/apt/lists', 'var/log'],

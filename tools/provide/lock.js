@@ -35,7 +35,7 @@ function removeIfAbandoned(file) {
     const holder = Number(readFileSync(file, 'utf8'))
     if (holder > 0 && !isRunning(holder)) rmSync(file, { force: true })
   } catch (error) {
-    // Its holder has let go of it between the two calls.
+    // Its holder released it between the two calls.
     if (error.code !== 'ENOENT') throw error
   }
 }

@@ -10,7 +10,7 @@ export const suffix = platform === 'win32' ? '.exe' : ''
 /** Administrators' programs are there, also where the path leaves them out. */
 const systemDirectories = platform === 'win32' ? [] : ['/usr/sbin', '/sbin']
 
-/** The program of that name on the path, among envtest's binaries, or in one of the `more` directories; undefined where there is none. */
+/** The program of that name on the path, among envtest's binaries, or in one of the `more` directories; undefined if absent. */
 export function findInstalled(name, more = []) {
   const directories = [...(env.PATH ?? '').split(delimiter), env.KUBEBUILDER_ASSETS ?? '', ...systemDirectories, ...more]
   return directories

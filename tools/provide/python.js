@@ -35,7 +35,7 @@ function python(args) {
   return spawnSync('python3', args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
 }
 
-/** The program is written last: without it the environment is not finished, and is made anew. */
+/** The program is written last: without it the environment is incomplete and is created again. */
 function install({ name, directory, requirements, path, interpreter }) {
   stdout.write(`fetching ${name}, once ...\n`)
   const environment = join(directory, 'venv')

@@ -7,7 +7,7 @@ const localHeaderBytes = 30
 const endBytes = 22
 const methods = { stored: 0, deflated: 8 }
 
-/** The content of the entry of that name. Throws where there is none, or where it is neither stored nor deflated (APPNOTE 4.3.7, 4.3.12, 4.3.16). */
+/** The content of the entry of that name. Throws if it is absent, or neither stored nor deflated (APPNOTE 4.3.7, 4.3.12, 4.3.16). */
 export function readZipEntry(archive, name) {
   const end = archive.lastIndexOf(Buffer.from(Uint32Array.of(signatures.end).buffer))
   if (end < 0 || end + endBytes > archive.length) throw new Error('not a zip archive')

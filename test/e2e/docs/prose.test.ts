@@ -53,9 +53,28 @@ describe('the prose check', () => {
     ['a comment after a statement', `export const one = 1 // ${sentence(26)}\n`, 1],
     ['a doc comment on several lines', `/**\n * ${sentence(26).replace(' word9 ', '\n * word9 ')}\n */\nexport const one = 1\n`, 1],
     ['a comment within a function', `export function one(): void {\n  // ${sentence(26)}\n}\n`, 1],
-    ['a text in code', `export const one = '// ${sentence(26)}'\n`, 0],
+    ['a text of one line', `throw new Error('${sentence(26)}')\n`, 1],
+    ['a template, where each value is one word', `throw new Error(\`\${first} ${sentence(25)}\`)\n`, 1],
+    ['two texts', `export const texts = ['${sentence(20)}',\n'${sentence(20)}']\n`, 0],
+    ['a text without words', `export const one = '${sentence(26).replaceAll(' ', '-')}'\n`, 0],
     ['a directive', `// eslint-disable-next-line ${sentence(26)}\nexport const one = 1\n`, 0],
-  ])('of code looks at comments alone: %s', (_title, text, count) => {
+  ])('of code reads comments and texts: %s', (_title, text, count) => {
     expect(faultsOf(text, 'code.ts')).toHaveLength(count)
+  })
+
+  test.each([
+    ['a comment of a schema', 'code.proto', `// ${sentence(26)}\nmessage One {}\n`, 1],
+    ['a comment behind a field', 'code.proto', `message One {} // ${sentence(26)}\n`, 1],
+    ['a comment of YAML', 'code.yml', `# ${sentence(26)}\nname: one\n`, 1],
+    ['a text of YAML', 'code.yml', `name: ${sentence(26)}\n`, 0],
+    ['a template that is shown, where each value is one word', 'notes.txt', `${sentence(24).slice(0, -1)} {{ .Values.one }} two.\n`, 1],
+    ['a command in it', 'notes.txt', `Run:\n\n  ${sentence(26)}\n`, 0],
+  ])('of other files: %s', (_title, name, text, count) => {
+    expect(faultsOf(text, name)).toHaveLength(count)
+  })
+
+  test('reads the titles of tests, and no other text of a test', () => {
+    const text = `test('${sentence(26)}', () => undefined)\ntest.each([['${sentence(27)}', 1]])('%s', () => undefined)\nexport const one = '${sentence(28)}'\n`
+    expect(faultsOf(text, 'code.test.ts').map((line) => line.slice(0, 11))).toEqual(['1: 26 words', '2: 27 words'])
   })
 })

@@ -397,7 +397,7 @@ export type SetGroupLimitsRequest = Message<"taproot.iam.v2.SetGroupLimitsReques
   uid: string;
 
   /**
-   * All limits by name. One that is left out is none; 0 allows nothing.
+   * All limits by name. A missing name means no limit; 0 allows nothing.
    *
    * @generated from field: map<string, int32> resource_limits = 2;
    */

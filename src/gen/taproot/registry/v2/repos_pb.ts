@@ -1030,7 +1030,7 @@ export const ReposService: GenService<{
     output: typeof ListReposResponseSchema;
   },
   /**
-   * The readme; empty where there is none.
+   * The readme; empty if the repo has none.
    *
    * @generated from rpc taproot.registry.v2.ReposService.GetRepoReadme
    */

@@ -76,7 +76,7 @@ export type Envelope = Message<"taproot.store.v1.Envelope"> & {
   ownedFields: string[];
 
   /**
-   * Of a tag: the digest by which the registry host answers it, where the manifest was pushed by another one than the SHA-256 of its bytes. Earlier versions leave the field out of what they write.
+   * Of a tag: the digest that the registry host returns, if the push used another one than the SHA-256 of the bytes. Earlier versions leave the field out of what they write.
    *
    * @generated from field: string pushed_digest = 10;
    */

@@ -47,7 +47,7 @@ export type ScimState = Message<"taproot.store.v1.ScimState"> & {
   expireTimeMs?: bigint | undefined;
 
   /**
-   * SHA-256 of the token before, while it may still be used; empty where there is none.
+   * SHA-256 of the token before, while it is still valid; empty if absent.
    *
    * @generated from field: bytes previous_digest = 5;
    */
@@ -92,7 +92,7 @@ export type ScimUser = Message<"taproot.store.v1.ScimUser"> & {
   userName: string;
 
   /**
-   * `externalId`; empty where there is none.
+   * `externalId`; empty if absent.
    *
    * @generated from field: string external_id = 3;
    */

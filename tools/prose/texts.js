@@ -1,0 +1,102 @@
+// What people read of files that are not pages, as pages that textlint reads. Each page is markdown and the line in the file that each of its lines is from.
+import ts from 'typescript'
+import { commentsOf } from './comments.js'
+
+/** The text of a literal; what is filled into a template counts as one word. */
+function literalText(node) {
+  if (ts.isStringLiteralLike(node)) return node.text
+  if (!ts.isTemplateExpression(node)) return undefined
+  return node.head.text + node.templateSpans.map((span) => `X${span.literal.text}`).join('')
+}
+
+const isProse = (text) => /\w[,;:]? +[a-z]/.test(text)
+
+/** Every literal that has words: texts of errors, help, log lines, descriptions. */
+function literals(source) {
+  const nodes = []
+  const visit = (node) => {
+    const text = literalText(node)
+    if (text !== undefined && isProse(text)) nodes.push(node)
+    ts.forEachChild(node, visit)
+  }
+  visit(source)
+  return nodes
+}
+
+const titled = new Set(['describe', 'test', 'it'])
+const calledName = (node) => (ts.isIdentifier(node) ? node.text : 'expression' in node ? calledName(node.expression) : undefined)
+
+/** The titles of tests: of calls, and the first text of each row of a table. */
+function titles(source) {
+  const nodes = []
+  const visit = (node) => {
+    const first = ts.isCallExpression(node) && titled.has(calledName(node.expression)) ? node.arguments[0] : undefined
+    if (first !== undefined) nodes.push(...(ts.isArrayLiteralExpression(first) ? first.elements : [first]).map(titleOf))
+    ts.forEachChild(node, visit)
+  }
+  visit(source)
+  return nodes.filter((node) => literalText(node) !== undefined)
+}
+
+const titleOf = (row) => (ts.isArrayLiteralExpression(row) ? (row.elements[0] ?? row) : row)
+
+/** One paragraph for each literal. */
+function pageOf(source, nodes) {
+  const lines = []
+  const from = []
+  for (const node of nodes) {
+    const line = source.getLineAndCharacterOfPosition(node.getStart()).line + 1
+    for (const part of literalText(node).split('\n')) {
+      lines.push(part.trim(), '')
+      from.push(line, line)
+    }
+  }
+  return { text: lines.join('\n'), from }
+}
+
+const numbered = (text) => ({ text, from: text.split('\n').map((_, at) => at + 1) })
+
+/** What a pattern finds in a file, as its group; lines keep their numbers. */
+function found(pattern, text) {
+  const lines = text.split('\n').map(() => '')
+  for (const match of text.matchAll(pattern)) {
+    const first = text.slice(0, match.index).split('\n').length - 1
+    for (const [at, line] of match[1].split('\n').entries()) lines[first + at] = line.trim()
+  }
+  return numbered(lines.join('\n'))
+}
+
+const protoComment = /\/\/ ?(?!buf:)(.*)/g
+const hashComment = /(?<=^|\s)#(?!!) ?(.*)/gm
+const templateComment = /\{\{-?\s*\/\*\s*([^]*?)\s*\*\/\s*-?\}\}/g
+const templateFault = /\$faults (?:\(printf )?"([^"\n]*)"/g
+
+/** A template's text as it is shown; what is filled in counts as one word, lines of commands are code. */
+function shownOf(text) {
+  const lines = text.split('\n').map((line) => (/^\s*\{\{[^}]*\}\}\s*$/.test(line) || /^ {2}/.test(line) ? '' : line.replaceAll(/\{\{.*?\}\}/g, 'X')))
+  return numbered(lines.join('\n'))
+}
+
+/**
+ * The pages of a file, with what is behind the path in the name of each.
+ * @returns {{ suffix: string, text: string, from: number[] }[]}
+ */
+export function pagesOf(path, text) {
+  if (/\.[tj]s$/.test(path)) {
+    const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true)
+    const nodes = /^test\/|\.test\.ts$/.test(path) ? titles(source) : literals(source)
+    return [
+      { suffix: '', ...numbered(commentsOf(source)) },
+      { suffix: '#texts', ...pageOf(source, nodes) },
+    ]
+  }
+  if (path.endsWith('.proto')) return [{ suffix: '', ...found(protoComment, text) }]
+  if (path.endsWith('.txt')) return [{ suffix: '', ...shownOf(text) }]
+  if (path.includes('/templates/')) {
+    return [
+      { suffix: '', ...found(templateComment, text) },
+      { suffix: '#texts', ...found(templateFault, text) },
+    ]
+  }
+  return [{ suffix: '', ...found(hashComment, text) }]
+}
