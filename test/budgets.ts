@@ -17,7 +17,6 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/conformance/fuzz/fuzz.test.ts': { seconds: 35, why: 'thousands of requests, two servers' },
   'test/kubernetes/controller-faults.test.ts': { seconds: 45, why: 'an API server for each test, which is killed' },
   'test/kubernetes/controller-kills.test.ts': { seconds: 40, why: 'three installations, whose controllers are processes that are killed' },
-  'test/kubernetes/informer.test.ts': { seconds: 25, why: 'an API server that is killed again and again' },
   'test/kubernetes/leader.test.ts': { seconds: 25, why: 'candidates that are processes, some of them suspended' },
   'test/kubernetes/semantics-ownership.test.ts': { seconds: 20, why: 'two worlds' },
   'test/kubernetes/semantics-removal.test.ts': { seconds: 22, why: 'the controllers of Kubernetes remove namespaces and definitions' },
@@ -32,7 +31,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
 
 /** Processor time that all files of a folder of test/ may take together, in seconds. */
 export const folderSeconds: Readonly<Record<string, number>> = {
-  auth: 16,
+  auth: 12,
   authz: 40,
   base: 10,
   bench: 28,
@@ -47,15 +46,15 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   'conformance/walk': 50,
   'e2e/chart': 115,
   'e2e/docs': 55,
-  'e2e/process': 170,
+  'e2e/process': 140,
   events: 30,
   engine: 50,
   faults: 80,
-  iam: 99,
-  kubernetes: 240,
-  registry: 205,
+  iam: 60,
+  kubernetes: 215,
+  registry: 170,
   server: 30,
-  soak: 3,
+  soak: 1,
   store: 25,
   transport: 25,
 }

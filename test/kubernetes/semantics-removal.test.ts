@@ -47,7 +47,8 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
   const owners = (records: readonly (readonly [string, string])[]): readonly (string | undefined)[] =>
     records.map(([kind, uid]) => world.record(kind, uid)?.managedBy)
 
-  test.each<[string, Readonly<Record<string, unknown>> | 'gone', string | undefined]>([
+  // Kubernetes takes ten seconds to remove a namespace with finalizers in it, so these wait together.
+  test.concurrent.each<[string, Readonly<Record<string, unknown>> | 'gone', string | undefined]>([
     ['by default: the records stay and belong to the API', {}, ''],
     ['with onNamespaceDelete Orphan: the records stay and belong to the API', { onNamespaceDelete: 'Orphan' }, ''],
     ['with onNamespaceDelete Delete: the records go too, innermost first', { onNamespaceDelete: 'Delete' }, undefined],

@@ -87,8 +87,8 @@ const fieldManager = 'taproot-controller'
 const defaultRate: Rate = { perSecond: 50, burst: 100 }
 const defaultCallMs = 30_000
 const defaultSilenceMs = 180_000
-/** The range of a watch's duration. It varies so that watches do not all end together. */
-const watchSeconds = { least: 300, most: 600 }
+/** Watches last between these, so that not all of them end at once. */
+const defaultWatchSeconds = { least: 300, most: 600 }
 
 /** Options of a client. */
 export interface KubeClientOptions {
@@ -102,6 +102,8 @@ export interface KubeClientOptions {
   readonly callMs?: number
   /** Time without any event or bookmark after which a watch counts as broken, in milliseconds; 3 min by default. */
   readonly silenceMs?: number
+  /** A watch lasts between these; 5 and 10 minutes where absent. */
+  readonly watchSeconds?: { readonly least: number; readonly most: number }
 }
 
 /** A client of one API server. */
@@ -165,7 +167,8 @@ class HttpKubeClient implements KubeClient {
 
   async *watch(type: ObjectType, options: Selection & { readonly resourceVersion: string }, signal: AbortSignal): AsyncGenerator<WatchEvent, void> {
     const { namespace, labelSelector, resourceVersion } = options
-    const seconds = Math.round(watchSeconds.least + fractionOf(this.#options.random) * (watchSeconds.most - watchSeconds.least))
+    const { least, most } = this.#options.watchSeconds ?? defaultWatchSeconds
+    const seconds = Math.round(least + fractionOf(this.#options.random) * (most - least))
     const path = pathOf(type, { ...(namespace !== undefined && { namespace }) })
     const query = { watch: 'true', allowWatchBookmarks: 'true', labelSelector, resourceVersion, timeoutSeconds: String(seconds) }
     const ended = AbortSignal.any([signal, this.#closing.signal])
