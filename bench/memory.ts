@@ -116,7 +116,7 @@ export function inProcess(count: number): Source {
 
 /** A real etcd with all records and the keys that stand for them. */
 async function inEtcd(count: number): Promise<Source> {
-  const cluster = await startEtcd({ flags: ['--unsafe-no-fsync', '--quota-backend-bytes=8589934592', '--snapshot-count=10000'] })
+  const cluster = await startEtcd({ flags: ['--quota-backend-bytes=8589934592', '--snapshot-count=10000'] })
   const store = createEtcdStore({ endpoints: cluster.endpoints, log, requestTimeoutMs: 60_000 })
   const { signal } = new AbortController()
   let [records, keys, valueBytes] = [0, 0, 0]

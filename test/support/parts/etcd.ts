@@ -92,7 +92,10 @@ export function endWithWorker({ members }: Pick<EtcdCluster, 'members'>): void {
   })
 }
 
-/** Starts a real etcd on free loopback ports with data of its own; resolves when every member is healthy. */
+/**
+ * Starts a real etcd on free loopback ports with data of its own; resolves when every member is healthy. Its members do not wait for the disk: what they wrote survives
+ * their end, not that of the machine.
+ */
 export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster> {
   const { members: count = 1, flags = [], tls = false, token = 'taproot-test' } = options
   const program = requirePart('etcd')
@@ -108,7 +111,7 @@ export async function startEtcd(options: EtcdOptions = {}): Promise<EtcdCluster>
     const health = `http://127.0.0.1:${healthPort}`
     const dataDirectory = join(directory, name)
     const peer = `http://127.0.0.1:${peerPort}`
-    const member = ['--name', name, '--data-dir', dataDirectory, '--listen-metrics-urls', health, ...tlsFlags(tls)]
+    const member = ['--name', name, '--data-dir', dataDirectory, '--unsafe-no-fsync', '--listen-metrics-urls', health, ...tlsFlags(tls)]
     const addresses = ['--listen-client-urls', client, '--advertise-client-urls', client, '--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer]
     const cluster = ['--initial-cluster', initialCluster, '--initial-cluster-token', token]
     const certificateFile = join(dataDirectory, 'fixtures', 'client', 'cert.pem')
