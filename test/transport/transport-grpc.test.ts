@@ -292,13 +292,15 @@ describe('reflection and health', () => {
     const names = listServicesResponse?.service.map(({ name }) => name)
     expect(names).toEqual(
       expect.arrayContaining([
+        'taproot.events.v2.EventsService',
+        'taproot.events.v2.SubscriptionsService',
         'taproot.iam.v2.GroupsService',
         'chainguard.platform.iam.v2.GroupsService',
         'chainguard.platform.iam.v2beta1.GroupsService',
         'chainguard.platform.oidc.SecurityTokenService',
       ]),
     )
-    expect(names?.filter((name) => /(?:advisory|events|libraries|vulnerabilities)/.test(name))).toEqual([])
+    expect(names?.filter((name) => /(?:advisory|libraries|vulnerabilities)/.test(name))).toEqual([])
   })
 
   test.each(['taproot.iam.v2.GroupsService', 'chainguard.platform.iam.v2beta1.GroupsService', 'taproot.iam.v2.Group'])(

@@ -1,4 +1,4 @@
-import { ScalarType, create } from '@bufbuild/protobuf'
+import { ScalarType, create, fromJson } from '@bufbuild/protobuf'
 import type { DescField, DescMessage, Message } from '@bufbuild/protobuf'
 import { reflect } from '@bufbuild/protobuf/reflect'
 import type { ReflectMessage } from '@bufbuild/protobuf/reflect'
@@ -22,6 +22,11 @@ export function randomMessage(desc: DescMessage, depth = 4): fc.Arbitrary<Messag
         .map(([seconds, nanos, sign]) => build(desc, { seconds: BigInt(seconds * sign), nanos: nanos * sign }))
     case 'google.protobuf.FieldMask':
       return fc.array(fc.constantFrom('name', 'claim_match.issuer', 'resource_limits')).map((paths) => build(desc, { paths }))
+    case 'google.protobuf.Struct':
+      // JSON has no other numbers than finite ones, and a value has a kind.
+      return fc
+        .dictionary(text, fc.oneof(text, fc.boolean(), fc.constant(null), fc.integer()), { maxKeys: 3, noNullPrototype: true })
+        .map((fields) => fromJson(desc, fields))
     default:
       return fc.tuple(...desc.members.map((member) => memberOf(member, depth))).map((parts) => {
         const message = reflect(desc)
