@@ -3,6 +3,8 @@ export function nearestName(name: string, candidates: Iterable<string>): string 
   let best: string | undefined
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1
   for (const candidate of candidates) {
+    // The distance is at least the difference in length, which costs nothing to compute.
+    if (Math.abs(candidate.length - name.length) >= bestDistance) continue
     const distance = editDistance(name.toLowerCase(), candidate.toLowerCase())
     if (distance >= bestDistance) continue
     best = candidate

@@ -1,4 +1,4 @@
-import { DomainError } from '../../base/errors.ts'
+import { DomainError, maxViolations } from '../../base/errors.ts'
 import { nearestName } from '../../base/nearest-name.ts'
 import { methods } from '../../base/schema/schema.ts'
 
@@ -67,14 +67,15 @@ export function capabilitiesFor(filter: TypeFilter): readonly string[] {
   return [...needed]
 }
 
-/** Throws code 3 for a prefix that no event type has, and names the type that was most likely meant. */
+/** Throws code 3 for prefixes that no event type has. For the first one, names the type that was most likely meant: that takes a comparison with all types. */
 export function assertTypes(prefixes: readonly string[], field: string): void {
-  const violations = prefixes
-    .filter((prefix) => ![...eventTypes.keys()].some((type) => type.startsWith(prefix)))
-    .map((prefix) => {
-      const nearest = nearestName(prefix, eventTypes.keys())
-      const hint = nearest === undefined ? `types start with "${apiTypePrefix}" or "dev.taproot.registry."` : `did you mean "${nearest}"?`
-      return { field, description: `no event type starts with "${prefix}"; ${hint}` }
-    })
-  if (violations.length > 0) throw DomainError.invalidFields(violations)
+  const known = [...eventTypes.keys()]
+  const unknown = prefixes.filter((prefix) => !known.some((type) => type.startsWith(prefix))).slice(0, maxViolations)
+  if (unknown.length === 0) return
+  const nearest = nearestName(unknown[0] ?? '', known)
+  const hints = [nearest === undefined ? typesHint : `did you mean "${nearest}"?`]
+  const violations = unknown.map((prefix, at) => ({ field, description: `no event type starts with "${prefix}"; ${hints[at] ?? typesHint}` }))
+  throw DomainError.invalidFields(violations)
 }
+
+const typesHint = `types start with "${apiTypePrefix}" or "dev.taproot.registry."`

@@ -173,7 +173,7 @@ const issuers = [{ issuer: trustedIssuer }, { issuer: idp.issuer, allowPrivate: 
 const server = await startTestServer({
   clock,
   store: storeName === 'etcd' ? 'etcd' : 'sqlite',
-  env: { TAPROOT_ISSUERS: JSON.stringify(issuers), TAPROOT_TERMS: JSON.stringify(walkTerms), ...chosenSettings() },
+  env: { TAPROOT_ISSUERS: JSON.stringify(issuers), TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_EVENTS_DELIVER: 'false', ...chosenSettings() },
 })
 await fillHistory(server)
 const logins = new LoginCorpusMaker(idp)
