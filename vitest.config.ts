@@ -49,8 +49,8 @@ export default defineConfig({
   test: {
     environment: 'node',
     pool: 'forks',
-    // Files wait for servers, leases and outages during a third of their time: two more workers than cores keep the cores busy.
-    maxWorkers: Math.min(6, availableParallelism() + 2),
+    // Files wait for servers, leases and outages during a third of their time. One more worker than cores fills those; more disturb tests that measure.
+    maxWorkers: Math.min(4, availableParallelism() + 1),
     env: {
       // Workers, and the programs that tests start: see test/support/parts/own-program.ts.
       NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'node-compile-cache'),
@@ -68,7 +68,6 @@ export default defineConfig({
     reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [
       { extends: true, test: { name: 'isolated', include: Object.keys(isolatedTests) } },
-      // They start first. `main` has the same group order, so no worker waits for the last of them.
       // Many files, one after the other in each worker: modules load once for each worker, and its servers go on from file to file (test/support/parts).
       {
         extends: true,
@@ -77,6 +76,8 @@ export default defineConfig({
           include: ['test/**/*.test.ts'],
           exclude: [clusterTests, ...Object.keys(isolatedTests)],
           isolate: false,
+          // After the isolated files, which measure processor time.
+          sequence: { groupOrder: 1 },
         },
       },
       // A whole Kubernetes in each file: one after the other, after all others.
@@ -86,7 +87,7 @@ export default defineConfig({
           name: 'cluster',
           include: isFullTier ? [clusterTests] : shortClusterTests,
           fileParallelism: false,
-          sequence: { groupOrder: 1 },
+          sequence: { groupOrder: 2 },
           testTimeout: 300_000,
           hookTimeout: 900_000,
         },
