@@ -163,6 +163,9 @@ function parseUrl(input: FetchRequest): URL {
   return url
 }
 
+/** How long the rest of an answer whose body is of no use may take, in milliseconds. */
+const discardMs = 1_000
+
 interface FetchOptions {
   readonly dispatcher: Dispatcher
   readonly signal: AbortSignal
@@ -188,8 +191,8 @@ async function exchange(url: URL, input: FetchRequest, options: FetchOptions): P
     throw new FetchError(status >= 300 && status < 400 ? 'redirect' : 'status', { status, retryAfterMs: retryAfterOf(response.headers['retry-after']) })
   }
   if (input.discardBody === true) {
-    // A short rest is read, so that the connection can be used again. The caller has what it needs and does not wait.
-    void response.body.dump({ limit: maxBytes }).catch(() => undefined)
+    // A short rest is read, so that the connection can be used again. A long or slow one ends the connection: no answer keeps it after this call.
+    await response.body.dump({ limit: maxBytes, signal: AbortSignal.timeout(discardMs) }).catch(() => response.body.destroy())
     return { status, body: new Uint8Array() }
   }
   const chunks: Uint8Array[] = []

@@ -2,7 +2,8 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { hashQuery, sealCursor } from '../base/page-token.ts'
 import { DomainError } from '../base/errors.ts'
-import { isWithin, parentOf, type Uid } from '../base/uid.ts'
+import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
+import { Slices } from '../cache/slices.ts'
 import type { EventLog } from '../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../engine/log/log-index.ts'
 import { notFound } from '../engine/errors.ts'
@@ -24,7 +25,7 @@ import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/env
 import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery } from '../gen/taproot/store/v1/events_pb.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Put, Store } from '../store/store.ts'
-import { passesTypes, testedType } from './records/event-types.ts'
+import { isWanted } from './records/event-types.ts'
 import { failedPrefixOf, progressKey, readProgress } from './records/progress.ts'
 import { changeState, subscriptionKind } from './records/subscriptions.ts'
 
@@ -107,9 +108,10 @@ class Deliveries {
     const record = this.#services.replica.snapshot.get('Subscription', this.#uid)?.message as Subscription | undefined
     if (progress === undefined || record === undefined) return
     const from = after ?? { revision: Number(progress.revision), key: progress.key }
-    for (const entry of this.#log.after(from)) {
-      const isWanted = entry.type === testedType ? entry.subject === this.#uid : isWithin(entry.group, parentOf(this.#uid)) && passesTypes(record, entry.type)
-      if (isWanted) yield { delivery: shownPending(entry), place: [entry.revision, entry.key] }
+    const slices = new Slices()
+    for (const entry of this.#log.after(from, rootOf(this.#uid))) {
+      if (isWanted(record, entry)) yield { delivery: shownPending(entry), place: [entry.revision, entry.key] }
+      if (slices.isOver) await slices.pause()
     }
   }
 }
@@ -196,15 +198,16 @@ function revived(subscription: Uid, { key, state }: Failed, nowMs: number): Put 
 }
 
 /** Returns the position before the first event to replay. Throws code 5 for an event that is not kept, and code 3 for a time in the future. */
-function replayFrom(log: EventLog, { from }: ReplayEventsRequest, nowMs: number): Position {
+function replayFrom(log: EventLog, { uid, from }: ReplayEventsRequest, nowMs: number): Position {
+  const root = rootOf(trustedUid(uid))
   if (from.case === 'fromEventId') {
-    for (const entry of log.after({ revision: 0, key: '' })) if (hasId(entry.key, from.value)) return before(entry)
+    for (const entry of log.after({ revision: 0, key: '' }, root)) if (hasId(entry.key, from.value)) return before(entry)
     throw notFound('Event', from.value, { resourceType: 'events.taproot.dev/Event' })
   }
   // The schema requires one of both.
   const timeMs = from.value === undefined ? 0 : timestampMs(from.value)
   if (timeMs > nowMs) throw DomainError.invalid('from_time', 'must not be in the future')
-  const first = log.firstFrom(outboxKey(Math.max(0, timeMs), ''))
+  const first = log.firstFrom(outboxKey(Math.max(0, timeMs), ''), root)
   return first === undefined ? log.last : before(first)
 }
 

@@ -3,15 +3,17 @@ import { durationMs, type Duration } from '@bufbuild/protobuf/wkt'
 import { sealCursor } from '../base/page-token.ts'
 import { DomainError } from '../base/errors.ts'
 import { errorText } from '../base/error-text.ts'
-import { isUid } from '../base/uid.ts'
+import { isUid, rootOf, trustedUid } from '../base/uid.ts'
 import { Alarm } from '../base/timing.ts'
 import { Slices } from '../cache/slices.ts'
 import type { EventLog } from '../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../engine/log/log-index.ts'
+import type { UsedLog } from '../engine/log/shared-log.ts'
 import { eventLifeMs, outboxTimeMs } from '../engine/log/outbox-keys.ts'
 import { openPage } from '../engine/read.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../engine/services.ts'
 import { EventSchema, PullEventsResponseSchema, type Event, type PullEventsRequest } from '../gen/taproot/events/v2/events_pb.ts'
+import { StoreError } from '../store/store.ts'
 import { eventOf, withoutForeignEmail } from './records/event-form.ts'
 import { assertTypes } from './records/event-types.ts'
 import { viewOf, type FeedFilter } from './records/feed-view.ts'
@@ -23,6 +25,8 @@ const maxBytes = 4 * 2 ** 20
 /** Events that one answer looks at. An answer that saw so many, and none for the caller, is empty. */
 const maxLooked = 50_000
 const entriesPerLook = 256
+/** When a request that found no place to wait may come again, in milliseconds. */
+const retryAfterMs = 5_000
 /** Binds a cursor to this method. */
 const queryHash = 'events'
 
@@ -84,6 +88,8 @@ class Reader {
   readonly #filter: FeedFilter
   readonly #log: EventLog
   readonly #slices = new Slices()
+  /** Whether the caller saw an event at the last look; nothing before the first. */
+  sees: (entry: LogEntry) => boolean = () => false
 
   constructor(services: Services, context: Context, { filter, log }: { filter: FeedFilter; log: EventLog }) {
     this.#services = services
@@ -99,31 +105,33 @@ class Reader {
     const events: Event[] = []
     let place: Position = from
     let [looked, bytes] = [0, 0]
-    let sees = this.#view()
-    for (const entry of this.#log.after(from)) {
+    this.#view()
+    const { place: group } = this.#filter
+    const root = group === '' ? undefined : rootOf(trustedUid(group))
+    for (const entry of this.#log.after(from, root)) {
       if (events.length >= limit || bytes >= maxBytes || looked >= maxLooked)
         return { events, place: { ...place, seenMs: seenMsOf(place, startMs) }, more: true }
       looked += 1
       if (looked % entriesPerLook === 0 && this.#slices.isOver) {
         await this.#slices.pause()
         this.#context.signal.throwIfAborted()
-        sees = this.#view()
+        this.#view()
       }
       place = { revision: entry.revision, key: entry.key }
-      if (!sees(entry)) continue
+      if (!this.sees(entry)) continue
       const shown = await this.#shown(entry)
       // Time may have passed, and the right to see the event with it.
-      sees = this.#view()
-      if (shown === undefined || !sees(entry)) continue
+      this.#view()
+      if (shown === undefined || !this.sees(entry)) continue
       events.push(shown.event)
       bytes += shown.bytes
     }
     return { events, place: { ...place, seenMs: startMs }, more: false }
   }
 
-  #view(): (entry: LogEntry) => boolean {
+  #view(): void {
     this.#context.authorize()
-    return viewOf(this.#services, callerOf(this.#context), this.#filter)
+    this.sees = viewOf(this.#services, callerOf(this.#context), this.#filter)
   }
 
   /** Returns undefined for an event that has expired, or that cannot be read. */
@@ -150,30 +158,60 @@ export const pullEvents: Handler = async (services, context, message) => {
   const request = message as PullEventsRequest
   const filter = filterOf(request)
   const limit = Math.min(request.pageSize === 0 ? defaultEvents : request.pageSize, maxEvents)
-  const { clock, eventLog } = services
-  const endMs = clock.now() + waitMsOf(request.wait)
-  const alarm = new Alarm()
-  const { log, ended, release } = await eventLog.acquire(context.signal)
-  const forget = log.onAppend((entry) => {
-    if (filter.place === '' || entry.group.startsWith(filter.place)) alarm.ring()
-  })
-  // A log that ends wakes the reader, who fails at the next look.
-  ended.catch(alarm.ring)
+  const endMs = services.clock.now() + waitMsOf(request.wait)
+  const used = await services.eventLog.acquire(context.signal)
+  const { log } = used
   try {
     await log.caughtUp(context.signal)
     const reader = new Reader(services, context, { filter, log })
-    let place = await placeOf(services, context, { cursor: request.cursor, log })
-    for (;;) {
+    const found = await reader.look(await placeOf(services, context, { cursor: request.cursor, log }), limit)
+    const isDone = found.events.length > 0 || found.more || services.clock.now() >= endMs
+    return answerOf(services, isDone ? found : await nextFound(services, context, { used, reader, from: found.place, limit, endMs }))
+  } finally {
+    used.release()
+  }
+}
+
+/** A reader that waits. */
+interface Waiting {
+  readonly used: UsedLog
+  readonly reader: Reader
+  readonly from: Place
+  readonly limit: number
+  readonly endMs: number
+}
+
+/** Waits for an event that the caller sees, and looks again when time is up. Throws code 8 if too many requests of the organisation wait, and code 14 if the log ends. */
+async function nextFound(services: Services, context: Context, { used, reader, from, limit, endMs }: Waiting): Promise<Found> {
+  const { clock, eventLog } = services
+  const { signal } = context
+  const free = eventLog.readers.take([rootOf(callerOf(context).identity)])
+  if (free === undefined)
+    throw new DomainError(8, 'too many requests of this organisation wait for events', { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+  const alarm = new Alarm()
+  // An event that the caller did not see at the last look wakes no one: it costs one comparison. The look at the end counts rights that came since.
+  const forget = used.log.onAppend((entry) => {
+    if (reader.sees(entry)) alarm.ring()
+  })
+  let hasEnded = false
+  used.ended.catch(() => {
+    hasEnded = true
+    alarm.ring()
+  })
+  try {
+    for (let place = from; ;) {
       alarm.arm()
       const found = await reader.look(place, limit)
+      if (found.events.length > 0 || found.more || clock.now() >= endMs) return found
+      await alarm.until(endMs, { clock, signal })
+      signal.throwIfAborted()
+      // An empty page would say that there is no event.
+      if (hasEnded) throw new StoreError('unavailable', 'the watch on the outbox ended')
       place = found.place
-      if (found.events.length > 0 || found.more || clock.now() >= endMs) return answerOf(services, found)
-      await alarm.until(endMs, { clock, signal: context.signal })
-      context.signal.throwIfAborted()
     }
   } finally {
     forget()
-    release()
+    free()
   }
 }
 

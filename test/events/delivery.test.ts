@@ -312,6 +312,36 @@ describeOnStores('delivery of events', (store) => {
     expect(JSON.stringify(server.logs)).not.toContain(first)
   })
 
+  test('a sink whose answers never end keeps few connections', async () => {
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    await subscribe(organisation, sink)
+    let [open, most] = [0, 0]
+    sink.respond((_received, response) => {
+      most = Math.max(most, ++open)
+      response.once('close', () => (open -= 1))
+      response.writeHead(200).write('and so on')
+    })
+    for (let number = 0; number < 30; number += 1) await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length >= 30)
+    // As many as the subscription has under way.
+    expect(most).toBeLessThanOrEqual(8)
+  })
+
+  test('the state of a subscription whose record cannot be read stays, and a removed one leaves none', async () => {
+    const { store } = server.running.engine
+    const signal = AbortSignal.timeout(10_000)
+    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const uid = await subscribe(organisation, sink, { signing: 'STANDARD_WEBHOOKS' })
+    const entry = await store.get(`r/Subscription/${uid}`, signal)
+    await store.transact({ guards: [], writes: [{ kind: 'put', key: `r/Subscription/${uid}`, value: Buffer.from('damaged') }] }, signal)
+    const witness = await newSink()
+    await subscribe(organisation, witness)
+    await newGroup(organisation, organisation.group)
+    await witness.until((received) => received.length >= 1)
+    for (const key of [`x/events/progress/${uid}`, `x/events/secret/${uid}`]) expect(await store.get(key, signal), key).toBeDefined()
+    await store.transact({ guards: [], writes: [{ kind: 'put', key: `r/Subscription/${uid}`, value: entry?.value ?? new Uint8Array() }] }, signal)
+  })
+
   test('a sink at an address that no setting allows is never connected to', async () => {
     const organisation = await makeOrganisation(server)
     const subscription = { sink: 'https://10.1.2.3/events', types: [groupEvents] }

@@ -140,13 +140,13 @@ describe('at the registry host', () => {
   })
 
   /** Checks the only event of a type that has this digest. */
-  async function expectTraffic(type: string, digest: string, told: JsonObject): Promise<void> {
+  async function expectTraffic(type: string, digest: string, expected: JsonObject): Promise<void> {
     const found = async () => (await traffic.stored({ type, subject: repo.uid })).filter((event) => Buffer.from(event.body).includes(digest))
     await expect.poll(async () => (await found()).length).toBe(1)
     const [event] = await found()
     if (event === undefined) throw new Error('the event is gone')
     const when = new Date(Number(event.timeMs)).toISOString().replace('Z', '000')
-    const { tag, method, type: what, user_agent, tag_previous_digest } = told
+    const { tag, method, type: what, user_agent, tag_previous_digest } = expected
     const body = {
       repository: repo.path,
       repo_id: repo.uid,

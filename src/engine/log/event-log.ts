@@ -98,14 +98,14 @@ export class EventLog {
     return () => this.#listeners.delete(listener)
   }
 
-  /** Yields the events after a position, in order, without their bodies. */
-  after(position: Position): Generator<LogEntry, void> {
-    return this.#index.after(position)
+  /** Yields the events after a position, in order, without their bodies: of one root group, or all. */
+  after(position: Position, root?: string): Generator<LogEntry, void> {
+    return this.#index.after(position, root)
   }
 
-  /** Returns the first event, in the order of commits, whose outbox key is not before `key`. */
-  firstFrom(key: string): LogEntry | undefined {
-    return this.#index.firstFrom(key)
+  /** Returns the first event of a root group, in the order of commits, whose outbox key is not before `key`. */
+  firstFrom(key: string, root: string): LogEntry | undefined {
+    return this.#index.firstFrom(key, root)
   }
 
   /** Removes events from the index whose outbox keys are before `key`: they have expired. */

@@ -1,3 +1,5 @@
+import { rootParent } from '../../base/uid.ts'
+
 /** The position of an event in the order of commits. Events of one commit are in key order. */
 export interface Position {
   readonly revision: number
@@ -17,131 +19,91 @@ export interface LogEntry extends Position {
   readonly subject: string
 }
 
-/** Texts by number, each kept once. */
-class Texts {
-  readonly #numbers = new Map<string, number>()
-  readonly #texts: string[] = []
-
-  numberOf(text: string): number {
-    const known = this.#numbers.get(text)
-    if (known !== undefined) return known
-    const number = this.#texts.push(text) - 1
-    this.#numbers.set(text, number)
-    return number
+/** Returns the place of the first entry after a position. Cost: the logarithm of the number of entries. */
+function firstAfter(entries: readonly LogEntry[], position: Position): number {
+  let low = 0
+  let high = entries.length
+  while (low < high) {
+    const middle = (low + high) >> 1
+    const entry = entries[middle]
+    if (entry !== undefined && comparePositions(entry, position) <= 0) low = middle + 1
+    else high = middle
   }
-
-  at(number: number): string {
-    return this.#texts[number] ?? ''
-  }
+  return low
 }
 
-const segmentEntries = 4_096
-
-/** Some consecutive entries. `keys` and `subjects` are strings, since both are long and differ from entry to entry. */
-interface Segment {
-  readonly revisions: Float64Array
-  readonly groups: Uint32Array
-  readonly types: Uint16Array
-  readonly keys: string[]
-  readonly subjects: string[]
+/** Returns the root of a group; the text itself for `/` and for no group. */
+function rootIn(group: string): string {
+  return group === rootParent ? group : (group.split('/', 1)[0] ?? '')
 }
 
 /**
- * The events that are kept, in the order of their commits, without their bodies. Memory: about 200 bytes an event. A search from a position costs the logarithm
- * of the number of segments, and then the number of entries it passes.
+ * The events that are kept, in the order of their commits, without their bodies: all, and those of each root group. So a reader of one organisation passes no
+ * event of another. Memory: about 250 bytes an event.
  */
 export class LogIndex {
-  #segments: Segment[] = []
-  #size = 0
-  #last: Position = { revision: 0, key: '' }
-  readonly #groups = new Texts()
-  readonly #types = new Texts()
+  #all: LogEntry[] = []
+  readonly #byRoot = new Map<string, LogEntry[]>()
+  /** Each type and group once. */
+  readonly #texts = new Map<string, string>()
 
   /** The number of entries. */
   get size(): number {
-    return this.#size
+    return this.#all.length
   }
 
   /** The position of the last entry; before all positions without entries. */
   get last(): Position {
-    return this.#last
+    const { revision, key } = this.#all.at(-1) ?? { revision: 0, key: '' }
+    return { revision, key }
   }
 
   /** Adds an entry. Returns false, and adds nothing, if its position is not after the last one. */
-  append(entry: LogEntry): boolean {
-    if (comparePositions(entry, this.#last) <= 0) return false
-    let segment = this.#segments.at(-1)
-    if (segment === undefined || segment.keys.length === segmentEntries) {
-      segment = {
-        revisions: new Float64Array(segmentEntries),
-        groups: new Uint32Array(segmentEntries),
-        types: new Uint16Array(segmentEntries),
-        keys: [],
-        subjects: [],
-      }
-      this.#segments.push(segment)
-    }
-    const at = segment.keys.push(entry.key) - 1
-    segment.subjects.push(entry.subject)
-    segment.revisions[at] = entry.revision
-    segment.groups[at] = this.#groups.numberOf(entry.group)
-    segment.types[at] = this.#types.numberOf(entry.type)
-    this.#size += 1
-    this.#last = { revision: entry.revision, key: entry.key }
+  append({ revision, key, type, group, subject }: LogEntry): boolean {
+    const entry = { revision, key, subject, type: this.#shared(type), group: this.#shared(group) }
+    if (comparePositions(entry, this.last) <= 0) return false
+    this.#all.push(entry)
+    const root = rootIn(group)
+    const ofRoot = this.#byRoot.get(root)
+    if (ofRoot === undefined) this.#byRoot.set(root, [entry])
+    else ofRoot.push(entry)
     return true
   }
 
-  /** Yields the entries after a position, in order. Entries that are appended meanwhile follow. */
-  *after(position: Position): Generator<LogEntry, void> {
-    let number = this.#segmentAfter(position)
-    for (; number < this.#segments.length; number += 1) {
-      const segment = this.#segments[number]
-      if (segment === undefined) return
-      for (let at = 0; at < segment.keys.length; at += 1) {
-        const revision = segment.revisions[at] ?? 0
-        if (revision < position.revision || (revision === position.revision && (segment.keys[at] ?? '') <= position.key)) continue
-        yield this.#entry(segment, at)
-      }
+  /** Yields the entries after a position, in order: of one root group, or all. Look again for entries that are appended after the end. */
+  *after(position: Position, root?: string): Generator<LogEntry, void> {
+    // `dropBefore` makes new lists: this one keeps its places while its reader waits.
+    const entries = this.#of(root)
+    for (let at = firstAfter(entries, position); at < entries.length; at += 1) {
+      const entry = entries[at]
+      if (entry !== undefined) yield entry
     }
   }
 
-  /** Returns the first entry whose key is not before `key`, in the order of commits. */
-  firstFrom(key: string): LogEntry | undefined {
-    for (const segment of this.#segments) {
-      const at = segment.keys.findIndex((candidate) => candidate >= key)
-      if (at >= 0) return this.#entry(segment, at)
-    }
-    return undefined
+  /** Returns the first entry of a root group, in the order of commits, whose key is not before `key`. Cost: the number of its entries. */
+  firstFrom(key: string, root: string): LogEntry | undefined {
+    return this.#of(root).find((entry) => entry.key >= key)
   }
 
-  /** Removes whole segments at the start whose keys are all before `key`. */
+  /** Removes the entries whose keys are before `key`. Cost: the number of entries. */
   dropBefore(key: string): void {
-    while (this.#segments.length > 1 && this.#segments[0]?.keys.every((candidate) => candidate < key) === true) {
-      this.#size -= this.#segments.shift()?.keys.length ?? 0
+    if (!this.#all.some((entry) => entry.key < key)) return
+    this.#all = this.#all.filter((entry) => entry.key >= key)
+    for (const [root, entries] of this.#byRoot) {
+      const kept = entries.filter((entry) => entry.key >= key)
+      if (kept.length > 0) this.#byRoot.set(root, kept)
+      else this.#byRoot.delete(root)
     }
+    this.#texts.clear()
   }
 
-  #entry(segment: Segment, at: number): LogEntry {
-    return {
-      revision: segment.revisions[at] ?? 0,
-      key: segment.keys[at] ?? '',
-      subject: segment.subjects[at] ?? '',
-      group: this.#groups.at(segment.groups[at] ?? 0),
-      type: this.#types.at(segment.types[at] ?? 0),
-    }
+  #of(root: string | undefined): readonly LogEntry[] {
+    return root === undefined ? this.#all : (this.#byRoot.get(root) ?? [])
   }
 
-  /** Returns the number of the first segment that may hold entries after a position. */
-  #segmentAfter({ revision }: Position): number {
-    let low = 0
-    let high = this.#segments.length
-    while (low < high) {
-      const middle = (low + high) >> 1
-      const segment = this.#segments[middle]
-      const last = segment === undefined ? 0 : (segment.revisions[segment.keys.length - 1] ?? 0)
-      if (last < revision) low = middle + 1
-      else high = middle
-    }
-    return low
+  #shared(text: string): string {
+    const known = this.#texts.get(text)
+    if (known === undefined) this.#texts.set(text, text)
+    return known ?? text
   }
 }

@@ -1,3 +1,4 @@
+import { TenantSlots } from '../../auth/oidc/tenant-slots.ts'
 import type { Log } from '../../base/log.ts'
 import type { Clock } from '../../base/runtime.ts'
 import { outboxKey } from './outbox-keys.ts'
@@ -40,6 +41,8 @@ interface Running {
 
 /** The event log of this process. It is loaded when it is first used, and ends after some minutes without users. */
 export class SharedLog {
+  /** Requests that wait for events. Each waits for every event of its place: so an organisation has a bounded number. */
+  readonly readers = new TenantSlots({ each: 1_000, all: 4_000 })
   readonly #options: SharedLogOptions
   #running: Running | undefined
 

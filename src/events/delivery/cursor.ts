@@ -1,5 +1,5 @@
 import { create, toBinary } from '@bufbuild/protobuf'
-import type { Uid } from '../../base/uid.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
 import { SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen/taproot/store/v1/events_pb.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Revision, Store } from '../../store/store.ts'
@@ -49,7 +49,7 @@ export class DeliveryCursor {
     else this.progress = progressIn(entry)
     // The log of a restored store may end before the cursor. The time in its key still says where to go on. A cursor without a key is younger than the log.
     if (this.progress.key !== '' && this.position.revision > (log.loadedAt ?? 0)) {
-      const next = log.firstFrom(this.progress.key)
+      const next = log.firstFrom(this.progress.key, rootOf(this.#subscription))
       this.#moveTo(next === undefined ? log.last : { revision: next.revision, key: '' })
       this.isDirty = true
     }
@@ -60,7 +60,7 @@ export class DeliveryCursor {
 
   /** Yields the events to start, in order: those that `wants` accepts. Each yielded one is under way until `finish`. */
   *next(log: EventLog, wants: (entry: LogEntry) => boolean): Generator<Slot, void> {
-    for (const entry of log.after(this.#started)) {
+    for (const entry of log.after(this.#started, rootOf(this.#subscription))) {
       this.#started = { revision: entry.revision, key: entry.key }
       if (!wants(entry)) continue
       const slot = { entry, finished: this.#ahead.delete(entry.key) }
@@ -93,7 +93,7 @@ export class DeliveryCursor {
     const finished = new Set([...this.#ahead, ...this.#slots.filter((slot) => slot.finished).map(({ entry }) => entry.key)])
     let count = 0
     let looked = 0
-    for (const entry of log.after(this.position)) {
+    for (const entry of log.after(this.position, rootOf(this.#subscription))) {
       looked += 1
       if (count >= most || looked > countedAtMost) break
       if (wants(entry) && !finished.has(entry.key)) count += 1
@@ -130,4 +130,4 @@ export class DeliveryCursor {
 }
 
 /** How many events a count looks at. */
-const countedAtMost = 100_000
+const countedAtMost = 20_000

@@ -8,6 +8,7 @@ import type { LogEntry } from '../../engine/log/log-index.ts'
 import type { EventLog } from '../../engine/log/event-log.ts'
 import { pagesOf } from '../../store/pages.ts'
 import type { Store } from '../../store/store.ts'
+import { recordKey } from '../../store/keys.ts'
 import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progress.ts'
 import { secretsPrefix } from '../records/webhook-secrets.ts'
 import { apiTypePrefix } from '../records/event-types.ts'
@@ -164,7 +165,7 @@ export class Dispatcher {
     await running?.ended
     const { services } = this.#options
     try {
-      await removeRange(services.store, failedPrefixOf(uid), signal)
+      await removeFailed(services.store, uid, signal)
     } catch (error) {
       // The next leader removes it.
       if (!signal.aborted) services.log.warn('failed deliveries of a removed subscription are left', { subscription: uid, error: errorText(error) })
@@ -183,27 +184,31 @@ export class Dispatcher {
 
 const pageEntries = 100
 
-async function removeRange(store: Store, prefix: string, signal: AbortSignal): Promise<void> {
-  for await (const entries of pagesOf(store, { prefix, limit: pageEntries }, signal)) {
-    await store.transact({ guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }, signal)
+/** Removes what is kept of the failed deliveries of a subscription, unless the store still has its record. */
+async function removeFailed(store: Store, uid: Uid, signal: AbortSignal): Promise<void> {
+  for await (const entries of pagesOf(store, { prefix: failedPrefixOf(uid), limit: pageEntries }, signal)) {
+    await removeOf(store, uid, { keys: entries.map(({ key }) => key), signal })
   }
+}
+
+/** Memory may lack a record that cannot be read: so the store decides whether the subscription is gone. */
+async function removeOf(store: Store, uid: Uid, { keys, signal }: { keys: readonly string[]; signal: AbortSignal }): Promise<void> {
+  const guards = [{ kind: 'absent', key: recordKey('Subscription', uid) } as const]
+  await store.transact({ guards, writes: keys.map((key) => ({ kind: 'delete', key })) }, signal)
 }
 
 /** Removes what is kept of the deliveries of subscriptions that no longer exist: those removed together with others, or while no process delivered. */
 async function removeOrphans({ store, replica }: Services, signal: AbortSignal): Promise<void> {
-  // A subscription created after this barrier cannot be mistaken for a removed one: its keys are not read.
-  const revision = await store.revision(signal)
-  await replica.reached(revision, signal)
   for (const [prefix, end] of [
     [progressPrefix, undefined],
     [secretsPrefix, undefined],
     [failedPrefix, ':'],
   ] as const) {
-    for await (const entries of pagesOf(store, { prefix, limit: pageEntries, revision }, signal)) {
-      const writes = entries
-        .map(({ key }) => ({ kind: 'delete', key, uid: key.slice(prefix.length).split(end ?? '\0', 1)[0] ?? '' }) as const)
-        .filter(({ uid }) => replica.snapshot.get('Subscription', uid) === undefined)
-      if (writes.length > 0) await store.transact({ guards: [], writes: writes.map(({ kind, key }) => ({ kind, key })) }, signal)
+    for await (const entries of pagesOf(store, { prefix, limit: pageEntries }, signal)) {
+      for (const { key } of entries) {
+        const uid = trustedUid(key.slice(prefix.length).split(end ?? '\0', 1)[0] ?? '')
+        if (replica.snapshot.get('Subscription', uid) === undefined) await removeOf(store, uid, { keys: [key], signal })
+      }
     }
   }
 }

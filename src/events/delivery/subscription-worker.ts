@@ -3,7 +3,7 @@ import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { errorText } from '../../base/error-text.ts'
-import { isWithin, parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
 import { Subscription_Signing, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
@@ -12,7 +12,7 @@ import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/
 import { pauseKey, recordKey } from '../../store/keys.ts'
 import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
 import type { LogEntry } from '../../engine/log/log-index.ts'
-import { capabilitiesFor, passesTypes, testedType } from '../records/event-types.ts'
+import { capabilitiesFor, isWanted } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
 import { maxPending } from '../records/subscriptions.ts'
 import { readSecrets } from '../records/webhook-secrets.ts'
@@ -46,6 +46,7 @@ const backoff: Backoff = { firstMs: 1_000, maxMs: 3_600_000 }
 /** How long an event is tried. Events are kept longer, so that it can then be copied. */
 const retryForMs = 71.5 * 3_600_000
 const saveEveryMs = 1_000
+const lookedForOldest = 1_000
 const lastSaveTimeoutMs = 2_000
 /** One object for all calls: rights are remembered by it. */
 const noRestrictions = {}
@@ -79,9 +80,15 @@ export class SubscriptionWorker {
     return this.#cursor.progress.failingReason !== ''
   }
 
-  /** Returns the first event that waits; undefined if none does. */
+  /** Returns the first event that waits; undefined if none does, or if the subscription is paused. */
   oldestWaiting(log: EventLog): LogEntry | undefined {
-    for (const entry of log.after(this.#cursor.position)) if (this.wants(entry)) return entry
+    if (pauseOf(this.#context.services.replica.snapshot, this.uid) !== undefined) return undefined
+    // The cursor passes events that are not wanted: a wanted one comes soon.
+    let looked = 0
+    for (const entry of log.after(this.#cursor.position, rootOf(this.uid))) {
+      if (this.wants(entry)) return entry
+      if (++looked === lookedForOldest) return undefined
+    }
     return undefined
   }
 
@@ -99,9 +106,7 @@ export class SubscriptionWorker {
   /** True if the subscription wants the event. */
   readonly wants = (entry: LogEntry): boolean => {
     const record = this.#record()
-    if (record === undefined) return false
-    if (entry.type === testedType) return entry.subject === this.uid
-    return isWithin(entry.group, parentOf(this.uid)) && passesTypes(record, entry.type)
+    return record !== undefined && isWanted(record, entry)
   }
 
   /** Delivers until `signal` aborts; then writes the cursor a last time. Rejects with StoreError. */

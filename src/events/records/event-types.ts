@@ -1,6 +1,8 @@
 import { DomainError, maxViolations } from '../../base/errors.ts'
 import { nearestName } from '../../base/nearest-name.ts'
 import { methods } from '../../base/schema/schema.ts'
+import { isWithin, parentOf, trustedUid } from '../../base/uid.ts'
+import type { LogEntry } from '../../engine/log/log-index.ts'
 
 /** Prefix of the event types of API methods. */
 export const apiTypePrefix = 'dev.taproot.api.'
@@ -58,6 +60,12 @@ export function passesTypes({ types, includePulls }: TypeFilter, type: string): 
   return types.length === 0 || types.some((prefix) => type.startsWith(prefix))
 }
 
+/** True if a subscription receives an event: one of its types, in its group or below. A test event goes to its subject alone. */
+export function isWanted({ uid, ...filter }: TypeFilter & { readonly uid: string }, { type, group, subject }: Omit<LogEntry, 'key' | 'revision'>): boolean {
+  if (type === testedType) return subject === uid
+  return isWithin(group, parentOf(trustedUid(uid))) && passesTypes(filter, type)
+}
+
 /** Returns the capabilities that a caller needs at a group to receive the events that pass the filter. */
 export function capabilitiesFor(filter: TypeFilter): readonly string[] {
   const needed = new Set<string>()
@@ -72,7 +80,9 @@ export function assertTypes(prefixes: readonly string[], field: string): void {
   const known = [...eventTypes.keys()]
   const unknown = prefixes.filter((prefix) => !known.some((type) => type.startsWith(prefix))).slice(0, maxViolations)
   if (unknown.length === 0) return
-  const nearest = nearestName(unknown[0] ?? '', known)
+  const [first = ''] = unknown
+  const whole = `${apiTypePrefix}${first}`
+  const nearest = known.some((type) => type.startsWith(whole)) ? whole : nearestName(first, known)
   const hints = [nearest === undefined ? typesHint : `did you mean "${nearest}"?`]
   const violations = unknown.map((prefix, at) => ({ field, description: `no event type starts with "${prefix}"; ${hints[at] ?? typesHint}` }))
   throw DomainError.invalidFields(violations)

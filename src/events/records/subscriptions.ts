@@ -37,10 +37,11 @@ export const maxPending = 1_000
 /** Returns why a sink is refused; undefined if it is not (docs/spec/events.md#sinks). */
 function sinkFault(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
   const url = URL.parse(sink)
-  if (url?.protocol !== 'https:') return 'must be an https URL, such as https://hooks.example/taproot'
+  if (url?.protocol !== 'https:' || /\s/.test(sink)) return 'must be an https URL, such as https://hooks.example/taproot'
   if (url.username !== '' || url.password !== '') return 'must not contain a user or a password'
   if (url.hash !== '') return 'must not contain a fragment'
-  return hostFault(sink, sinkNetworks)
+  const fault = hostFault(sink, sinkNetworks)
+  return fault === undefined ? undefined : `${fault}; operators allow networks by the setting events.networks`
 }
 
 /** Checks the sink and the types. Throws code 7 unless the caller may list the records that the events are about (docs/spec/events.md#rights). */
