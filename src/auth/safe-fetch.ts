@@ -112,7 +112,7 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   function currentAgent(): Agent {
     const ca = options.extraCa?.()
     if (ca !== extraCa) {
-      void publicAgent.close()
+      publicAgent.close().catch(() => undefined)
       extraCa = ca
       publicAgent = createAgent(limits, trusting(ca))
     }

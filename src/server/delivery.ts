@@ -1,4 +1,5 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
+import { createResolverLookup } from '../auth/resolver-lookup.ts'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
 import { createNetworks } from '../base/client-address.ts'
 import type { Config } from '../config/config.ts'
@@ -30,6 +31,7 @@ export function createDelivery({ config, files, engine, metrics }: DeliveryOptio
   const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'events.caFile', path: caFile, kind: 'authorities' } })
   const fetch = createSafeFetch({
     timeoutMs: sinkTimeoutMs,
+    lookup: createResolverLookup(),
     networks: createNetworks(networks),
     ...(ca === undefined ? {} : { extraCa: () => ca.current.pem.toString('utf8') }),
   })
