@@ -302,13 +302,25 @@ describeOnStores('delivery of events', (store) => {
     clock.advance(2 * hourMs)
     const after = await signaturesOf()
     expect(after.sent).toEqual([after.by(second)])
+    // Without its secret nothing is sent in another form; a new secret mends that.
+    const { store } = server.running.engine
+    await store.transact({ guards: [], writes: [{ kind: 'delete', key: `x/events/secret/${uid}` }] }, AbortSignal.timeout(10_000))
+    const heard = sink.received.length
+    const group = await newGroup(organisation, organisation.group)
+    await untilShown(uid, organisation, (now) => String(now['lastError']).startsWith('the secret is missing'))
+    expect(sink.received.length).toBe(heard)
+    const third = String((await call('RotateSubscriptionSecret', { uid }, organisation))['secret'])
+    clock.advance(hourMs)
+    await sink.until(() => sink.about(group).length > 0)
+    const mended = await signaturesOf()
+    expect(mended.sent).toEqual([mended.by(third)])
     await call('UpdateSubscription', { subscription: { uid, signing: 'SIGNING_UNSPECIFIED' }, updateMask: 'signing' }, organisation)
     const token = await signaturesOf()
     expect(token.headers).toHaveProperty('authorization')
     expect(token.headers).not.toHaveProperty('webhook-signature')
     const { entries } = await server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
     const texts = entries.map(({ value }) => Buffer.from(value).toString('latin1'))
-    for (const secret of [first, second]) expect(texts.filter((text) => text.includes(secret))).toEqual([])
+    for (const secret of [first, second, third]) expect(texts.filter((text) => text.includes(secret))).toEqual([])
     expect(JSON.stringify(server.logs)).not.toContain(first)
   })
 

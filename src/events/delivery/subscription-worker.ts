@@ -1,24 +1,22 @@
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { create, toBinary } from '@bufbuild/protobuf'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import { containsAll, setOf } from '../../base/capability.ts'
 import { errorText } from '../../base/error-text.ts'
 import { parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
-import type { Services } from '../../engine/services.ts'
-import { Subscription_Signing, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
+import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { SubscriptionPauseSchema } from '../../gen/taproot/store/v1/events_pb.ts'
-import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
-import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
+import type { EventLog } from '../../engine/log/event-log.ts'
 import type { LogEntry } from '../../engine/log/log-index.ts'
 import { capabilitiesFor, isWanted } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
 import { maxPending } from '../records/subscriptions.ts'
-import { readSecrets } from '../records/webhook-secrets.ts'
+import { DeliveryAttempts, type AttemptContext, type AttemptOutcome } from './delivery-attempts.ts'
 import { DeliveryCursor, type Slot } from './cursor.ts'
 import { FailedDeliveries, type Attempt, type Retry } from './failed-deliveries.ts'
-import type { EventRequest, SendOutcome } from './sink-client.ts'
+import type { SendOutcome } from './sink-client.ts'
 
 /** Receives what deliveries lead to, for the metrics. */
 export interface DeliveryObserver {
@@ -26,16 +24,8 @@ export interface DeliveryObserver {
 }
 
 /** What the workers of all subscriptions share. */
-export interface WorkerContext {
-  readonly services: Services
-  readonly log: EventLog
+export interface WorkerContext extends AttemptContext {
   readonly observer: DeliveryObserver | undefined
-  requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
-  /** As `requestOf`, signed by shared secrets. */
-  standardRequestOf(event: OutboxEvent, secrets: readonly string[]): Promise<EventRequest>
-  send(sink: string, request: EventRequest, signal: AbortSignal): Promise<SendOutcome>
-  /** Resolves with a function that frees the slot. Rejects with the signal's reason. */
-  takeSlot(root: Uid, signal: AbortSignal): Promise<() => void>
 }
 
 /** Events that one subscription has under way at once. */
@@ -51,9 +41,6 @@ const lastSaveTimeoutMs = 2_000
 /** One object for all calls: rights are remembered by it. */
 const noRestrictions = {}
 
-/** The outcome of an attempt, or why there was none: the event has expired, or the attempt must be repeated for reasons of our own. */
-type AttemptOutcome = SendOutcome | { readonly kind: 'expired' } | { readonly kind: 'undone' }
-
 /**
  * Delivers the events of one subscription. After a failure, the event waits for another attempt and the cursor goes on. If the sink fails repeatedly, or the
  * subscription is ordered, the cursor stops (docs/spec/events.md#delivery). Successes cost the store no write: the cursor is written at most once a second.
@@ -63,6 +50,7 @@ export class SubscriptionWorker {
   readonly #context: WorkerContext
   readonly #cursor: DeliveryCursor
   readonly #failed: FailedDeliveries
+  readonly #attempts: DeliveryAttempts
   readonly #alarm = new Alarm()
   #running = 0
   #savedMs = 0
@@ -73,6 +61,7 @@ export class SubscriptionWorker {
     this.#context = context
     this.#cursor = new DeliveryCursor(context.services.store, uid)
     this.#failed = new FailedDeliveries(context.services, uid)
+    this.#attempts = new DeliveryAttempts(uid, context)
   }
 
   /** True while the sink counts as failing. */
@@ -206,7 +195,8 @@ export class SubscriptionWorker {
       this.#cursor.finish(slot)
     } else {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
-      else this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
+      // Also after a pause: memory may not show it yet, or the store may not have taken it.
+      this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
       this.#cursor.rewind()
     }
     this.wake()
@@ -231,47 +221,13 @@ export class SubscriptionWorker {
     this.wake()
   }
 
-  /** Sends one event. Never rejects. */
+  /** Sends one event, as one of those under way. Never rejects. */
   async #attempt(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
-    const { services, send, takeSlot } = this.#context
     this.#running += 1
     try {
-      const free = await takeSlot(rootOf(this.uid), signal)
-      try {
-        const logged = await this.#read(entry, signal, copy)
-        if (logged === undefined) return { kind: 'expired' }
-        const request = await this.#requestOf(logged, signal)
-        const record = this.#record()
-        if (record === undefined || signal.aborted) return { kind: 'undone' }
-        return request === undefined ? unreadable : await send(record.sink, request, signal)
-      } finally {
-        free()
-      }
-    } catch (error) {
-      if (!signal.aborted) services.log.warn('an event was not sent', { subscription: this.uid, event: entry.key, error: errorText(error) })
-      return { kind: 'undone' }
+      return await this.#attempts.send(entry, signal, copy)
     } finally {
       this.#running -= 1
-    }
-  }
-
-  /** Reads an event from the log, or its copy if it has expired there. */
-  async #read(entry: LogEntry, signal: AbortSignal, copy: Uint8Array = new Uint8Array()): Promise<LoggedEvent | undefined> {
-    const logged = await this.#context.log.read(entry, signal)
-    if (logged !== undefined || copy.length === 0) return logged
-    return { ...entry, event: fromBinary(OutboxEventSchema, copy) }
-  }
-
-  async #requestOf({ key, event }: LoggedEvent, signal: AbortSignal): Promise<EventRequest | undefined> {
-    const { services, requestOf, standardRequestOf } = this.#context
-    const { store, keyring, clock, log } = services
-    const usesSecret = this.#record()?.signing === Subscription_Signing.STANDARD_WEBHOOKS
-    const secrets = usesSecret ? await readSecrets({ store, keyring, nowMs: clock.now() }, this.uid, signal) : []
-    try {
-      return secrets.length > 0 ? await standardRequestOf(event, secrets) : await requestOf(event, trustedUid(parentOf(this.uid)))
-    } catch (error) {
-      log.error('an event can not be sent as it is stored', { event: key, error: errorText(error) })
-      return undefined
     }
   }
 
@@ -311,7 +267,7 @@ export class SubscriptionWorker {
 
   /** Makes a dead letter of an event. Returns true, also if it could not be kept: it is not tried again. */
   async #giveUp({ key, copy }: { readonly key: string; readonly copy?: Uint8Array }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
-    const logged = await this.#read(entryOf(key), signal, copy)
+    const logged = await this.#attempts.read(entryOf(key), signal, copy)
     if (logged !== undefined && !(await this.#failed.bury(logged, attempt, signal))) {
       this.#context.services.log.warn('an undeliverable event is not kept', { subscription: this.uid, event: key })
     }
@@ -356,8 +312,6 @@ export class SubscriptionWorker {
     })
   }
 }
-
-const unreadable: SendOutcome = { kind: 'failed', status: 0, error: 'the event can not be read', retryAfterMs: undefined }
 
 /** Returns an entry for an event of which only the key is known. */
 function entryOf(key: string): LogEntry {

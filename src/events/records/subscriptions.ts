@@ -241,11 +241,13 @@ export const rotateSubscriptionSecret: Handler = async (services, context, messa
     plan(planning, entry): MutationPlan<Resource> {
       const row = existingRow(subscriptionKind, planning, uid)
       assertEtag(row, context.ifMatch)
-      if (entry === undefined) throw new DomainError(9, 'Precondition failed: the subscription has no secret; set signing to STANDARD_WEBHOOKS')
+      // A row of this kind holds a subscription.
+      if (!usesSecret(row.message as SubscriptionRecord)) throw new DomainError(9, 'Precondition failed: set signing to STANDARD_WEBHOOKS first')
       const changes = new ChangeSet()
       changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
-      changes.guard({ kind: 'unchanged', key, revision: entry.revision })
-      const made = newSecret(services, row.uid, { secrets: secretsIn(entry), untilMs: planning.nowMs + overlapMs })
+      changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
+      const before = entry === undefined ? undefined : { secrets: secretsIn(entry), untilMs: planning.nowMs + overlapMs }
+      const made = newSecret(services, row.uid, before)
       secret = made.text
       changes.write(made.write)
       emit(planning, context, { changes, subject: row.uid, body: bodyOf(subscriptionKind, planning, row.message) })

@@ -1,0 +1,86 @@
+import { fromBinary } from '@bufbuild/protobuf'
+import { errorText } from '../../base/error-text.ts'
+import { parentOf, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
+import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
+import type { LogEntry } from '../../engine/log/log-index.ts'
+import type { Services } from '../../engine/services.ts'
+import { Subscription_Signing, type Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
+import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
+import { readSecrets } from '../records/webhook-secrets.ts'
+import type { EventRequest, SendOutcome } from './sink-client.ts'
+
+/** What the attempts of all subscriptions share. */
+export interface AttemptContext {
+  readonly services: Services
+  readonly log: EventLog
+  requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
+  /** As `requestOf`, signed by shared secrets. */
+  standardRequestOf(event: OutboxEvent, secrets: readonly string[]): Promise<EventRequest>
+  send(sink: string, request: EventRequest, signal: AbortSignal): Promise<SendOutcome>
+  /** Resolves with a function that frees the slot. Rejects with the signal's reason. */
+  takeSlot(root: Uid, signal: AbortSignal): Promise<() => void>
+}
+
+/** The outcome of an attempt, or why there was none: the event has expired, or the attempt must be repeated for reasons of our own. */
+export type AttemptOutcome = SendOutcome | { readonly kind: 'expired' } | { readonly kind: 'undone' }
+
+function failedBy(error: string): SendOutcome {
+  return { kind: 'failed', status: 0, error, retryAfterMs: undefined }
+}
+
+/** Attempts to deliver events of one subscription to its sink, as it is at that moment. */
+export class DeliveryAttempts {
+  readonly #uid: Uid
+  readonly #context: AttemptContext
+
+  constructor(uid: Uid, context: AttemptContext) {
+    this.#uid = uid
+    this.#context = context
+  }
+
+  /** Sends one event. `copy` is used if the event has expired. Never rejects. */
+  async send(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
+    const { services, takeSlot } = this.#context
+    try {
+      const free = await takeSlot(rootOf(this.#uid), signal)
+      try {
+        const logged = await this.read(entry, signal, copy)
+        return logged === undefined ? { kind: 'expired' } : await this.#sendLogged(logged, signal)
+      } finally {
+        free()
+      }
+    } catch (error) {
+      if (!signal.aborted) services.log.warn('an event was not sent', { subscription: this.#uid, event: entry.key, error: errorText(error) })
+      return { kind: 'undone' }
+    }
+  }
+
+  /** Reads an event from the log, or its copy if it has expired there. Rejects with StoreError or the signal's reason. */
+  async read(entry: LogEntry, signal: AbortSignal, copy: Uint8Array = new Uint8Array()): Promise<LoggedEvent | undefined> {
+    const logged = await this.#context.log.read(entry, signal)
+    if (logged !== undefined || copy.length === 0) return logged
+    return { ...entry, event: fromBinary(OutboxEventSchema, copy) }
+  }
+
+  async #sendLogged({ key, event }: LoggedEvent, signal: AbortSignal): Promise<AttemptOutcome> {
+    const { services, requestOf, standardRequestOf, send } = this.#context
+    const { store, keyring, clock, log } = services
+    const usesSecret = this.#record()?.signing === Subscription_Signing.STANDARD_WEBHOOKS
+    const secrets = usesSecret ? await readSecrets({ store, keyring, nowMs: clock.now() }, this.#uid, signal) : []
+    if (usesSecret && secrets.length === 0) return failedBy('the secret is missing: make a new one by :rotateSecret')
+    let request: EventRequest
+    try {
+      request = await (usesSecret ? standardRequestOf(event, secrets) : requestOf(event, trustedUid(parentOf(this.#uid))))
+    } catch (error) {
+      log.error('an event can not be sent as it is stored', { event: key, error: errorText(error) })
+      return failedBy('the event can not be read')
+    }
+    const record = this.#record()
+    return record === undefined || signal.aborted ? { kind: 'undone' } : send(record.sink, request, signal)
+  }
+
+  #record(): Subscription | undefined {
+    // A row of this kind holds a Subscription.
+    return this.#context.services.replica.snapshot.get('Subscription', this.#uid)?.message as Subscription | undefined
+  }
+}
