@@ -4,7 +4,7 @@ import type { LookupFunction } from 'node:net'
 /** How long a name server may take, and how often it is asked. */
 const resolverOptions = { timeout: 2_000, tries: 2 }
 
-/** Names of the machine and of its own network: files and search lists of the system know them, and their name servers belong to the operator. */
+/** Names of the machine and of its own network. Files and search lists of the system know them; their name servers are the operator's. */
 const localName = /^[^.]+$|\.(?:localhost|svc|local|internal)\.?$/i
 
 /**
