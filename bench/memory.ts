@@ -3,14 +3,14 @@
  * `node --expose-gc bench/memory.ts [records] [etcd]`. Without `etcd` the records come from this process.
  */
 import { setImmediate as turn } from 'node:timers/promises'
-import { builtInRoleRows } from '../src/iam/records/roles.ts'
+import { builtInRoleRecords } from '../src/iam/records/roles.ts'
 import { kinds } from '../src/catalog/kinds.ts'
 import { trustedUid, type Uid } from '../src/base/uid.ts'
 import type { Log } from '../src/base/log.ts'
-import { listRows, type ListQuery } from '../src/cache/lists/list.ts'
+import { listRecords, type ListQuery } from '../src/cache/lists/list.ts'
 import { orderOf } from '../src/cache/lists/order.ts'
 import { RecordCache } from '../src/cache/record-cache.ts'
-import type { Snapshot } from '../src/cache/snapshot.ts'
+import type { RecordTables } from '../src/cache/record-tables.ts'
 import { createEtcdStore } from '../src/store/etcd/etcd-store.ts'
 import { storeRevision, type Store, type Write } from '../src/store/store.ts'
 import { startEtcd } from '../test/support/parts/etcd.ts'
@@ -182,8 +182,8 @@ async function timed<T>(work: () => Promise<T>): Promise<{ result: T; ms: number
   return { result, ms, cpuMs: (user + system) / 1000, longestMs }
 }
 
-function someUids(snapshot: Snapshot, kind: string, count: number): Uid[] {
-  const { byUid } = snapshot.table(kind)
+function someUids(tables: RecordTables, kind: string, count: number): Uid[] {
+  const { byUid } = tables.table(kind)
   return Array.from({ length: count }, () => byUid.at(numbers(byUid.size))?.uid ?? trustedUid(''))
 }
 
@@ -191,17 +191,17 @@ const byName = orderOf([{ field: 'name', descending: false }])
 const newestFirst = orderOf([{ field: 'createMs', descending: true }])
 
 /** What the lists of the benchmark ask for. */
-function queries(snapshot: Snapshot): Record<string, () => ListQuery> {
+function queries(tables: RecordTables): Record<string, () => ListQuery> {
   const everywhere = { everywhere: true, groups: [], roots: true }
   const uidp = { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: false, ids: [] }
   const base = { uidp, filters: [], visibility: everywhere, skip: 0, limit: 51 }
-  const groups = someUids(snapshot, 'Group', 400)
+  const groups = someUids(tables, 'Group', 400)
   const some = (): Uid => groups[numbers(groups.length)] ?? trustedUid('')
-  const total = snapshot.table('Identity').size
-  const bindings = snapshot.table('RoleBinding').size
-  const roots = [...snapshot.table('Group').matching('parent', '/')].map((row) => row.uid)
-  const smallGroups = someUids(snapshot, 'Group', 2_000).filter((uid) => {
-    const { from, to } = snapshot.table('Identity').rangeWithin(uid, false)
+  const total = tables.table('Identity').size
+  const bindings = tables.table('RoleBinding').size
+  const roots = [...tables.table('Group').matching('parent', '/')].map((record) => record.uid)
+  const smallGroups = someUids(tables, 'Group', 2_000).filter((uid) => {
+    const { from, to } = tables.table('Identity').rangeWithin(uid, false)
     return to > from && to - from < 15
   })
   const few = smallGroups.sort().filter((uid, at, all) => !uid.startsWith(`${all[at - 1] ?? 'none'}`))
@@ -228,25 +228,23 @@ function queries(snapshot: Snapshot): Record<string, () => ListQuery> {
       ...base,
       kind: 'RoleBinding',
       order: newestFirst,
-      filters: [['role', builtInRoleRows[numbers(builtInRoleRows.length)]?.uid ?? '']],
+      filters: [['role', builtInRoleRecords[numbers(builtInRoleRecords.length)]?.uid ?? '']],
     }),
   }
 }
 
-async function costs(replica: RecordCache): Promise<Record<string, number>> {
-  const { snapshot } = replica
+async function costs(cache: RecordCache): Promise<Record<string, number>> {
+  const { tables } = cache
   const figures: Record<string, number> = {}
-  const uids = someUids(snapshot, 'Identity', 20_000)
-  figures['get by uid'] = await microseconds(2_000, () => snapshot.get('Identity', uids[numbers(uids.length)] ?? ''))
-  figures['get and its message'] = await microseconds(2_000, () => snapshot.get('Identity', uids[numbers(uids.length)] ?? '')?.message)
-  figures['bindings of an identity'] = await microseconds(2_000, () => [
-    ...snapshot.table('RoleBinding').matching('identity', uids[numbers(uids.length)] ?? ''),
-  ])
-  for (const [name, query] of Object.entries(queries(snapshot))) {
+  const uids = someUids(tables, 'Identity', 20_000)
+  figures['get by uid'] = await microseconds(2_000, () => tables.get('Identity', uids[numbers(uids.length)] ?? ''))
+  figures['get and its message'] = await microseconds(2_000, () => tables.get('Identity', uids[numbers(uids.length)] ?? '')?.message)
+  figures['bindings of an identity'] = await microseconds(2_000, () => [...tables.table('RoleBinding').matching('identity', uids[numbers(uids.length)] ?? '')])
+  for (const [name, query] of Object.entries(queries(tables))) {
     const list = (): Promise<number> =>
-      listRows(
-        () => ({ snapshot, query: query() }),
-        ({ rows, total }) => rows.length + total,
+      listRecords(
+        () => ({ tables, query: query() }),
+        ({ records, total }) => records.length + total,
       )
     const asked = await timed(list)
     print(`  first list of ${name}: ${asked.ms.toFixed(0)} ms, longest turn ${asked.longestMs.toFixed(0)} ms`)
@@ -256,14 +254,14 @@ async function costs(replica: RecordCache): Promise<Record<string, number>> {
 }
 
 /** Replaces records by themselves, and puts and removes a new one: what each change of the watch costs, with the views of the lists above. */
-async function changes(replica: RecordCache): Promise<number> {
-  const { snapshot } = replica
+async function changes(cache: RecordCache): Promise<number> {
+  const { tables } = cache
   const sample = [...generateRecords(400)].filter(({ kind }) => kind !== 'Group')
   const batch = sample.map(({ key, value }) => ({ key, value, revision: storeRevision(2) }))
   const removals = batch.map((change) => ({ ...change, value: undefined }))
   return (
     (await microseconds(1, () => {
-      for (const change of [...batch, ...removals]) snapshot.apply([change])
+      for (const change of [...batch, ...removals]) tables.apply([change])
     })) /
     (2 * batch.length)
   )
@@ -271,8 +269,8 @@ async function changes(replica: RecordCache): Promise<number> {
 
 async function measure(source: Source): Promise<Record<string, number>> {
   const before = await memory()
-  const replica = new RecordCache({ store: source.store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
-  const start = await timed(() => replica.start(AbortSignal.timeout(600_000)))
+  const cache = new RecordCache({ store: source.store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRecords, log })
+  const start = await timed(() => cache.start(AbortSignal.timeout(600_000)))
   const after = await memory()
   const perRecord = (bytes: number): number => bytes / source.records
   print(`start ${(start.ms / 1000).toFixed(2)} s, CPU ${(start.cpuMs / 1000).toFixed(2)} s, longest turn ${start.longestMs.toFixed(0)} ms`)
@@ -284,11 +282,11 @@ async function measure(source: Source): Promise<Record<string, number>> {
   print(
     `per record: ${value.toFixed(0)} bytes encoded; ${held.toFixed(0)} held (JS heap ${perRecord(after.heap - before.heap).toFixed(0)}); beyond encoded ${(held - value).toFixed(0)}`,
   )
-  const figures = await costs(replica)
-  figures['one change'] = await changes(replica)
+  const figures = await costs(cache)
+  figures['one change'] = await changes(cache)
   const views = await memory()
   print(`the views of these lists: ${perRecord(views.used - after.used).toFixed(0)} bytes per record`)
-  await replica.close()
+  await cache.close()
   return { ...figures, 'beyond encoded, bytes': held - value, 'start, ms': start.ms }
 }
 

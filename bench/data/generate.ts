@@ -86,11 +86,11 @@ function relationshipOf(at: number, name: string): NonNullable<MessageInitShape<
 }
 
 /** How many records of each kind, and how many roots. */
-function shape(records: number): { groups: number; identities: number; bindings: number; roots: number; hot: number } {
+function shape(records: number): { groups: number; identities: number; bindings: number; roots: number; crowded: number } {
   const groups = Math.max(4, Math.round(records * 0.05))
   const identities = Math.round(records * 0.35)
   const roots = Math.min(200, Math.max(2, Math.round(groups / 10)))
-  return { groups, identities, bindings: records - groups - identities, roots, hot: Math.round(records / 10) }
+  return { groups, identities, bindings: records - groups - identities, roots, crowded: Math.round(records / 10) }
 }
 
 /**
@@ -145,9 +145,9 @@ export class DatasetGenerator {
   }
 
   *#makeIdentities(): Generator<Made> {
-    const { identities, hot } = this.#shape
+    const { identities, crowded } = this.#shape
     for (let at = 0; at < identities - 2; at++) {
-      const home = at < hot ? 0 : this.#numbers.below(this.#groups.length)
+      const home = at < crowded ? 0 : this.#numbers.below(this.#groups.length)
       const uid = trustedUid(`${this.#groups[home]?.uid ?? ''}/${this.#numbers.hex(16)}`)
       this.#identities.push({ uid, home })
       if (home === 0 && this.#someIdentities.length < sampleSize) this.#someIdentities.push(uid)
@@ -182,7 +182,7 @@ export class DatasetGenerator {
   }
 
   *#makeBindings(): Generator<Made> {
-    const { bindings, hot, roots } = this.#shape
+    const { bindings, crowded: hot, roots } = this.#shape
     const before = this.#made
     yield* this.#bindPeople()
     const left = bindings - (this.#made - before)

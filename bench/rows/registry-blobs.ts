@@ -107,7 +107,7 @@ function folderRow(id: string, connections: number): RowSource {
   }
 }
 
-const hot = 'blobs pulled again and again'
+const repeated = 'blobs pulled again and again'
 /** By a host without memory for blobs, as with blobs that nobody pulled before. */
 const passed = 'blobs pulled for the first time'
 
@@ -133,8 +133,8 @@ function relayRow(id: string, direction: Direction, connections: number): RowSou
 
 /** Blobs through the host, one and several at a time, through a relay that does nothing else, and into a folder. */
 export const blobRows: readonly RowSource[] = [
-  hostRow('registry-blob-hot-one', 'pull', 1, hot),
-  hostRow('registry-blob-hot', 'pull', together, hot),
+  hostRow('registry-blob-hot-one', 'pull', 1, repeated),
+  hostRow('registry-blob-hot', 'pull', together, repeated),
   hostRow('registry-blob-get-one', 'pull', 1, passed),
   relayRow('registry-relay-get-one', 'pull', 1),
   hostRow('registry-blob-get', 'pull', together, passed),

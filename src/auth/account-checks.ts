@@ -176,8 +176,11 @@ export function createAccountChecks({ settings, issuer, keys, fetch, clock, rand
         return { kind: 'refused', message: 'the provider answered without a credential for this account' }
       } catch (error) {
         if (!(error instanceof FetchError)) throw error
-        const { fault, status } = error
-        return { kind: 'refused', message: status === undefined ? `the provider was not reached: ${fault}` : `the provider answered with status ${status}` }
+        const { reason: errorReason, status } = error
+        return {
+          kind: 'refused',
+          message: status === undefined ? `the provider was not reached: ${errorReason}` : `the provider answered with status ${status}`,
+        }
       }
     },
   }

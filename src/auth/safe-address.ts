@@ -70,7 +70,7 @@ const privateSuffixes = ['localhost', 'internal', 'local'] as const
  * Returns why the host of a URL is refused, judged by its text alone; undefined if it is not. Connecting must check the addresses again. `allowed` holds private
  * networks that may be reached; with any of them, names are judged only when connecting.
  */
-export function hostFault(text: string, allowed?: { has(address: string): boolean; readonly isEmpty: boolean }): string | undefined {
+export function hostError(text: string, allowed?: { has(address: string): boolean; readonly isEmpty: boolean }): string | undefined {
   if (!URL.canParse(text)) return 'is no URL'
   const host = new URL(text).hostname.replace(/\.$/, '')
   const address = host.replace(/^\[|\]$/g, '')

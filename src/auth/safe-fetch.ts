@@ -20,27 +20,27 @@ import { isMetadataHost, isPublicAddress } from './safe-address.ts'
  * - `too_large`: the body is over the limit.
  * - `unreadable`: the body is not JSON.
  */
-export type FetchFault =
+export type FetchErrorReason =
   'refused_url' | 'refused_address' | 'unresolved' | 'unreachable' | 'untrusted' | 'timeout' | 'redirect' | 'status' | 'too_large' | 'unreadable'
 
 /** A fetch of a URL that a tenant named failed. Carries nothing of the answer but its status. */
 export class FetchError extends Error {
   override readonly name = 'FetchError'
-  readonly fault: FetchFault
+  readonly reason: FetchErrorReason
   readonly status: number | undefined
   /** How long the server asked to wait by `Retry-After`. */
   readonly retryAfterMs: number | undefined
-  constructor(fault: FetchFault, options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly cause?: unknown } = {}) {
-    super(`fetch: ${fault}`, options.cause === undefined ? undefined : { cause: options.cause })
-    this.fault = fault
+  constructor(errorReason: FetchErrorReason, options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly cause?: unknown } = {}) {
+    super(`fetch: ${errorReason}`, options.cause === undefined ? undefined : { cause: options.cause })
+    this.reason = errorReason
     this.status = options.status
     this.retryAfterMs = options.retryAfterMs
   }
 
   /** True where the same fetch may succeed later without anything being changed. */
   get transient(): boolean {
-    if (this.fault === 'status') return this.status === 429 || (this.status ?? 0) >= 500
-    return this.fault === 'timeout' || this.fault === 'unreachable'
+    if (this.reason === 'status') return this.status === 429 || (this.status ?? 0) >= 500
+    return this.reason === 'timeout' || this.reason === 'unreachable'
   }
 }
 
@@ -221,14 +221,14 @@ function translate(error: unknown, timedOut: boolean): FetchError {
   }
   if (error instanceof RefusedAddress) return new FetchError('refused_address', { cause: error })
   const code = error instanceof Error && 'code' in error ? error.code : undefined
-  return new FetchError(faultOf(code), { cause: error })
+  return new FetchError(reasonOf(code), { cause: error })
 }
 
 /** Node's error codes for failed certificate checks (X509_V_ERR_* without the prefix) and for handshakes that the two sides' settings rule out. */
 const untrustedCodes =
   /^(?:.*CERT(?:_|$)|UNABLE_TO_|HOSTNAME_MISMATCH$|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|ERR_TLS_(?!HANDSHAKE_TIMEOUT)|ERR_OSSL_|ERR_SSL_(?:WRONG_VERSION_NUMBER|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_PROTOCOL_VERSION|SSL\/TLS_ALERT_HANDSHAKE_FAILURE))/
 
-function faultOf(code: unknown): FetchFault {
+function reasonOf(code: unknown): FetchErrorReason {
   if (code === 'ENOTFOUND') return 'unresolved'
   return typeof code === 'string' && untrustedCodes.test(code) ? 'untrusted' : 'unreachable'
 }

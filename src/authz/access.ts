@@ -4,14 +4,14 @@ import { containsAll, isEmpty, setOf, type CapabilitySet } from '../base/capabil
 import { isWithin, lineage, type Uid, rootOf } from '../base/uid.ts'
 import { isVisible, type Visibility } from '../cache/lists/places.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import { parentFilter } from '../cache/table.ts'
 import { OrgStatus, type Group } from '../gen/taproot/iam/v2/groups_pb.ts'
 
 /** True where the organisation is closed to its members (docs/spec/iam.md#suspended-organisations). */
-export function isSuspended(snapshot: Snapshot, uid: Uid): boolean {
-  // A row of kind Group holds a Group.
-  const root = snapshot.get('Group', rootOf(uid))?.message as unknown as Group | undefined
+export function isSuspended(tables: RecordTables, uid: Uid): boolean {
+  // A record of kind Group holds a Group.
+  const root = tables.get('Group', rootOf(uid))?.message as unknown as Group | undefined
   return root?.status === OrgStatus.SUSPENDED
 }
 
@@ -21,8 +21,8 @@ const listsBindings = setOf(['role_bindings.list'])
 export class BindingSight {
   readonly #visibility: Visibility
 
-  constructor(reach: EffectivePermissions) {
-    this.#visibility = visibilityOf(reach, listsBindings)
+  constructor(permissions: EffectivePermissions) {
+    this.#visibility = visibilityOf(permissions, listsBindings)
   }
 
   /** True where the asker may list this binding. */
@@ -31,9 +31,9 @@ export class BindingSight {
   }
 
   /** True if the asker may list one of the identity's bindings in the organisation `root`. Cost: proportional to its bindings there, or to the groups in which the asker may list bindings, whichever are fewer. */
-  showsOneOf(snapshot: Snapshot, identity: string, root: Uid): boolean {
+  showsOneOf(tables: RecordTables, identity: string, root: Uid): boolean {
     const { everywhere, groups } = this.#visibility
-    const table = snapshot.table('RoleBinding')
+    const table = tables.table('RoleBinding')
     const bindings = table.matching('identity', identity, root)
     if (everywhere) return bindings.size > 0
     if (bindings.size > groups.length) return groups.some((group) => isWithin(group, root) && table.matching('identity', identity, group).size > 0)
@@ -54,13 +54,13 @@ export class BindingSight {
  * The bindings in `groups` that give their identities something there, and where `wanted` is there all of it; in no order. Cost: proportional to the bindings in
  * these groups.
  */
-export function accessThrough(snapshot: Snapshot, groups: readonly Uid[], wanted?: CapabilitySet): CachedRecord[] {
-  const bindings = snapshot.table('RoleBinding')
+export function accessThrough(tables: RecordTables, groups: readonly Uid[], wanted?: CapabilitySet): CachedRecord[] {
+  const bindings = tables.table('RoleBinding')
   const found: CachedRecord[] = []
   for (const group of groups) {
-    for (const row of bindings.matching(parentFilter, group)) {
-      const { capabilities } = bindingGrant(snapshot, row)
-      if (!isEmpty(capabilities) && (wanted === undefined || containsAll(capabilities, wanted))) found.push(row)
+    for (const record of bindings.matching(parentFilter, group)) {
+      const { capabilities } = bindingGrant(tables, record)
+      if (!isEmpty(capabilities) && (wanted === undefined || containsAll(capabilities, wanted))) found.push(record)
     }
   }
   return found
@@ -71,13 +71,13 @@ export type Effect = 'grants' | 'lacks_capability' | 'role_missing' | 'confined'
 
 /** A binding of the identity that is asked about, at the resource or above. */
 export interface Link {
-  readonly row: CachedRecord
+  readonly record: CachedRecord
   readonly effect: Effect
 }
 
 /** Whether an identity holds something at a resource, and through what. */
 export interface Explanation {
-  /** What every method that needs just this decides there, for a token that nothing narrows or adds to. */
+  /** What every method that needs just this decides there, for a token that nothing restricts or adds to. */
   readonly decision: Decision
   readonly suspended: boolean
   readonly registered: boolean
@@ -85,8 +85,8 @@ export interface Explanation {
   readonly chain: readonly Link[]
 }
 
-function effectOf(snapshot: Snapshot, row: CachedRecord, wanted: CapabilitySet): Effect {
-  const { standing, capabilities } = bindingGrant(snapshot, row)
+function effectOf(tables: RecordTables, record: CachedRecord, wanted: CapabilitySet): Effect {
+  const { standing, capabilities } = bindingGrant(tables, record)
   if (standing !== 'counts') return standing
   return containsAll(capabilities, wanted) ? 'grants' : 'lacks_capability'
 }
@@ -94,20 +94,20 @@ function effectOf(snapshot: Snapshot, row: CachedRecord, wanted: CapabilitySet):
 function comesBefore(one: Link, other: Link): number {
   const byEffect = Number(other.effect === 'grants') - Number(one.effect === 'grants')
   // Of two groups above one place the longer uid is the nearer.
-  return byEffect || other.row.parent.length - one.row.parent.length || (one.row.uid < other.row.uid ? -1 : 1)
+  return byEffect || other.record.parent.length - one.record.parent.length || (one.record.uid < other.record.uid ? -1 : 1)
 }
 
 /**
- * Explains what `identity` may do at `resource` as of `snapshot` (docs/spec/iam.md#explain-and-access). The answer is about the identity, not a token.
- * A narrowed token may do less. A token from a sign-in that grants roles may do more. An operator by configuration may do everything.
+ * Explains what `identity` may do at `resource` as of `tables` (docs/spec/iam.md#explain-and-access). The answer is about the identity, not a token.
+ * A restricted token may do less. A token from a sign-in that grants roles may do more. An operator by configuration may do everything.
  */
-export function explain(snapshot: Snapshot, question: { identity: Uid; resource: Uid; capability: CapabilitySet }): Explanation {
+export function explain(tables: RecordTables, question: { identity: Uid; resource: Uid; capability: CapabilitySet }): Explanation {
   const { identity, resource, capability } = question
-  const above = [...snapshot.table('RoleBinding').matching('identity', identity)].filter((row) => isWithin(resource, row.parent))
+  const above = [...tables.table('RoleBinding').matching('identity', identity)].filter((record) => isWithin(resource, record.parent))
   return {
-    decision: decide({ operator: false, grants: grantsOf(snapshot, identity) }, resource, capability),
-    suspended: isSuspended(snapshot, resource),
-    registered: snapshot.get('Identity', identity) !== undefined,
-    chain: above.map((row) => ({ row, effect: effectOf(snapshot, row, capability) })).sort(comesBefore),
+    decision: decide({ operator: false, grants: grantsOf(tables, identity) }, resource, capability),
+    suspended: isSuspended(tables, resource),
+    registered: tables.get('Identity', identity) !== undefined,
+    chain: above.map((record) => ({ record, effect: effectOf(tables, record, capability) })).sort(comesBefore),
   }
 }

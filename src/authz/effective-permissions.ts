@@ -48,9 +48,9 @@ function indexOf({ grants }: EffectivePermissions): Indexed {
 }
 
 /** What is held at `uid`; undefined without any grant there or above. Cost: that of few grants, or of the depth. */
-function heldAt(reach: EffectivePermissions, uid: string): CapabilitySet | undefined {
-  if (reach.grants.length > fewGrants) {
-    const at = indexOf(reach).heldAt
+function heldAt(permissions: EffectivePermissions, uid: string): CapabilitySet | undefined {
+  if (permissions.grants.length > fewGrants) {
+    const at = indexOf(permissions).heldAt
     for (const place of lineage(trustedUid(uid))) {
       const held = at.get(place)
       if (held !== undefined) return held
@@ -58,13 +58,13 @@ function heldAt(reach: EffectivePermissions, uid: string): CapabilitySet | undef
     return at.get(everywhere)
   }
   let held: CapabilitySet | undefined
-  for (const grant of reach.grants) if (covers(grant, uid)) held = held === undefined ? grant.capabilities : union(held, grant.capabilities)
+  for (const grant of permissions.grants) if (covers(grant, uid)) held = held === undefined ? grant.capabilities : union(held, grant.capabilities)
   return held
 }
 
 /** All that the caller holds at `uid`: what was granted there and above. */
-export function capabilitiesAt(reach: EffectivePermissions, uid: string): CapabilitySet {
-  return heldAt(reach, uid) ?? emptySet
+export function capabilitiesAt(permissions: EffectivePermissions, uid: string): CapabilitySet {
+  return heldAt(permissions, uid) ?? emptySet
 }
 
 /**
@@ -76,8 +76,8 @@ export function capabilitiesAt(reach: EffectivePermissions, uid: string): Capabi
 export type Decision = { readonly kind: 'allowed' } | { readonly kind: 'hidden' } | { readonly kind: 'denied'; readonly missing: readonly string[] }
 
 /** Decides about one uid (docs/spec/conventions.md#order-of-checks). */
-export function decide(reach: EffectivePermissions, uid: string, needed: CapabilitySet): Decision {
-  const held = heldAt(reach, uid)
+export function decide(permissions: EffectivePermissions, uid: string, needed: CapabilitySet): Decision {
+  const held = heldAt(permissions, uid)
   if (held === undefined) return { kind: 'hidden' }
   return containsAll(held, needed) ? { kind: 'allowed' } : { kind: 'denied', missing: missing(held, needed) }
 }
@@ -108,15 +108,15 @@ function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
 }
 
 /** True where the caller holds all of `needed` in at least one group. */
-export function holdsAnywhere(reach: EffectivePermissions, needed: CapabilitySet): boolean {
-  const held = reach.grants.length > fewGrants ? indexOf(reach).held : heldByGroup(reach.grants)
+export function holdsAnywhere(permissions: EffectivePermissions, needed: CapabilitySet): boolean {
+  const held = permissions.grants.length > fewGrants ? indexOf(permissions).held : heldByGroup(permissions.grants)
   return held.some(({ capabilities }) => containsAll(capabilities, needed))
 }
 
 /** Where a list may look: the topmost groups at which the caller holds all of `needed` (docs/spec/conventions.md#list-reach), in uid order. The same object for the same many grants and `needed`. */
-export function visibilityOf(reach: EffectivePermissions, needed: CapabilitySet): Visibility {
-  if (reach.grants.length <= fewGrants) return topmostOf(heldByGroup(reach.grants), needed)
-  const { held, visible } = indexOf(reach)
+export function visibilityOf(permissions: EffectivePermissions, needed: CapabilitySet): Visibility {
+  if (permissions.grants.length <= fewGrants) return topmostOf(heldByGroup(permissions.grants), needed)
+  const { held, visible } = indexOf(permissions)
   let visibility = visible.get(needed)
   if (visibility === undefined) {
     visibility = topmostOf(held, needed)
@@ -198,13 +198,13 @@ function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[
 
 /**
  * Restricts the permissions to what an exchange requested (docs/spec/tokens.md#narrowing). For each requested group, it keeps grants made there or above it.
- * Of those grants it keeps only the requested capabilities. The restrictions never widen `reach`. `session` holds the grants of the restrictions' roles.
+ * Of those grants it keeps only the requested capabilities. The restrictions never widen `permissions`. `session` holds the grants of the restrictions' roles.
  * These are not limited to the groups that trust the person, because the author of the mapping held those roles at their groups.
  */
-export function narrow(reach: EffectivePermissions, restrictions: TokenRestrictions, session: readonly Grant[] = []): EffectivePermissions {
-  const { scopes, capabilities, knownIn } = restrictions
-  if (scopes === undefined && capabilities === undefined && knownIn === undefined && session.length === 0) return reach
-  const known = knownIn === undefined ? reach.grants : grantedWithin(reach.grants, knownIn)
+export function restrict(permissions: EffectivePermissions, restrictions: TokenRestrictions, session: readonly Grant[] = []): EffectivePermissions {
+  const { scopes, capabilities, trustedGroups } = restrictions
+  if (scopes === undefined && capabilities === undefined && trustedGroups === undefined && session.length === 0) return permissions
+  const known = trustedGroups === undefined ? permissions.grants : grantedWithin(permissions.grants, trustedGroups)
   const all = session.length === 0 ? known : [...known, ...session]
   const at = scopes === undefined ? all : placedIn(all, scopes)
   return { operator: false, grants: mergeGrants(capabilities === undefined ? at : cutTo(at, capabilities)) }

@@ -3,9 +3,9 @@ import { allCapabilities, emptySet, fromEnumNumbers, type CapabilitySet } from '
 import { isWithin, parentOf, rootParent, trustedUid, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
-import { Slices, Turns } from '../cache/slices.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
-import { capabilitiesAt, everywhere, GrantMap, narrow, type Grant, type EffectivePermissions } from './effective-permissions.ts'
+import { CooperativeTask, CooperativeScheduler } from '../cache/cooperative-task.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
+import { capabilitiesAt, everywhere, GrantMap, restrict, type Grant, type EffectivePermissions } from './effective-permissions.ts'
 import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
 
 /** Whose reach is asked for. */
@@ -21,7 +21,7 @@ const ofRole = new WeakMap<CachedRecord, CapabilitySet>()
 export function roleCapabilities(role: CachedRecord): CapabilitySet {
   let set = ofRole.get(role)
   if (set === undefined) {
-    // A row of kind Role holds a Role.
+    // A record of kind Role holds a Role.
     set = fromEnumNumbers((role.message as unknown as Role).capabilities)
     ofRole.set(role, set)
   }
@@ -36,45 +36,45 @@ export function roleCapabilities(role: CachedRecord): CapabilitySet {
  */
 type BindingState = 'counts' | 'confined' | 'role_missing'
 
-/** What one binding gives its identity as of `snapshot`, at its group and below; nothing where it does not count. */
+/** What one binding gives its identity as of `tables`, at its group and below; nothing where it does not count. */
 export function bindingGrant(
-  snapshot: Snapshot,
-  row: CachedRecord,
+  tables: RecordTables,
+  record: CachedRecord,
 ): { readonly standing: BindingState; readonly group: Uid; readonly capabilities: CapabilitySet } {
-  const bindings = snapshot.table('RoleBinding')
-  const group = trustedUid(row.parent)
-  const home = parentOf(trustedUid(bindings.valueOf(row, 'identity') ?? ''))
+  const bindings = tables.table('RoleBinding')
+  const group = trustedUid(record.parent)
+  const home = parentOf(trustedUid(bindings.valueOf(record, 'identity') ?? ''))
   if (home !== rootParent && !isWithin(group, home)) return { standing: 'confined', group, capabilities: emptySet }
-  const role = snapshot.get('Role', bindings.valueOf(row, 'role') ?? '')
+  const role = tables.get('Role', bindings.valueOf(record, 'role') ?? '')
   if (role === undefined) return { standing: 'role_missing', group, capabilities: emptySet }
   return { standing: 'counts', group, capabilities: roleCapabilities(role) }
 }
 
-/** The roles that are bound to an identity: what each grants, nothing where it is gone; and the row that said so. */
-type BoundRoles = Map<string, { readonly row: CachedRecord | undefined; readonly capabilities: CapabilitySet }>
+/** The roles that are bound to an identity: what each grants, nothing where it is gone; and the record that said so. */
+type BoundRoles = Map<string, { readonly record: CachedRecord | undefined; readonly capabilities: CapabilitySet }>
 
-function boundRole(snapshot: Snapshot, roles: BoundRoles, uid: string): CapabilitySet {
+function boundRole(tables: RecordTables, roles: BoundRoles, uid: string): CapabilitySet {
   let role = roles.get(uid)
   if (role === undefined) {
-    const row = snapshot.get('Role', uid)
-    role = { row, capabilities: row === undefined ? emptySet : roleCapabilities(row) }
+    const record = tables.get('Role', uid)
+    role = { record, capabilities: record === undefined ? emptySet : roleCapabilities(record) }
     roles.set(uid, role)
   }
   return role.capabilities
 }
 
-const rowsPerLook = 256
+const recordsPerCheck = 256
 
 /** As `bindingGrant` for all bindings of an identity, in steps. Each role is looked up once: most of many bindings have few roles. */
-function* grantsThrough(snapshot: Snapshot, identity: Uid, roles: BoundRoles): Generator<void, Grant[]> {
-  const bindings = snapshot.table('RoleBinding')
+function* grantsThrough(tables: RecordTables, identity: Uid, roles: BoundRoles): Generator<void, Grant[]> {
+  const bindings = tables.table('RoleBinding')
   const home = parentOf(identity)
   const merged = new GrantMap()
-  for (const [at, row] of [...bindings.matching('identity', identity)].entries()) {
-    if (at % rowsPerLook === rowsPerLook - 1) yield
-    const group = trustedUid(row.parent)
+  for (const [at, record] of [...bindings.matching('identity', identity)].entries()) {
+    if (at % recordsPerCheck === recordsPerCheck - 1) yield
+    const group = trustedUid(record.parent)
     if (home !== rootParent && !isWithin(group, home)) continue
-    merged.add(group, boundRole(snapshot, roles, bindings.valueOf(row, 'role') ?? ''))
+    merged.add(group, boundRole(tables, roles, bindings.valueOf(record, 'role') ?? ''))
   }
   return merged.grants()
 }
@@ -86,32 +86,32 @@ function allOf<T>(steps: Generator<void, T>): T {
   }
 }
 
-/** What one identity is granted as of `snapshot`: the roles bound to it, each at its group. */
-export function grantsOf(snapshot: Snapshot, identity: Uid): Grant[] {
-  return allOf(grantsThrough(snapshot, identity, new Map()))
+/** What one identity is granted as of `tables`: the roles bound to it, each at its group. */
+export function grantsOf(tables: RecordTables, identity: Uid): Grant[] {
+  return allOf(grantsThrough(tables, identity, new Map()))
 }
 
-/** What the roles of a session grant as of `snapshot`: the roles as they are now, none where a role is gone. */
-export function sessionGrants(snapshot: Snapshot, roles: readonly SessionRole[]): Grant[] {
+/** What the roles of a session grant as of `tables`: the roles as they are now, none where a role is gone. */
+export function sessionGrants(tables: RecordTables, roles: readonly SessionRole[]): Grant[] {
   return roles.flatMap(({ group, role }) => {
-    const row = snapshot.get('Role', role)
-    return row === undefined ? [] : [{ group, capabilities: roleCapabilities(row) }]
+    const record = tables.get('Role', role)
+    return record === undefined ? [] : [{ group, capabilities: roleCapabilities(record) }]
   })
 }
 
-/** Whether the narrowed reach is something to make, and kept: one with roles of its own is not. */
-function isKept({ scopes, capabilities, knownIn, roles }: TokenRestrictions): boolean {
-  return roles === undefined && (scopes !== undefined || capabilities !== undefined || knownIn !== undefined)
+/** Whether the restricted reach is something to make, and kept: one with roles of its own is not. */
+function isKept({ scopes, capabilities, trustedGroups, roles }: TokenRestrictions): boolean {
+  return roles === undefined && (scopes !== undefined || capabilities !== undefined || trustedGroups !== undefined)
 }
 
 const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: allCapabilities }]
 
 /** What an identity may do, as it was found out. */
-interface Known {
-  readonly reach: EffectivePermissions
+interface CachedPermissions {
+  readonly permissions: EffectivePermissions
   readonly roles: BoundRoles
-  /** By the narrowings of its tokens; none that has roles of its own. */
-  readonly narrowed: WeakMap<TokenRestrictions, EffectivePermissions>
+  /** By the restrictions of its tokens; none that has roles of its own. */
+  readonly restricted: WeakMap<TokenRestrictions, EffectivePermissions>
   /** The number of changes of roles after which its own were looked at. */
   roleChanges: number
 }
@@ -120,15 +120,15 @@ interface Known {
 const manyBindings = 1_000
 /** So often that begins again because they changed meanwhile. */
 const maxPasses = 10
-const maxKnown = 100_000
+const maxCached = 100_000
 /** Of all identities together. */
 const maxGrants = 2_000_000
 
 /** The grants of every identity that asked lately, kept until a binding or role of theirs changes. */
 export class GrantsIndex {
-  readonly #replica: RecordCache
-  readonly #known = new Map<string, Known>()
-  readonly #turns = new Turns()
+  readonly #cache: RecordCache
+  readonly #cached = new Map<string, CachedPermissions>()
+  readonly #scheduler = new CooperativeScheduler()
   readonly #preparing = new Map<string, Promise<void>>()
   /** Counts the changes of bindings of those whose grants are being found out. */
   readonly #changes = new Map<string, number>()
@@ -136,83 +136,83 @@ export class GrantsIndex {
   #roleChanges = 0
   #resets = 0
 
-  constructor(replica: RecordCache) {
-    this.#replica = replica
-    replica.onReset(() => {
+  constructor(cache: RecordCache) {
+    this.#cache = cache
+    cache.onReset(() => {
       this.#resets += 1
       this.#clear()
     })
-    // Rights end with the commit, and not when the rows have left their orders.
-    replica.onHide((kind, rows) => {
-      if (kind === 'RoleBinding') for (const row of rows) this.#forget(row)
+    // Rights end with the commit, and not when the records have left their orders.
+    cache.onHide((kind, records) => {
+      if (kind === 'RoleBinding') for (const record of records) this.#forget(record)
     })
-    replica.onRow((kind, old, row) => {
+    cache.onRecord((kind, old, record) => {
       if (kind === 'Role') this.#roleChanges += 1
       if (kind !== 'RoleBinding') return
-      for (const changed of [old, row]) if (changed !== undefined) this.#forget(changed)
+      for (const changed of [old, record]) if (changed !== undefined) this.#forget(changed)
     })
   }
 
   #forget(binding: CachedRecord): void {
-    const identity = this.#replica.snapshot.table('RoleBinding').valueOf(binding, 'identity') ?? ''
+    const identity = this.#cache.tables.table('RoleBinding').valueOf(binding, 'identity') ?? ''
     const changes = this.#changes.get(identity)
     if (changes !== undefined) this.#changes.set(identity, changes + 1)
-    const known = this.#known.get(identity)
-    if (known === undefined) return
-    this.#known.delete(identity)
-    this.#grants -= known.reach.grants.length
+    const cached = this.#cached.get(identity)
+    if (cached === undefined) return
+    this.#cached.delete(identity)
+    this.#grants -= cached.permissions.grants.length
   }
 
   #clear(): void {
-    this.#known.clear()
+    this.#cached.clear()
     this.#grants = 0
   }
 
-  /** What the identity is granted as of the current snapshot, for a token that nothing narrows. The same object until that changes. */
+  /** What the identity is granted as of the current snapshot, for a token that nothing restricts. The same object until that changes. */
   of(identity: Uid): EffectivePermissions {
-    return this.#of(identity).reach
+    return this.#of(identity).permissions
   }
 
-  #of(identity: Uid): Known {
-    const known = this.#known.get(identity)
-    if (known !== undefined && this.#isCurrent(known)) return known
+  #of(identity: Uid): CachedPermissions {
+    const cached = this.#cached.get(identity)
+    if (cached !== undefined && this.#isCurrent(cached)) return cached
     const roles: BoundRoles = new Map()
-    return this.#keep(identity, allOf(grantsThrough(this.#replica.snapshot, identity, roles)), roles)
+    return this.#keep(identity, allOf(grantsThrough(this.#cache.tables, identity, roles)), roles)
   }
 
   /**
-   * Resolves when the identity's grants are cached, including their narrowed form, so that reading them does not block the event loop.
+   * Resolves when the identity's grants are cached, including their restricted form, so that reading them does not block the event loop.
    * Computes them in slices if the identity has many bindings. Returns undefined if there is nothing to wait for. Calling it is optional.
    */
   prepare(identity: Uid, restrictions: TokenRestrictions): Promise<void> | undefined {
-    const known = this.#known.get(identity)
-    const isKnown = known !== undefined && this.#isCurrent(known)
-    if (isKnown && (known.reach.grants.length <= manyBindings || !isKept(restrictions) || known.narrowed.has(restrictions))) return undefined
-    if (!isKnown && this.#bindingsOf(identity) <= manyBindings) return undefined
-    const ready = isKnown ? Promise.resolve() : this.#prepareAll(identity)
-    return isKept(restrictions) ? ready.then(() => this.#prepareNarrowed(identity, restrictions)) : ready
+    const cached = this.#cached.get(identity)
+    const isCached = cached !== undefined && this.#isCurrent(cached)
+    if (isCached && (cached.permissions.grants.length <= manyBindings || !isKept(restrictions) || cached.restricted.has(restrictions))) return undefined
+    if (!isCached && this.#bindingsOf(identity) <= manyBindings) return undefined
+    const ready = isCached ? Promise.resolve() : this.#prepareAll(identity)
+    return isKept(restrictions) ? ready.then(() => this.#prepareRestricted(identity, restrictions)) : ready
   }
 
   /** As `prepare` for several identities, whose bindings may be many together. */
   prepareAmong(identities: readonly Uid[]): Promise<void> | undefined {
     const cold = [...new Set(identities)].filter((identity) => {
-      const known = this.#known.get(identity)
-      return known === undefined || !this.#isCurrent(known)
+      const cached = this.#cached.get(identity)
+      return cached === undefined || !this.#isCurrent(cached)
     })
     const bindings = cold.reduce((sum, identity) => sum + this.#bindingsOf(identity), 0)
     return bindings <= manyBindings ? undefined : Promise.all(cold.map((identity) => this.#prepareAll(identity))).then(() => undefined)
   }
 
   #bindingsOf(identity: Uid): number {
-    return this.#replica.snapshot.table('RoleBinding').matching('identity', identity).size
+    return this.#cache.tables.table('RoleBinding').matching('identity', identity).size
   }
 
-  async #prepareNarrowed(identity: Uid, restrictions: TokenRestrictions): Promise<void> {
-    const slices = new Slices(this.#turns)
-    await slices.pause()
-    const reach = this.reachOf({ identity, operator: false, restrictions })
-    await slices.pause()
-    capabilitiesAt(reach, identity)
+  async #prepareRestricted(identity: Uid, restrictions: TokenRestrictions): Promise<void> {
+    const task = new CooperativeTask(this.#scheduler)
+    await task.pause()
+    const permissions = this.permissionsOf({ identity, operator: false, restrictions })
+    await task.pause()
+    capabilitiesAt(permissions, identity)
   }
 
   #prepareAll(identity: Uid): Promise<void> {
@@ -228,20 +228,20 @@ export class GrantsIndex {
   }
 
   async #prepare(identity: Uid): Promise<void> {
-    const slices = new Slices(this.#turns)
+    const task = new CooperativeTask(this.#scheduler)
     this.#changes.set(identity, 0)
     for (let pass = 1; pass <= maxPasses; pass++) {
-      await slices.pause()
+      await task.pause()
       const version = this.#versionOf(identity)
       const roles: BoundRoles = new Map()
-      const steps = grantsThrough(this.#replica.snapshot, identity, roles)
+      const steps = grantsThrough(this.#cache.tables, identity, roles)
       let step = steps.next()
-      for (; step.done !== true && version === this.#versionOf(identity); step = steps.next()) if (slices.isOver) await slices.pause()
+      for (; step.done !== true && version === this.#versionOf(identity); step = steps.next()) if (task.shouldYield) await task.pause()
       if (step.done !== true || version !== this.#versionOf(identity)) continue
-      const { reach } = this.#keep(identity, step.value, roles)
-      await slices.pause()
+      const { permissions } = this.#keep(identity, step.value, roles)
+      await task.pause()
       // Made with the first question, and kept.
-      capabilitiesAt(reach, identity)
+      capabilitiesAt(permissions, identity)
       return
     }
   }
@@ -251,35 +251,35 @@ export class GrantsIndex {
     return `${this.#changes.get(identity) ?? 0} ${this.#roleChanges} ${this.#resets}`
   }
 
-  #keep(identity: Uid, grants: Grant[], roles: BoundRoles): Known {
-    const known = this.#known.get(identity)
-    if (known !== undefined) this.#grants -= known.reach.grants.length
-    if (this.#known.size >= maxKnown || this.#grants >= maxGrants) this.#clear()
-    const found: Known = { reach: { operator: false, grants }, roles, narrowed: new WeakMap(), roleChanges: this.#roleChanges }
-    this.#known.set(identity, found)
+  #keep(identity: Uid, grants: Grant[], roles: BoundRoles): CachedPermissions {
+    const cached = this.#cached.get(identity)
+    if (cached !== undefined) this.#grants -= cached.permissions.grants.length
+    if (this.#cached.size >= maxCached || this.#grants >= maxGrants) this.#clear()
+    const found: CachedPermissions = { permissions: { operator: false, grants }, roles, restricted: new WeakMap(), roleChanges: this.#roleChanges }
+    this.#cached.set(identity, found)
     this.#grants += grants.length
     return found
   }
 
   /** Roles of others change, too: only where some did, those of the identity are looked at. */
-  #isCurrent(known: Known): boolean {
-    if (known.roleChanges === this.#roleChanges) return true
-    const { snapshot } = this.#replica
-    for (const [uid, { row }] of known.roles) if (snapshot.get('Role', uid) !== row) return false
-    known.roleChanges = this.#roleChanges
+  #isCurrent(cached: CachedPermissions): boolean {
+    if (cached.roleChanges === this.#roleChanges) return true
+    const { tables } = this.#cache
+    for (const [uid, { record }] of cached.roles) if (tables.get('Role', uid) !== record) return false
+    cached.roleChanges = this.#roleChanges
     return true
   }
 
-  /** All that `subject` may do as of the current snapshot, cut by what its token was narrowed to. */
-  reachOf(subject: Subject): EffectivePermissions {
-    if (subject.operator) return narrow({ operator: true, grants: operatorGrants }, subject.restrictions)
-    const { reach, narrowed } = this.#of(subject.identity)
+  /** All that `subject` may do as of the current snapshot, cut by what its token was restricted to. */
+  permissionsOf(subject: Subject): EffectivePermissions {
+    if (subject.operator) return restrict({ operator: true, grants: operatorGrants }, subject.restrictions)
+    const { permissions, restricted } = this.#of(subject.identity)
     const { restrictions } = subject
-    if (restrictions.roles !== undefined) return narrow(reach, restrictions, sessionGrants(this.#replica.snapshot, restrictions.roles))
-    let found = narrowed.get(restrictions)
+    if (restrictions.roles !== undefined) return restrict(permissions, restrictions, sessionGrants(this.#cache.tables, restrictions.roles))
+    let found = restricted.get(restrictions)
     if (found === undefined) {
-      found = narrow(reach, restrictions)
-      narrowed.set(restrictions, found)
+      found = restrict(permissions, restrictions)
+      restricted.set(restrictions, found)
     }
     return found
   }

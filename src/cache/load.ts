@@ -2,8 +2,8 @@ import { errorText } from '../base/error-text.ts'
 import type { Log } from '../base/log.ts'
 import { backoffMs, retry, type Backoff } from '../base/timing.ts'
 import { StoreError, type RangeQuery, type RangeResult, type Revision, type Store } from '../store/store.ts'
-import { Slices } from './slices.ts'
-import { keptPrefixes, type Snapshot } from './snapshot.ts'
+import { CooperativeTask } from './cooperative-task.ts'
+import { keptPrefixes, type RecordTables } from './record-tables.ts'
 
 /** The source of a snapshot. */
 export interface LoadOptions {
@@ -47,8 +47,8 @@ class PageSize {
  * Loads the kept keys and records as of one commit into an empty snapshot, several ranges at a time. Other work runs in between. Logs its progress. Rejects
  * with the store's error or the signal's reason; discard the snapshot then.
  */
-export async function loadSnapshot(snapshot: Snapshot, options: LoadOptions): Promise<{ revision: Revision; records: number }> {
-  const loading = new Loading(snapshot, options)
+export async function loadTables(tables: RecordTables, options: LoadOptions): Promise<{ revision: Revision; records: number }> {
+  const loading = new Loading(tables, options)
   try {
     return await loading.run()
   } catch (error) {
@@ -58,19 +58,19 @@ export async function loadSnapshot(snapshot: Snapshot, options: LoadOptions): Pr
 }
 
 class Loading {
-  readonly #snapshot: Snapshot
+  readonly #tables: RecordTables
   readonly #options: LoadOptions
   readonly #signal: AbortSignal
-  readonly #slices = new Slices()
+  readonly #task = new CooperativeTask()
   readonly #pageSize = new PageSize()
   readonly #startedMs = performance.now()
-  #toldMs = this.#startedMs
+  #reportedMs = this.#startedMs
   #revision: Revision | undefined
   #records = 0
   readonly stop = new AbortController()
 
-  constructor(snapshot: Snapshot, options: LoadOptions) {
-    this.#snapshot = snapshot
+  constructor(tables: RecordTables, options: LoadOptions) {
+    this.#tables = tables
     this.#options = options
     this.#signal = AbortSignal.any([options.signal, this.stop.signal])
   }
@@ -79,7 +79,7 @@ class Loading {
     const { log, kinds } = this.#options
     for (const prefix of keptPrefixes) await this.#read({ prefix })
     for (const kind of kinds) await this.#readKind(`r/${kind}/`)
-    await this.#snapshot.settle(this.#slices)
+    await this.#tables.settle(this.#task)
     const revision = this.#revision
     if (revision === undefined) throw new TypeError('a snapshot keeps something')
     log.info('loaded', { ...this.#figures(), revision })
@@ -139,11 +139,11 @@ class Loading {
   }
 
   async #take({ entries }: RangeResult): Promise<void> {
-    await this.#snapshot.stage(entries, this.#slices)
+    await this.#tables.stage(entries, this.#task)
     this.#records += entries.length
     this.#options.progress(this.#records)
-    if (performance.now() - this.#toldMs < progressMs) return
-    this.#toldMs = performance.now()
+    if (performance.now() - this.#reportedMs < progressMs) return
+    this.#reportedMs = performance.now()
     this.#options.log.info('loading', this.#figures())
   }
 

@@ -3,28 +3,28 @@ import type { Log } from '../base/log.ts'
 import { backoffMs, pause, retry, type Backoff } from '../base/timing.ts'
 import { watchedPrefixes } from '../store/keys.ts'
 import { StoreError, storeRevision, type Change, type Revision, type Store } from '../store/store.ts'
-import { loadSnapshot } from './load.ts'
+import { loadTables } from './load.ts'
 import type { KindIndex, CachedRecord } from './records/cached-record.ts'
-import { Snapshot, type HideListener, type RowListener } from './snapshot.ts'
+import { RecordTables, type HideListener, type RecordListener } from './record-tables.ts'
 import { SharedQuestion } from './shared-question.ts'
 import { Waiters } from './waiters.ts'
 
 /**
- * The replica's connection to its store.
+ * The cache's connection to its store.
  * - `loading`: the first range is being read; nothing can be answered. -> `live`
  * - `live`: the watch runs. -> `broken` when it ends
  * - `broken`: the watch ended; linearizable and bounded reads fail with UNAVAILABLE. -> `live` once a new watch (or a whole reload) has caught up with a
  *   revision that was read after the break
  * - `closed`: close() was called. Final.
  */
-export type ReplicaState =
+export type RecordCacheState =
   | { readonly kind: 'loading'; readonly records: number }
   | { readonly kind: 'live' }
   | { readonly kind: 'broken'; readonly cause: unknown }
   | { readonly kind: 'closed' }
 
-/** The parts of a replica. */
-export interface ReplicaOptions {
+/** The parts of a cache. */
+export interface RecordCacheOptions {
   readonly store: Store
   readonly kinds: readonly KindIndex[]
   readonly builtIns: readonly CachedRecord[]
@@ -36,20 +36,20 @@ export interface ReplicaOptions {
 const backoff: Backoff = { firstMs: 50, maxMs: 2_000 }
 
 /**
- * Feeds a Snapshot from the store: one range at the start, then one watch, and a reload if the watch cannot resume. `barrier` makes reads linearizable: it
+ * Feeds RecordTables from the store: one range at the start, then one watch, and a reload if the watch cannot resume. `barrier` makes reads linearizable: it
  * resolves once the snapshot holds every commit acknowledged before the call (docs/spec/storage.md#consistent-reads).
  */
 export class RecordCache {
-  readonly #options: Required<ReplicaOptions>
+  readonly #options: Required<RecordCacheOptions>
   readonly #stop = new AbortController()
   readonly #waiters = new Waiters()
-  readonly #rowListeners = new Set<RowListener>()
+  readonly #recordListeners = new Set<RecordListener>()
   readonly #hideListeners = new Set<HideListener>()
   readonly #resetListeners = new Set<() => void>()
   readonly #keyListeners = new Set<(key: string) => void>()
   readonly #returnListeners = new Set<() => void>()
-  #snapshot: Snapshot
-  #state: ReplicaState = { kind: 'loading', records: 0 }
+  #tables: RecordTables
+  #state: RecordCacheState = { kind: 'loading', records: 0 }
   #revision: Revision = storeRevision(0)
   #running: Promise<void> | undefined
   readonly #question = new SharedQuestion<Revision, void>(
@@ -57,18 +57,18 @@ export class RecordCache {
     (revision) => this.reached(revision),
   )
 
-  constructor(options: ReplicaOptions) {
+  constructor(options: RecordCacheOptions) {
     this.#options = { barrierTimeoutMs: 5_000, ...options }
-    this.#snapshot = this.#emptySnapshot()
+    this.#tables = this.#emptyTables()
   }
 
-  get state(): ReplicaState {
+  get state(): RecordCacheState {
     return this.#state
   }
 
   /** The current snapshot. Get it again after every await: a reload replaces it. */
-  get snapshot(): Snapshot {
-    return this.#snapshot
+  get tables(): RecordTables {
+    return this.#tables
   }
 
   /** The last commit that the snapshot holds. */
@@ -76,13 +76,13 @@ export class RecordCache {
     return this.#revision
   }
 
-  /** Calls `listener` for every row that changes, until the returned function is called. */
-  onRow(listener: RowListener): () => void {
-    this.#rowListeners.add(listener)
-    return () => this.#rowListeners.delete(listener)
+  /** Calls `listener` for every record that changes, until the returned function is called. */
+  onRecord(listener: RecordListener): () => void {
+    this.#recordListeners.add(listener)
+    return () => this.#recordListeners.delete(listener)
   }
 
-  /** Calls `listener` for rows hidden together, until the returned function is called. */
+  /** Calls `listener` for records hidden together, until the returned function is called. */
   onHide(listener: HideListener): () => void {
     this.#hideListeners.add(listener)
     return () => this.#hideListeners.delete(listener)
@@ -94,13 +94,13 @@ export class RecordCache {
     return () => this.#resetListeners.delete(listener)
   }
 
-  /** Calls `listener` when the replica is live again after the store did not answer, until the returned function is called. */
+  /** Calls `listener` when the cache is live again after the store did not answer, until the returned function is called. */
   onReturn(listener: () => void): () => void {
     this.#returnListeners.add(listener)
     return () => this.#returnListeners.delete(listener)
   }
 
-  /** Calls `listener` with each changed key under `meta/` and each sweep mark, until the returned function is called. */
+  /** Calls `listener` with each changed key under `meta/` and each cascade mark, until the returned function is called. */
   onKey(listener: (key: string) => void): () => void {
     this.#keyListeners.add(listener)
     return () => this.#keyListeners.delete(listener)
@@ -152,28 +152,28 @@ export class RecordCache {
     if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the replica is ${this.#state.kind}`)
   }
 
-  #emptySnapshot(): Snapshot {
+  #emptyTables(): RecordTables {
     const { kinds, builtIns, log } = this.#options
-    const snapshot = new Snapshot({
+    const tables = new RecordTables({
       kinds,
       builtIns,
-      listener: (kind, old, row) => {
-        // A snapshot that a reload replaced still removes its hidden rows.
-        if (snapshot === this.#snapshot) for (const listener of this.#rowListeners) listener(kind, old, row)
+      listener: (kind, old, record) => {
+        // A snapshot that a reload replaced still removes its hidden records.
+        if (tables === this.#tables) for (const listener of this.#recordListeners) listener(kind, old, record)
       },
-      onHide: (kind, rows) => {
-        if (snapshot === this.#snapshot) for (const listener of this.#hideListeners) listener(kind, rows)
+      onHide: (kind, records) => {
+        if (tables === this.#tables) for (const listener of this.#hideListeners) listener(kind, records)
       },
-      fault: ({ key, cause }) => log.error('a stored record can not be read', { key, error: errorText(cause) }),
+      onUnreadable: ({ key, cause }) => log.error('a stored record can not be read', { key, error: errorText(cause) }),
     })
-    return snapshot
+    return tables
   }
 
   /** Reads everything as of one commit into a new snapshot and makes it current. */
   async #load(signal: AbortSignal): Promise<void> {
     const { store, kinds, log } = this.#options
-    const snapshot = this.#emptySnapshot()
-    const { revision, records } = await loadSnapshot(snapshot, {
+    const tables = this.#emptyTables()
+    const { revision, records } = await loadTables(tables, {
       store,
       kinds: kinds.map(({ kind }) => kind),
       log,
@@ -182,7 +182,7 @@ export class RecordCache {
         if (this.#state.kind === 'loading') this.#state = { kind: 'loading', records: count }
       },
     })
-    this.#snapshot = snapshot
+    this.#tables = tables
     this.#revision = revision
     for (const listener of this.#resetListeners) listener()
     this.#waiters.reached(this.#revision)
@@ -245,7 +245,7 @@ export class RecordCache {
   }
 
   #apply(revision: Revision, changes: readonly Change[]): void {
-    this.#snapshot.apply(changes)
+    this.#tables.apply(changes)
     if (revision > this.#revision) this.#revision = revision
     this.#waiters.reached(this.#revision)
     for (const { key } of changes) {

@@ -4,7 +4,7 @@ import { Difference, type Ranked } from './lists/difference.ts'
 import { OrderTree } from './lists/order-tree.ts'
 import { uidOrder } from './lists/order.ts'
 import { filterReaders, type FilterReader, type KindIndex, type CachedRecord } from './records/cached-record.ts'
-import { sortInSlices, Turns, type Slices } from './slices.ts'
+import { sortCooperatively, CooperativeScheduler, type CooperativeTask } from './cooperative-task.ts'
 import { UidMap } from './uid-map.ts'
 import { Matches, ValueIndex } from './lists/value-index.ts'
 import { Views } from './lists/views.ts'
@@ -14,8 +14,8 @@ export const parentFilter = 'parent'
 /** The name filter, which every kind has: the record's name. */
 export const nameFilter = 'name'
 
-const parentOf: FilterReader = (row) => row.parent
-const nameOf: FilterReader = (row) => row.name
+const parentOf: FilterReader = (record) => record.parent
+const nameOf: FilterReader = (record) => record.name
 
 /** Returns the value of a hex digit. */
 function digitOf(code: number): number {
@@ -26,34 +26,34 @@ function emptyStages(): CachedRecord[][] {
   return Array.from({ length: 16 }, () => [])
 }
 
-const noRows = new OrderTree<CachedRecord>(uidOrder.compare)
+const noRecords = new OrderTree<CachedRecord>(uidOrder.compare)
 
-/** Inserting a row among the hidden ones costs about as much as iterating over this many of them. */
-const rowsPerInsert = 16
+/** Inserting a record among the hidden ones costs about as much as iterating over this many of them. */
+const recordsPerInsert = 16
 
-function isHidden(row: CachedRecord): boolean {
-  return row.isHidden
+function isHidden(record: CachedRecord): boolean {
+  return record.isHidden
 }
 
 /** All records of one kind: by uid, in uid order with counts, by each exact filter, and in the views that lists need. */
 export class KindTable {
   readonly index: KindIndex
   readonly views: Views
-  readonly #rows = new UidMap()
+  readonly #records = new UidMap()
   readonly #valueOf: ReadonlyMap<string, FilterReader>
   readonly #byValue: ReadonlyMap<string, ValueIndex>
   /** The indexes of #byValue, each once, and #children. */
   readonly #indexes: readonly (ValueIndex | ChildIndex)[]
   readonly #children: ChildIndex | undefined
-  /** Staged rows by the first digit of the uid: rows that arrive in the order of one digit's uids need no sorting. */
+  /** Staged records by the first digit of the uid: records that arrive in the order of one digit's uids need no sorting. */
   #staged = emptyStages()
   #byUid = new OrderTree<CachedRecord>(uidOrder.compare)
-  /** The hidden rows of #byUid, and the rows that remain visible. */
-  #hidden = noRows
-  #visible = new Difference(this.#byUid, noRows, isHidden)
+  /** The hidden records of #byUid, and the records that remain visible. */
+  #hidden = noRecords
+  #visible = new Difference(this.#byUid, noRecords, isHidden)
 
-  /** `turns` are for filling views; a new object by default. */
-  constructor(index: KindIndex, turns = new Turns()) {
+  /** `scheduler` is for filling views; a new object by default. */
+  constructor(index: KindIndex, scheduler = new CooperativeScheduler()) {
     this.index = index
     const readers = filterReaders(index)
     const filters = Object.entries(index.filters).map(([name, source], at) => ({ name, isParent: 'parent' in source, read: readers[at] ?? parentOf }))
@@ -66,7 +66,7 @@ export class KindTable {
     ])
     this.#children = index.foundByPath === true ? new ChildIndex() : undefined
     this.#indexes = [...new Set(this.#byValue.values()), ...(this.#children === undefined ? [] : [this.#children])]
-    this.views = new Views(this, turns)
+    this.views = new Views(this, scheduler)
   }
 
   /** All records in uid order. */
@@ -75,28 +75,28 @@ export class KindTable {
   }
 
   get size(): number {
-    return this.#rows.size - this.#hidden.size
+    return this.#records.size - this.#hidden.size
   }
 
   /** The record under `uid`, if there is one. */
   get(uid: string): CachedRecord | undefined {
-    const row = this.#rows.get(uid)
-    return row?.isHidden === true ? undefined : row
+    const record = this.#records.get(uid)
+    return record?.isHidden === true ? undefined : record
   }
 
   /** All records, in no order. */
-  *rows(): Generator<CachedRecord> {
-    for (const row of this.#rows.values()) if (!row.isHidden) yield row
+  *records(): Generator<CachedRecord> {
+    for (const record of this.#records.values()) if (!record.isHidden) yield record
   }
 
   /** Returns the records whose `filter` has exactly this value; if `below` is given, only those strictly below it. */
   matching(filter: string, value: string, below?: Uid): Matches {
-    return this.#byValue.get(filter)?.matching(value, { hidden: this.#hidden, below }) ?? new Matches(noRows, { from: 0, to: 0 })
+    return this.#byValue.get(filter)?.matching(value, { hidden: this.#hidden, below }) ?? new Matches(noRecords, { from: 0, to: 0 })
   }
 
   /** Returns the records that have a value for `filter`, ordered by value and uid. */
   having(filter: string): Matches {
-    return this.#byValue.get(filter)?.all(this.#hidden) ?? new Matches(noRows, { from: 0, to: 0 })
+    return this.#byValue.get(filter)?.all(this.#hidden) ?? new Matches(noRecords, { from: 0, to: 0 })
   }
 
   /** Returns the record of this name directly below `parent` (`/` for roots). Throws TypeError for a kind without `foundByPath`. */
@@ -105,70 +105,70 @@ export class KindTable {
     return this.#children.find(parent, name)
   }
 
-  /** The value that `row` has for `filter`. */
-  valueOf(row: CachedRecord, filter: string): string | undefined {
-    return this.#valueOf.get(filter)?.(row)
+  /** The value that `record` has for `filter`. */
+  valueOf(record: CachedRecord, filter: string): string | undefined {
+    return this.#valueOf.get(filter)?.(record)
   }
 
   /** Returns the ranks in uid order of `uid` (if `inclusive`) and everything below it. */
   rangeWithin(uid: Uid, inclusive: boolean): { from: number; to: number } {
-    const from = this.byUid.rankBy(inclusive ? (row) => row.uid < uid : (row) => row.uid <= uid)
+    const from = this.byUid.rankBy(inclusive ? (record) => record.uid < uid : (record) => record.uid <= uid)
     // '0' follows '/' in ASCII, so `uid0` is the first text after everything that starts with `uid/`.
     const end = `${uid}0`
-    const to = this.byUid.rankBy((row) => row.uid < end)
+    const to = this.byUid.rankBy((record) => record.uid < end)
     // Nothing sorts between `uid` and `uid/...`: segments are hex digits, all greater than '/'.
     return { from, to }
   }
 
-  /** Adds a row while the table loads: until `settle` it is found by uid only. Its uid must be new. */
-  stage(row: CachedRecord): void {
-    this.#rows.set(row)
-    this.#staged[digitOf(row.uid.charCodeAt(0)) & 15]?.push(row)
+  /** Adds a record while the table loads: until `settle` it is found by uid only. Its uid must be new. */
+  stage(record: CachedRecord): void {
+    this.#records.set(record)
+    this.#staged[digitOf(record.uid.charCodeAt(0)) & 15]?.push(record)
   }
 
-  /** Ends the loading: sorts the existing and the staged rows, in slices. */
-  async settle(slices: Slices): Promise<void> {
-    const rows = [...this.#byUid.items(0, this.#byUid.size)].concat(...this.#staged)
+  /** Ends the loading: sorts the existing and the staged records, in slices. */
+  async settle(task: CooperativeTask): Promise<void> {
+    const records = [...this.#byUid.items(0, this.#byUid.size)].concat(...this.#staged)
     this.#staged = emptyStages()
-    const sorted = await sortInSlices(rows, uidOrder.compare, slices)
+    const sorted = await sortCooperatively(records, uidOrder.compare, task)
     this.#byUid = OrderTree.ofAscending(sorted, uidOrder.compare)
     this.#visible = new Difference(this.#byUid, this.#hidden, isHidden)
-    for (const index of this.#indexes) await index.load(sorted, slices)
+    for (const index of this.#indexes) await index.load(sorted, task)
   }
 
   /**
-   * Hides visible rows of the table, given in uid order. From now on readers do not find them; each must be removed later. Costs far less than removing them.
+   * Hides visible records of the table, given in uid order. From now on readers do not find them; each must be removed later. Costs far less than removing them.
    */
-  hide(rows: readonly CachedRecord[]): void {
-    for (const row of rows) row.isHidden = true
-    if (rows.length * rowsPerInsert < this.#hidden.size) {
-      for (const row of rows) this.#hidden.insert(row)
+  hide(records: readonly CachedRecord[]): void {
+    for (const record of records) record.isHidden = true
+    if (records.length * recordsPerInsert < this.#hidden.size) {
+      for (const record of records) this.#hidden.insert(record)
     } else {
-      const all = this.#hidden.size === 0 ? rows : [...this.#hidden.items(0, this.#hidden.size), ...rows].sort(uidOrder.compare)
+      const all = this.#hidden.size === 0 ? records : [...this.#hidden.items(0, this.#hidden.size), ...records].sort(uidOrder.compare)
       this.#hidden = OrderTree.ofAscending(all, uidOrder.compare)
       this.#visible = new Difference(this.#byUid, this.#hidden, isHidden)
     }
-    this.views.hidden(rows)
+    this.views.hidden(records)
   }
 
-  /** Adds a row, or replaces the row with its uid, even a hidden one. */
-  put(row: CachedRecord): CachedRecord | undefined {
-    const old = this.#rows.get(row.uid)
-    // The map's key is the uid string of the row that added it, and keeps that row's string alive.
-    if (old !== undefined) this.#rows.delete(row.uid)
-    this.#rows.set(row)
-    this.#byUid.insert(row)
-    for (const index of this.#indexes) index.put(old, row)
-    this.#changed(old, row)
-    if (old !== row) old?.release()
+  /** Adds a record, or replaces the record with its uid, even a hidden one. */
+  put(record: CachedRecord): CachedRecord | undefined {
+    const old = this.#records.get(record.uid)
+    // The map's key is the uid string of the record that added it, and keeps that record's string alive.
+    if (old !== undefined) this.#records.delete(record.uid)
+    this.#records.set(record)
+    this.#byUid.insert(record)
+    for (const index of this.#indexes) index.put(old, record)
+    this.#changed(old, record)
+    if (old !== record) old?.release()
     return old
   }
 
-  /** Removes the row under `uid`, even a hidden one. If `only` is given, removes only that very row. */
+  /** Removes the record under `uid`, even a hidden one. If `only` is given, removes only that very record. */
   remove(uid: string, only?: CachedRecord): CachedRecord | undefined {
-    const old = this.#rows.get(uid)
+    const old = this.#records.get(uid)
     if (old === undefined || (only !== undefined && old !== only)) return undefined
-    this.#rows.delete(uid)
+    this.#records.delete(uid)
     this.#byUid.delete(old)
     for (const index of this.#indexes) index.remove(old)
     this.#changed(old, undefined)
@@ -176,12 +176,12 @@ export class KindTable {
     return old
   }
 
-  /** Reports a change to the views. They removed a hidden row earlier. */
-  #changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
-    if (old?.isHidden !== true) this.views.changed(old, row)
+  /** Reports a change to the views. They removed a hidden record earlier. */
+  #changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
+    if (old?.isHidden !== true) this.views.changed(old, record)
     else {
       this.#hidden.delete(old)
-      if (row !== undefined) this.views.changed(undefined, row)
+      if (record !== undefined) this.views.changed(undefined, record)
     }
   }
 }

@@ -4,8 +4,8 @@ const shardCount = 64
 const firstSlots = 8
 
 /**
- * Rows by uid: hash tables of row references and hashes. The hashes come from the uid's last digits, which are random. It takes a third of a Map's memory, and
- * growing reads no row. Many small tables replace a large one, so that none takes long to grow.
+ * Records by uid: hash tables of record references and hashes. The hashes come from the uid's last digits, which are random. It takes a third of a Map's memory, and
+ * growing reads no record. Many small tables replace a large one, so that none takes long to grow.
  */
 export class UidMap {
   readonly #shards = Array.from({ length: shardCount }, () => new Shard())
@@ -20,10 +20,10 @@ export class UidMap {
     return this.#shards[hash & (shardCount - 1)]?.get(uid, hash)
   }
 
-  /** Adds the row, or replaces the row with its uid. */
-  set(row: CachedRecord): void {
-    const hash = hashOf(row.uid)
-    if (this.#shards[hash & (shardCount - 1)]?.set(row, hash) === true) this.#size += 1
+  /** Adds the record, or replaces the record with its uid. */
+  set(record: CachedRecord): void {
+    const hash = hashOf(record.uid)
+    if (this.#shards[hash & (shardCount - 1)]?.set(record, hash) === true) this.#size += 1
   }
 
   delete(uid: string): void {
@@ -31,79 +31,79 @@ export class UidMap {
     if (this.#shards[hash & (shardCount - 1)]?.delete(uid, hash) === true) this.#size -= 1
   }
 
-  /** All rows, in no order. */
+  /** All records, in no order. */
   *values(): Generator<CachedRecord> {
-    for (const shard of this.#shards) yield* shard.rows()
+    for (const shard of this.#shards) yield* shard.records()
   }
 }
 
 /** A hash table with open addressing and linear probing, at most three quarters full. */
 class Shard {
-  #rows: (CachedRecord | undefined)[] = emptySlots(firstSlots)
+  #records: (CachedRecord | undefined)[] = emptySlots(firstSlots)
   #hashes = new Int32Array(firstSlots)
   #size = 0
 
   get(uid: string, hash: number): CachedRecord | undefined {
-    return this.#rows[this.#find(uid, hash)]
+    return this.#records[this.#find(uid, hash)]
   }
 
-  /** Returns true if no row had the uid. */
-  set(row: CachedRecord, hash: number): boolean {
-    const at = this.#find(row.uid, hash)
-    const isNew = this.#rows[at] === undefined
-    this.#rows[at] = row
+  /** Returns true if no record had the uid. */
+  set(record: CachedRecord, hash: number): boolean {
+    const at = this.#find(record.uid, hash)
+    const isNew = this.#records[at] === undefined
+    this.#records[at] = record
     this.#hashes[at] = hash
     if (!isNew) return false
     this.#size += 1
-    if (this.#size * 4 > this.#rows.length * 3) this.#resize(2 * this.#rows.length)
+    if (this.#size * 4 > this.#records.length * 3) this.#resize(2 * this.#records.length)
     return true
   }
 
-  /** Removes a row and closes the gap, so that no tombstones are needed. */
+  /** Removes a record and closes the gap, so that no tombstones are needed. */
   delete(uid: string, hash: number): boolean {
-    const rows = this.#rows
-    const mask = rows.length - 1
+    const records = this.#records
+    const mask = records.length - 1
     let gap = this.#find(uid, hash)
-    if (rows[gap] === undefined) return false
-    for (let at = (gap + 1) & mask; rows[at] !== undefined; at = (at + 1) & mask) {
+    if (records[gap] === undefined) return false
+    for (let at = (gap + 1) & mask; records[at] !== undefined; at = (at + 1) & mask) {
       const home = homeOf(this.#hashes[at] ?? 0) & mask
-      // A row must not move before its home slot.
+      // A record must not move before its home slot.
       if (((at - home) & mask) < ((at - gap) & mask)) continue
-      rows[gap] = rows[at]
+      records[gap] = records[at]
       this.#hashes[gap] = this.#hashes[at] ?? 0
       gap = at
     }
-    rows[gap] = undefined
+    records[gap] = undefined
     this.#size -= 1
-    if (rows.length > firstSlots && this.#size * 8 < rows.length) this.#resize(rows.length / 2)
+    if (records.length > firstSlots && this.#size * 8 < records.length) this.#resize(records.length / 2)
     return true
   }
 
-  *rows(): Generator<CachedRecord> {
-    for (const row of this.#rows) if (row !== undefined) yield row
+  *records(): Generator<CachedRecord> {
+    for (const record of this.#records) if (record !== undefined) yield record
   }
 
-  /** Returns the slot of the row with this uid, or the free slot for it. */
+  /** Returns the slot of the record with this uid, or the free slot for it. */
   #find(uid: string, hash: number): number {
-    const rows = this.#rows
-    const mask = rows.length - 1
+    const records = this.#records
+    const mask = records.length - 1
     for (let at = homeOf(hash) & mask; ; at = (at + 1) & mask) {
-      const row = rows[at]
-      if (row === undefined || (this.#hashes[at] === hash && row.uid === uid)) return at
+      const record = records[at]
+      if (record === undefined || (this.#hashes[at] === hash && record.uid === uid)) return at
     }
   }
 
   #resize(slots: number): void {
-    const [rows, hashes] = [this.#rows, this.#hashes]
+    const [records, hashes] = [this.#records, this.#hashes]
     const mask = slots - 1
-    this.#rows = emptySlots(slots)
+    this.#records = emptySlots(slots)
     this.#hashes = new Int32Array(slots)
-    for (const [from, row] of rows.entries()) {
-      if (row === undefined) continue
+    for (const [from, record] of records.entries()) {
+      if (record === undefined) continue
       const hash = hashes[from] ?? 0
       let at = homeOf(hash) & mask
-      while (this.#rows[at] !== undefined) at = (at + 1) & mask
-      this.#rows[at] = row
+      while (this.#records[at] !== undefined) at = (at + 1) & mask
+      this.#records[at] = record
       this.#hashes[at] = hash
     }
   }

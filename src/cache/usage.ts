@@ -35,25 +35,25 @@ export class UsageIndex {
   }
 
   /** Replaces a record in the count with another one of the same uid; either or both may be absent. */
-  changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
-    const either = row ?? old
+  changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
+    const either = record ?? old
     if (either === undefined) return
     const { uid, kind } = either
     const root = countedFor(kind, uid)
     if (root === undefined) return
-    const records = (row === undefined ? 0 : 1) - (old === undefined ? 0 : 1)
-    this.#add({ root, kind, records, bytes: (row?.length ?? 0) - (old?.length ?? 0) })
+    const records = (record === undefined ? 0 : 1) - (old === undefined ? 0 : 1)
+    this.#add({ root, kind, records, bytes: (record?.length ?? 0) - (old?.length ?? 0) })
   }
 
-  /** Subtracts rows of one kind in uid order. Costs a fraction of one call for each. */
-  removed(rows: readonly CachedRecord[]): void {
-    for (let at = 0; at < rows.length;) {
-      const { uid = '', kind = '' } = rows[at] ?? {}
+  /** Subtracts records of one kind in uid order. Costs a fraction of one call for each. */
+  removed(records: readonly CachedRecord[]): void {
+    for (let at = 0; at < records.length;) {
+      const { uid = '', kind = '' } = records[at] ?? {}
       const root = countedFor(kind, uid)
       const run = { from: at, bytes: 0 }
-      // Rows of one organisation are adjacent.
-      do run.bytes += rows[at++]?.length ?? 0
-      while (root !== undefined && rows[at]?.uid.startsWith(root) === true)
+      // Records of one organisation are adjacent.
+      do run.bytes += records[at++]?.length ?? 0
+      while (root !== undefined && records[at]?.uid.startsWith(root) === true)
       if (root !== undefined) this.#add({ root, kind, records: run.from - at, bytes: -run.bytes })
     }
   }

@@ -65,10 +65,10 @@ async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }
   return removed
 }
 
-/** The sorts of trimmed data: events by age and size, idempotency keys, expiring entries, first sign-ins by deleted providers, tag moves. */
+/** The sorts of expired data: events by age and size, idempotency keys, expiring entries, first sign-ins by deleted providers, tag moves. */
 export const expiredSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
 
-/** One sort of trimmed data. */
+/** One sort of expired data. */
 export type ExpiredSort = (typeof expiredSorts)[number]
 
 /** The number of removed entries of each sort. */
@@ -93,27 +93,27 @@ export class Expirer {
    * Trims everything. Returns the number of entries of each sort. A failure of one sort does not stop the others. Rejects with the first failure, StoreError or
    * the signal's reason. Completed work is kept.
    */
-  async trim(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
-    return this.#trim(expiredSorts, nowMs, signal)
+  async expire(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
+    return this.#expire(expiredSorts, nowMs, signal)
   }
 
   /** Removes only entries that are too old, which needs no count of the rest. */
   async expireOld(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
-    return this.#trim(
+    return this.#expire(
       expiredSorts.filter((sort) => sort !== 'outboxOverSize'),
       nowMs,
       signal,
     )
   }
 
-  async #trim(sorts: readonly ExpiredSort[], nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
+  async #expire(sorts: readonly ExpiredSort[], nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
     const counts = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as Record<ExpiredSort, number> // All sorts are present.
-    const work = async (sort: ExpiredSort): Promise<void> => void (counts[sort] = await this.#trimSort(sort, nowMs, signal))
+    const work = async (sort: ExpiredSort): Promise<void> => void (counts[sort] = await this.#expireSort(sort, nowMs, signal))
     await oneByOne(sorts, work, { signal })
     return counts
   }
 
-  async #trimSort(sort: ExpiredSort, nowMs: number, signal: AbortSignal): Promise<number> {
+  async #expireSort(sort: ExpiredSort, nowMs: number, signal: AbortSignal): Promise<number> {
     switch (sort) {
       case 'outboxOld':
         return this.#outbox.expireOld(nowMs, signal)

@@ -16,7 +16,7 @@ import { nextOwner, ownedFields } from '../engine/ownership.ts'
 import { bareOf } from '../engine/record-codec.ts'
 import { innerContext, type Context, type Services } from '../engine/services.ts'
 import { rendered } from '../engine/shown.ts'
-import { bodyOf, createHandler, deleteHandler, emit, existingRow, resourceFieldOf, updateHandler } from '../engine/write.ts'
+import { bodyOf, createHandler, deleteHandler, emit, existingRecord, resourceFieldOf, updateHandler } from '../engine/write.ts'
 
 /** A Kubernetes object as the writer of its record, and its rights (ADR 0016). */
 export interface ObjectCaller {
@@ -24,7 +24,7 @@ export interface ObjectCaller {
   /** The uid that names it as the author of a change. */
   readonly identity: Uid
   /** Returns its current rights, as granted to its namespace. */
-  readonly reach: () => EffectivePermissions
+  readonly permissions: () => EffectivePermissions
   /** Throws DomainError if it may no longer write the record. Called before each attempt. */
   readonly authorize: () => void
   /** For logs and errors. */
@@ -54,10 +54,10 @@ function methodOf(kind: string, verb: 'create' | 'update' | 'delete'): MethodRow
 }
 
 function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: boolean; fields?: readonly string[]; validateOnly?: boolean } = {}): Context {
-  const { managedBy, identity, reach, authorize, requestId, signal } = caller
+  const { managedBy, identity, permissions, authorize, requestId, signal } = caller
   return innerContext({
     method,
-    caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, restrictions: {}, reach },
+    caller: { identity, operator: false, actor: { iss: 'kubernetes', sub: managedBy }, restrictions: {}, permissions },
     requestId,
     signal,
     validateOnly: how.validateOnly ?? false,
@@ -107,14 +107,15 @@ export async function updateManaged(
   const record = { ...change.record, uid }
   const message = requestOf(kind, method, { record, updateMask: create(FieldMaskSchema, { paths: [...paths] }) })
   const handler = updateHandler(kindNamed(kind))
-  const row = services.replica.snapshot.get(kind, uid)
-  if (row?.managedBy === caller.managedBy) {
+  const cached = services.cache.tables.get(kind, uid)
+  if (cached?.managedBy === caller.managedBy) {
     const { desc } = kindNamed(kind)
     const planned = recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths, validateOnly: true }), message))
-    const current = rendered(kindNamed(kind), services, row.message)
+    const current = rendered(kindNamed(kind), services, cached.message)
     if (equals(desc, bareOf(desc, planned), bareOf(desc, current))) {
-      if (!isDeepStrictEqual(row.ownedFields, paths)) await noteFields(services, contextOf(caller, method, { fields: paths }), { kind: kindNamed(kind), row })
-      return { record: row.message, written: false }
+      if (!isDeepStrictEqual(cached.ownedFields, paths))
+        await noteFields(services, contextOf(caller, method, { fields: paths }), { kind: kindNamed(kind), record: cached })
+      return { record: cached.message, written: false }
     }
   }
   return { record: recordOf(await handler(services, contextOf(caller, method, { adopts, fields: paths }), message)), written: true }
@@ -124,13 +125,13 @@ export async function updateManaged(
  * Stores which fields the object sets. Readers see no change: the etag and times stay, and there is no event. Throws code 10 if the record has changed
  * meanwhile.
  */
-async function noteFields(services: Services, context: Context, { kind, row }: { kind: AnyKind; row: CachedRecord }): Promise<void> {
+async function noteFields(services: Services, context: Context, { kind, record }: { kind: AnyKind; record: CachedRecord }): Promise<void> {
   await commit(services, context, (planning): MutationPlan<undefined> => {
-    const current = existingRow(kind, planning, row.uid)
-    if (current.revision !== row.revision) throw staleEtag()
+    const current = existingRecord(kind, planning, record.uid)
+    if (current.revision !== record.revision) throw staleEtag()
     const { etag, createMs, updateMs, managedBy } = current
     const changes = new ChangeSet()
-    changes.update(kind, { row: current, record: current.message, facts: { etag, createMs, updateMs, managedBy, ownedFields: ownedFields(planning) } })
+    changes.update(kind, { cached: current, record: current.message, facts: { etag, createMs, updateMs, managedBy, ownedFields: ownedFields(planning) } })
     return { changes, result: undefined }
   })
 }
@@ -141,11 +142,11 @@ export async function releaseManaged(services: Services, caller: ObjectCaller, {
   const released = kindNamed(kind)
   await unlessGone(() =>
     commit(services, context, (planning): MutationPlan<undefined> => {
-      const row = existingRow(released, planning, uid)
-      nextOwner(planning, kind, row)
+      const cached = existingRecord(released, planning, uid)
+      nextOwner(planning, kind, cached)
       const changes = new ChangeSet()
-      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy: '' }
-      const record = changes.update(released, { row, record: row.message, facts })
+      const facts = { etag: newEtag(services.random), createMs: cached.createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1), managedBy: '' }
+      const record = changes.update(released, { cached, record: cached.message, facts })
       emit(planning, context, { changes, subject: uid, body: bodyOf(released, planning, record) })
       return { changes, result: undefined }
     }),

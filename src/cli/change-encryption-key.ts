@@ -25,15 +25,15 @@ const timeoutMs = 30_000
 
 /** Lets the key in `keyFile` open the store too, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
 export async function addEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
-  tell('added', await change(options, { add: await readKey(options) }))
+  printResult('added', await change(options, { add: await readKey(options) }))
 }
 
 /** Lets the key in `keyFile` open the store no more, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
 export async function retireEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
-  tell('retired', await change(options, { retire: await readKey(options) }))
+  printResult('retired', await change(options, { retire: await readKey(options) }))
 }
 
-function tell(done: string, count: number): void {
+function printResult(done: string, count: number): void {
   process.stdout.write(`${done}: ${count === 1 ? '1 key opens' : `${count} keys open`} the store\n`)
 }
 

@@ -3,7 +3,7 @@ import { createSafeFetch } from '../auth/safe-fetch.ts'
 import { Collector, isEmbedded, type Collected } from '../registry/index.ts'
 import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
-import { createReplica, startEngine } from '../server/engine.ts'
+import { createRecordCache, startEngine } from '../server/engine.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { createLogs } from '../server/logger.ts'
 import { openStore } from '../server/open-store.ts'
@@ -47,12 +47,12 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped')))
   const { signal } = stop
   const store = await openStore(config, { log, files }, signal)
-  const replica = createReplica(store, log)
+  const cache = createRecordCache(store, log)
   const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log, files })
   const fetch = createSafeFetch()
   try {
     if (upstream === undefined) throw new Error('no upstream is configured (registry.upstream): there is nothing to collect')
-    const { services } = await startEngine({ config, store, replica, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
+    const { services } = await startEngine({ config, store, cache, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
     const dryRun = options.dryRun === true
     const collector = new Collector(services, upstream, { graceMs: (options.graceHours ?? config.registry.collect.graceHours) * 3_600_000, dryRun })
     const collected = await collector.collect(signal)
@@ -63,7 +63,7 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
   } finally {
     await fetch.close()
     await upstream?.close()
-    await replica.close()
+    await cache.close()
     await store.close()
   }
 }

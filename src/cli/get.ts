@@ -133,7 +133,7 @@ export function getCommand(program: string): Command {
     .argument('[record]', 'a name, a path such as acme/team/app, or a uid')
     .option('--in <place>', 'only what lies directly in this group or repo: a path or a uid')
     .option('-A, --descendants', 'with --in: at any depth below it')
-    .addOption(new Option('--filter <field=value>', 'only records with this value; may be repeated').argParser(collectFilter).default([], 'none'))
+    .addOption(new Option('--filter <field=value>', 'only records with this value; may be repeated').argParser(addFilter).default([], 'none'))
     .option('--order-by <fields>', 'such as "name desc,created_at"')
     .option('--limit <number>', 'print so many at most', parseCount)
     .addOption(new Option('-o, --output <format>', 'how it is printed').choices(recordFormats).default('table'))
@@ -149,7 +149,7 @@ export function parseCount(text: string): number {
   return Number(text)
 }
 
-function collectFilter(text: string, filters: readonly string[]): readonly string[] {
+function addFilter(text: string, filters: readonly string[]): readonly string[] {
   if (text.indexOf('=') < 1) throw new InvalidArgumentError('It takes field=value.')
   return [...filters, text]
 }

@@ -1,7 +1,7 @@
 import { Command } from 'commander'
 import { clientCommands } from './client-program.ts'
 import { exitAfterParsing } from './exit-codes.ts'
-import { reportFault } from './report-fault.ts'
+import { reportError } from './report-error.ts'
 import { version } from './version.ts'
 
 const program = 'kubectl taproot'
@@ -16,6 +16,6 @@ export async function kubectlPlugin(argv: readonly string[]): Promise<void> {
   try {
     await command.parseAsync(argv)
   } catch (error) {
-    reportFault(program, error)
+    reportError(program, error)
   }
 }

@@ -6,7 +6,7 @@ import { exitAfterParsing, UsageError } from './exit-codes.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
 import { printConfig } from './print-config.ts'
 import { pullTokenCommand } from './pull-token.ts'
-import { reportFault } from './report-fault.ts'
+import { reportError } from './report-error.ts'
 import { version } from './version.ts'
 import type { Role } from '../config/config.ts'
 
@@ -25,7 +25,7 @@ Settings come from --config and from environment variables: TAPROOT_ and the key
   TAPROOT_STORE_KIND=etcd TAPROOT_STORE_ETCD_ENDPOINTS=http://127.0.0.1:2379 TAPROOT_ENCRYPTION_KEY_FILE=key taproot api
 docs/configuration.md lists all of them; "taproot config" prints what is in effect.`
 
-function collectClaim(text: string, claims: Record<string, string>): Record<string, string> {
+function addClaim(text: string, claims: Record<string, string>): Record<string, string> {
   const at = text.indexOf('=')
   if (at < 1) throw new UsageError(`--claim takes name=value, not "${text}"`)
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
@@ -63,7 +63,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .description('print an OIDC token of the development issuer')
     .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
     .option('--audience <text>', "the token's audience; baseUrl if absent")
-    .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(collectClaim).default({}, 'none'))
+    .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(addClaim).default({}, 'none'))
     .addOption(configOption())
     .action(async (options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) =>
       (await import('../server/print-dev-token.ts')).printDevToken(options),
@@ -89,6 +89,6 @@ export async function main(argv: readonly string[]): Promise<void> {
   try {
     await program.parseAsync(argv)
   } catch (error) {
-    reportFault(program.name(), error)
+    reportError(program.name(), error)
   }
 }

@@ -22,7 +22,7 @@ export interface ClusterIssuer {
 /** A tree in which every issuer has a name, or the fault that keeps them from having one. `clusterIssuer` is there where a token was read for it. */
 export interface NamedIssuers {
   readonly tree: Tree
-  readonly faults: readonly string[]
+  readonly errors: readonly string[]
   readonly clusterIssuer?: ClusterIssuer
 }
 
@@ -33,20 +33,20 @@ export interface NamedIssuers {
 export function nameIssuers(tree: Tree, role: Role): NamedIssuers {
   const unnamed = unnamedRows(tree)
   const known = valueAt(tree, issuerSetting.path)
-  if (known !== undefined) return { tree: nameRows(tree, known), faults: [] }
-  if (unnamed.length === 0 && role !== 'controller') return { tree, faults: [] }
+  if (known !== undefined) return { tree: nameRows(tree, known), errors: [] }
+  if (unnamed.length === 0 && role !== 'controller') return { tree, errors: [] }
   const { key, path, node } = settingOf('kubernetes.tokenFile')
   const tokenFile = valueAt(tree, path) ?? node.default
   // A value of another type is a fault that validation finds.
-  if (typeof tokenFile !== 'string') return { tree, faults: [] }
+  if (typeof tokenFile !== 'string') return { tree, errors: [] }
   try {
     const issuer = issuerOf(readFileSync(tokenFile, 'utf8'))
-    return { tree: nameRows(withValue(tree, issuerSetting.path, issuer), issuer), faults: [], clusterIssuer: { issuer, tokenFile } }
+    return { tree: nameRows(withValue(tree, issuerSetting.path, issuer), issuer), errors: [], clusterIssuer: { issuer, tokenFile } }
   } catch (error) {
     const needs = unnamed.length === 0 ? '' : `, because ${unnamed.join(' and ')} ${unnamed.length > 1 ? 'name' : 'names'} no issuer`
     const expected = `expected ${valueFormats['http-url'].expected}, or a service account token that has one${needs}`
     const { message } = new SettingError(key, tokenFile, error)
-    return { tree, faults: [`${issuerSetting.key} (${issuerSetting.variable}) is missing: ${expected}; ${message}`] }
+    return { tree, errors: [`${issuerSetting.key} (${issuerSetting.variable}) is missing: ${expected}; ${message}`] }
   }
 }
 

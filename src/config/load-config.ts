@@ -10,31 +10,31 @@ import { withValue, isTree, withoutNulls, type Tree } from './tree.ts'
 import { validateTree } from './validate-tree.ts'
 
 /** What a configuration file says, or why it can't be read: one line per fault. Keys without a value are left out. */
-function readConfigFile(file: string): { readonly tree: Tree; readonly faults: readonly string[] } {
+function readConfigFile(file: string): { readonly tree: Tree; readonly errors: readonly string[] } {
   let source: string
   try {
     source = readFileSync(file, 'utf8')
   } catch (cause) {
-    return { tree: {}, faults: [`${file}: can't be read: ${errorMessage(cause)}`] }
+    return { tree: {}, errors: [`${file}: can't be read: ${errorMessage(cause)}`] }
   }
   const lines = new LineCounter()
   const document = parseDocument(source, { lineCounter: lines, prettyErrors: false })
   if (document.errors.length > 0) {
-    return { tree: {}, faults: document.errors.map((error) => `${file}: line ${lines.linePos(error.pos[0]).line}: not YAML: ${error.message}`) }
+    return { tree: {}, errors: document.errors.map((error) => `${file}: line ${lines.linePos(error.pos[0]).line}: not YAML: ${error.message}`) }
   }
   const content: unknown = withoutNulls(document.toJS({ maxAliasCount: 100 }) ?? {})
   return isTree(content)
-    ? { tree: content, faults: [] }
-    : { tree: {}, faults: [`${file}: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"`] }
+    ? { tree: content, errors: [] }
+    : { tree: {}, errors: [`${file}: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"`] }
 }
 
-/** The configuration is at fault. `faults`: every fault that was found, one line each, naming key or variable and what is expected. */
+/** The configuration is at fault. `errors`: every fault that was found, one line each, naming key or variable and what is expected. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError'
-  readonly faults: readonly string[]
-  constructor(faults: readonly string[]) {
-    super(faults.join('\n'))
-    this.faults = faults
+  readonly errors: readonly string[]
+  constructor(errors: readonly string[]) {
+    super(errors.join('\n'))
+    this.errors = errors
   }
 }
 
@@ -59,13 +59,13 @@ export interface LoadedConfig {
 
 /** Reads the configuration: environment over file over defaults. Throws ConfigError with all faults at once. */
 export function loadConfig({ file, env, role }: ConfigSources): LoadedConfig {
-  const fromFile = file === undefined ? { tree: {}, faults: [] } : readConfigFile(file)
+  const fromFile = file === undefined ? { tree: {}, errors: [] } : readConfigFile(file)
   const { values, warnings } = readEnvironment(env)
   const given = [...values].reduce((merged, [setting, value]) => withValue(merged, setting.path, value), fromFile.tree)
-  const faults = [...fromFile.faults, ...validateTree(given, { file, fromEnvironment: values })]
+  const errors = [...fromFile.errors, ...validateTree(given, { file, fromEnvironment: values })]
   const { tree, clusterIssuer, ...unnamed } = nameIssuers(given, role)
   // A file that can't be read would make everything look missing.
-  if (fromFile.faults.length === 0) faults.push(...unnamed.faults, ...checkRequirements(tree, role))
-  if (faults.length > 0) throw new ConfigError(faults)
+  if (fromFile.errors.length === 0) errors.push(...unnamed.errors, ...checkRequirements(tree, role))
+  if (errors.length > 0) throw new ConfigError(errors)
   return { config: completeConfig(tree, role), warnings, ...(clusterIssuer !== undefined && { clusterIssuer }) }
 }

@@ -33,16 +33,16 @@ const portKeys = ['api.port', 'ops.port', 'registry.port'] as const
 export function checkRequirements(tree: Tree, role: Role): string[] {
   return [
     ...requirements.flatMap((requirement) => missing(tree, requirement, role)),
-    ...sharedStoreFaults(tree, role),
+    ...sharedStoreErrors(tree, role),
     ...samePorts(tree),
-    ...upstreamFaults(tree, role),
-    ...issuerFaults(tree),
+    ...upstreamErrors(tree, role),
+    ...issuerErrors(tree),
     ...repeatedRows(tree),
   ]
 }
 
 /** The controller works on the store that the API serves, and the embedded one belongs to one process. */
-function sharedStoreFaults(tree: Tree, role: Role): string[] {
+function sharedStoreErrors(tree: Tree, role: Role): string[] {
   const { variable } = settingOf('store.kind')
   const kind = effective(tree, 'store.kind', role)
   if (role !== 'controller' || kind !== 'sqlite') return []
@@ -61,19 +61,19 @@ function missing(tree: Tree, { key, because, equals, roles }: Requirement, role:
 
 function samePorts(tree: Tree): string[] {
   const seen = new Map<unknown, string>()
-  const faults: string[] = []
+  const errors: string[] = []
   for (const key of portKeys) {
     const { variable, node, path } = settingOf(key)
     const value = valueAt(tree, path) ?? node.default
     const other = seen.get(value)
-    if (other !== undefined) faults.push(`${key} (${variable}): expected a port of its own, got that of ${other}: ${String(value)}`)
+    if (other !== undefined) errors.push(`${key} (${variable}): expected a port of its own, got that of ${other}: ${String(value)}`)
     else seen.set(value, key)
   }
-  return faults
+  return errors
 }
 
 /** One upstream: a registry or a folder. Role `registry` needs one; `dev` has a folder of its own. */
-function upstreamFaults(tree: Tree, role: Role): string[] {
+function upstreamErrors(tree: Tree, role: Role): string[] {
   const [url, directory] = ['registry.upstream.url', 'registry.upstream.directory'].map((key) => ({ ...settingOf(key), value: effective(tree, key, role) }))
   if (url === undefined || directory === undefined) return []
   const ofUrl = ['prefix', 'username', 'passwordFile', 'caFile', 'redirects'].map((name) => settingOf(`registry.upstream.${name}`))
@@ -89,19 +89,19 @@ function upstreamFaults(tree: Tree, role: Role): string[] {
 }
 
 /** An issuer is configured once, and is https unless private ones are allowed for it. */
-function issuerFaults(tree: Tree): string[] {
+function issuerErrors(tree: Tree): string[] {
   const rows = valueAt(tree, ['issuers'])
   if (!Array.isArray(rows)) return []
   const { variable } = settingOf('issuers')
   const seen = new Set<unknown>()
   return rows.filter(isTree).flatMap(({ issuer, allowPrivate }) => {
-    const faults: string[] = []
-    if (seen.has(issuer)) faults.push(`issuers (${variable}): ${String(issuer)} is listed twice`)
+    const errors: string[] = []
+    if (seen.has(issuer)) errors.push(`issuers (${variable}): ${String(issuer)} is listed twice`)
     seen.add(issuer)
     if (typeof issuer === 'string' && issuer.startsWith('http://') && allowPrivate !== true) {
-      faults.push(`issuers (${variable}): ${issuer}: expected https, or allowPrivate: true`)
+      errors.push(`issuers (${variable}): ${issuer}: expected https, or allowPrivate: true`)
     }
-    return faults
+    return errors
   })
 }
 

@@ -23,7 +23,7 @@ const validate = ajv.compile(configJsonSchema())
 /** Checks a tree against the schema. Returns one line per error with the key or variable and the expected value. Empty if valid. */
 export function validateTree(tree: Tree, origins: Origins): string[] {
   if (validate(tree)) return []
-  return [...new Set((validate.errors ?? []).map((error) => describeFault(error, origins)))]
+  return [...new Set((validate.errors ?? []).map((error) => describeError(error, origins)))]
 }
 
 /** Describes the valid values of a node, as the end of "expected ...". */
@@ -45,7 +45,7 @@ export function expectation(node: SchemaNode): string {
   }
 }
 
-function describeFault(error: ErrorObject, origins: Origins): string {
+function describeError(error: ErrorObject, origins: Origins): string {
   // JSON pointers need no unescaping: schema keys have no slash or tilde, and unknown keys are never followed.
   const path = error.instancePath.split('/').slice(1)
   const place = placeOf(path, origins)

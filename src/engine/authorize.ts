@@ -6,7 +6,7 @@ import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { errorDomainSuffix, resources } from '../base/schema/schema.ts'
 import { isUid, rootOf, rootParent, type Uid } from '../base/uid.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import { denied, notFound } from './errors.ts'
 import { isBuiltInRole } from './grant-rules.ts'
 
@@ -65,14 +65,14 @@ function textAt(message: Message, members: readonly string[]): string {
 }
 
 /** Throws code 7 if the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
-export function assertNotSuspended(snapshot: Snapshot, reach: EffectivePermissions, uid: Uid): void {
-  if (reach.operator || !isSuspended(snapshot, uid)) return
+export function assertNotSuspended(tables: RecordTables, permissions: EffectivePermissions, uid: Uid): void {
+  if (permissions.operator || !isSuspended(tables, uid)) return
   throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
 }
 
 /** Checks access to a built-in role. Callers who may list roles in any group can read it; no caller can change it (docs/spec/iam.md#built-in-roles). */
-function assertBuiltInRole(method: MethodRow, reach: EffectivePermissions, uid: string): void {
-  if (!holdsAnywhere(reach, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
+function assertBuiltInRole(method: MethodRow, permissions: EffectivePermissions, uid: string): void {
+  if (!holdsAnywhere(permissions, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
 }
 
@@ -82,17 +82,17 @@ function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean
 }
 
 /** True if a record of the target's kind has this uid. Records that are never shown by their uid do not count. */
-function isThere(snapshot: Snapshot, { kind, uid }: Target): boolean {
-  if (kind !== anyKind) return !snapshot.hasKind(kind) || snapshot.get(kind, uid) !== undefined
+function isThere(tables: RecordTables, { kind, uid }: Target): boolean {
+  if (kind !== anyKind) return !tables.hasKind(kind) || tables.get(kind, uid) !== undefined
   // Built-in roles lie in no group: no role can be bound at them or above them.
-  return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && snapshot.get(one, uid) !== undefined)
+  return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && tables.get(one, uid) !== undefined)
 }
 
 /**
- * Checks whether the caller may make this call as of `snapshot`. Throws code 5 without reach at the target, then code 7 without the capability, then code 5 if
+ * Checks whether the caller may make this call as of `tables`. Throws code 5 without reach at the target, then code 7 without the capability, then code 5 if
  * the target does not exist (docs/spec/conventions.md#order-of-checks).
  */
-export function authorizeCall(snapshot: Snapshot, reach: EffectivePermissions, call: { method: MethodRow; message: Message }): void {
+export function authorizeCall(tables: RecordTables, permissions: EffectivePermissions, call: { method: MethodRow; message: Message }): void {
   const { method, message } = call
   if (method.scope === 'public' || method.scope === 'external') return
   const plan = planOf(method)
@@ -101,13 +101,13 @@ export function authorizeCall(snapshot: Snapshot, reach: EffectivePermissions, c
   if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
   if (!isUid(target.uid)) throw noTarget(target)
   if (target.kind === 'Role' && isBuiltInRole(target.uid)) {
-    assertBuiltInRole(method, reach, target.uid)
+    assertBuiltInRole(method, permissions, target.uid)
     return
   }
-  const decision = decide(reach, target.uid, plan.needed)
+  const decision = decide(permissions, target.uid, plan.needed)
   if (decision.kind === 'hidden') throw noTarget(target, { concealed: true })
   if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
-  if (method.operators && !reach.operator) throw denied([], target.uid)
-  assertNotSuspended(snapshot, reach, target.uid)
-  if (!isThere(snapshot, target)) throw noTarget(target)
+  if (method.operators && !permissions.operator) throw denied([], target.uid)
+  assertNotSuspended(tables, permissions, target.uid)
+  if (!isThere(tables, target)) throw noTarget(target)
 }

@@ -3,7 +3,7 @@ import { DomainError } from '../base/errors.ts'
 import { randomHex } from '../base/runtime.ts'
 import { nameOf, type Resource, type CachedRecord } from '../cache/records/cached-record.ts'
 import { countedFor } from '../cache/usage.ts'
-import { managedKey, nameKey, recordKey, sweepKey, usedByKey } from '../store/keys.ts'
+import { managedKey, nameKey, recordKey, cascadeKey, usedByKey } from '../store/keys.ts'
 import type { Guard, Write } from '../store/store.ts'
 import { alreadyExists, ownedAlready } from './errors.ts'
 import type { AnyKind, Claim, Extra, Reference } from './kind.ts'
@@ -38,10 +38,10 @@ export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[]
 }
 
 /** Returns the records whose removal also removes this one. Once one of them has a deletion mark, this record counts as absent and must not change. */
-export function ownersOf(kind: AnyKind, row: CachedRecord): { kind: string; uid: Uid }[] {
+export function ownersOf(kind: AnyKind, record: CachedRecord): { kind: string; uid: Uid }[] {
   const filters = Object.keys(kind.index.filters)
   return kind.index.removedWith.flatMap((rule) => {
-    const uid = rule.filter === 'parent' ? row.parent : (row.filterValues[filters.indexOf(rule.filter)] ?? '')
+    const uid = rule.filter === 'parent' ? record.parent : (record.filterValues[filters.indexOf(rule.filter)] ?? '')
     return isUid(uid) ? [{ kind: rule.kind, uid }] : []
   })
 }
@@ -103,32 +103,33 @@ export class ChangeSet {
   }
 
   /** Replaces the record of `row`. Returns the record as readers will see it. */
-  update<R extends Resource>(kind: AnyKind, source: { row: CachedRecord; record: R; facts: EnvelopeFacts }): R {
-    const { row, record, facts } = source
-    const key = recordKey(kind.index.kind, row.uid)
-    this.guard({ kind: 'unchanged', key, revision: row.revision })
-    for (const { uid } of ownersOf(kind, row)) this.guard({ kind: 'absent', key: sweepKey(uid) })
-    const { etag, createMs, updateMs, managedBy, pushedDigest = row.pushedDigest, sealed = sealedSecrets(kind, row) } = facts
-    const ownedFields = facts.ownedFields ?? (managedBy === row.managedBy ? row.ownedFields : [])
-    const length = this.#put(kind, { uid: row.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest } })
-    this.#grow(kind, row.uid, { records: 0, bytes: length - row.length })
-    const heldClaims = new Set(claimsOf(kind, { uid: row.uid, record: row.message, managedBy: row.managedBy }).map((claim) => claim.key))
-    for (const claim of claimsOf(kind, { uid: row.uid, record, managedBy: facts.managedBy })) if (!heldClaims.delete(claim.key)) this.#claim(claim, row.uid)
-    const heldUses = new Set((kind.references?.(row.message) ?? []).map((reference) => usedKey(kind, reference, row.uid)))
+  update<R extends Resource>(kind: AnyKind, source: { cached: CachedRecord; record: R; facts: EnvelopeFacts }): R {
+    const { cached, record, facts } = source
+    const key = recordKey(kind.index.kind, cached.uid)
+    this.guard({ kind: 'unchanged', key, revision: cached.revision })
+    for (const { uid } of ownersOf(kind, cached)) this.guard({ kind: 'absent', key: cascadeKey(uid) })
+    const { etag, createMs, updateMs, managedBy, pushedDigest = cached.pushedDigest, sealed = sealedSecrets(kind, cached) } = facts
+    const ownedFields = facts.ownedFields ?? (managedBy === cached.managedBy ? cached.ownedFields : [])
+    const length = this.#put(kind, { uid: cached.uid, record, facts: { etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest } })
+    this.#grow(kind, cached.uid, { records: 0, bytes: length - cached.length })
+    const heldClaims = new Set(claimsOf(kind, { uid: cached.uid, record: cached.message, managedBy: cached.managedBy }).map((claim) => claim.key))
+    for (const claim of claimsOf(kind, { uid: cached.uid, record, managedBy: facts.managedBy }))
+      if (!heldClaims.delete(claim.key)) this.#claim(claim, cached.uid)
+    const heldUses = new Set((kind.references?.(cached.message) ?? []).map((reference) => usedKey(kind, reference, cached.uid)))
     for (const reference of kind.references?.(record) ?? []) {
-      if (!heldUses.delete(usedKey(kind, reference, row.uid))) this.#refer(kind, reference, row.uid)
+      if (!heldUses.delete(usedKey(kind, reference, cached.uid))) this.#refer(kind, reference, cached.uid)
     }
     for (const gone of [...heldClaims, ...heldUses]) this.write({ kind: 'delete', key: gone })
     return stamped(kind.desc, record, facts)
   }
 
   /** Removes the record of `row`, its unique keys and reverse keys. */
-  remove(kind: AnyKind, row: CachedRecord): void {
-    const key = recordKey(kind.index.kind, row.uid)
-    this.guard({ kind: 'unchanged', key, revision: row.revision })
+  remove(kind: AnyKind, record: CachedRecord): void {
+    const key = recordKey(kind.index.kind, record.uid)
+    this.guard({ kind: 'unchanged', key, revision: record.revision })
     this.write({ kind: 'delete', key })
-    for (const gone of indexKeysOf(kind, row.uid, row.message)) this.write({ kind: 'delete', key: gone })
-    this.#grow(kind, row.uid, { records: -1, bytes: -row.length })
+    for (const gone of indexKeysOf(kind, record.uid, record.message)) this.write({ kind: 'delete', key: gone })
+    this.#grow(kind, record.uid, { records: -1, bytes: -record.length })
   }
 
   #grow(kind: AnyKind, uid: Uid, by: Pick<Growth, 'records' | 'bytes'>): void {
@@ -153,7 +154,7 @@ export class ChangeSet {
   #refer(kind: AnyKind, reference: Reference, by: Uid): void {
     const uid = trustedUid(reference.uid)
     if (reference.presence === 'required') this.guard({ kind: 'exists', key: recordKey(reference.kind, uid) })
-    if (reference.presence === 'derived') this.guard({ kind: 'absent', key: sweepKey(uid) })
+    if (reference.presence === 'derived') this.guard({ kind: 'absent', key: cascadeKey(uid) })
     this.write({ kind: 'put', key: usedKey(kind, reference, by), value: new Uint8Array() })
   }
 }

@@ -21,7 +21,7 @@ const outcomeTimeoutMs = 10_000
 /** Returns what rules may read while planning, as of now. */
 export function planningOf(services: Services, context: MutationContext): Planning {
   const caller = callerOf(context)
-  return { services, snapshot: services.replica.snapshot, caller, reach: caller.reach(), ownership: context.ownership, nowMs: services.clock.now() }
+  return { services, tables: services.cache.tables, caller, permissions: caller.permissions(), ownership: context.ownership, nowMs: services.clock.now() }
 }
 
 /** A transaction with a proof key, which shows afterwards whether the transaction committed. */
@@ -155,10 +155,10 @@ export async function commitPrepared<P, T>(services: Services, context: Mutation
 }
 
 async function commitAdmitted<P, T>(services: Services, context: MutationContext, mutation: PreparedMutation<P, T> & { admission: Admission }): Promise<T> {
-  const { replica, sweeper, random } = services
+  const { cache, cascader, random } = services
   const { signal } = context
   return inAttempts({ random, signal }, async (attempt) => {
-    if (attempt > 1) await replica.barrier(signal)
+    if (attempt > 1) await cache.barrier(signal)
     const { changes, result } = await admittedPlan(services, context, mutation)
     if (context.validateOnly) {
       await assertUnclaimed(services, changes, signal)
@@ -169,8 +169,8 @@ async function commitAdmitted<P, T>(services: Services, context: MutationContext
       await settled(services, changes, revision)
       return { done: result }
     }
-    const swept = await sweeper.finishBlocking(changes.guards, signal)
-    if (!swept) await assertUnclaimed(services, changes, signal)
+    const cascaded = await cascader.finishBlocking(changes.guards, signal)
+    if (!cascaded) await assertUnclaimed(services, changes, signal)
     return undefined
   })
 }
@@ -213,7 +213,7 @@ async function transactAdmitted(services: Services, changes: ChangeSet, admissio
 async function settled(services: Services, changes: ChangeSet, revision: Revision): Promise<void> {
   if (!changes.writes.some(({ key }) => watchedPrefixes.some((prefix) => key.startsWith(prefix)))) return
   try {
-    await services.replica.reached(revision)
+    await services.cache.reached(revision)
   } catch (error) {
     services.log.warn('committed, but the watch is late', { revision, error: errorText(error) })
   }

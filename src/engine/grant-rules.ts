@@ -6,7 +6,7 @@ import { DomainError } from '../base/errors.ts'
 import { randomHex } from '../base/runtime.ts'
 import { rootParent, type Uid } from '../base/uid.ts'
 import type { RoleBinding } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import { ownersKey } from '../store/keys.ts'
 import { denied } from './errors.ts'
 import type { Extra, Planning } from './kind.ts'
@@ -29,20 +29,20 @@ export function isBuiltInRole(uid: string): boolean {
 
 /** Throws code 7 if the caller does not hold all these capabilities at the group (docs/spec/iam.md#no-escalation). */
 export function assertCanGrant(planning: Planning, group: string, capabilities: CapabilitySet): void {
-  const held = capabilitiesAt(planning.reach, group)
+  const held = capabilitiesAt(planning.permissions, group)
   if (!containsAll(held, capabilities)) throw denied(missing(held, capabilities), group)
 }
 
-/** Returns the binding in a row of kind RoleBinding. */
-export function bindingOf(row: CachedRecord): RoleBinding {
+/** Returns the binding in a record of kind RoleBinding. */
+export function bindingOf(record: CachedRecord): RoleBinding {
   // The table of a kind holds that kind's messages.
-  return row.message as unknown as RoleBinding
+  return record.message as unknown as RoleBinding
 }
 
 /** The bindings that make their identities owners of the root group `root`. */
-export function ownerBindings(snapshot: Snapshot, root: Uid): CachedRecord[] {
-  const bindings = snapshot.table('RoleBinding')
-  return [...bindings.matching('parent', root)].filter((row) => bindings.valueOf(row, 'role') === ownerRoleUid)
+export function ownerBindings(tables: RecordTables, root: Uid): CachedRecord[] {
+  const bindings = tables.table('RoleBinding')
+  return [...bindings.matching('parent', root)].filter((record) => bindings.valueOf(record, 'role') === ownerRoleUid)
 }
 
 /** True if a binding of `role` on `group` makes its identity an owner of an organisation. */
@@ -58,7 +58,7 @@ export function ownersChanged(planning: Planning, root: Uid): Extra {
 /** Returns the guard that no other transaction changes the owners of `root` in the meantime. */
 export function ownersUnchanged(planning: Planning, root: Uid): Extra {
   const key = ownersKey(root)
-  const entry = planning.snapshot.entry(key)
+  const entry = planning.tables.entry(key)
   return { guards: [entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }] }
 }
 
@@ -66,12 +66,12 @@ export function ownersUnchanged(planning: Planning, root: Uid): Extra {
  * Returns the guards and writes for removing owner bindings of `root`. Another owner must remain (code 9 `LAST_OWNER`; operators are exempt), and the set of
  * owners must not change in the meantime.
  */
-export function ownersLeave(planning: Planning, root: Uid, leaving: (row: CachedRecord) => boolean): Extra {
+export function ownersLeave(planning: Planning, root: Uid, leaving: (record: CachedRecord) => boolean): Extra {
   // A binding to a person who never signed in does not count as an owner.
-  const stay = ownerBindings(planning.snapshot, root).filter(
-    (row) => !leaving(row) && planning.snapshot.get('Identity', bindingOf(row).identityUid) !== undefined,
+  const stay = ownerBindings(planning.tables, root).filter(
+    (record) => !leaving(record) && planning.tables.get('Identity', bindingOf(record).identityUid) !== undefined,
   )
-  if (stay.length === 0 && !planning.reach.operator) {
+  if (stay.length === 0 && !planning.permissions.operator) {
     const violation = { type: 'LAST_OWNER', subject: root, description: 'a root group keeps at least one owner' }
     throw DomainError.precondition([violation], { reason: 'LAST_OWNER' })
   }

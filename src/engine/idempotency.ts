@@ -106,7 +106,7 @@ export async function onceByKey<T>(
   const { context } = request
   // The store may remember calls that the snapshot does not hold yet.
   const earlier = async (uids: readonly string[]): Promise<Once<T>> => {
-    await services.replica.barrier(context.signal)
+    await services.cache.barrier(context.signal)
     return { kind: 'earlier', uids }
   }
   const memory = await idempotent(services, context, request)

@@ -5,7 +5,7 @@ import type { DomainError } from '../base/errors.ts'
 import type { Uid } from '../base/uid.ts'
 import type { ListQuery } from '../cache/lists/list.ts'
 import type { KindIndex, Resource, CachedRecord } from '../cache/records/cached-record.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import type { Guard, Write } from '../store/store.ts'
 import type { Secrets } from './secrets.ts'
 import type { Caller, Ownership, ResourceSettings, Services } from './services.ts'
@@ -37,23 +37,23 @@ export interface Extra {
 /** What rules may read and use while they plan a mutation. Planning is synchronous: all of it uses the state of one commit. */
 export interface Planning {
   readonly services: Services
-  readonly snapshot: Snapshot
+  readonly tables: RecordTables
   readonly caller: Caller
-  readonly reach: EffectivePermissions
+  readonly permissions: EffectivePermissions
   readonly ownership: Ownership
   readonly nowMs: number
 }
 
 /** Facts beyond single records on which a rendered record may depend, as of now. */
 export interface RenderFacts {
-  readonly snapshot: Snapshot
+  readonly tables: RecordTables
   readonly grants: GrantsIndex
   readonly settings: ResourceSettings
   readonly nowMs: number
 }
 
 /** Source of the records that rendering joins. It notes each access: a rendered record is reused until one of them changes. */
-export interface Records extends Pick<Snapshot, 'get' | 'entry'> {
+export interface Records extends Pick<RecordTables, 'get' | 'entry'> {
   /** Answers a question about several records. Readers repeat it each time, so it must be cheap. */
   ask(question: (facts: RenderFacts) => boolean): boolean
 }
@@ -71,7 +71,7 @@ export interface MutationDraft<R extends Resource> {
 
 /**
  * The definition of one kind: its indexes, its references, and its own rules for create, update and delete. Rules throw DomainError. To add a kind, write one
- * such object and one row in kinds.ts.
+ * such object and one entry in kinds.ts.
  */
 export interface Kind<R extends Resource = Resource> {
   readonly index: KindIndex
@@ -86,7 +86,7 @@ export interface Kind<R extends Resource = Resource> {
   /** Checks and completes a changed record. */
   update?(planning: Planning, draft: MutationDraft<R>, current: R): Extra | undefined
   /** Checks whether the record may be removed, and returns what is removed with it. */
-  remove?(planning: Planning, row: CachedRecord): Extra | undefined
+  remove?(planning: Planning, record: CachedRecord): Extra | undefined
   /** The parts of a list request beyond exact filters: the fields (proto names), and a function that reads them. */
   readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): ListMeaning }
   /** Returns a new message for readers if it differs from the stored record: joins added, secrets left out. */
@@ -95,9 +95,9 @@ export interface Kind<R extends Resource = Resource> {
    * Returns the identities whose grants decide how the record is rendered (if `render` exists) and whether it may change. These grants are computed beforehand,
    * in time slices if there are many bindings.
    */
-  asksAbout?(snapshot: Snapshot, row: CachedRecord): readonly Uid[]
+  asksAbout?(tables: RecordTables, record: CachedRecord): readonly Uid[]
   /** Returns a new message for create and update events, if these carry less than the rendered record. */
-  told?(shown: R): R
+  eventPayload?(shown: R): R
   /** Returns a new message for answers of Get and of writes, if it differs from the one in lists and depends on the time. */
   renderAlone?(records: Records, shown: R, facts: RenderFacts): R
   /** True if the event of a deletion has no payload (docs/spec/events.md#event-bodies). */
@@ -115,6 +115,6 @@ export type AnyKind = Kind
 
 /** Returns the kind without its record type, for the table of kinds. */
 export function defineKind<R extends Resource>(kind: Kind<R>): AnyKind {
-  // Every row and draft handed to a kind is decoded with its own descriptor.
+  // Every record and draft handed to a kind is decoded with its own descriptor.
   return kind
 }

@@ -1,5 +1,5 @@
 import { isWithin, rootOf, trustedUid, type Uid } from '../base/uid.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import { pendingKey, pendingPrefix, usedByPrefix } from '../store/keys.ts'
 import type { Guard } from '../store/store.ts'
 import type { Extra, Planning } from './kind.ts'
@@ -17,27 +17,27 @@ export function isPerson(identity: string): boolean {
 }
 
 /** True if others bound a role to the person in the organisation `root`, and the person has not joined it. */
-export function isPending(snapshot: Pick<Snapshot, 'entry'>, person: string, root: Uid): boolean {
-  return snapshot.entry(pendingKey(trustedUid(person), root)) !== undefined
+export function isPending(tables: Pick<RecordTables, 'entry'>, person: string, root: Uid): boolean {
+  return tables.entry(pendingKey(trustedUid(person), root)) !== undefined
 }
 
-function isBound(snapshot: Snapshot, person: string, root: Uid): boolean {
-  return snapshot.table('RoleBinding').matching('identity', person, root).size > 0
+function isBound(tables: RecordTables, person: string, root: Uid): boolean {
+  return tables.table('RoleBinding').matching('identity', person, root).size > 0
 }
 
 /** True if the organisation `root` may see the person's details: the person has a binding there and joined. Cost: O(log n). */
-export function isMember(snapshot: Snapshot, person: string, root: Uid): boolean {
-  return !isPending(snapshot, person, root) && isBound(snapshot, person, root)
+export function isMember(tables: RecordTables, person: string, root: Uid): boolean {
+  return !isPending(tables, person, root) && isBound(tables, person, root)
 }
 
 /**
  * Returns a predicate for the groups that unscoped lists omit: those of organisations where the caller has reach but has not joined. An organisation for which
  * the session carries roles is not omitted: its own provider gave them.
  */
-export function leavesOut(snapshot: Snapshot, { identity, restrictions, reach }: Caller): (group: Uid) => boolean {
-  if (!isPerson(identity) || reach().operator) return () => false
+export function leavesOut(tables: RecordTables, { identity, restrictions, permissions }: Caller): (group: Uid) => boolean {
+  if (!isPerson(identity) || permissions().operator) return () => false
   const session = new Set(restrictions.roles?.map(({ group }) => rootOf(group)))
-  return (group) => isPending(snapshot, identity, rootOf(group)) && !session.has(rootOf(group))
+  return (group) => isPending(tables, identity, rootOf(group)) && !session.has(rootOf(group))
 }
 
 /** Returns the prefix of the reverse keys of all bindings of a person in one organisation. */
@@ -54,55 +54,55 @@ function firstBinding(person: Uid, root: Uid): Required<Extra> {
 }
 
 /** Returns the additions for a binding that others make. If it is the person's first one in the organisation, the person becomes pending. */
-export function planBound({ snapshot }: Planning, { identity, group }: { identity: string; group: Uid }): Extra {
+export function planBound({ tables }: Planning, { identity, group }: { identity: string; group: Uid }): Extra {
   if (!isPerson(identity)) return {}
   const [person, root] = [trustedUid(identity), rootOf(group)]
   const key = pendingKey(person, root)
-  const entry = snapshot.entry(key)
+  const entry = tables.entry(key)
   if (entry !== undefined) return { guards: [{ kind: 'unchanged', key, revision: entry.revision }] }
-  return isBound(snapshot, person, root) ? {} : firstBinding(person, root)
+  return isBound(tables, person, root) ? {} : firstBinding(person, root)
 }
 
 /** Returns the additions for removing a person's binding. With the last one in the organisation, the pending key is removed too. */
-export function planUnbound({ snapshot, services }: Planning, { identity, uid }: { identity: string; uid: Uid }): Extra {
+export function planUnbound({ tables, services }: Planning, { identity, uid }: { identity: string; uid: Uid }): Extra {
   if (!isPerson(identity)) return {}
   const [person, root] = [trustedUid(identity), rootOf(uid)]
   const key = pendingKey(person, root)
-  const entry = snapshot.entry(key)
-  const isLast = [...snapshot.table('RoleBinding').matching('identity', person, root)].every((row) => row.uid === uid)
+  const entry = tables.entry(key)
+  const isLast = [...tables.table('RoleBinding').matching('identity', person, root)].every((record) => record.uid === uid)
   if (entry === undefined || !isLast) return {}
-  const quiet: Guard = { kind: 'quiet', prefix: bindingsPrefix(person, root), revision: services.replica.revision }
+  const quiet: Guard = { kind: 'quiet', prefix: bindingsPrefix(person, root), revision: services.cache.revision }
   return { guards: [{ kind: 'unchanged', key, revision: entry.revision }, quiet], writes: [{ kind: 'delete', key }] }
 }
 
 /** Returns the additions that make the person a member of the organisation, whether or not they were pending. */
-export function planJoined({ snapshot }: Pick<Planning, 'snapshot'>, person: Uid, root: Uid): Extra {
+export function planJoined({ tables }: Pick<Planning, 'tables'>, person: Uid, root: Uid): Extra {
   const key = pendingKey(person, root)
-  const entry = snapshot.entry(key)
+  const entry = tables.entry(key)
   if (entry === undefined) return { guards: [{ kind: 'absent', key }] }
   return { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }
 }
 
 /** Returns the groups of the identity's bindings that are at `uid`, above it or below it. */
-export function boundAround(snapshot: Snapshot, identity: Uid, uid: Uid): Uid[] {
-  const rows = [...snapshot.table('RoleBinding').matching('identity', identity, rootOf(uid))]
-  return rows.map((row) => trustedUid(row.parent)).filter((group) => isWithin(group, uid) || isWithin(uid, group))
+export function boundAround(tables: RecordTables, identity: Uid, uid: Uid): Uid[] {
+  const records = [...tables.table('RoleBinding').matching('identity', identity, rootOf(uid))]
+  return records.map((record) => trustedUid(record.parent)).filter((group) => isWithin(group, uid) || isWithin(uid, group))
 }
 
 /** Returns the persons who have no binding in the organisation yet, each once. */
-export function notYetBound(snapshot: Snapshot, persons: readonly Uid[], root: Uid): Uid[] {
-  return [...new Set(persons)].filter((person) => snapshot.entry(pendingKey(person, root)) === undefined && !isBound(snapshot, person, root))
+export function notYetBound(tables: RecordTables, persons: readonly Uid[], root: Uid): Uid[] {
+  return [...new Set(persons)].filter((person) => tables.entry(pendingKey(person, root)) === undefined && !isBound(tables, person, root))
 }
 
 /**
  * Makes persons pending in an organisation before a batch of bindings, which has no room for these writes. Call it with `notYetBound` after a dry run of the
  * batch. A key without a binding has no effect, but it stays until `forgetPending`. Rejects with StoreError.
  */
-export async function invite({ store, replica }: Services, { persons, root }: { persons: readonly Uid[]; root: Uid }, signal: AbortSignal): Promise<void> {
+export async function invite({ store, cache }: Services, { persons, root }: { persons: readonly Uid[]; root: Uid }, signal: AbortSignal): Promise<void> {
   const parts = persons.map((person) => firstBinding(person, root))
   const transaction = { guards: parts.flatMap(({ guards }) => guards), writes: parts.flatMap(({ writes }) => writes) }
   const outcome = await store.transact(transaction, signal)
-  if (outcome.committed) await replica.reached(outcome.revision, signal)
+  if (outcome.committed) await cache.reached(outcome.revision, signal)
 }
 
 /** Number of keys to read and to remove in one transaction. */
@@ -112,11 +112,11 @@ const forgottenAtOnce = 100
  * Removes the keys of persons who no longer have a binding in the organisation, a page at a time. Returns how many. Rejects with StoreError or the signal's
  * reason.
  */
-export async function forgetPending({ store, replica }: Services, signal: AbortSignal): Promise<number> {
+export async function forgetPending({ store, cache }: Services, signal: AbortSignal): Promise<number> {
   let removed = 0
   for (let after: string | undefined; ;) {
     const { entries, more } = await store.range({ prefix: pendingPrefix, limit: forgottenAtOnce, ...(after === undefined ? {} : { after }) }, signal)
-    const unbound = entries.map(({ key }) => memberOf(key)).filter(({ person, root }) => !isBound(replica.snapshot, person, root))
+    const unbound = entries.map(({ key }) => memberOf(key)).filter(({ person, root }) => !isBound(cache.tables, person, root))
     removed += await forget(store, unbound, signal)
     after = entries.at(-1)?.key
     if (!more || after === undefined) return removed

@@ -27,21 +27,21 @@ export function parseManagedBy(managedBy: string): ObjectOwner | undefined {
 
 const ownerCapabilities = builtInRoles.find((role) => role.uid === ownerRoleUid)?.capabilities ?? emptySet
 
-function managedElsewhere(kind: string, row: CachedRecord): DomainError {
-  const owner = parseManagedBy(row.managedBy)
-  const object = owner === undefined ? row.managedBy : `${owner.namespace}/${owner.name}`
+function managedElsewhere(kind: string, record: CachedRecord): DomainError {
+  const owner = parseManagedBy(record.managedBy)
+  const object = owner === undefined ? record.managedBy : `${owner.namespace}/${owner.name}`
   const violation = {
     type: 'MANAGED_BY_KUBERNETES',
-    subject: row.uid,
+    subject: record.uid,
     description: `the Kubernetes object ${object} owns this ${kind}: change the object, or take the record from it with the header force-ownership: true`,
   }
   const metadata = owner === undefined ? {} : { cluster: owner.clusterId, namespace: owner.namespace, name: owner.name }
   return DomainError.precondition([violation], { reason: 'MANAGED_BY_KUBERNETES', details: { metadata: { ...metadata, resourceType: resourceTypeOf(kind) } } })
 }
 
-function notOwned(kind: string, row: CachedRecord): DomainError {
-  const description = row.managedBy === '' ? `this ${kind} belongs to the API` : `another Kubernetes object owns this ${kind}: ${row.managedBy}`
-  return DomainError.precondition([{ type: 'NOT_OWNED', subject: row.uid, description }], { reason: 'NOT_OWNED' })
+function notOwned(kind: string, record: CachedRecord): DomainError {
+  const description = record.managedBy === '' ? `this ${kind} belongs to the API` : `another Kubernetes object owns this ${kind}: ${record.managedBy}`
+  return DomainError.precondition([{ type: 'NOT_OWNED', subject: record.uid, description }], { reason: 'NOT_OWNED' })
 }
 
 /** Returns the owner of a new record written under `ownership`. */
@@ -58,24 +58,24 @@ export function ownedFields({ ownership }: Pick<Planning, 'ownership'>): readonl
  * Returns the fields that the object set earlier in its own record but no longer sets: the write resets them. Empty for a record that it adopts. Ignores fields
  * of later versions.
  */
-export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, row: CachedRecord): readonly string[] {
-  if (ownership.kind !== 'object' || row.managedBy !== ownership.managedBy) return []
-  return row.ownedFields.filter((field) => !ownership.fields.includes(field) && desc.fields.some(({ name }) => name === field))
+export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, record: CachedRecord): readonly string[] {
+  if (ownership.kind !== 'object' || record.managedBy !== ownership.managedBy) return []
+  return record.ownedFields.filter((field) => !ownership.fields.includes(field) && desc.fields.some(({ name }) => name === field))
 }
 
 /**
- * Returns the owner of `row` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` if the caller must not write the record, and code 7 if it may
+ * Returns the owner of `record` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` if the caller must not write the record, and code 7 if it may
  * not force it.
  */
-export function nextOwner(planning: Planning, kind: string, row: CachedRecord): string {
+export function nextOwner(planning: Planning, kind: string, record: CachedRecord): string {
   const { ownership } = planning
   if (ownership.kind === 'api') {
-    if (row.managedBy === '') return ''
-    if (!ownership.force) throw managedElsewhere(kind, row)
-    assertCanGrant(planning, row.uid, ownerCapabilities)
+    if (record.managedBy === '') return ''
+    if (!ownership.force) throw managedElsewhere(kind, record)
+    assertCanGrant(planning, record.uid, ownerCapabilities)
     return ''
   }
-  const isOwn = row.managedBy === ownership.managedBy || (ownership.adopts && row.managedBy === '')
-  if (!isOwn) throw notOwned(kind, row)
+  const isOwn = record.managedBy === ownership.managedBy || (ownership.adopts && record.managedBy === '')
+  if (!isOwn) throw notOwned(kind, record)
   return ownership.managedBy
 }

@@ -8,12 +8,12 @@ import { hashQuery, openCursor, pageTokenKeyId, pageTokenLifeMs, sealCursor, typ
 import { resources, type ResourceRow } from '../base/schema/schema.ts'
 import { isWithin, rootOf, rootParent, type Uid } from '../base/uid.ts'
 import type { UIDPFilter } from '../gen/taproot/common/v2/uidp_filter_pb.ts'
-import { listRows, type ListQuery, type ListResult } from '../cache/lists/list.ts'
+import { listRecords, type ListQuery, type ListResult } from '../cache/lists/list.ts'
 import type { UidFilter, Visibility } from '../cache/lists/places.ts'
 import { cursorKeyOf, parseOrder, sortKeyOf, type Order, type SortKey } from '../cache/lists/order.ts'
 import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
-import { Slices } from '../cache/slices.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import { CooperativeTask } from '../cache/cooperative-task.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import { notFound } from './errors.ts'
 import { leavesOut } from './membership.ts'
 import { renderedAlone, shownOf } from './shown.ts'
@@ -31,20 +31,20 @@ export function getHandler(kind: AnyKind): Handler {
     // Every Get request of the schema has a uid.
     const { uid } = message as Message & { uid: string }
     const found = (): CachedRecord => {
-      const row = services.replica.snapshot.get(kind.index.kind, uid)
-      if (row === undefined) throw notFound(kind.index.kind, uid)
-      return row
+      const record = services.cache.tables.get(kind.index.kind, uid)
+      if (record === undefined) throw notFound(kind.index.kind, uid)
+      return record
     }
-    let row = found()
-    const ready = whenShowable(kind, services, [row])
+    let record = found()
+    const ready = whenShowable(kind, services, [record])
     if (ready !== undefined) {
       await ready
       // Time may have passed, and the right to see the record with it.
       context.authorize()
-      row = found()
+      record = found()
     }
-    if (kind.renderAlone !== undefined) return recordAnswer(kind, services, row.message)
-    const shown = shownOf(kind, services, row)
+    if (kind.renderAlone !== undefined) return recordAnswer(kind, services, record.message)
+    const shown = shownOf(kind, services, record)
     return { message: shown.message, shown, etag: shown.message.etag }
   }
 }
@@ -130,10 +130,10 @@ export function pageLimit(pageSize: number): number {
  * Returns where the caller may see records of the kind. Omits suspended organisations and, without `uidp`, those that the caller did not join. Callers who may
  * list roles in any group see the built-in roles.
  */
-function visibility(kind: AnyKind, { snapshot, context, uidp }: { snapshot: Snapshot; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
+function visibility(kind: AnyKind, { tables, context, uidp }: { tables: RecordTables; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
   const caller = callerOf(context)
-  const open = without(visibilityOf(caller.reach(), needed), (group) => isSuspended(snapshot, group))
-  const seen = isScoped(uidp) ? open : without(open, leavesOut(snapshot, caller))
+  const open = without(visibilityOf(caller.permissions(), needed), (group) => isSuspended(tables, group))
+  const seen = isScoped(uidp) ? open : without(open, leavesOut(tables, caller))
   return kind.index.kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
 }
 
@@ -147,11 +147,11 @@ const manyGrants = 1_000
 
 async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
   const caller = callerOf(context)
-  if (caller.reach().grants.length <= manyGrants) return
-  const slices = new Slices()
-  await slices.pause()
-  visibilityOf(caller.reach(), needed)
-  await slices.pause()
+  if (caller.permissions().grants.length <= manyGrants) return
+  const task = new CooperativeTask()
+  await task.pause()
+  visibilityOf(caller.permissions(), needed)
+  await task.pause()
 }
 
 /**
@@ -197,7 +197,7 @@ export function listHandler(kind: AnyKind): Handler {
         kind: kind.index.kind,
         uidp,
         filters,
-        visibility: visibility(kind, { snapshot: services.replica.snapshot, context, uidp }, seen),
+        visibility: visibility(kind, { tables: services.cache.tables, context, uidp }, seen),
         ...more,
         order,
         ...(after === undefined ? {} : { after }),
@@ -207,10 +207,10 @@ export function listHandler(kind: AnyKind): Handler {
       }
     }
     await prepared(context, seen)
-    const answer = ({ rows, total }: ListResult): RecordListAnswer => {
-      const page = rows.slice(0, limit)
+    const answer = ({ records, total }: ListResult): RecordListAnswer => {
+      const page = records.slice(0, limit)
       const last = page.at(-1)
-      const next = rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : ''
+      const next = records.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : ''
       return envelope(services, { kind, context, resource }, { page, total, next, skip: request.skip })
     }
     const answered = await listShown(kind, services, { query, answer })
@@ -230,10 +230,10 @@ const maxPasses = 3
 /** Answers a list once all grants that its records depend on are available. */
 export async function listShown<T>(kind: AnyKind, services: Services, { query, answer }: Listing<T>): Promise<T> {
   for (let pass = 1; ; pass++) {
-    const found = await listRows(
-      () => ({ snapshot: services.replica.snapshot, query: query() }),
+    const found = await listRecords(
+      () => ({ tables: services.cache.tables, query: query() }),
       (result): { ready: Promise<void> } | { answer: T } => {
-        const ready = pass > maxPasses ? undefined : whenShowable(kind, services, result.rows)
+        const ready = pass > maxPasses ? undefined : whenShowable(kind, services, result.records)
         return ready === undefined ? { answer: answer(result) } : { ready }
       },
     )
@@ -243,16 +243,16 @@ export async function listShown<T>(kind: AnyKind, services: Services, { query, a
 }
 
 /** Resolves when the grants for showing the rows are available; undefined if there is nothing to wait for. */
-function whenShowable(kind: AnyKind, services: Services, rows: readonly CachedRecord[]): Promise<void> | undefined {
+function whenShowable(kind: AnyKind, services: Services, records: readonly CachedRecord[]): Promise<void> | undefined {
   const { asksAbout, render } = kind
   if (asksAbout === undefined || render === undefined) return undefined
-  const { snapshot } = services.replica
-  return services.grants.prepareAmong(rows.flatMap((row) => asksAbout(snapshot, row)))
+  const { tables } = services.cache
+  return services.grants.prepareAmong(records.flatMap((record) => asksAbout(tables, record)))
 }
 
-/** Returns the token of the page after `row`. */
-export function nextToken(services: Services, place: { order: Order; row: CachedRecord; queryHash: string }): string {
-  const cursor = { key: cursorKeyOf(place.order, place.row), queryHash: place.queryHash, issuedMs: services.clock.now() }
+/** Returns the token of the page after `record`. */
+export function nextToken(services: Services, place: { order: Order; record: CachedRecord; queryHash: string }): string {
+  const cursor = { key: cursorKeyOf(place.order, place.record), queryHash: place.queryHash, issuedMs: services.clock.now() }
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }
 
@@ -268,7 +268,7 @@ function envelope(
   const message = create(of.context.method.output, {})
   // The schema gives every list response these fields (test/base/schema.test.ts).
   const fields = message as Message & { nextPageToken: string; totalCount: bigint; skipped: number } & Record<string, unknown>
-  const items = result.page.map((row) => shownOf(of.kind, services, row))
+  const items = result.page.map((record) => shownOf(of.kind, services, record))
   fields[plural.localName] = items.map((item) => item.message)
   fields.nextPageToken = result.next
   fields.totalCount = BigInt(result.total)

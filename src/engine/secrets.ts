@@ -36,8 +36,8 @@ export function newSecrets(kind: { readonly desc: DescMessage }, record: Resourc
  * Removes the secrets from the record that will replace `row`. Clients cannot send back a secret that they cannot read. So an empty secret keeps the stored
  * one, unless a mask path names it (docs/spec/identities.md#client-secrets). A wildcard does not name it.
  */
-export function changedSecrets(kind: { readonly desc: DescMessage }, change: { row: CachedRecord; record: Resource; paths: readonly string[] }): Secrets {
-  const stored = sealedSecrets(kind, change.row)
+export function changedSecrets(kind: { readonly desc: DescMessage }, change: { cached: CachedRecord; record: Resource; paths: readonly string[] }): Secrets {
+  const stored = sealedSecrets(kind, change.cached)
   const given = takeSecrets(kind.desc, change.record)
   const fates = new Map<string, SecretFate>()
   for (const { path } of secretFields(kind.desc)) {
@@ -49,9 +49,9 @@ export function changedSecrets(kind: { readonly desc: DescMessage }, change: { r
   return fates
 }
 
-/** Returns the sealed secrets of a row. */
-export function sealedSecrets(kind: { readonly desc: DescMessage }, row: Pick<CachedRecord, 'envelope'>): SealedSecrets {
-  return secretFields(kind.desc).length === 0 ? {} : row.envelope.sealed
+/** Returns the sealed secrets of a record. */
+export function sealedSecrets(kind: { readonly desc: DescMessage }, record: Pick<CachedRecord, 'envelope'>): SealedSecrets {
+  return secretFields(kind.desc).length === 0 ? {} : record.envelope.sealed
 }
 
 function contextOf(kind: string, uid: Uid, path: string): string {
@@ -68,8 +68,8 @@ export function sealSecrets(keyring: Keyring, place: { readonly kind: string; re
   return sealed
 }
 
-/** Returns the secret of a row in plain text; undefined if it has none. Throws SealingError. Never log, store or return it to a client. */
-export function openSecret(keyring: Keyring, row: Pick<CachedRecord, 'kind' | 'uid' | 'envelope'>, path: string): string | undefined {
-  const sealed = row.envelope.sealed[path]
-  return sealed === undefined ? undefined : Buffer.from(keyring.open(sealed, contextOf(row.kind, row.uid, path))).toString()
+/** Returns the secret of a record in plain text; undefined if it has none. Throws SealingError. Never log, store or return it to a client. */
+export function openSecret(keyring: Keyring, record: Pick<CachedRecord, 'kind' | 'uid' | 'envelope'>, path: string): string | undefined {
+  const sealed = record.envelope.sealed[path]
+  return sealed === undefined ? undefined : Buffer.from(keyring.open(sealed, contextOf(record.kind, record.uid, path))).toString()
 }

@@ -2,7 +2,7 @@ import type { DescField, DescMessage, Message } from '@bufbuild/protobuf'
 import type { AccountChecks } from '../auth/account-checks.ts'
 import type { Keyring } from '../auth/keys/sealing.ts'
 import type { DeniesPkce } from '../auth/oidc/pkce-look.ts'
-import type { Authenticated } from '../auth/tokens/authenticator.ts'
+import type { AuthenticatedCaller } from '../auth/tokens/authenticator.ts'
 import { actorClaims } from '../auth/tokens/principal.ts'
 import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import type { EffectivePermissions } from '../authz/effective-permissions.ts'
@@ -21,7 +21,7 @@ import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { Guard, Store } from '../store/store.ts'
 
-/** A rendered record: its message and, once a transport made them, its JSON text and protobuf bytes. Kept while the row stays decoded. */
+/** A rendered record: its message and, once a transport made them, its JSON text and protobuf bytes. Kept while the record stays decoded. */
 export interface Shown {
   readonly message: Resource
   json?: string
@@ -44,7 +44,7 @@ export interface PageKeys {
 }
 
 /** Frees the keys of records that depended on removed ones. */
-export interface Sweeper {
+export interface Cascader {
   /** Removes the dependents of all records marked now. Returns whether there were any marks. */
   finish(signal: AbortSignal): Promise<boolean>
   /** Removes only the dependents that make these guards of a refused transaction fail. Returns whether there were any. */
@@ -100,9 +100,9 @@ export interface RegistrySettings {
 /** The dependencies of handlers. */
 export interface Services {
   readonly store: Store
-  readonly replica: RecordCache
+  readonly cache: RecordCache
   readonly grants: GrantsIndex
-  readonly sweeper: Sweeper
+  readonly cascader: Cascader
   readonly quotas: Quotas
   readonly clock: Clock
   readonly random: Random
@@ -126,10 +126,10 @@ export interface Caller {
   readonly operator: boolean
   /** The verified claims of the upstream token: issuer, subject, audience, e-mail. */
   readonly actor: Readonly<Record<string, string>>
-  /** The token's restrictions; `reach` already applies them. */
+  /** The token's restrictions; `permissions` already applies them. */
   readonly restrictions: TokenRestrictions
   /** Returns the permissions as of the current snapshot. Call it again after every await. */
-  reach(): EffectivePermissions
+  permissions(): EffectivePermissions
 }
 
 /**
@@ -224,18 +224,18 @@ export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
  * Returns the caller that a verified token names, as of the current snapshot. Throws code 16 if the identity does not exist or is newer than the token
  * (docs/spec/storage.md#deletion-marks: tokens issued before it are 401).
  */
-export function callerOfToken(services: Services, facts: Omit<Authenticated, 'expiresAtMs'>): Caller {
+export function callerOfToken(services: Services, facts: Omit<AuthenticatedCaller, 'expiresAtMs'>): Caller {
   const { identityUid: identity, restrictions } = facts
   // A person known only through an organisation's own provider has no operator rights outside it.
-  const operator = facts.operator && restrictions.knownIn === undefined
-  const row = services.replica.snapshot.get('Identity', identity)
-  const isOlder = row !== undefined && facts.issuedAtMs < row.createMs
-  if ((row === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
+  const operator = facts.operator && restrictions.trustedGroups === undefined
+  const record = services.cache.tables.get('Identity', identity)
+  const isOlder = record !== undefined && facts.issuedAtMs < record.createMs
+  if ((record === undefined && !operator) || isOlder) throw new DomainError(16, 'the identity of this token does not exist')
   return {
     identity,
     operator,
     actor: actorClaims(facts.act),
     restrictions,
-    reach: () => services.grants.reachOf({ identity, operator, restrictions }),
+    permissions: () => services.grants.permissionsOf({ identity, operator, restrictions }),
   }
 }

@@ -3,12 +3,12 @@ import type { Shown, Services } from './services.ts'
 import type { AnyKind, RenderFacts, Records } from './kind.ts'
 
 /** The services that rendering reads. */
-export type Viewing = Pick<Services, 'replica' | 'grants' | 'settings' | 'clock'>
+export type Viewing = Pick<Services, 'cache' | 'grants' | 'settings' | 'clock'>
 
 /** An input of a rendered record: returns true while it is unchanged. */
 type Joined = (facts: RenderFacts) => boolean
 
-class ShownRow implements Shown {
+class ShownRecord implements Shown {
   readonly message: Resource
   readonly #joined: readonly Joined[]
   json?: string
@@ -26,15 +26,15 @@ class ShownRow implements Shown {
 }
 
 /** Returns the facts on which rendering may depend, as of now. */
-export function factsOf({ replica, grants, settings, clock }: Viewing): RenderFacts {
-  return { snapshot: replica.snapshot, grants, settings, nowMs: clock.now() }
+export function factsOf({ cache, grants, settings, clock }: Viewing): RenderFacts {
+  return { tables: cache.tables, grants, settings, nowMs: clock.now() }
 }
 
 /** Returns the records that rendering reads, as of now. */
 export function recordsOf(services: Viewing): Records {
   const facts = factsOf(services)
-  const { snapshot } = facts
-  return { get: (kind, uid) => snapshot.get(kind, uid), entry: (key) => snapshot.entry(key), ask: (question) => question(facts) }
+  const { tables } = facts
+  return { get: (kind, uid) => tables.get(kind, uid), entry: (key) => tables.entry(key), ask: (question) => question(facts) }
 }
 
 /** Renders a record as of now. */
@@ -48,22 +48,22 @@ export function renderedAlone(kind: AnyKind, services: Viewing, record: Resource
   return kind.renderAlone === undefined ? shown : kind.renderAlone(recordsOf(services), shown, factsOf(services))
 }
 
-/** Returns a rendered row as of now. Reuses an earlier result while neither the record nor its inputs changed. */
-export function shownOf(kind: AnyKind, services: Viewing, row: CachedRecord): Shown {
+/** Returns a rendered record as of now. Reuses an earlier result while neither the record nor its inputs changed. */
+export function shownOf(kind: AnyKind, services: Viewing, record: CachedRecord): Shown {
   const facts = factsOf(services)
-  const { derived } = row
-  if (derived instanceof ShownRow && derived.isCurrent(facts)) return derived
-  const { snapshot } = facts
+  const { derived } = record
+  if (derived instanceof ShownRecord && derived.isCurrent(facts)) return derived
+  const { tables } = facts
   const joined: Joined[] = []
   const records: Records = {
     get(joinedKind, uid) {
-      const found = snapshot.get(joinedKind, uid)
-      joined.push((later) => later.snapshot.get(joinedKind, uid) === found)
+      const found = tables.get(joinedKind, uid)
+      joined.push((later) => later.tables.get(joinedKind, uid) === found)
       return found
     },
     entry(key) {
-      const found = snapshot.entry(key)
-      joined.push((later) => later.snapshot.entry(key) === found)
+      const found = tables.entry(key)
+      joined.push((later) => later.tables.entry(key) === found)
       return found
     },
     ask(question) {
@@ -72,7 +72,7 @@ export function shownOf(kind: AnyKind, services: Viewing, row: CachedRecord): Sh
       return answer
     },
   }
-  const shown = new ShownRow(kind.render === undefined ? row.message : kind.render(records, row.message), joined)
-  row.derived = shown
+  const shown = new ShownRecord(kind.render === undefined ? record.message : kind.render(records, record.message), joined)
+  record.derived = shown
   return shown
 }

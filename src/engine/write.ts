@@ -57,7 +57,7 @@ export function newUid(services: Services, parent: string): Uid {
 /** Returns the event payload of a created or changed record. */
 export function bodyOf(kind: AnyKind, planning: Planning, record: Resource): EventBody {
   const shown = rendered(kind, planning.services, record)
-  return { desc: kind.desc, message: kind.told?.(shown) ?? shown }
+  return { desc: kind.desc, message: kind.eventPayload?.(shown) ?? shown }
 }
 
 /** What the event of a mutation shows. */
@@ -114,8 +114,8 @@ export function planChild(
 }
 
 /** Returns the uid of a group's only record of a kind: the group's own. Throws code 6 if the record exists. */
-function theOneOf(kind: AnyKind, { snapshot }: Planning, parent: string): Uid {
-  if (snapshot.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'the group has one')
+function theOneOf(kind: AnyKind, { tables }: Planning, parent: string): Uid {
+  if (tables.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'the group has one')
   return trustedUid(parent)
 }
 
@@ -124,7 +124,7 @@ export function planCreate(kind: AnyKind, planning: Planning, source: { changes:
   const { changes, parent } = source
   if (parent !== rootParent) {
     const parentKind = resources.get(kind.index.kind)?.parents.find((candidate) => candidate !== rootParent) ?? 'Group'
-    if (planning.snapshot.get(parentKind, parent) === undefined) throw notFound(parentKind, parent)
+    if (planning.tables.get(parentKind, parent) === undefined) throw notFound(parentKind, parent)
     changes.guard({ kind: 'exists', key: recordKey(parentKind, trustedUid(parent)) })
   }
   const record = writableCopy(kind.desc, source.draft)
@@ -138,9 +138,9 @@ export function planCreate(kind: AnyKind, planning: Planning, source: { changes:
 /** Answers a create that an earlier call made with the same key: returns the resource as it is now. */
 function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly string[]): HandlerAnswer {
   const uid = earlier[0] ?? ''
-  const row = services.replica.snapshot.get(kind.index.kind, uid)
-  if (row === undefined) throw notFound(kind.index.kind, uid)
-  return recordAnswer(kind, services, row.message)
+  const record = services.cache.tables.get(kind.index.kind, uid)
+  if (record === undefined) throw notFound(kind.index.kind, uid)
+  return recordAnswer(kind, services, record.message)
 }
 
 /** Remembers the Idempotency-Key in the transaction of its call. */
@@ -190,10 +190,10 @@ export function createHandler(kind: AnyKind): Handler {
   return (services, context, message) => createRecord(kind, services, { context, message, parent: (message as Message & { parent: string }).parent })
 }
 
-/** Throws code 10 if a precondition on the etag fails or there is no row. `expected` is one etag, several separated by commas, or `*` for any. */
-export function assertEtag(row: Pick<CachedRecord, 'etag'> | undefined, expected: string | undefined): void {
+/** Throws code 10 if a precondition on the etag fails or there is no record. `expected` is one etag, several separated by commas, or `*` for any. */
+export function assertEtag(record: Pick<CachedRecord, 'etag'> | undefined, expected: string | undefined): void {
   if (expected === undefined || expected === '') return
-  if (row === undefined || (expected !== '*' && !expected.split(',').includes(row.etag))) throw staleEtag()
+  if (record === undefined || (expected !== '*' && !expected.split(',').includes(record.etag))) throw staleEtag()
 }
 
 /**
@@ -205,17 +205,17 @@ export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: 
   return context.present ?? populatedPaths(kind.desc, request.patch)
 }
 
-/** Returns the row under `uid`, or throws code 5. */
-export function existingRow(kind: AnyKind, planning: Pick<Planning, 'snapshot'>, uid: string): CachedRecord {
-  const row = isUid(uid) ? planning.snapshot.get(kind.index.kind, uid) : undefined
-  if (row === undefined) throw notFound(kind.index.kind, uid)
-  return row
+/** Returns the record under `uid`, or throws code 5. */
+export function existingRecord(kind: AnyKind, planning: Pick<Planning, 'tables'>, uid: string): CachedRecord {
+  const record = isUid(uid) ? planning.tables.get(kind.index.kind, uid) : undefined
+  if (record === undefined) throw notFound(kind.index.kind, uid)
+  return record
 }
 
 /** Resolves when the grants for changing the record are available; undefined if there is nothing to wait for. */
-function whenChangeable(kind: AnyKind, { replica, grants }: Services, uid: string): Promise<void> | undefined {
-  const row = kind.asksAbout === undefined ? undefined : replica.snapshot.get(kind.index.kind, uid)
-  return row === undefined ? undefined : grants.prepareAmong(kind.asksAbout?.(replica.snapshot, row) ?? [])
+function whenChangeable(kind: AnyKind, { cache, grants }: Services, uid: string): Promise<void> | undefined {
+  const record = kind.asksAbout === undefined ? undefined : cache.tables.get(kind.index.kind, uid)
+  return record === undefined ? undefined : grants.prepareAmong(kind.asksAbout?.(cache.tables, record) ?? [])
 }
 
 /** Answers Update: changes the fields in the mask, then checks the whole result (docs/spec/conventions.md#update). */
@@ -225,24 +225,24 @@ export function updateHandler(kind: AnyKind): Handler {
     const patch = resourceIn(kind, context, message)
     await whenChangeable(kind, services, patch.uid)
     const updated = await commit(services, context, (planning): MutationPlan<Resource> => {
-      const row = existingRow(kind, planning, patch.uid)
-      assertEtag(row, context.ifMatch)
-      if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(row, patch.etag)
-      const managedBy = nextOwner(planning, kind.index.kind, row)
+      const cached = existingRecord(kind, planning, patch.uid)
+      assertEtag(cached, context.ifMatch)
+      if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(cached, patch.etag)
+      const managedBy = nextOwner(planning, kind.index.kind, cached)
       // Resets come first: one member of a oneof may replace another.
-      const paths = [...resetFields(planning, kind.desc, row), ...pathsOf(kind, context, { patch, mask })]
-      const next = applyMask(kind.desc, { current: row.message, patch }, paths)
+      const paths = [...resetFields(planning, kind.desc, cached), ...pathsOf(kind, context, { patch, mask })]
+      const next = applyMask(kind.desc, { current: cached.message, patch }, paths)
       assertValid(kind.desc, writableCopy(kind.desc, next))
-      const secrets = changedSecrets(kind, { row, record: next, paths })
+      const secrets = changedSecrets(kind, { cached, record: next, paths })
       const changes = new ChangeSet()
-      const extra = kind.update?.(planning, { uid: row.uid, parent: row.parent, record: next, secrets, paths }, row.message)
-      const sealed = sealSecrets(services.keyring, row, secrets)
+      const extra = kind.update?.(planning, { uid: cached.uid, parent: cached.parent, record: next, secrets, paths }, cached.message)
+      const sealed = sealSecrets(services.keyring, cached, secrets)
       // The update time increases with every write, even if the clock does not (docs/spec/resources.md#times).
-      const updateMs = Math.max(planning.nowMs, row.updateMs + 1)
-      const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs, managedBy, ownedFields: ownedFields(planning), sealed }
-      const record = changes.update(kind, { row, record: next, facts })
+      const updateMs = Math.max(planning.nowMs, cached.updateMs + 1)
+      const facts = { etag: newEtag(services.random), createMs: cached.createMs, updateMs, managedBy, ownedFields: ownedFields(planning), sealed }
+      const record = changes.update(kind, { cached, record: next, facts })
       changes.add(extra)
-      emit(planning, context, { changes, subject: row.uid, body: bodyOf(kind, planning, record) })
+      emit(planning, context, { changes, subject: cached.uid, body: bodyOf(kind, planning, record) })
       return { changes, result: record }
     })
     return recordAnswer(kind, services, updated)
@@ -254,12 +254,12 @@ export function deleteHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { uid } = message as Message & { uid: string }
     await commit(services, context, (planning): MutationPlan<undefined> => {
-      const row = existingRow(kind, planning, uid)
-      assertEtag(row, context.ifMatch)
-      nextOwner(planning, kind.index.kind, row)
+      const record = existingRecord(kind, planning, uid)
+      assertEtag(record, context.ifMatch)
+      nextOwner(planning, kind.index.kind, record)
       const changes = new ChangeSet()
-      changes.remove(kind, row)
-      changes.add(kind.remove?.(planning, row))
+      changes.remove(kind, record)
+      changes.add(kind.remove?.(planning, record))
       emit(planning, context, { changes, subject: uid, body: kind.omitDeletePayload === true ? undefined : { desc: context.method.input, message } })
       return { changes, result: undefined }
     })

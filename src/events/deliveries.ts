@@ -3,14 +3,14 @@ import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { hashQuery, sealCursor } from '../base/page-token.ts'
 import { DomainError } from '../base/errors.ts'
 import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
-import { Slices } from '../cache/slices.ts'
+import { CooperativeTask } from '../cache/cooperative-task.ts'
 import type { EventLog } from '../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../engine/log/log-index.ts'
 import { notFound } from '../engine/errors.ts'
 import { outboxKey, outboxTimeMs } from '../engine/log/outbox-keys.ts'
 import { openPage, pageLimit } from '../engine/read.ts'
 import type { Context, Handler, Services } from '../engine/services.ts'
-import { existingRow } from '../engine/write.ts'
+import { existingRecord } from '../engine/write.ts'
 import {
   Delivery_State,
   DeliverySchema,
@@ -104,14 +104,14 @@ class Deliveries {
 
   async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
     const progress = await readProgress(this.#services.store, this.#uid, signal)
-    // The kind's rows hold subscriptions.
-    const record = this.#services.replica.snapshot.get('Subscription', this.#uid)?.message as Subscription | undefined
+    // The kind's records hold subscriptions.
+    const record = this.#services.cache.tables.get('Subscription', this.#uid)?.message as Subscription | undefined
     if (progress === undefined || record === undefined) return
     const from = after ?? { revision: Number(progress.revision), key: progress.key }
-    const slices = new Slices()
+    const task = new CooperativeTask()
     for (const entry of this.#log.after(from, rootOf(this.#uid))) {
       if (isWanted(record, entry)) yield { delivery: shownPending(entry), place: [entry.revision, entry.key] }
-      if (slices.isOver) await slices.pause()
+      if (task.shouldYield) await task.pause()
     }
   }
 }
@@ -143,8 +143,8 @@ interface Paged {
 export const listDeliveries: Handler = async (services, context, message) => {
   const request = message as ListDeliveriesRequest
   const { signal } = context
-  const row = existingRow(subscriptionKind, services.replica, request.uid)
-  const queryHash = hashQuery([context.method.rpc, row.uid, request.state, context.caller?.identity])
+  const record = existingRecord(subscriptionKind, services.cache, request.uid)
+  const queryHash = hashQuery([context.method.rpc, record.uid, request.state, context.caller?.identity])
   const { key: place = [], restarted } = await openPage(services, context, { text: request.pageToken, queryHash })
   const { log, release } = await services.eventLog.acquire(signal)
   try {
@@ -152,7 +152,7 @@ export const listDeliveries: Handler = async (services, context, message) => {
     const limit = pageLimit(request.pageSize)
     const found: Listed[] = []
     let toSkip = request.skip
-    for await (const one of listed(new Deliveries(services, log, row.uid), request, { place, signal })) {
+    for await (const one of listed(new Deliveries(services, log, record.uid), request, { place, signal })) {
       if (toSkip > 0) toSkip -= 1
       else if (found.push(one) > limit) break
     }
@@ -167,7 +167,7 @@ export const listDeliveries: Handler = async (services, context, message) => {
         nextPageToken: cursor === undefined ? '' : sealCursor(cursor, services.pageKeys.current(), services.random),
         skipped: request.skip,
       }),
-      subject: row.uid,
+      subject: record.uid,
       ...(restarted ? { pageTokenRestarted: true } : {}),
     }
   } finally {
@@ -178,9 +178,9 @@ export const listDeliveries: Handler = async (services, context, message) => {
 /** RedeliverEvents: failed and dead deliveries are tried again at once, and for as long as new events are. */
 export const redeliverEvents: Handler = async (services, context, message) => {
   const { uid, eventId } = message as RedeliverEventsRequest
-  const row = existingRow(subscriptionKind, services.replica, uid)
+  const record = existingRecord(subscriptionKind, services.cache, uid)
   const chosen: Failed[] = []
-  for await (const failed of failedOf(services.store, row.uid, context.signal)) {
+  for await (const failed of failedOf(services.store, record.uid, context.signal)) {
     if (eventId === '' || hasId(failed.key, eventId)) chosen.push(failed)
     if (chosen.length === maxRedelivered) break
   }
@@ -219,12 +219,12 @@ function before({ revision, key }: LogEntry): Position {
 /** ReplayEvents: the cursor goes back. Events that are delivered again have the same ids. */
 export const replayEvents: Handler = async (services: Services, context: Context, message) => {
   const request = message as ReplayEventsRequest
-  const row = existingRow(subscriptionKind, services.replica, request.uid)
+  const record = existingRecord(subscriptionKind, services.cache, request.uid)
   const { log, release } = await services.eventLog.acquire(context.signal)
   try {
     await log.caughtUp(context.signal)
     const { revision, key } = replayFrom(log, request, services.clock.now())
-    const progress = await readProgress(services.store, row.uid, context.signal)
+    const progress = await readProgress(services.store, record.uid, context.signal)
     const next = progress ?? create(SubscriptionProgressSchema)
     next.revision = BigInt(revision)
     next.key = key

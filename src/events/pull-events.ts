@@ -5,7 +5,7 @@ import { DomainError } from '../base/errors.ts'
 import { errorText } from '../base/error-text.ts'
 import { isUid, rootOf, trustedUid } from '../base/uid.ts'
 import { Alarm } from '../base/timing.ts'
-import { Slices } from '../cache/slices.ts'
+import { CooperativeTask } from '../cache/cooperative-task.ts'
 import type { EventLog } from '../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../engine/log/log-index.ts'
 import type { UsedLog } from '../engine/log/shared-log.ts'
@@ -87,7 +87,7 @@ class Reader {
   readonly #context: Context
   readonly #filter: FeedFilter
   readonly #log: EventLog
-  readonly #slices = new Slices()
+  readonly #task = new CooperativeTask()
   /** Whether the caller saw an event at the last look; nothing before the first. */
   sees: (entry: LogEntry) => boolean = () => false
 
@@ -112,8 +112,8 @@ class Reader {
       if (events.length >= limit || bytes >= maxBytes || looked >= maxLooked)
         return { events, place: { ...place, seenMs: seenMsOf(place, startMs) }, more: true }
       looked += 1
-      if (looked % entriesPerLook === 0 && this.#slices.isOver) {
-        await this.#slices.pause()
+      if (looked % entriesPerLook === 0 && this.#task.shouldYield) {
+        await this.#task.pause()
         this.#context.signal.throwIfAborted()
         this.#view()
       }
@@ -139,7 +139,7 @@ class Reader {
     const logged = await this.#log.read(entry, this.#context.signal)
     if (logged === undefined) return undefined
     try {
-      const event = eventOf(withoutForeignEmail(logged.event, this.#services.replica.snapshot))
+      const event = eventOf(withoutForeignEmail(logged.event, this.#services.cache.tables))
       return { event, bytes: logged.event.body.length + entry.key.length }
     } catch (error) {
       this.#services.log.error('an event can not be shown as it is stored', { event: entry.key, error: errorText(error) })

@@ -12,7 +12,7 @@ export { createIdentityProvider, identityProviderKind, updateIdentityProvider } 
 export { getGroupUsage, releaseGroupName, resumeGroup, setGroupLimits, suspendGroup } from './records/organisation-verbs.ts'
 export { deleteSelf } from './records/people.ts'
 export { batchCreateRoleBindings, bindableBy, bindableRole, noSuchRole, roleBindingKind } from './records/role-bindings.ts'
-export { builtInRoleRows, roleKind } from './records/roles.ts'
+export { builtInRoleRecords, roleKind } from './records/roles.ts'
 export { acceptTerms, termsAcceptanceKind } from './records/terms.ts'
 export { type ScimOptions, scimRoutes } from './scim/http/scim-routes.ts'
 export { admitsPerson, externalIdOf } from './scim/scim-admission.ts'

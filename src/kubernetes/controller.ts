@@ -145,7 +145,7 @@ function createReturns({ services, observer }: Pick<ControllerOptions, 'services
   return {
     onReturn: (listener) => {
       listeners.add(listener)
-      const stop = services.replica.onReturn(listener)
+      const stop = services.cache.onReturn(listener)
       return () => {
         listeners.delete(listener)
         stop()
@@ -155,7 +155,7 @@ function createReturns({ services, observer }: Pick<ControllerOptions, 'services
       listed: (type, objects) => observer.informers.listed(type, objects),
       state: (type, state) => {
         observer.informers.state(type, state)
-        if (state.is === 'waiting' && state.error.fault === 'unavailable') unanswered.add(type.plural)
+        if (state.is === 'waiting' && state.error.reason === 'unavailable') unanswered.add(type.plural)
         if (state.is !== 'watching' || !unanswered.has(type.plural)) return
         // One answer proves that the server is back for all informers.
         unanswered.clear()

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { builtInRoles } from '../base/roles.ts'
 import { isBelow, rootParent } from '../base/uid.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import { isSpecChange } from './reconcile/grants-by-namespace.ts'
 import { selects } from './grants.ts'
 import { recordKinds, rowOf } from './object-kinds.ts'
@@ -36,21 +36,21 @@ interface FoundGrantee {
   readonly problem?: { readonly reason: string; readonly message: string }
 }
 
-function nameIn(snapshot: Snapshot, kind: 'Group' | 'Role', uid: string): string | undefined {
-  // Rows of both kinds have a name.
-  return (snapshot.get(kind, uid)?.message as { name?: string } | undefined)?.name
+function nameIn(tables: RecordTables, kind: 'Group' | 'Role', uid: string): string | undefined {
+  // Records of both kinds have a name.
+  return (tables.get(kind, uid)?.message as { name?: string } | undefined)?.name
 }
 
-function groupOf(snapshot: Snapshot, { groupUid }: GrantSpec): FoundGrantee {
+function groupOf(tables: RecordTables, { groupUid }: GrantSpec): FoundGrantee {
   if (groupUid === rootParent) return { name: rootParent }
-  const name = nameIn(snapshot, 'Group', groupUid)
+  const name = nameIn(tables, 'Group', groupUid)
   return name === undefined ? { problem: { reason: 'GroupNotFound', message: `groupUid: there is no group ${groupUid}` } } : { name }
 }
 
-function roleOf(snapshot: Snapshot, { maxRole }: GrantSpec): FoundGrantee {
+function roleOf(tables: RecordTables, { maxRole }: GrantSpec): FoundGrantee {
   if (maxRole?.builtIn !== undefined) return { name: maxRole.builtIn }
   if (maxRole?.uid === undefined) return {}
-  const name = nameIn(snapshot, 'Role', maxRole.uid) ?? builtInRoles.find(({ uid }) => uid === maxRole.uid)?.name
+  const name = nameIn(tables, 'Role', maxRole.uid) ?? builtInRoles.find(({ uid }) => uid === maxRole.uid)?.name
   return name === undefined ? { problem: { reason: 'RoleNotFound', message: `maxRole: there is no role ${maxRole.uid}` } } : { name }
 }
 
@@ -78,9 +78,9 @@ function usesOf(world: World, { allowedKinds, groupUid }: GrantSpec, namespaces:
 }
 
 function statusOf(world: World, grant: KubeObject): GrantStatus {
-  const { snapshot } = world.services.replica
+  const { tables } = world.services.cache
   const spec = specOf(grant)
-  const [group, role] = [groupOf(snapshot, spec), roleOf(snapshot, spec)]
+  const [group, role] = [groupOf(tables, spec), roleOf(tables, spec)]
   const namespaces = namespacesOf(world, spec)
   const problem = group.problem ?? role.problem
   const none = { reason: 'NoNamespace', message: 'it selects no namespace that there is' }
@@ -126,7 +126,7 @@ export function createGrantStatuses(world: World): GrantStatuses {
         world.grants.observe(await world.api.apply(objectTypes.grant, { metadata: { name }, status }, { subresource: 'status' }, signal))
       } catch (error) {
         // It is gone, or its definition is of a version without a status.
-        if (!(error instanceof KubeError) || error.fault !== 'not_found') throw error
+        if (!(error instanceof KubeError) || error.reason !== 'not_found') throw error
       }
       return undefined
     },
@@ -134,7 +134,7 @@ export function createGrantStatuses(world: World): GrantStatuses {
 }
 
 function watchGrants(world: World, add: (key: string) => void): () => void {
-  const { replica } = world.services
+  const { cache } = world.services
   const addWhere = (isTouched: (spec: GrantSpec) => boolean): void => {
     for (const grant of world.grants.list()) if (isTouched(specOf(grant))) add(keyOf(grant.metadata.name))
   }
@@ -152,9 +152,9 @@ function watchGrants(world: World, add: (key: string) => void): () => void {
         if (old !== now) addWhere((spec) => selects(spec, { name, labels }))
       }),
     ),
-    replica.onReset(() => addWhere(() => true)),
-    replica.onRow((kind, old, row) => {
-      const uid = (row ?? old)?.uid
+    cache.onReset(() => addWhere(() => true)),
+    cache.onRecord((kind, old, record) => {
+      const uid = (record ?? old)?.uid
       if (kind === 'Group' || kind === 'Role') addWhere(({ groupUid, maxRole }) => uid === groupUid || uid === maxRole?.uid)
     }),
   ]

@@ -3,7 +3,7 @@ import { capabilitiesAt, everywhere, type Grant, type EffectivePermissions } fro
 import { containsAll, emptySet, missing, type CapabilitySet } from '../base/capability.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { isUid, isWithin, rootParent } from '../base/uid.ts'
-import type { Snapshot } from '../cache/snapshot.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
 import type { GrantSpec } from './platform-object.ts'
 
 /** The facts about a namespace that grants depend on. */
@@ -20,13 +20,13 @@ export interface Authority {
   /** The fate of records when the namespace is deleted. They are kept if any grant says so. */
   readonly onNamespaceDelete: 'Orphan' | 'Delete'
   /** The capabilities that the namespace may grant, and where. */
-  readonly reach: EffectivePermissions
+  readonly permissions: EffectivePermissions
 }
 
-const nobody: EffectivePermissions = { operator: false, grants: [] }
+const noPermissions: EffectivePermissions = { operator: false, grants: [] }
 
 /** The authority of a namespace without any grant. */
-export const noAuthority: Authority = { granted: false, adoption: false, onNamespaceDelete: 'Orphan', reach: nobody }
+export const noAuthority: Authority = { granted: false, adoption: false, onNamespaceDelete: 'Orphan', permissions: noPermissions }
 
 /** True if the grant selects this namespace. */
 export function selects({ namespaceSelector: { matchNames, matchLabels } }: GrantSpec, namespace: NamespaceFacts): boolean {
@@ -39,38 +39,38 @@ function covers({ groupUid }: GrantSpec, place: string): boolean {
 }
 
 /** The capabilities of the role that limits a grant, as the role is now; empty if the role does not exist. */
-function boundOf(snapshot: Snapshot, { maxRole }: GrantSpec): CapabilitySet {
+function boundOf(tables: RecordTables, { maxRole }: GrantSpec): CapabilitySet {
   if (maxRole?.builtIn !== undefined) return builtInRoles.find(({ name }) => name === maxRole.builtIn)?.capabilities ?? emptySet
-  const role = maxRole?.uid === undefined ? undefined : snapshot.get('Role', maxRole.uid)
+  const role = maxRole?.uid === undefined ? undefined : tables.get('Role', maxRole.uid)
   return role === undefined ? emptySet : roleCapabilities(role)
 }
 
 /**
- * The authority of objects of kind `objectKind` in `namespace` at `place` (a group's uid, or `/`), from `snapshot` and the current grants. Grants add up. Each
+ * The authority of objects of kind `objectKind` in `namespace` at `place` (a group's uid, or `/`), from `tables` and the current grants. Grants add up. Each
  * counts only for its own kinds and at or below its group.
  */
 export function authorityOf(
   grants: Iterable<GrantSpec>,
   asked: { readonly namespace: NamespaceFacts; readonly objectKind: string; readonly place: string },
-  snapshot: Snapshot,
+  tables: RecordTables,
 ): Authority {
   const applying = [...grants].filter((grant) => grant.allowedKinds.includes(asked.objectKind) && selects(grant, asked.namespace) && covers(grant, asked.place))
   if (applying.length === 0) return noAuthority
   const held = applying.map((grant): Grant => ({
     // `covers` has checked that it is a uid or everywhere.
     group: grant.groupUid === rootParent ? everywhere : (grant.groupUid as Grant['group']),
-    capabilities: boundOf(snapshot, grant),
+    capabilities: boundOf(tables, grant),
   }))
   return {
     granted: true,
     adoption: applying.some(({ allowAdoption }) => allowAdoption === true),
     onNamespaceDelete: applying.every(({ onNamespaceDelete }) => onNamespaceDelete === 'Delete') ? 'Delete' : 'Orphan',
-    reach: { operator: false, grants: held },
+    permissions: { operator: false, grants: held },
   }
 }
 
 /** Returns the capabilities in `needed` that the namespace may not grant at `place`; empty if it may grant all. */
-export function exceeding({ reach }: Authority, place: string, needed: CapabilitySet): readonly string[] {
-  const held = capabilitiesAt(reach, place)
+export function exceeding({ permissions }: Authority, place: string, needed: CapabilitySet): readonly string[] {
+  const held = capabilitiesAt(permissions, place)
   return containsAll(held, needed) ? [] : missing(held, needed)
 }

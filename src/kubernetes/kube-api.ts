@@ -72,17 +72,17 @@ export type WatchEvent =
  * - `throttled`: too many requests; retry after `retryAfterMs`
  * - `unavailable`: no answer, or a 5xx answer; a change may or may not have been made
  */
-export type KubeFault = 'not_found' | 'conflict' | 'already_exists' | 'invalid' | 'forbidden' | 'unauthorized' | 'expired' | 'throttled' | 'unavailable'
+export type KubeErrorReason = 'not_found' | 'conflict' | 'already_exists' | 'invalid' | 'forbidden' | 'unauthorized' | 'expired' | 'throttled' | 'unavailable'
 
 /** A failed call. Its message comes from the API server if that answered. */
 export class KubeError extends Error {
   override readonly name = 'KubeError'
-  readonly fault: KubeFault
+  readonly reason: KubeErrorReason
   readonly retryAfterMs: number | undefined
 
-  constructor(fault: KubeFault, message: string, options: { readonly cause?: unknown; readonly retryAfterMs?: number } = {}) {
+  constructor(reason: KubeErrorReason, message: string, options: { readonly cause?: unknown; readonly retryAfterMs?: number } = {}) {
     super(message, { cause: options.cause })
-    this.fault = fault
+    this.reason = reason
     this.retryAfterMs = options.retryAfterMs
   }
 }

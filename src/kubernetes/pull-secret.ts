@@ -46,9 +46,9 @@ export interface PullSecrets {
 }
 
 /** True if only tokens of the service account can sign in as this identity. Judges the stored record, which may differ from its object. */
-function isSignInOf(row: CachedRecord, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
+function isSignInOf(record: CachedRecord, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
   // A row of kind Identity holds an Identity.
-  const { relationship } = row.message as unknown as Identity
+  const { relationship } = record.message as unknown as Identity
   if (relationship.case !== 'claimMatch') return false
   const { iss, sub, claims, claimPatterns } = relationship.value
   const isPlain = Object.keys(claims).length === 0 && Object.keys(claimPatterns).length === 0
@@ -72,12 +72,12 @@ function identityOf(world: World, account: { namespace: string; name: string }):
       return ref?.name === account.name && (ref.namespace ?? account.namespace) === account.namespace
     })
     .sort((a, b) => (a.metadata.name < b.metadata.name ? -1 : 1))
-  const { snapshot } = services.replica
+  const { tables } = services.cache
   for (const object of candidates) {
     const managedBy = managedByText({ clusterId: cluster.id, namespace: object.metadata.namespace, name: object.metadata.name })
-    const row = snapshot.get('Identity', ownedUid(snapshot, 'Identity', managedBy) ?? '')
-    if (row === undefined || !isSignInOf(row, account, cluster)) continue
-    if (authorityAt(world, { row: objectKinds.Identity, object }, row.parent).granted) return { uid: row.uid, managedBy }
+    const record = tables.get('Identity', ownedUid(tables, 'Identity', managedBy) ?? '')
+    if (record === undefined || !isSignInOf(record, account, cluster)) continue
+    if (authorityAt(world, { row: objectKinds.Identity, object }, record.parent).granted) return { uid: record.uid, managedBy }
   }
   return undefined
 }

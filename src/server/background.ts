@@ -9,10 +9,10 @@ import type { Dispatcher } from '../events/index.ts'
 import { forgetHeldNames } from '../iam/index.ts'
 import { endExpiredSyncs, recountContent } from '../registry/index.ts'
 import type { Engine } from './engine.ts'
-import { sweepPrefix } from '../store/keys.ts'
+import { cascadePrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
 
-/** Interval of key maintenance and of trimming old entries, in milliseconds. */
+/** Interval of key maintenance and of expiry old entries, in milliseconds. */
 const maintainEveryMs = 10 * 60_000
 /** Interval of the search for unused bytes, in milliseconds. */
 const collectEveryMs = 60 * 60_000
@@ -27,7 +27,7 @@ const leaseLifeMs = 15_000
 /** Receives the metrics of background work. */
 export interface BackgroundObserver {
   leading(leads: boolean): void
-  trimmed(what: ExpiredSort, count: number): void
+  expired(what: ExpiredSort, count: number): void
   /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver` or `collect`. */
   failed(work: string): void
 }
@@ -80,23 +80,23 @@ async function maintainKeys({ signingKeys, eventKeys, pageKeys, registryKeys }: 
 }
 
 function report({ engine, observer }: Background, counts: ExpireCounts): void {
-  for (const what of expiredSorts) observer?.trimmed(what, counts[what])
+  for (const what of expiredSorts) observer?.expired(what, counts[what])
   if (expiredSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
-/** Runs the leader's jobs until `signal` aborts. Sweeps start as soon as marks appear, deliveries run all the time, and the other jobs at intervals. */
+/** Runs the leader's jobs until `signal` aborts. Cascades start as soon as marks appear, deliveries run all the time, and the other jobs at intervals. */
 async function lead(background: Background, signal: AbortSignal): Promise<void> {
   const { engine } = background
-  const { store, replica, services } = engine
+  const { store, cache, services } = engine
   const { clock } = services
   const marked = new Alarm()
-  const forgetKeys = replica.onKey((key) => {
-    if (key.startsWith(sweepPrefix)) marked.ring()
+  const forgetKeys = cache.onKey((key) => {
+    if (key.startsWith(cascadePrefix)) marked.ring()
   })
   // A reload may bring marks that the watch did not report.
-  const forgetResets = replica.onReset(marked.ring)
+  const forgetResets = cache.onReset(marked.ring)
   const expirer = new Expirer(store, { history: engine.history })
-  const sweep = async (): Promise<void> => void (await services.sweeper.finish(signal))
+  const cascade = async (): Promise<void> => void (await services.cascader.finish(signal))
   const collect = async (): Promise<void> => {
     const collected = await engine.collector?.collect(signal)
     if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed what nothing needs', { ...collected })
@@ -107,18 +107,18 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     const ended = await endExpiredSyncs(services, signal)
     if (ended > 0) services.log.info('ended syncs that have expired', { ended })
   }
-  const trims: readonly (() => Promise<unknown>)[] = [
-    async () => report(background, await expirer.trim(clock.now(), signal)),
+  const expiries: readonly (() => Promise<unknown>)[] = [
+    async () => report(background, await expirer.expire(clock.now(), signal)),
     () => forgetPending(services, signal),
     () => forgetHeldNames(services, signal),
   ]
   // Resolves only when the leadership ends.
   const { dispatcher } = background
-  const trim = (): Promise<void> => oneByOne(trims, (work) => work(), { signal })
+  const expire = (): Promise<void> => oneByOne(expiries, (work) => work(), { signal })
   try {
     await Promise.all([
-      keepDoing(background, { name: 'sweep', work: sweep, everyMs: maintainEveryMs, alarm: marked }, signal),
-      keepDoing(background, { name: 'trim', work: trim, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'sweep', work: cascade, everyMs: maintainEveryMs, alarm: marked }, signal),
+      keepDoing(background, { name: 'trim', work: expire, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'count', work: count, everyMs: countEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'syncs', work: endSyncs, everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
       dispatcher === undefined
@@ -170,11 +170,11 @@ export async function runBackground(
   const { observer, leads = true, dispatcher } = options
   const background = { engine, observer, dispatcher }
   const changed = new Alarm()
-  engine.replica.onKey((key) => {
+  engine.cache.onKey((key) => {
     if (key.startsWith('meta/')) changed.ring()
   })
   // A reload may bring keys that the watch did not report.
-  engine.replica.onReset(changed.ring)
+  engine.cache.onReset(changed.ring)
   await Promise.all([
     keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
     leads ? keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal) : undefined,
@@ -185,11 +185,11 @@ export async function runBackground(
 export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_leader', help: '1 in the process that sweeps and trims', registers })
-  const trimmed = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
+  const expired = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
   const failures = new Counter({ name: 'taproot_background_failures_total', help: 'Rounds of background work that failed', labelNames: ['work'], registers })
   return {
     leading: (leads) => leader.set(leads ? 1 : 0),
-    trimmed: (what, count) => trimmed.inc({ what }, count),
+    expired: (what, count) => expired.inc({ what }, count),
     failed: (work) => failures.inc({ work }),
   }
 }

@@ -120,7 +120,7 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
   }
   const waitMs = (error: unknown): number | undefined => {
     if (!(error instanceof KubeError)) return undefined
-    log.warn('the Kubernetes API server does not answer while starting', { fault: error.fault, error: errorText(error) })
+    log.warn('the Kubernetes API server does not answer while starting', { fault: error.reason, error: errorText(error) })
     return retryMs
   }
   return retry(read, { waitMs, signal })

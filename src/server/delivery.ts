@@ -40,8 +40,8 @@ export function createDelivery({ config, files, engine, metrics }: DeliveryOptio
   const dispatcher = new Dispatcher({
     services: engine.services,
     observer: createDispatchMetrics(metrics),
-    requestOf: (event, group) => signer.requestOf(withoutForeignEmail(event, engine.replica.snapshot), group),
-    standardRequestOf: (event, secrets) => signer.standardRequestOf(withoutForeignEmail(event, engine.replica.snapshot), secrets),
+    requestOf: (event, group) => signer.requestOf(withoutForeignEmail(event, engine.cache.tables), group),
+    standardRequestOf: (event, secrets) => signer.standardRequestOf(withoutForeignEmail(event, engine.cache.tables), secrets),
     send: (sink, request, signal) => sendEvent(fetch, sink, { request, signal }),
   })
   return {

@@ -48,7 +48,7 @@ async function findDemo(server: RunningServer): Promise<Demo | undefined> {
 
 /** Creates group, owner and binding in one transaction. If two starts race, the second one finds them created. */
 async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<Demo> {
-  const { services, replica, store } = server.engine
+  const { services, cache, store } = server.engine
   const nowMs = services.clock.now()
   const changes = new ChangeSet()
   const put = (kind: AnyKind, parent: string, record: unknown): Uid => {
@@ -68,7 +68,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   // The records refer to each other and are all created here, so no reference has to exist before.
   const guards = changes.guards.filter((guard) => guard.kind !== 'exists')
   const outcome = await store.transact({ guards, writes: changes.writes }, AbortSignal.timeout(startTimeoutMs))
-  if (outcome.committed) await replica.reached(outcome.revision, AbortSignal.timeout(startTimeoutMs))
+  if (outcome.committed) await cache.reached(outcome.revision, AbortSignal.timeout(startTimeoutMs))
   const made = await findDemo(server)
   if (made === undefined) throw new Error(`the store has a root group "${demoName}" that no development server made: use another dataDir`)
   return made
@@ -108,7 +108,7 @@ export interface RunningDemo {
  */
 export async function startDemo(server: RunningServer, options: { config: Config; devIssuer: DevIssuer }): Promise<RunningDemo> {
   const demo = (await findDemo(server)) ?? (await makeDemo(server, options.devIssuer))
-  if (server.engine.replica.snapshot.get('Identity', demo.owner) === undefined) {
+  if (server.engine.cache.tables.get('Identity', demo.owner) === undefined) {
     for (const { name } of tokenFiles(options.config)) await rm(join(options.config.dataDir, name), { force: true })
     return { group: demo.group, owner: undefined, stop: () => undefined }
   }

@@ -23,9 +23,9 @@ import { SharedLog } from '../engine/log/shared-log.ts'
 import { eventLifeMs } from '../engine/log/outbox-keys.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
 import type { Services, ContentSource } from '../engine/services.ts'
-import { StoreSweeper } from '../engine/jobs/sweeper.ts'
+import { StoreCascader } from '../engine/jobs/cascader.ts'
 import { createEventKeys, type EventKeys } from '../events/index.ts'
-import { builtInRoleRows } from '../iam/index.ts'
+import { builtInRoleRecords } from '../iam/index.ts'
 import { Collector, createRegistryKeys, type RegistryKeys, type Upstream, type HistoryRetention, UpstreamError } from '../registry/index.ts'
 import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
@@ -51,7 +51,7 @@ const hourMs = 3_600_000
 /** The store, its mirror in memory, its keys, and what handlers work with. */
 export interface Engine {
   readonly store: Store
-  readonly replica: RecordCache
+  readonly cache: RecordCache
   readonly signingKeys: SigningKeys
   readonly eventKeys: EventKeys
   readonly pageKeys: RotatingKeys<PageKey>
@@ -69,7 +69,7 @@ export interface Engine {
 export interface EngineOptions {
   readonly config: Config
   readonly store: Store
-  readonly replica: RecordCache
+  readonly cache: RecordCache
   /** Undefined where none is configured. */
   readonly upstream: Upstream | undefined
   /** False where absent. */
@@ -86,8 +86,8 @@ export interface EngineOptions {
 }
 
 /** The replica over a store, not started yet. */
-export function createReplica(store: Store, log: Log): RecordCache {
-  return new RecordCache({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log })
+export function createRecordCache(store: Store, log: Log): RecordCache {
+  return new RecordCache({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRecords, log })
 }
 
 /** How long a start waits before it asks a store again that did not answer, in milliseconds. */
@@ -105,9 +105,9 @@ function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal
 
 /** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
-  const { config, store, replica, upstream, fetch, log, clock, random } = options
+  const { config, store, cache, upstream, fetch, log, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)
-  await replica.start(signal)
+  await cache.start(signal)
   const patiently = <T>(step: () => Promise<T>): Promise<T> => untilAvailable(step, log, signal)
   await patiently(() => assertStoreFormat(store, signal))
   const keyring = await patiently(() => createKeyring({ store, keyEncryptionKey, random }, signal))
@@ -116,13 +116,13 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const pageKeys = await patiently(() => createPageKeys({ store, keyring, clock, random }, signal))
   const serves = options.servesRegistry === true
   const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
-  const grants = new GrantsIndex(replica)
+  const grants = new GrantsIndex(cache)
   const services: Services = {
     store,
-    replica,
+    cache,
     grants,
-    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log }),
-    quotas: new Quotas({ store, replica }),
+    cascader: new StoreCascader({ store, cache, kinds: storedKinds, log }),
+    quotas: new Quotas({ store, cache }),
     clock,
     random,
     log,
@@ -153,7 +153,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     content: upstream === undefined ? undefined : contentSource(upstream),
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
-  return { store, replica, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
+  return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
 }
 
 function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {

@@ -18,14 +18,14 @@ function codeOf(error: unknown): string | undefined {
 }
 
 /** Codes of addresses that are not this machine's. */
-const addressFaults: ReadonlySet<string | undefined> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'])
+const addressErrors: ReadonlySet<string | undefined> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'])
 
 /** Listens, or says which setting names the port or the address: rejects with PortError or SettingError. */
 export async function openPort(key: string, address: { host: string; port: number }, open: () => Promise<unknown>): Promise<void> {
   try {
     await open()
   } catch (error) {
-    if (addressFaults.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is no address of this machine', { cause: error }))
+    if (addressErrors.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is no address of this machine', { cause: error }))
     throw new PortError(key, address.port, error)
   }
 }

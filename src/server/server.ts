@@ -30,7 +30,7 @@ import { openIssuers, openServerTls } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { runBackground, createBackgroundMetrics } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
-import { createReplica, startEngine, type Engine } from './engine.ts'
+import { createRecordCache, startEngine, type Engine } from './engine.ts'
 import { controllerEndpoint } from './cluster-endpoint.ts'
 import { createDelivery, type DeliveryOptions } from './delivery.ts'
 import { documentRoutes } from './http-routes.ts'
@@ -67,14 +67,14 @@ export interface ServerOptions {
 }
 
 /** Creates the metrics of the process and the replica, and the meter of loop time per caller. */
-function createMetrics(replica: RecordCache): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
+function createMetrics(cache: RecordCache): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
   const live: Gauge = new Gauge({
     name: 'taproot_replica_live',
     help: '1 while the in-memory view follows the store',
     registers: [registry],
-    collect: () => live.set(replica.state.kind === 'live' ? 1 : 0),
+    collect: () => live.set(cache.state.kind === 'live' ? 1 : 0),
   })
   const records: Gauge = new Gauge({
     name: 'taproot_records',
@@ -82,7 +82,7 @@ function createMetrics(replica: RecordCache): { registry: Registry; onSignatureC
     labelNames: ['kind'],
     registers: [registry],
     collect: () => {
-      for (const table of replica.snapshot.kinds()) records.set({ kind: table.index.kind }, table.size)
+      for (const table of cache.tables.kinds()) records.set({ kind: table.index.kind }, table.size)
     },
   })
   const signatureChecks = new Counter({
@@ -170,8 +170,8 @@ function scimLimits(
 }
 
 /** Keeps gRPC health in step with the replica. It reports not serving once `signal` aborts. */
-function followReadiness(replica: RecordCache, grpc: GrpcApi, signal: AbortSignal): void {
-  const timer = setInterval(() => grpc.setReady(replica.state.kind === 'live'), 500)
+function followReadiness(cache: RecordCache, grpc: GrpcApi, signal: AbortSignal): void {
+  const timer = setInterval(() => grpc.setReady(cache.state.kind === 'live'), 500)
   const leave = (): void => {
     clearInterval(timer)
     grpc.setReady(false)
@@ -256,9 +256,9 @@ async function openPorts(candidates: readonly (Served | undefined)[], ports: Ser
 }
 
 /** Returns the checks of `/readyz`. The upstream is not one of them, because tokens and lists work without it. */
-function readyChecks(replica: RecordCache, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
+function readyChecks(cache: RecordCache, names: readonly string[], isListening: () => boolean): ReadyCheck[] {
   const check = (): Promise<boolean> => Promise.resolve(isListening())
-  return [{ name: 'snapshot', check: () => Promise.resolve(replica.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
+  return [{ name: 'snapshot', check: () => Promise.resolve(cache.state.kind === 'live') }, ...names.map((name) => ({ name, check }))]
 }
 
 /** Opens the ops port. Returns a function that closes it. */
@@ -306,12 +306,12 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => files.close())
     const store = await openStore(config, { log, files }, signal)
     cleanups.add(() => store.close())
-    const replica = createReplica(store, log)
-    cleanups.add(() => replica.close())
-    const { registry, onSignatureCheck, meter } = createMetrics(replica)
+    const cache = createRecordCache(store, log)
+    cleanups.add(() => cache.close())
+    const { registry, onSignatureCheck, meter } = createMetrics(cache)
     files.registerMetrics(registry, clock)
     let listening = false
-    const checks = readyChecks(replica, serves, () => listening && !leaving.signal.aborted)
+    const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
     const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
@@ -319,10 +319,10 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
-    const engine = await startEngine({ config, store, replica, upstream, servesRegistry, devIssuer, fetch, issuers, log, clock, random: systemRandom }, signal)
+    const engine = await startEngine({ config, store, cache, upstream, servesRegistry, devIssuer, fetch, issuers, log, clock, random: systemRandom }, signal)
     const { registryKeys: keys, signingKeys } = engine
     const { grants } = engine.services
-    const signIn = createSignIn({ config, replica, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
+    const signIn = createSignIn({ config, cache, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
     startBackground({ config, files, engine, metrics: registry, leads }, cleanups, stopping.signal)
@@ -338,7 +338,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       await controller.synced(signal)
     }
     listening = true
-    if (api !== undefined) followReadiness(replica, api.grpc, leaving.signal)
+    if (api !== undefined) followReadiness(cache, api.grpc, leaving.signal)
     return { engine, signIn, routes: api?.routes ?? [], stop }
   } catch (error) {
     await close()

@@ -29,7 +29,7 @@ import type { ConfiguredIssuer } from '../auth/oidc/issuer-source.ts'
 import { createIssuerKeys } from '../auth/oidc/issuer-keys.ts'
 import { createOidcLogin, type OidcLogin } from '../auth/oidc/oidc-client.ts'
 import { createPlatformTokens, maxHeldGroups, type PlatformTokens } from '../auth/tokens/platform-token.ts'
-import { patternFault } from '../auth/oidc/bounded-pattern.ts'
+import { patternError } from '../auth/oidc/bounded-pattern.ts'
 import type { SafeFetch } from '../auth/safe-fetch.ts'
 import { createSignatureChecks, type SignatureChecks } from '../auth/tokens/signature-checks.ts'
 import type { SigningKeys } from '../auth/keys/signing-keys.ts'
@@ -48,7 +48,7 @@ import type { Config } from '../config/config.ts'
 /** Options of sign-in. */
 export interface SignInOptions {
   readonly config: Config
-  readonly replica: RecordCache
+  readonly cache: RecordCache
   readonly grants: GrantsIndex
   readonly signingKeys: SigningKeys
   /** For URLs from tenants; stays open. */
@@ -131,53 +131,53 @@ function patternsOf(relationship: Relationship): readonly string[] {
 const maxWarned = 10_000
 
 /** Returns a reader of an identity's sign-in facts. It warns once of each stored pattern that exceeds the current limits. Such a pattern matches nothing. */
-function createFacts(log: Log): (row: CachedRecord) => IdentityFacts {
+function createFacts(log: Log): (record: CachedRecord) => IdentityFacts {
   const warned = new RecentMap<string, true>(maxWarned)
-  return (row) => {
-    // A row of kind Identity holds an Identity.
-    const relationship = relationshipOf(row.message as unknown as Identity)
-    const faults = patternsOf(relationship).flatMap((pattern) => patternFault(pattern) ?? [])
-    const version = `${row.uid} ${row.etag}`
-    if (faults.length > 0 && warned.get(version) === undefined) {
+  return (record) => {
+    // A record of kind Identity holds an Identity.
+    const relationship = relationshipOf(record.message as unknown as Identity)
+    const errors = patternsOf(relationship).flatMap((pattern) => patternError(pattern) ?? [])
+    const version = `${record.uid} ${record.etag}`
+    if (errors.length > 0 && warned.get(version) === undefined) {
       warned.set(version, true)
-      log.warn('an identity can not sign in: one of its patterns is beyond the limits and matches nothing', { identity: row.uid, fault: faults[0] })
+      log.warn('an identity can not sign in: one of its patterns is beyond the limits and matches nothing', { identity: record.uid, fault: errors[0] })
     }
-    return { uid: row.uid, createTimeMs: row.createMs, relationship }
+    return { uid: record.uid, createTimeMs: record.createMs, relationship }
   }
 }
 
 /** Reads the sign-in facts of an identity's record. */
 interface FactsReader {
-  readonly factsOf: (row: CachedRecord) => IdentityFacts
+  readonly factsOf: (record: CachedRecord) => IdentityFacts
 }
 
 /** Returns a sign-in that reads the replica's identities, each once `before` has resolved. */
 function signInOver(
-  replica: RecordCache,
+  cache: RecordCache,
   before: (signal: AbortSignal) => Promise<void> | undefined,
   { factsOf, ...shared }: Omit<ExternalSignInOptions, 'identityOf' | 'personOf' | 'providersOf' | 'isBoundWithin' | 'rolesOf' | 'admits'> & FactsReader,
 ): ExternalSignIn {
   const identityAt = async (uid: Uid, signal: AbortSignal): Promise<CachedRecord | undefined> => {
     await before(signal)
-    return replica.snapshot.get('Identity', uid)
+    return cache.tables.get('Identity', uid)
   }
   return createExternalSignIn({
     ...shared,
     async identityOf(uid, signal) {
-      const row = await identityAt(uid, signal)
-      return row === undefined ? undefined : factsOf(row)
+      const record = await identityAt(uid, signal)
+      return record === undefined ? undefined : factsOf(record)
     },
     async personOf(uid, signal) {
-      const row = await identityAt(uid, signal)
-      return row === undefined ? undefined : { createTimeMs: row.createMs }
+      const record = await identityAt(uid, signal)
+      return record === undefined ? undefined : { createTimeMs: record.createMs }
     },
     async providersOf(issuer, signal) {
       await before(signal)
-      return providersOf(replica.snapshot, issuer)
+      return providersOf(cache.tables, issuer)
     },
-    admits: ({ uid }, token) => admitsPerson(replica.snapshot, uid, externalIdOf(replica.snapshot, uid, token)),
-    isBoundWithin: (person, group) => replica.snapshot.table('RoleBinding').matching('identity', person, group).size > 0,
-    rolesOf: ({ uid }, groups) => mappedRoles(replica.snapshot, uid, groups),
+    admits: ({ uid }, token) => admitsPerson(cache.tables, uid, externalIdOf(cache.tables, uid, token)),
+    isBoundWithin: (person, group) => cache.tables.table('RoleBinding').matching('identity', person, group).size > 0,
+    rolesOf: ({ uid }, groups) => mappedRoles(cache.tables, uid, groups),
   })
 }
 
@@ -186,7 +186,7 @@ function bindingPrefixes({ compat }: Config): string[] {
   return [...new Set(['taproot', ...compat.namespaces.map((namespace) => namespace.split('.')[0]?.toLowerCase() ?? '')])]
 }
 
-function awsSignIn({ config, replica, clock, fetch }: SignInOptions, { factsOf }: FactsReader): AwsSignIn {
+function awsSignIn({ config, cache, clock, fetch }: SignInOptions, { factsOf }: FactsReader): AwsSignIn {
   const { hosts, endpoint, audiences } = config.aws
   return createAwsSignIn({
     hosts,
@@ -196,16 +196,16 @@ function awsSignIn({ config, replica, clock, fetch }: SignInOptions, { factsOf }
     fetch,
     clock,
     async identityOf(uid, signal) {
-      await replica.barrier(signal)
-      const row = replica.snapshot.get('Identity', uid)
-      return row === undefined ? undefined : factsOf(row)
+      await cache.barrier(signal)
+      const record = cache.tables.get('Identity', uid)
+      return record === undefined ? undefined : factsOf(record)
     },
   })
 }
 
 /** Builds the verifiers, the exchange and the authenticators of both ports over the replica's identities. */
 export function createSignIn(options: SignInOptions): SignIn {
-  const { config, replica, signingKeys, fetch, clock, random, devIssuer } = options
+  const { config, cache, signingKeys, fetch, clock, random, devIssuer } = options
   const { baseUrl } = config
   const checks = createSignatureChecks({ clock, onCheck: options.onSignatureCheck })
   const local = devIssuer === undefined ? {} : { local: new Map([[devIssuer.issuer, () => devIssuer.keySet]]) }
@@ -219,7 +219,7 @@ export function createSignIn(options: SignInOptions): SignIn {
   const factsOf = createFacts(options.log)
   const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators, factsOf }
   // Waits for the latest state, so that a new identity can sign in right after its creation.
-  const signIn = signInOver(replica, (signal) => replica.barrier(signal), shared)
+  const signIn = signInOver(cache, (signal) => cache.barrier(signal), shared)
   const tokenIssue = createTokenIssue({
     tokens,
     audiences: config.tokens.audiences,
@@ -227,7 +227,7 @@ export function createSignIn(options: SignInOptions): SignIn {
     trusts: (issuer) => isConfiguredIssuer(shared, issuer),
     async heldBy(identity, restrictions) {
       await options.grants.prepare(identity, restrictions)
-      const { grants } = options.grants.reachOf({ identity, operator: false, restrictions })
+      const { grants } = options.grants.permissionsOf({ identity, operator: false, restrictions })
       if (grants.length > maxHeldGroups) return undefined
       return new Map(grants.filter((grant) => grant.group !== everywhere).map((grant) => [trustedUid(grant.group), grant.capabilities]))
     },
@@ -248,7 +248,7 @@ export function createSignIn(options: SignInOptions): SignIn {
       ...audienceOptions,
       signIn: signInFor(
         hostForms,
-        signInOver(replica, () => undefined, shared),
+        signInOver(cache, () => undefined, shared),
       ),
       audiences: hostForms,
     }),

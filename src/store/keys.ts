@@ -55,12 +55,12 @@ export function managedKey(kind: string, managedBy: string): string {
 export const managedPrefix = 'i/managed/'
 
 /** A deletion mark: dependents of this removed record count as absent and must still be removed. */
-export function sweepKey(uid: Uid): string {
+export function cascadeKey(uid: Uid): string {
   return `i/sweep/${uid}`
 }
 
 /** The prefix of all deletion marks. */
-export const sweepPrefix = 'i/sweep/'
+export const cascadePrefix = 'i/sweep/'
 
 /** Rewritten whenever the set of owners of a root group changes; guards the last owner. */
 export function ownersKey(root: Uid): string {

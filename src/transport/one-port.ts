@@ -117,10 +117,10 @@ function sniff(socket: Socket, timeoutMs: number, decide: (isHttp2: boolean) => 
   const stop = (): void => {
     clearTimeout(timer)
     socket.off('readable', read)
-    socket.off('end', give)
+    socket.off('end', handOver)
     socket.off('close', stop)
   }
-  const give = (): void => {
+  const handOver = (): void => {
     stop()
     socket.destroy()
   }
@@ -134,9 +134,9 @@ function sniff(socket: Socket, timeoutMs: number, decide: (isHttp2: boolean) => 
     socket.unshift(seen)
     decide(isPrefix)
   }
-  const timer = setTimeout(give, timeoutMs)
+  const timer = setTimeout(handOver, timeoutMs)
   socket.on('readable', read)
-  socket.once('end', give)
+  socket.once('end', handOver)
   socket.once('close', stop)
 }
 

@@ -1,6 +1,6 @@
 import type { DescField, Message } from '@bufbuild/protobuf'
 import { ProxyTracerProvider, context as traceContext, propagation, SpanStatusCode, trace } from '@opentelemetry/api'
-import type { Authenticated, Authenticator } from '../auth/tokens/authenticator.ts'
+import type { AuthenticatedCaller, Authenticator } from '../auth/tokens/authenticator.ts'
 import { parseAuthorization } from '../auth/tokens/authorization-header.ts'
 import { tokenFailure } from '../auth/tokens/token-error.ts'
 import { DomainError } from '../base/errors.ts'
@@ -32,7 +32,7 @@ export type EndpointHandler = (call: Call, message: Message, session: Session | 
 /** A caller and the verified content of their token. */
 export interface Session {
   readonly caller: Caller
-  readonly token: Authenticated
+  readonly token: AuthenticatedCaller
 }
 
 /** The dependencies and options of the pipeline. */
@@ -73,13 +73,13 @@ function unimplemented(method: MethodRow): DomainError {
 
 /** Step "barrier": waits until the snapshot holds all commits acknowledged before now. A mutation always waits; a bounded read only needs a running watch. */
 async function barrier(options: PipelineOptions, call: Call): Promise<void> {
-  const { replica } = options.services
-  if (options.reads === 'bounded' && !call.method.mutation) replica.assertLive()
-  else await replica.barrier()
+  const { cache } = options.services
+  if (options.reads === 'bounded' && !call.method.mutation) cache.assertLive()
+  else await cache.barrier()
 }
 
 /** Step "barrier", and computing the caller's permissions as of then. For a caller with very many role bindings that takes several turns. */
-async function upToDate(options: PipelineOptions, call: Call, token: Authenticated): Promise<void> {
+async function upToDate(options: PipelineOptions, call: Call, token: AuthenticatedCaller): Promise<void> {
   await barrier(options, call)
   const preparing = options.services.grants.prepare(token.identityUid, token.restrictions)
   if (preparing !== undefined) await preparing
@@ -147,7 +147,7 @@ class CallContext implements Context {
   authorize(): void {
     const { caller, method } = this
     if (this.#authorize !== undefined) this.#authorize()
-    else if (caller !== undefined) authorizeCall(this.#services.replica.snapshot, caller.reach(), { method, message: this.#decoded.message })
+    else if (caller !== undefined) authorizeCall(this.#services.cache.tables, caller.permissions(), { method, message: this.#decoded.message })
   }
 }
 
@@ -190,7 +190,7 @@ function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: un
 }
 
 /** Step "verify": checks the token's signature, audience and times. */
-async function verify(options: PipelineOptions, call: Call): Promise<Authenticated> {
+async function verify(options: PipelineOptions, call: Call): Promise<AuthenticatedCaller> {
   try {
     // Usually needs no wait.
     return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { boundedPattern, maxPatternsWeight, patternFault, patternWeight } from '../../src/auth/oidc/bounded-pattern.ts'
+import { boundedPattern, maxPatternsWeight, patternError, patternWeight } from '../../src/auth/oidc/bounded-pattern.ts'
 import { checkPatterns } from '../../src/auth/oidc/claim-match.ts'
 import { DomainError } from '../../src/base/errors.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
@@ -54,7 +54,7 @@ describe('a pattern is refused with its field and the limit', () => {
   test.each(['\\pL{1,64}', '[\\p{Lu}\\p{Ll}\\pN]+', '(?i)repo:acme/[a-z0-9._-]{1,100}:.*', '(?i)größe', '[^\\x{0}-\\x{1f}]*', '(?:[a-z]{2}-){1,5}[a-z]+'])(
     'and %s is not',
     (pattern) => {
-      expect(patternFault(pattern)).toBeUndefined()
+      expect(patternError(pattern)).toBeUndefined()
     },
   )
 })
@@ -104,7 +104,7 @@ test('whatever the pattern, it takes less than 10 ms to find out what is wrong w
   fc.assert(
     fc.property(nasty, (pattern) => {
       // Another text each time, of the same cost: what was compiled is remembered.
-      expect(least((round) => void patternFault(`${pattern.slice(0, 1020)}${'z'.repeat(round)}`))).toBeLessThan(10)
+      expect(least((round) => void patternError(`${pattern.slice(0, 1020)}${'z'.repeat(round)}`))).toBeLessThan(10)
       expect(least(() => void boundedPattern(pattern)?.matches(text))).toBeLessThan(30)
     }),
     { numRuns: 150 },
@@ -120,7 +120,7 @@ test('the patterns of one identity take less than 50 ms, whatever they are', () 
         const pattern = `${round}x${index}x${made}${unit}`
         weight += patternWeight(pattern)
         if (weight > maxPatternsWeight) return
-        patternFault(pattern)
+        patternError(pattern)
       }
     }
     expect(least(work)).toBeLessThan(50)

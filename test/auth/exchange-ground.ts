@@ -25,8 +25,8 @@ export const root = trustedUid('a'.repeat(40))
 export const uid = trustedUid(`${root}/${'b'.repeat(16)}`)
 export const mismatch = '7: the token does not match the identity'
 
-/** Everything that an exchange is made of, with one local issuer that configuration names and one that it does not; `reachForeign` lets the latter's private address through. */
-export async function ground({ reachForeign = false, timeoutMs = 20_000 } = {}) {
+/** Everything that an exchange is made of, with one local issuer that configuration names and one that it does not; `allowForeign` lets the latter's private address through. */
+export async function ground({ allowForeign = false, timeoutMs = 20_000 } = {}) {
   const clock = testClock()
   const key = await testKey()
   const local = await localIssuer([key])
@@ -41,7 +41,7 @@ export async function ground({ reachForeign = false, timeoutMs = 20_000 } = {}) 
   const checks = createSignatureChecks({ clock })
   const fetch = testFetch()
   const open: SafeFetch = { ...fetch, json: (request, aborted) => fetch.json({ ...request, allowPrivate: true }, aborted) }
-  const issuerKeys = createIssuerKeys({ fetch: reachForeign ? open : fetch, clock, configured: [{ issuer: local.issuer, allowPrivate: true }], timeoutMs })
+  const issuerKeys = createIssuerKeys({ fetch: allowForeign ? open : fetch, clock, configured: [{ issuer: local.issuer, allowPrivate: true }], timeoutMs })
   const tokens = createPlatformTokens({ issuer: baseUrl, keys: await createSigningKeys({ store, keyring, clock }, signal), checks, clock, random })
   const createTimeMs = clock.now() - 1000
   const signIn = createExternalSignIn({

@@ -31,7 +31,7 @@ describe('an exchange that names an identity', () => {
   })
 
   test('says that an address is verified only on the word of an issuer that the configuration trusts', async () => {
-    const { token, ask, foreign, local, identities, authenticator, claims } = await ground({ reachForeign: true })
+    const { token, ask, foreign, local, identities, authenticator, claims } = await ground({ allowForeign: true })
     const address = { email: 'ceo@victim.example', email_verified: true }
     const said = async (text: string): Promise<unknown[]> => {
       const claimed = decodeJwt((await ask(text, { identity: uid })).token)
@@ -92,7 +92,7 @@ describe('an exchange that names an identity', () => {
     }
 
     test.each(['named', 'static'] as const)('to forged tokens of an issuer that only tenants know (%s keys)', async (kind) => {
-      const parts = await ground({ reachForeign: true })
+      const parts = await ground({ allowForeign: true })
       const { key, foreign, identities, claims } = parts
       const issuer = foreign.issuer
       const keys = { issuer, subject: 'alice', issuerKeys: JSON.stringify({ keys: [key.jwk] }), audiences: [] }
@@ -104,7 +104,7 @@ describe('an exchange that names an identity', () => {
     })
 
     test('to tokens of an issuer whose keys are of no use', async () => {
-      const parts = await ground({ reachForeign: true })
+      const parts = await ground({ allowForeign: true })
       parts.foreign.behave = (_request, response) => response.end('nonsense') !== undefined
       parts.identities.set(uid, { kind: 'claimMatch', match: { issuer: parts.foreign.issuer, subject: 'alice' } })
       expect(new Set(await answers(parts, await parts.token({ iss: parts.foreign.issuer })))).toEqual(new Set([mismatch]))

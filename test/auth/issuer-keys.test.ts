@@ -7,7 +7,7 @@ import { createKeySet } from '../../src/auth/keys/key-set.ts'
 import type { SafeFetch } from '../../src/auth/safe-fetch.ts'
 import { failure, localIssuer, signal, testClock, testFetch, testKey } from './parts.ts'
 
-const nobody = { named: [] }
+const unscoped = { named: [] }
 const hourMs = 3_600_000
 
 async function ground(options: Partial<IssuerKeysOptions> = {}) {
@@ -23,36 +23,36 @@ const kids = (set: { keys: readonly { kid?: string }[] }): unknown[] => set.keys
 describe("an issuer's keys", () => {
   test('come by discovery, once for an hour, however many ask at once', async () => {
     const { key, keys, local, clock } = await ground()
-    const sets = await Promise.all(Array.from({ length: 50 }, () => keys.keysFor(local.issuer, nobody, signal)))
+    const sets = await Promise.all(Array.from({ length: 50 }, () => keys.keysFor(local.issuer, unscoped, signal)))
     expect(sets.map(kids)).toEqual(sets.map(() => [key.kid]))
     expect(local.seen).toEqual(['/.well-known/openid-configuration', '/jwks.json'])
     clock.advance(hourMs - 1)
-    await keys.keysFor(local.issuer, nobody, signal)
+    await keys.keysFor(local.issuer, unscoped, signal)
     expect(local.seen).toHaveLength(2)
     clock.advance(1)
-    await keys.keysFor(local.issuer, nobody, signal)
+    await keys.keysFor(local.issuer, unscoped, signal)
     expect(local.seen).toHaveLength(4)
   })
 
   test('are served for a day where the issuer is down, and no longer', async () => {
     const { key, keys, local, clock } = await ground()
-    await keys.keysFor(local.issuer, nobody, signal)
+    await keys.keysFor(local.issuer, unscoped, signal)
     local.behave = (_request, response) => response.writeHead(503).end() !== undefined
     clock.advance(23 * hourMs)
-    expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
+    expect(kids(await keys.keysFor(local.issuer, unscoped, signal))).toEqual([key.kid])
     clock.advance(hourMs)
-    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_unavailable')
+    expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('issuer_unavailable')
     local.behave = () => false
     clock.advance(30_000)
-    expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
+    expect(kids(await keys.keysFor(local.issuer, unscoped, signal))).toEqual([key.kid])
   })
 
   test('are fetched again for an unknown key, at most every 30 seconds', async () => {
     const { keys, local, clock } = await ground()
-    const seen = await keys.keysFor(local.issuer, nobody, signal)
+    const seen = await keys.keysFor(local.issuer, unscoped, signal)
     const rotated = await testKey()
     local.keys = [rotated.jwk]
-    const scope = { scope: nobody, signal }
+    const scope = { scope: unscoped, signal }
     expect(await keys.refreshed(local.issuer, seen, scope)).toBe(seen)
     clock.advance(30_000)
     const [newer] = await Promise.all([keys.refreshed(local.issuer, seen, scope), keys.refreshed(local.issuer, seen, scope)])
@@ -65,15 +65,15 @@ describe("an issuer's keys", () => {
     const { keys, local, clock } = await ground({ timeoutMs: 150 })
     local.behave = () => true
     const startedMs = performance.now()
-    const faults = await Promise.all(Array.from({ length: 10 }, () => failure(keys.keysFor(local.issuer, nobody, signal))))
-    expect(new Set(faults)).toEqual(new Set(['issuer_unavailable']))
+    const errors = await Promise.all(Array.from({ length: 10 }, () => failure(keys.keysFor(local.issuer, unscoped, signal))))
+    expect(new Set(errors)).toEqual(new Set(['issuer_unavailable']))
     expect(performance.now() - startedMs).toBeLessThan(2000)
     const seen = local.seen.length
-    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_unavailable')
+    expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('issuer_unavailable')
     expect(local.seen).toHaveLength(seen)
     clock.advance(30_000)
     local.behave = () => false
-    await keys.keysFor(local.issuer, nobody, signal)
+    await keys.keysFor(local.issuer, unscoped, signal)
   })
 
   test('a caller that goes away does not end the fetch for the others', async () => {
@@ -83,14 +83,14 @@ describe("an issuer's keys", () => {
       gone.abort(new Error('gone'))
       return false
     }
-    const stayed = keys.keysFor(local.issuer, nobody, signal)
-    await expect(keys.keysFor(local.issuer, nobody, gone.signal)).rejects.toThrow('gone')
+    const stayed = keys.keysFor(local.issuer, unscoped, signal)
+    await expect(keys.keysFor(local.issuer, unscoped, gone.signal)).rejects.toThrow('gone')
     expect(kids(await stayed)).toEqual([key.kid])
   })
 
   test('are never asked of an issuer that nobody names', async () => {
     const { keys, local } = await ground({ configured: [] })
-    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('unknown_issuer')
+    expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('unknown_issuer')
     expect(await failure(keys.keysFor(local.issuer, { named: [`${local.issuer}/`] }, signal))).toBe('unknown_issuer')
     expect(local.seen).toEqual([])
   })
@@ -111,7 +111,7 @@ describe("an issuer's keys", () => {
     }
     const row = { issuer: 'https://kubernetes.default.svc', jwksUri: `${local.issuer}/jwks.json`, token: () => 'abc', allowPrivate: true }
     const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [row] })
-    expect(kids(await keys.keysFor(row.issuer, nobody, signal))).toEqual([key.kid])
+    expect(kids(await keys.keysFor(row.issuer, unscoped, signal))).toEqual([key.kid])
     expect([bearer, local.seen]).toEqual(['Bearer abc', ['/jwks.json']])
   })
 
@@ -130,14 +130,14 @@ describe("an issuer's keys", () => {
       }
     }
     const keys = createIssuerKeys({ fetch: testFetch(), clock: testClock(), configured: [{ issuer: own.issuer, token: () => 'abc', allowPrivate: true }] })
-    expect(kids(await keys.keysFor(own.issuer, nobody, signal))).toEqual([key.kid])
+    expect(kids(await keys.keysFor(own.issuer, unscoped, signal))).toEqual([key.kid])
     expect(bearers).toEqual(expected)
   })
 
   test('of an issuer inside this process are not fetched', async () => {
     const key = await testKey()
     const { keys } = await ground({ configured: [], local: new Map([['http://localhost:8080/dev/issuer', () => createKeySet([key.jwk])]]) })
-    expect(kids(await keys.keysFor('http://localhost:8080/dev/issuer', nobody, signal))).toEqual([key.kid])
+    expect(kids(await keys.keysFor('http://localhost:8080/dev/issuer', unscoped, signal))).toEqual([key.kid])
     expect(keys.isConfigured('http://localhost:8080/dev/issuer')).toBe(true)
   })
 
@@ -175,9 +175,9 @@ describe("an issuer's keys", () => {
 
     test('push no configured issuer out, nor its bound on tries', async () => {
       const { keys, mine, others, ask } = await crowd(4)
-      const seen = await keys.keysFor(mine.issuer, nobody, signal)
+      const seen = await keys.keysFor(mine.issuer, unscoped, signal)
       for (const { issuer } of others) await ask(issuer)
-      expect(await keys.refreshed(mine.issuer, seen, { scope: nobody, signal })).toBe(seen)
+      expect(await keys.refreshed(mine.issuer, seen, { scope: unscoped, signal })).toBe(seen)
       expect(await ask(mine.issuer)).toBe('no failure')
       expect(mine.seen).toHaveLength(2)
     })
@@ -263,7 +263,7 @@ describe("an issuer's keys", () => {
   test('after closing nothing is fetched any more', async () => {
     const { keys, local } = await ground()
     local.behave = () => true
-    const waiting = failure(keys.keysFor(local.issuer, nobody, signal))
+    const waiting = failure(keys.keysFor(local.issuer, unscoped, signal))
     await keys.close()
     expect(await waiting).toBe('issuer_unavailable')
   })
@@ -278,7 +278,7 @@ describe("an issuer's keys", () => {
   ])('%s is refused', async (_name, document) => {
     const { keys, local } = await ground()
     local.behave = (request, response) => request.url !== '/jwks.json' && response.end(JSON.stringify(document(local.issuer))) !== undefined
-    expect(await failure(keys.keysFor(local.issuer, nobody, signal))).toBe('issuer_keys')
+    expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('issuer_keys')
   })
 
   test('a huge, a redirected or a private JWKS is refused; keys of unknown kinds are left out', async () => {
@@ -286,7 +286,7 @@ describe("an issuer's keys", () => {
     const jwks = async (answer: (response: ServerResponse) => unknown): Promise<string> => {
       local.behave = (request, response) => request.url === '/jwks.json' && answer(response) !== undefined
       clock.advance(30_000)
-      return await failure(keys.keysFor(local.issuer, nobody, signal))
+      return await failure(keys.keysFor(local.issuer, unscoped, signal))
     }
     expect(await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk], filler: randomBytes(40_000).toString('hex') })))).toBe('issuer_keys')
     expect(await jwks((response) => response.writeHead(302, { location: '/elsewhere' }).end())).toBe('issuer_keys')
@@ -294,6 +294,6 @@ describe("an issuer's keys", () => {
     expect(
       await jwks((response) => response.end(JSON.stringify({ keys: [key.jwk, { kty: 'AKP', alg: 'ML-DSA-44', pub: 'AA' }, { kty: 'RSA', use: 'enc' }] }))),
     ).toBe('no failure')
-    expect(kids(await keys.keysFor(local.issuer, nobody, signal))).toEqual([key.kid])
+    expect(kids(await keys.keysFor(local.issuer, unscoped, signal))).toEqual([key.kid])
   })
 })

@@ -17,7 +17,7 @@ test('keys are looked after anew when the replica was loaded anew', async () => 
   }
   const engine = {
     store: { elect: (_name: string, signal: AbortSignal) => once(signal, 'abort').then(() => Promise.reject(signal.reason as Error)) },
-    replica: { onKey: () => silent, onReset: (listener: () => void) => (resets.push(listener), silent) },
+    cache: { onKey: () => silent, onReset: (listener: () => void) => (resets.push(listener), silent) },
     signingKeys: { maintain },
     pageKeys: { maintain: () => Promise.resolve() },
     registryKeys: { maintain: () => Promise.resolve() },

@@ -80,8 +80,8 @@ test('who goes while the issuer is asked does not end it for those who wait', as
 test('an issuer that gives no tokens keeps nobody from signing in elsewhere, however many come back from it', async () => {
   let waiting = 0
   const stingy = await documented(() => void (waiting += 1))
-  const { promise: reached, resolve: reach } = Promise.withResolvers<string>()
-  const other = await documented(() => reach('reached'))
+  const { promise: reached, resolve: reachIssuer } = Promise.withResolvers<string>()
+  const other = await documented(() => reachIssuer('reached'))
   const login = loginAt(stingy, other)
   const leaving = new AbortController()
   let refused = 0
@@ -99,8 +99,8 @@ test('very many issuers of one organisation keep no other one from signing in, n
   const mute = await serve(() => () => undefined)
   let waiting = 0
   const stingy = await Promise.all(Array.from({ length: 12 }, () => documented(() => void (waiting += 1))))
-  const { promise: reached, resolve: reach } = Promise.withResolvers<string>()
-  const other = await documented(() => reach('reached'))
+  const { promise: reached, resolve: reachIssuer } = Promise.withResolvers<string>()
+  const other = await documented(() => reachIssuer('reached'))
   const hostile = [...Array.from({ length: strangers }, (_, at) => `${mute}/${at}`), ...stingy]
   const login = loginAt(...hostile, other)
   const leaving = new AbortController()

@@ -107,13 +107,13 @@ export async function localIssuer(keys: readonly TestKey[]): Promise<LocalIssuer
   return local
 }
 
-/** What a promise rejected with, as `code: message` for domain errors or the member `fault` of the others. */
+/** What a promise rejected with, as `code: message` for domain errors or the member `reason` of the others. */
 export async function failure(promise: Promise<unknown>): Promise<string> {
   try {
     await promise
   } catch (error) {
     if (error instanceof DomainError) return `${String(error.code)}: ${error.message}`
-    if (error instanceof Error && 'fault' in error) return String(error.fault)
+    if (error instanceof Error && 'reason' in error) return String(error.reason)
     throw error
   }
   return 'no failure'

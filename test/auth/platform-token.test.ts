@@ -41,12 +41,12 @@ describe('an access token', () => {
     const held = new Map(Array.from({ length: 50 }, (_, index) => [long(index, 0), setOf(['groups.list'])]))
     const small = { scopes: uids(10) }
     expect(decodeJwt((await tokens.mint({ ...grant, restrictions: small, held })).token)).toHaveProperty('cap')
-    const large = { scopes: uids(17), knownIn: uids(17) }
+    const large = { scopes: uids(17), trustedGroups: uids(17) }
     const { token } = await tokens.mint({ ...grant, restrictions: large, held })
     expect((await tokens.verify(token)).restrictions).toEqual(large)
     expect(decodeJwt(token)).not.toHaveProperty('cap')
     for (const count of [18, 22, 24, 25, 26, 30]) {
-      const tooLarge = { scopes: uids(count), knownIn: uids(count) }
+      const tooLarge = { scopes: uids(count), trustedGroups: uids(count) }
       const minted = await tokens.mint({ ...grant, restrictions: tooLarge }).then(
         async ({ token: text }) => (await tokens.verify(text)).restrictions,
         ({ code, reason }: { code: number; reason: string }) => [code, reason],

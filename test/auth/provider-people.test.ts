@@ -31,9 +31,9 @@ describe('a person whom an identity provider brings', () => {
   test('by a token for a client of an organisation is known in that organisation alone, whichever client obtained the token', async () => {
     const { token, ask, authenticator } = await withProviders()
     const { principal, token: access } = await ask(await token({ aud: 'theirs' }))
-    expect(principal.restrictions).toEqual({ knownIn: [otherRoot] })
-    expect((await authenticator.authenticate({ authorization: access }, signal)).restrictions).toEqual({ knownIn: [otherRoot] })
-    expect((await authenticator.authenticate({ authorization: await token({ aud: 'theirs' }) }, signal)).restrictions).toEqual({ knownIn: [otherRoot] })
+    expect(principal.restrictions).toEqual({ trustedGroups: [otherRoot] })
+    expect((await authenticator.authenticate({ authorization: access }, signal)).restrictions).toEqual({ trustedGroups: [otherRoot] })
+    expect((await authenticator.authenticate({ authorization: await token({ aud: 'theirs' }) }, signal)).restrictions).toEqual({ trustedGroups: [otherRoot] })
   })
 
   test('by a token for the platform of an issuer that the platform knows is known everywhere', async () => {
@@ -43,7 +43,7 @@ describe('a person whom an identity provider brings', () => {
 
   test('who names a provider is known in its organisation alone', async () => {
     const { token, ask, mine } = await withProviders()
-    expect((await ask(await token(), { identityProvider: mine.uid })).principal.restrictions).toEqual({ knownIn: [root] })
+    expect((await ask(await token(), { identityProvider: mine.uid })).principal.restrictions).toEqual({ trustedGroups: [root] })
   })
 
   test('who names what is no provider, one of another client or one of another issuer is told so, in one form', async () => {
@@ -66,7 +66,7 @@ describe('a person whom an identity provider brings', () => {
   })
 
   test('who names themselves as the identity comes in as they do without: no provider, nor its directory, is passed by', async () => {
-    const { token, ask, authenticator, people, identities, providers, foreign } = await ground({ reachForeign: true })
+    const { token, ask, authenticator, people, identities, providers, foreign } = await ground({ allowForeign: true })
     const alice = personUid(foreign.issuer, 'alice')
     people.add(alice)
     // As a person is stored.
@@ -74,8 +74,8 @@ describe('a person whom an identity provider brings', () => {
     const mint = (aud = baseUrl): Promise<string> => token({ iss: foreign.issuer, aud })
     expect(await failure(ask(await mint(), { identity: alice }))).toMatch(/^7: verifying token: the issuer is not known here: /)
     providers.push({ uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: foreign.issuer, clientId: 'mine', groupsClaim: 'groups' })
-    expect((await ask(await mint(), { identity: alice })).principal.restrictions).toEqual({ knownIn: [root] })
-    expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).restrictions).toEqual({ knownIn: [root] })
+    expect((await ask(await mint(), { identity: alice })).principal.restrictions).toEqual({ trustedGroups: [root] })
+    expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).restrictions).toEqual({ trustedGroups: [root] })
     // Nobody is somebody else, whatever that person's record says.
     const other = personUid(foreign.issuer, 'other')
     identities.set(other, { kind: 'claimMatch', match: { issuer: foreign.issuer, subjectPattern: '.*', claims: {}, claimPatterns: {} } })
@@ -83,7 +83,7 @@ describe('a person whom an identity provider brings', () => {
   })
 
   test('of an issuer that only organisations name is known in all that name it, and only there', async () => {
-    const { token, ask, people, providers, foreign, mine, theirs } = await ground({ reachForeign: true }).then((parts) => ({
+    const { token, ask, people, providers, foreign, mine, theirs } = await ground({ allowForeign: true }).then((parts) => ({
       ...parts,
       mine: { uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: parts.foreign.issuer, clientId: 'mine', groupsClaim: 'groups' },
       theirs: { uid: trustedUid(`${otherRoot}/${'e'.repeat(16)}`), group: otherRoot, issuer: parts.foreign.issuer, clientId: 'theirs', groupsClaim: 'groups' },
@@ -92,10 +92,10 @@ describe('a person whom an identity provider brings', () => {
     const mint = (aud: string): Promise<string> => token({ iss: foreign.issuer, aud, groups: ['dev'] })
     expect(await failure(ask(await mint(baseUrl)))).toMatch(/^7: verifying token: the issuer is not known here: /)
     providers.push(mine)
-    expect((await ask(await mint(baseUrl))).principal.restrictions).toEqual({ knownIn: [root] })
+    expect((await ask(await mint(baseUrl))).principal.restrictions).toEqual({ trustedGroups: [root] })
     providers.push(theirs)
-    expect((await ask(await mint(baseUrl))).principal.restrictions).toEqual({ knownIn: [root, otherRoot] })
-    expect((await ask(await mint('theirs'))).restrictions).toEqual({ knownIn: [otherRoot] })
+    expect((await ask(await mint(baseUrl))).principal.restrictions).toEqual({ trustedGroups: [root, otherRoot] })
+    expect((await ask(await mint('theirs'))).restrictions).toEqual({ trustedGroups: [otherRoot] })
   })
 
   // docs/spec/identities.md#mapped-sessions
@@ -103,7 +103,7 @@ describe('a person whom an identity provider brings', () => {
     const { token, ask, authenticator, mine } = await withProviders()
     const external = await token({ aud: 'mine', groups: ['dev'] })
     expect((await ask(external, { identityProvider: mine.uid })).restrictions.roles).toEqual([{ group: root, role: uid }])
-    expect((await authenticator.authenticate({ authorization: `Bearer ${external}` }, signal)).restrictions).toEqual({ knownIn: [root] })
+    expect((await authenticator.authenticate({ authorization: `Bearer ${external}` }, signal)).restrictions).toEqual({ trustedGroups: [root] })
   })
 
   test('has roles of mapped groups, of which the organisation hears, by the provider that they name and by no other', async () => {
@@ -112,7 +112,7 @@ describe('a person whom an identity provider brings', () => {
     providers.splice(1, 1, copy)
     const external = await token({ aud: 'mine', groups: ['dev'] })
     const nameless = await ask(external)
-    expect([nameless.restrictions, nameless.principal.mapped]).toEqual([{ knownIn: [root, otherRoot] }, undefined])
+    expect([nameless.restrictions, nameless.principal.mapped]).toEqual([{ trustedGroups: [root, otherRoot] }, undefined])
     const named = await ask(external, { identityProvider: mine.uid })
     expect(named.principal.mapped).toEqual({ provider: mine.uid, roles: [{ group: root, role: uid, externalGroup: 'dev' }] })
   })
@@ -123,7 +123,7 @@ describe('a person whom an identity provider brings', () => {
     const deepAt = (index: number): Uid => trustedUid(`${groupAt(index)}${`/${'c'.repeat(16)}`.repeat(11)}`)
 
     async function withMany(count: number, groupAtIndex = groupAt) {
-      const parts = await ground({ reachForeign: true })
+      const parts = await ground({ allowForeign: true })
       const { foreign, people, providers, token } = parts
       const alice = personUid(foreign.issuer, 'alice')
       people.add(alice)
@@ -138,37 +138,37 @@ describe('a person whom an identity provider brings', () => {
     test('is known in those that they have something in, or below: others cannot keep them out by creating more', async () => {
       const { alice, ask, authenticator, bound, mint } = await withMany(51)
       bound.set(alice, [groupAt(7), trustedUid(`${groupAt(9)}/${'f'.repeat(16)}`), otherRoot])
-      expect((await ask(await mint())).restrictions).toEqual({ knownIn: [groupAt(7), groupAt(9)] })
+      expect((await ask(await mint())).restrictions).toEqual({ trustedGroups: [groupAt(7), groupAt(9)] })
       expect((await authenticator.authenticate({ authorization: `Bearer ${await mint()}` }, signal)).restrictions).toEqual({
-        knownIn: [groupAt(7), groupAt(9)],
+        trustedGroups: [groupAt(7), groupAt(9)],
       })
     })
 
     test('is known nowhere where they have nothing, and in all of them where those fit into a token', async () => {
       const [many, few] = [await withMany(51), await withMany(50)]
-      expect((await many.ask(await many.mint())).restrictions).toEqual({ knownIn: [] })
-      expect((await few.ask(await few.mint())).restrictions.knownIn).toHaveLength(50)
+      expect((await many.ask(await many.mint())).restrictions).toEqual({ trustedGroups: [] })
+      expect((await few.ask(await few.mint())).restrictions.trustedGroups).toHaveLength(50)
     })
 
     test('is known in those that they have something in where the others lie so deep that no token has room for them all', async () => {
       const { alice, ask, authenticator, bound, mint } = await withMany(50, deepAt)
       bound.set(alice, [deepAt(7)])
       const { token: access, restrictions } = await ask(await mint())
-      expect(restrictions).toEqual({ knownIn: [deepAt(7)] })
-      expect((await authenticator.authenticate({ authorization: access }, signal)).restrictions).toEqual({ knownIn: [deepAt(7)] })
+      expect(restrictions).toEqual({ trustedGroups: [deepAt(7)] })
+      expect((await authenticator.authenticate({ authorization: access }, signal)).restrictions).toEqual({ trustedGroups: [deepAt(7)] })
     })
 
     test('is told to name one where they have something in too many; one that is named does', async () => {
       const { alice, ask, bound, mint, providers, signIn, foreign, claims, key } = await withMany(51)
       const [first] = providers
       const named = { identityProvider: first?.uid ?? '' }
-      expect((await ask(await mint(['dev']), named)).restrictions).toEqual({ knownIn: [groupAt(0)], roles: [{ group: groupAt(0), role: uid }] })
+      expect((await ask(await mint(['dev']), named)).restrictions).toEqual({ trustedGroups: [groupAt(0)], roles: [{ group: groupAt(0), role: uid }] })
       bound.set(
         alice,
         providers.map(({ group }) => group),
       )
       expect(await failure(ask(await mint()))).toMatch(/^9: .*name one/)
-      expect((await ask(await mint(), named)).restrictions).toEqual({ knownIn: [groupAt(0)] })
+      expect((await ask(await mint(), named)).restrictions).toEqual({ trustedGroups: [groupAt(0)] })
       // Who registers can't name one.
       const registering = decodeToken(await sign(key, claims({ iss: foreign.issuer, aud: 'shared' })))
       expect((await signIn.verifyPerson(registering, {}, signal)).via).toHaveLength(51)

@@ -51,8 +51,8 @@ describe('a fetch of a URL that a tenant named', () => {
     ['https://[::ffff:127.0.0.1]/', 'refused_address'],
     ['https://169.254.169.254/latest/meta-data', 'refused_address'],
     ['https://localhost/', 'refused_address'],
-  ])('%s fails as %s', async (url, fault) => {
-    expect(await failure(testFetch().send({ url }, signal))).toBe(fault)
+  ])('%s fails as %s', async (url, reason) => {
+    expect(await failure(testFetch().send({ url }, signal))).toBe(reason)
   })
 
   test('judges the address that it connects to, not an earlier look-up, and fails where only one of several is private', async () => {
@@ -101,7 +101,7 @@ describe('a fetch of a URL that a tenant named', () => {
     const error: unknown = await testFetch()
       .send({ url: origin, allowPrivate: true }, signal)
       .catch((reason: unknown) => reason)
-    expect(error).toMatchObject({ fault: 'status', status, transient: status >= 500 })
+    expect(error).toMatchObject({ reason: 'status', status, transient: status >= 500 })
     expect(String(error)).not.toContain('secret')
   })
 
@@ -168,7 +168,7 @@ describe('a fetch of a URL that a tenant named', () => {
       const error: unknown = await testFetch()
         .send({ ...request, allowPrivate: true }, signal)
         .catch((reason: unknown) => reason)
-      expect(error).toMatchObject({ fault: 'untrusted', transient: false })
+      expect(error).toMatchObject({ reason: 'untrusted', transient: false })
     }
   })
 
@@ -185,9 +185,9 @@ describe('a fetch of a URL that a tenant named', () => {
     ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'untrusted', false],
     ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'untrusted', false],
     ['ERR_TLS_CERT_ALTNAME_INVALID', 'untrusted', false],
-  ])('a connection that fails with %s is %s', async (code, fault, transient) => {
+  ])('a connection that fails with %s is %s', async (code, errorReason, transient) => {
     const fetch = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code }), []) })
     const error: unknown = await fetch.send({ url: 'https://issuer.example' }, signal).catch((reason: unknown) => reason)
-    expect(error).toMatchObject({ fault, transient })
+    expect(error).toMatchObject({ reason: errorReason, transient })
   })
 })

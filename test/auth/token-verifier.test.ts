@@ -10,7 +10,7 @@ import { createTokenVerifier } from '../../src/auth/tokens/token-verifier.ts'
 import { failure, localIssuer, sign, signal, testClock, testFetch, testKey, thrown } from './parts.ts'
 import type { TestKey } from './parts.ts'
 
-const nobody = { named: [] }
+const unscoped = { named: [] }
 
 async function ground(algorithm = 'ES256') {
   const key = await testKey(algorithm)
@@ -22,7 +22,7 @@ async function ground(algorithm = 'ES256') {
   const issuerKeys = createIssuerKeys({ fetch: testFetch(), clock, configured: [{ issuer: local.issuer, allowPrivate: true }] })
   const verifier = createTokenVerifier({ issuerKeys, checks, clock })
   const claims: JWTPayload = { iss: local.issuer, sub: 'alice', aud: 'http://localhost:8080', iat: seconds, exp: seconds + 600 }
-  const verify = async (text: string): Promise<void> => verifier.verifyByIssuer(decodeToken(text), nobody, signal)
+  const verify = async (text: string): Promise<void> => verifier.verifyByIssuer(decodeToken(text), unscoped, signal)
   return { key, local, clock, seconds, verifier, claims, verify, checkCount: () => checked }
 }
 
@@ -51,9 +51,9 @@ describe('an external token', () => {
     ['of an issuer that nobody names', (claims) => ({ ...claims, iss: 'https://other.example' }), 'unknown_issuer'],
     ['with an audience that is no text', (claims) => ({ ...claims, aud: [{}] as never }), 'unreadable'],
     ['that is too large', (claims) => ({ ...claims, filler: 'x'.repeat(16 * 1024) }), 'too_large'],
-  ])('%s', async (_name, change, fault) => {
+  ])('%s', async (_name, change, error) => {
     const { key, claims, seconds, verify } = await ground()
-    expect(await failure(verify(await sign(key, change(claims, seconds))))).toBe(fault)
+    expect(await failure(verify(await sign(key, change(claims, seconds))))).toBe(error)
   })
 
   test.each(['logout+jwt', 'secevent+jwt', 'dpop+jwt'])('of type %s is no credential', async (typ) => {

@@ -69,8 +69,8 @@ async function populate(server: TestServer): Promise<Records> {
     const top = await make('CreateGroup', { group: { name: freshName(org) } })
     const middle = await make('CreateGroup', { parent: top, group: { name: 'middle' } })
     const low = await make('CreateGroup', { parent: middle, group: { name: 'low' } })
-    const beside = await make('CreateGroup', { parent: top, group: { name: 'beside' } })
-    made.groups.push(top, middle, low, beside)
+    const sibling = await make('CreateGroup', { parent: top, group: { name: 'beside' } })
+    made.groups.push(top, middle, low, sibling)
     for (const parent of [top, low]) made.repos.push(await make('CreateRepo', { parent, repo: { name: 'repo' } }))
     const own: string[] = []
     for (const part of [0, 1, 2]) {
@@ -147,8 +147,8 @@ describe.each(['rest', 'grpc'] as const)('explain and the calls themselves, over
           ...(scope === undefined ? {} : { scopes: [trustedUid(at(records.groups, scope))] }),
           ...(capability === undefined ? {} : { capabilities: setOf([capability]) }),
         }
-        const narrowed = outcomeOf(await call(probe.rpc, request, { ...options, token: await server.tokenFor(identity, restrictions) }), probe)
-        if (narrowed === 'allowed') expect(answer['allowed']).toBe(true)
+        const restricted = outcomeOf(await call(probe.rpc, request, { ...options, token: await server.tokenFor(identity, restrictions) }), probe)
+        if (restricted === 'allowed') expect(answer['allowed']).toBe(true)
         const holders = ok(await call('ListAccess', { resource, capability: probe.capability, pageSize: 200 }, { token: operator }))['access'] as JsonObject[]
         expect(holders.some((row) => (row['identity'] as JsonObject)['uid'] === identity)).toBe(answer['allowed'])
       }),

@@ -98,8 +98,8 @@ function messageAt(method: MethodRow, uid: string): Message {
 }
 
 /** What of the services decides about rights. */
-function servicesOf({ snapshot, grants }: LoadedWorld): Services {
-  return { replica: { snapshot }, grants, clock: { now: () => 0 } } as unknown as Services
+function servicesOf({ tables, grants }: LoadedWorld): Services {
+  return { cache: { tables }, grants, clock: { now: () => 0 } } as unknown as Services
 }
 
 /** The caller as the pipeline makes it of a verified token. */
@@ -110,7 +110,7 @@ function callerFor(loaded: LoadedWorld, { identity, operator, restrictions }: Be
 /** What the API answers to a call, up to its handler. */
 function callOutcome(loaded: LoadedWorld, bearer: Bearer, call: { method: MethodRow; message: Message }): Outcome {
   try {
-    authorizeCall(loaded.snapshot, callerFor(loaded, bearer).reach(), call)
+    authorizeCall(loaded.tables, callerFor(loaded, bearer).permissions(), call)
     return 'allowed'
   } catch (error) {
     return outcomeOf(error)
@@ -129,7 +129,7 @@ const ofExplain = explainMethod()
 async function ask(loaded: LoadedWorld, asker: Bearer, question: { identity: string; capability: string; resource: string }): Promise<ExplainResponse> {
   const message = create(ExplainRequestSchema, question)
   const caller = callerFor(loaded, asker)
-  authorizeCall(loaded.snapshot, caller.reach(), { method: ofExplain, message })
+  authorizeCall(loaded.tables, caller.permissions(), { method: ofExplain, message })
   const context = { method: ofExplain, caller } as unknown as Context
   const { message: answer } = await explain(servicesOf(loaded), context, message)
   expect(answer.$typeName).toBe(ExplainResponseSchema.typeName)
@@ -142,7 +142,7 @@ function isIn(uid: string, group: string): boolean {
 
 /** What a bearer holds at a place, in the words of the rules and not in the code's. */
 function holds(world: PlainWorld, { identity, operator, restrictions }: Bearer, asked: { capability: string; at: string }): boolean {
-  const { scopes, capabilities, knownIn, roles = [] } = restrictions
+  const { scopes, capabilities, trustedGroups, roles = [] } = restrictions
   const { capability, at } = asked
   const grants = (role: string): boolean => {
     const builtIn = builtInRoles.find(({ uid }) => uid === role)
@@ -154,12 +154,12 @@ function holds(world: PlainWorld, { identity, operator, restrictions }: Bearer, 
   // A scope has what was granted there or above, and not what was granted below it (docs/spec/tokens.md#narrowing).
   const isInScope = (group: string): boolean => scopes === undefined || scopes.some((scope) => isIn(at, scope) && isIn(scope, group))
   // A provider vouches for its group and below: what was bound above does not count by it. Who mapped a role held it where it is.
-  const trusted = bound.filter(({ group }) => knownIn === undefined || knownIn.some((known) => isIn(group, known)))
+  const trusted = bound.filter(({ group }) => trustedGroups === undefined || trustedGroups.some((known) => isIn(group, known)))
   const given = [...trusted, ...roles].some(({ group, role }) => isIn(at, group) && isInScope(group) && grants(role))
   if (capabilities !== undefined && !has(capabilities, capability)) return false
   if (scopes !== undefined && !scopes.some((scope) => isIn(at, scope))) return false
   // Whom only a provider vouches for is no operator.
-  return (operator && knownIn === undefined) || given
+  return (operator && trustedGroups === undefined) || given
 }
 
 /** The world after a change, changed in what is loaded too. */
@@ -202,22 +202,22 @@ function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }:
   count(`answer: ${outcome}`)
   expect(answer.allowed).toBe(outcome === 'allowed')
   const calls = placed.filter(
-    ({ method, kind }) => method.capabilities.length === 1 && method.capabilities[0] === capability && loaded.snapshot.get(kind, resource),
+    ({ method, kind }) => method.capabilities.length === 1 && method.capabilities[0] === capability && loaded.tables.get(kind, resource),
   )
   for (const { method } of calls) {
     count('method compared')
     const call = { method, message: messageAt(method, resource) }
     expect(callOutcome(loaded, whole, call), method.rpc).toBe(outcome)
     // A token that brings no roles along never does more, and where the identity itself may not it is refused too.
-    const { roles: _roles, ...narrowed } = restrictions
-    if (callOutcome(loaded, { ...whole, restrictions: narrowed }, call) === 'allowed') expect(answer.allowed).toBe(true)
+    const { roles: _roles, ...restricted } = restrictions
+    if (callOutcome(loaded, { ...whole, restrictions: restricted }, call) === 'allowed') expect(answer.allowed).toBe(true)
   }
   const isAllowed = holds(world, whole, { capability, at: resource }) && world.identities.includes(identity) && !world.suspended.has(rootOf(resource))
   expect(answer.allowed).toBe(isAllowed)
 }
 
 /** Nothing is told of what the asker may not list, all is that they may, and it adds up to the answer. */
-function assertTellsRight(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
+function assertExplains(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
   const { asker, identity, capability, resource } = given
   const mayList = (group: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at: group })
   const above = world.bindings.filter((binding) => binding.identity === identity && isIn(resource, binding.group))
@@ -241,8 +241,8 @@ function assertTellsRight(world: PlainWorld, loaded: LoadedWorld, { given, answe
     const alone = { ...world, bindings: binding === undefined ? [] : [binding] }
     expect(effect === BindingEffect.GRANTS).toBe(holds(alone, { identity, operator: false, restrictions: {} }, { capability, at: resource }))
   }
-  const listed = accessThrough(loaded.snapshot, places.map(trustedUid), setOf([capability]))
-  expect(listed.some((row) => loaded.snapshot.table('RoleBinding').valueOf(row, 'identity') === identity)).toBe(isGranted)
+  const listed = accessThrough(loaded.tables, places.map(trustedUid), setOf([capability]))
+  expect(listed.some((record) => loaded.tables.table('RoleBinding').valueOf(record, 'identity') === identity)).toBe(isGranted)
 }
 
 function textOf({ code, message, reason, details }: DomainError, uid: string): string {
@@ -253,8 +253,9 @@ function textOf({ code, message, reason, details }: DomainError, uid: string): s
 async function assertRefusedRightly(world: PlainWorld, loaded: LoadedWorld, { given, error }: { given: Case; error: DomainError }): Promise<void> {
   const { asker, identity, resource, capability } = given
   const mayList = (at: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at })
-  const isThere = ['Group', 'Repo', 'Identity', 'Role', 'RoleBinding'].some((kind) => loaded.snapshot.get(kind, resource) !== undefined)
-  if (error.code === 16) return expect(world.identities.includes(asker.identity) || (asker.operator && asker.restrictions.knownIn === undefined)).toBe(false)
+  const isThere = ['Group', 'Repo', 'Identity', 'Role', 'RoleBinding'].some((kind) => loaded.tables.get(kind, resource) !== undefined)
+  if (error.code === 16)
+    return expect(world.identities.includes(asker.identity) || (asker.operator && asker.restrictions.trustedGroups === undefined)).toBe(false)
   if (error.code === 7) return expect(mayList(resource) && !world.suspended.has(rootOf(resource))).toBe(false)
   expect(error.code).toBe(5)
   if (!mayList(resource) || !isThere) return expect(error.details.resource?.resourceName).toBe(resource)
@@ -282,7 +283,7 @@ async function check(world: PlainWorld, loaded: LoadedWorld, given: Case): Promi
   }
   expect(holds(world, asker, { capability: 'role_bindings.list', at: resource })).toBe(true)
   assertAgrees(world, loaded, { given, answer })
-  assertTellsRight(world, loaded, { given, answer })
+  assertExplains(world, loaded, { given, answer })
 }
 
 describe('explain agrees with the API', () => {

@@ -11,15 +11,15 @@ import { IdentitySchema } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
 import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
-import { builtInRoleRows } from '../../src/iam/records/roles.ts'
+import { builtInRoleRecords } from '../../src/iam/records/roles.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
 import type { RecordCache } from '../../src/cache/record-cache.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
-import type { HideListener, RowListener, Snapshot } from '../../src/cache/snapshot.ts'
+import type { HideListener, RecordListener, RecordTables } from '../../src/cache/record-tables.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision } from '../../src/store/store.ts'
-import { emptySnapshot } from '../cache/rows.ts'
+import { emptyTables } from '../cache/records.ts'
 
 /** A custom role as the store has it; numbers that are no capability's grant nothing. */
 export interface PlainRole {
@@ -124,7 +124,7 @@ export function allRestrictions({ groups, roles }: PlainWorld): fc.Arbitrary<Tok
     {
       scopes: fc.subarray([...groups], { minLength: 1 }),
       capabilities: fc.subarray([...palette]).map(setOf),
-      knownIn: fc.subarray([...groups], { minLength: 1 }),
+      trustedGroups: fc.subarray([...groups], { minLength: 1 }),
       roles: fc.constant(roles.slice(0, 1).map(({ uid }) => ({ group: roots[0] ?? uid, role: uid }))),
     },
     { requiredKeys: [] },
@@ -133,7 +133,7 @@ export function allRestrictions({ groups, roles }: PlainWorld): fc.Arbitrary<Tok
 
 /** A snapshot that holds a world, with what the API decides by. */
 export interface LoadedWorld {
-  readonly snapshot: Snapshot
+  readonly tables: RecordTables
   readonly grants: GrantsIndex
   /** Commits one record's new state; its removal where there is none. */
   commit(kind: string, uid: Uid, record?: object): void
@@ -143,19 +143,19 @@ const descs = { Group: GroupSchema, Identity: IdentitySchema, Role: RoleSchema, 
 
 /** Loads a world as a replica would have it. */
 export function load(world: PlainWorld): LoadedWorld {
-  let onRow: RowListener = () => undefined
+  let onRecord: RecordListener = () => undefined
   let onHide: HideListener = () => undefined
-  const snapshot = emptySnapshot({ builtIns: builtInRoleRows, listener: (...change) => onRow(...change), onHide: (...hidden) => onHide(...hidden) })
+  const tables = emptyTables({ builtIns: builtInRoleRecords, listener: (...change) => onRecord(...change), onHide: (...hidden) => onHide(...hidden) })
   // What the index of grants uses of a replica.
-  const source: Pick<RecordCache, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
-    snapshot,
+  const source: Pick<RecordCache, 'tables' | 'onReset' | 'onRecord' | 'onHide'> = {
+    tables,
     onReset: () => () => undefined,
     onHide(listener) {
       onHide = listener
       return () => undefined
     },
-    onRow(listener) {
-      onRow = listener
+    onRecord(listener) {
+      onRecord = listener
       return () => undefined
     },
   }
@@ -168,7 +168,7 @@ export function load(world: PlainWorld): LoadedWorld {
     const facts = { etag: 'e', createMs: 1, updateMs: 1, managedBy: '' }
     // A record of the kind, made below with its own schema.
     const value = record === undefined ? undefined : envelopeBytes(envelopeOf(desc, record as Resource, facts))
-    snapshot.apply([{ key: recordKey(kind, uid), value, revision: storeRevision(revision) }])
+    tables.apply([{ key: recordKey(kind, uid), value, revision: storeRevision(revision) }])
   }
   for (const uid of world.groups)
     commit('Group', uid, create(descs.Group, { name: uid.slice(-8), status: world.suspended.has(uid) ? OrgStatus.SUSPENDED : OrgStatus.READY }))
@@ -176,5 +176,5 @@ export function load(world: PlainWorld): LoadedWorld {
   for (const uid of world.identities) commit('Identity', uid, create(descs.Identity, { name: uid.slice(-8) }))
   for (const uid of world.repos) commit('Repo', uid, create(descs.Repo, { name: uid.slice(-8) }))
   for (const { uid, identity, role } of world.bindings) commit('RoleBinding', uid, create(descs.RoleBinding, { identityUid: identity, roleUid: role }))
-  return { snapshot, grants, commit }
+  return { tables, grants, commit }
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { GrantsIndex, grantsOf } from '../../src/authz/grants-index.ts'
-import { decide, narrow, visibilityOf } from '../../src/authz/effective-permissions.ts'
+import { decide, restrict, visibilityOf } from '../../src/authz/effective-permissions.ts'
 import { setOf } from '../../src/base/capability.ts'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { HeldAnswers } from '../../src/iam/signin/web/held-answers.ts'
@@ -10,23 +10,23 @@ import { createJsonEncoders } from '../../src/transport/json-encode.ts'
 import { answerBinary } from '../../src/transport/grpc/unary-calls.ts'
 import { create, fromBinary } from '@bufbuild/protobuf'
 import type { Caller, Services } from '../../src/engine/services.ts'
-import { builtInRoleRows } from '../../src/iam/records/roles.ts'
+import { builtInRoleRecords } from '../../src/iam/records/roles.ts'
 import type { RecordCache } from '../../src/cache/record-cache.ts'
-import type { HideListener, RowListener } from '../../src/cache/snapshot.ts'
-import { sweepKey } from '../../src/store/keys.ts'
+import type { HideListener, RecordListener } from '../../src/cache/record-tables.ts'
+import { cascadeKey } from '../../src/store/keys.ts'
 import { storeRevision } from '../../src/store/store.ts'
-import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Pick as Chance, type Plain } from '../cache/rows.ts'
+import { changeOf, emptyTables, newUid, one, picker, removalOf, type Pick as Chance, type Plain } from '../cache/records.ts'
 
 const lists = setOf(['groups.list'])
-const builtIns = builtInRoleRows.map((row) => row.uid)
+const builtIns = builtInRoleRecords.map((record) => record.uid)
 
 /** A snapshot with what remembers rights over it. */
 class World {
-  readonly rowListeners: RowListener[] = []
+  readonly recordListeners: RecordListener[] = []
   readonly hideListeners: HideListener[] = []
-  readonly snapshot = emptySnapshot({
-    builtIns: builtInRoleRows,
-    listener: (...change) => this.rowListeners.forEach((listener) => listener(...change)),
+  readonly tables = emptyTables({
+    builtIns: builtInRoleRecords,
+    listener: (...change) => this.recordListeners.forEach((listener) => listener(...change)),
     onHide: (...hidden) => this.hideListeners.forEach((listener) => listener(...hidden)),
   })
   readonly pick: Chance
@@ -42,11 +42,11 @@ class World {
     this.root = newUid(pick)
     this.identity = newUid(pick, this.root)
     // What they use of a replica.
-    const source: Pick<RecordCache, 'snapshot' | 'onReset' | 'onRow' | 'onHide'> = {
-      snapshot: this.snapshot,
+    const source: Pick<RecordCache, 'tables' | 'onReset' | 'onRecord' | 'onHide'> = {
+      tables: this.tables,
       onReset: () => () => undefined,
-      onRow: (listener) => {
-        this.rowListeners.push(listener)
+      onRecord: (listener) => {
+        this.recordListeners.push(listener)
         return () => undefined
       },
       onHide: (listener) => {
@@ -54,15 +54,15 @@ class World {
         return () => undefined
       },
     }
-    const replica = source as RecordCache
-    this.grants = new GrantsIndex(replica)
-    this.answers = new HeldAnswers({ replica, grants: this.grants, clock: { now: () => 0 } } as Services)
+    const cache = source as RecordCache
+    this.grants = new GrantsIndex(cache)
+    this.answers = new HeldAnswers({ cache, grants: this.grants, clock: { now: () => 0 } } as Services)
     this.put({ kind: 'Group', uid: this.root, name: 'root', createMs: 1, updateMs: 1, filters: {} })
     for (let at = 0; at < count; at++) this.bind(this.addGroup())
   }
 
   put(plain: Plain): void {
-    this.snapshot.apply([changeOf(plain)])
+    this.tables.apply([changeOf(plain)])
   }
 
   addGroup(): Plain {
@@ -88,17 +88,17 @@ class World {
     const act = pick(7)
     if (act === 0) this.put({ ...group, name: `name ${pick(1000)}` })
     else if (act === 1) this.bind(group)
-    else if (act === 2) this.snapshot.apply([removalOf(binding)])
+    else if (act === 2) this.tables.apply([removalOf(binding)])
     else if (act === 3) this.put({ ...binding, filters: { ...binding.filters, role: one(pick, builtIns) } })
     else if (act === 4) this.put({ kind: 'Group', uid: this.root, name: `root ${pick(1000)}`, createMs: 1, updateMs: 1, filters: {} })
-    else if (act === 5) this.snapshot.apply([{ key: sweepKey(trustedUid(group.uid)), value: Buffer.from('Group'), revision: storeRevision(1) }])
+    else if (act === 5) this.tables.apply([{ key: cascadeKey(trustedUid(group.uid)), value: Buffer.from('Group'), revision: storeRevision(1) }])
     else this.put({ ...binding, uid: newUid(pick, group.uid), filters: { ...binding.filters, identity: newUid(pick, this.root) } })
   }
 
   caller(): Caller {
     const restrictions = {}
     const { identity } = this
-    return { identity, operator: false, actor: {}, restrictions, reach: () => this.grants.reachOf({ identity, operator: false, restrictions }) }
+    return { identity, operator: false, actor: {}, restrictions, permissions: () => this.grants.permissionsOf({ identity, operator: false, restrictions }) }
   }
 }
 
@@ -118,7 +118,7 @@ test('what is remembered of rights and of who-am-I is what is found out afresh, 
   await fc.assert(
     fc.asyncProperty(fc.integer(), async (seed) => {
       const world = new World(picker(seed), 160)
-      const { pick, snapshot, identity, grants } = world
+      const { pick, tables, identity, grants } = world
       const restrictions = { scopes: [trustedUid(one(pick, world.groups).uid)] }
       for (let round = 0; round < 30; round++) {
         const form = pick(2) === 0 ? 'http' : 'grpc'
@@ -127,16 +127,16 @@ test('what is remembered of rights and of who-am-I is what is found out afresh, 
         for (let changes = pick(4); changes > 0; changes--) {
           if (pick(2) === 0) await new Promise((resolve) => setImmediate(resolve))
           world.change()
-          const fresh = { operator: false, grants: grantsOf(snapshot, identity) }
+          const fresh = { operator: false, grants: grantsOf(tables, identity) }
           expect(grants.of(identity)).toEqual(fresh)
-          expect(grants.reachOf({ identity, operator: false, restrictions })).toEqual(narrow(fresh, restrictions))
+          expect(grants.permissionsOf({ identity, operator: false, restrictions })).toEqual(restrict(fresh, restrictions))
           const { uid } = one(pick, world.groups)
           expect(decide(grants.of(identity), uid, lists)).toEqual(decide(fresh, uid, lists))
           expect(visibilityOf(grants.of(identity), lists)).toEqual(visibilityOf(fresh, lists))
         }
         await asked
         const fresh = new HeldAnswers({
-          replica: { snapshot, onReset: () => undefined, onRow: () => undefined, onHide: () => undefined },
+          cache: { tables, onReset: () => undefined, onRecord: () => undefined, onHide: () => undefined },
           grants,
           clock: { now: () => 0 },
         } as unknown as Services)
@@ -153,8 +153,8 @@ function boundOften(count: number, others: number): { world: World; removeGroup:
   const [group, other] = [world.addGroup(), world.addGroup()]
   for (let at = 0; at < count; at++) world.bind(group)
   for (let at = 0; at < others; at++) world.bind(other)
-  const mark = { key: sweepKey(trustedUid(group.uid)), value: Buffer.from('Group'), revision: storeRevision(1) }
-  return { world, removeGroup: () => world.snapshot.apply([mark]) }
+  const mark = { key: cascadeKey(trustedUid(group.uid)), value: Buffer.from('Group'), revision: storeRevision(1) }
+  return { world, removeGroup: () => world.tables.apply([mark]) }
 }
 
 test('what is remembered of rights ends in the turn in which bindings are hidden, before they leave their orders', async () => {

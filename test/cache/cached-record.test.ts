@@ -8,12 +8,12 @@ import { resources } from '../../src/base/schema/schema.ts'
 import { trustedUid } from '../../src/base/uid.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
-import { DecodedRows } from '../../src/cache/records/decoded-rows.ts'
-import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
+import { DecodedRecords } from '../../src/cache/records/decoded-records.ts'
+import { recordOfBytes } from '../../src/cache/records/record-factory.ts'
 import { nameOf, type Resource } from '../../src/cache/records/cached-record.ts'
 import { storeRevision } from '../../src/store/store.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
-import { changeOf, emptySnapshot, newUid, one, picker, removalOf, type Plain } from './rows.ts'
+import { changeOf, emptyTables, newUid, one, picker, removalOf, type Plain } from './records.ts'
 
 const polling = { timeout: 20_000, interval: 50 }
 
@@ -34,14 +34,14 @@ describe.each([...kinds.values()].map((kind) => [kind.index.kind, kind] as const
     fc.assert(
       fc.property(randomMessage(kind.desc), facts, (message, { etag, createMs, updateMs, managedBy }) => {
         const envelope = envelopeOf(kind.desc, message as Resource, { etag, createMs, updateMs, managedBy })
-        const row = rowOfBytes(kind.index, { uid, bytes: envelopeBytes(envelope), revision: storeRevision(7) })
+        const record = recordOfBytes(kind.index, { uid, bytes: envelopeBytes(envelope), revision: storeRevision(7) })
         const stored = fromBinary(kind.desc, envelope.record) as Resource
-        expect(row).toMatchObject({ kind: name, uid, parent: root, name: nameOf(kind.index, stored), etag, createMs, updateMs, managedBy, revision: 7 })
-        expect(new Uint8Array(row.bytes)).toEqual(envelope.record)
-        expect(envelopeBytes(row.envelope)).toEqual(envelopeBytes(envelope))
+        expect(record).toMatchObject({ kind: name, uid, parent: root, name: nameOf(kind.index, stored), etag, createMs, updateMs, managedBy, revision: 7 })
+        expect(new Uint8Array(record.bytes)).toEqual(envelope.record)
+        expect(envelopeBytes(record.envelope)).toEqual(envelopeBytes(envelope))
         const whole = { uid, etag, managedBy, createTime: timestampFromMs(createMs), updateTime: timestampFromMs(updateMs) }
-        expect(row.message).toEqual(Object.assign(stored, whole))
-        expect(row.message).toBe(row.message)
+        expect(record.message).toEqual(Object.assign(stored, whole))
+        expect(record.message).toBe(record.message)
       }),
       { numRuns: 200 },
     )
@@ -58,26 +58,26 @@ describe('rows of a snapshot', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const pick = picker(seed)
-        const snapshot = emptySnapshot()
+        const tables = emptyTables()
         const expected = new Map<string, string>()
         const uids = Array.from({ length: 3_000 }, () => newUid(pick, root))
         for (let step = 0; step < 8_000; step++) {
           const uid = one(pick, uids)
           const name = `name ${step}`
           if (pick(3) > 0) {
-            snapshot.apply([changeOf({ ...group(uid, name), description: 'x'.repeat(pick(400)) }, step)])
+            tables.apply([changeOf({ ...group(uid, name), description: 'x'.repeat(pick(400)) }, step)])
             expected.set(uid, name)
           } else {
-            snapshot.apply([removalOf({ kind: 'Group', uid }, step)])
+            tables.apply([removalOf({ kind: 'Group', uid }, step)])
             expected.delete(uid)
           }
-          if (pick(4) === 0) expect(snapshot.get('Group', one(pick, uids))?.message.uid).not.toBe('')
+          if (pick(4) === 0) expect(tables.get('Group', one(pick, uids))?.message.uid).not.toBe('')
         }
-        expect(snapshot.table('Group').size).toBe(expected.size)
+        expect(tables.table('Group').size).toBe(expected.size)
         for (const [uid, name] of expected) {
-          const row = snapshot.get('Group', uid)
-          expect([row?.uid, row?.name, row?.etag]).toEqual([uid, name, 'e'])
-          expect(row?.message).toMatchObject({ uid, name })
+          const record = tables.get('Group', uid)
+          expect([record?.uid, record?.name, record?.etag]).toEqual([uid, name, 'e'])
+          expect(record?.message).toMatchObject({ uid, name })
         }
       }),
       { numRuns: 5 },
@@ -86,31 +86,30 @@ describe('rows of a snapshot', () => {
 
   test('who holds a row reads it also after it was replaced', () => {
     const pick = picker(3)
-    const snapshot = emptySnapshot()
+    const tables = emptyTables()
     const uids = Array.from({ length: 1_500 }, () => newUid(pick, root))
-    snapshot.apply(uids.map((uid) => changeOf({ ...group(uid, `old ${uid}`), description: 'd'.repeat(300) })))
-    const held = uids.map((uid) => snapshot.get('Group', uid))
-    const bytes = held.map((row) => row?.bytes)
+    tables.apply(uids.map((uid) => changeOf({ ...group(uid, `old ${uid}`), description: 'd'.repeat(300) })))
+    const held = uids.map((uid) => tables.get('Group', uid))
+    const bytes = held.map((record) => record?.bytes)
     const copies = bytes.map((view) => Buffer.from(view ?? []))
-    for (let round = 2; round < 6; round++)
-      snapshot.apply(uids.map((uid) => changeOf({ ...group(uid, `round ${round}`), description: 'e'.repeat(300) }, round)))
-    for (const [at, row] of held.entries()) {
+    for (let round = 2; round < 6; round++) tables.apply(uids.map((uid) => changeOf({ ...group(uid, `round ${round}`), description: 'e'.repeat(300) }, round)))
+    for (const [at, record] of held.entries()) {
       expect(copies[at]?.equals(bytes[at] ?? Buffer.alloc(0))).toBe(true)
-      expect(row?.message).toMatchObject({ uid: uids[at], name: `old ${uids[at] ?? ''}` })
+      expect(record?.message).toMatchObject({ uid: uids[at], name: `old ${uids[at] ?? ''}` })
     }
   })
 
   test('what was replaced or removed is not kept because it was read, or is read once more', async () => {
     const pick = picker(5)
-    const snapshot = emptySnapshot()
+    const tables = emptyTables()
     const uids = Array.from({ length: 20 }, () => newUid(pick, root))
-    snapshot.apply(uids.map((uid) => changeOf(group(uid, 'old'))))
+    tables.apply(uids.map((uid) => changeOf(group(uid, 'old'))))
     const gone = uids.map((uid, at) => {
-      const row = snapshot.get('Group', uid)
-      expect(row?.message.uid).toBe(uid)
-      snapshot.apply([at % 2 === 0 ? changeOf(group(uid, 'new'), 2) : removalOf({ kind: 'Group', uid }, 2)])
-      expect(row?.message).toMatchObject({ uid, name: 'old' })
-      return new WeakRef(row ?? {})
+      const record = tables.get('Group', uid)
+      expect(record?.message.uid).toBe(uid)
+      tables.apply([at % 2 === 0 ? changeOf(group(uid, 'new'), 2) : removalOf({ kind: 'Group', uid }, 2)])
+      expect(record?.message).toMatchObject({ uid, name: 'old' })
+      return new WeakRef(record ?? {})
     })
     await vi.waitFor(() => {
       collect()
@@ -120,7 +119,7 @@ describe('rows of a snapshot', () => {
 
   test('memory does not grow while records and what they name come and go', { timeout: 60_000 }, () => {
     const pick = picker(8)
-    const snapshot = emptySnapshot()
+    const tables = emptyTables()
     const used = (): number => {
       collect()
       const { heapUsed, arrayBuffers } = process.memoryUsage()
@@ -135,9 +134,9 @@ describe('rows of a snapshot', () => {
           { kind: 'RoleBinding', uid: newUid(pick, above), name: '', createMs: 1, updateMs: 1, filters: { identity, role: newUid(pick) } },
           group(newUid(pick, above), `team ${identity}`),
         ])
-        snapshot.apply(records.map((record) => changeOf(record)))
-        for (const { kind, uid } of records) expect(snapshot.get(kind, uid)?.message.uid).toBe(uid)
-        snapshot.apply(records.map((record) => removalOf(record)))
+        tables.apply(records.map((record) => changeOf(record)))
+        for (const { kind, uid } of records) expect(tables.get(kind, uid)?.message.uid).toBe(uid)
+        tables.apply(records.map((record) => removalOf(record)))
       }
     }
     churn(200)
@@ -145,13 +144,13 @@ describe('rows of a snapshot', () => {
     churn(400)
     // 48,000 records came and went: some 30 MB where they stayed.
     expect(used() - before).toBeLessThan(4_000_000)
-    expect(['Group', 'Identity', 'RoleBinding'].map((kind) => snapshot.table(kind).size)).toEqual([0, 0, 0])
+    expect(['Group', 'Identity', 'RoleBinding'].map((kind) => tables.table(kind).size)).toEqual([0, 0, 0])
   })
 })
 
 describe('DecodedRows', () => {
   test('keeps no more than it may, and first what was read again', () => {
-    const decoded = new DecodedRows(10, 1_000)
+    const decoded = new DecodedRecords(10, 1_000)
     const kept = new Set<number>()
     const entries = Array.from({ length: 40 }, (_, at) => {
       const holder = { forget: (): void => void kept.delete(at) }
@@ -172,7 +171,7 @@ describe('DecodedRows', () => {
   })
 
   test('what was taken out makes room', () => {
-    const decoded = new DecodedRows(10, 100)
+    const decoded = new DecodedRecords(10, 100)
     const forgotten: number[] = []
     const entries = Array.from({ length: 30 }, (_, at) => ({ holder: { forget: (): void => void forgotten.push(at) }, bytes: 10, used: false, at: -1 }))
     for (const entry of entries.slice(0, 10)) decoded.keep(entry)

@@ -6,16 +6,16 @@ import { toBinary } from '@bufbuild/protobuf'
 import { expect, onTestFinished, test } from 'vitest'
 import { EnvelopeSchema } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { envelopeBytes } from '../../src/engine/record-codec.ts'
-import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
+import { recordOfBytes } from '../../src/cache/records/record-factory.ts'
 import { storeRevision } from '../../src/store/store.ts'
 import { freshName, makeOrganisation, ok, startTestServer } from '../support/test-server.ts'
-import { indexOf, newUid, picker, rowOf } from './rows.ts'
+import { indexOf, newUid, picker, recordOf } from './records.ts'
 
-const row = rowOf({ kind: 'Group', uid: newUid(picker(1)), name: 'some-name', createMs: 1_700_000_000_000, updateMs: 1_700_000_000_001, filters: {} }, 1)
-const stored = Buffer.from(envelopeBytes(row.envelope))
+const record = recordOf({ kind: 'Group', uid: newUid(picker(1)), name: 'some-name', createMs: 1_700_000_000_000, updateMs: 1_700_000_000_001, filters: {} }, 1)
+const stored = Buffer.from(envelopeBytes(record.envelope))
 
 function read(bytes: Uint8Array): unknown {
-  const found = rowOfBytes(indexOf('Group'), { uid: row.uid, bytes, revision: storeRevision(1) })
+  const found = recordOfBytes(indexOf('Group'), { uid: record.uid, bytes, revision: storeRevision(1) })
   return [found.message, found.etag, found.createMs, found.updateMs, found.managedBy]
 }
 
@@ -37,7 +37,7 @@ test('no flipped bit of a stored record is read as another record', () => {
 })
 
 test('a record without a checksum is read, and one with it is the same but for a field that earlier versions skip', () => {
-  const { checksum: _checksum, ...bare } = row.envelope
+  const { checksum: _checksum, ...bare } = record.envelope
   const older = toBinary(EnvelopeSchema, bare)
   expect(read(older)).toEqual(read(stored))
   expect(stored.subarray(0, -5)).toEqual(Buffer.from(older))
@@ -46,9 +46,9 @@ test('a record without a checksum is read, and one with it is the same but for a
 })
 
 test('the checksum comes last also where a field of a higher number is there, and covers it', () => {
-  const owned = Buffer.from(envelopeBytes({ ...row.envelope, managedBy: 'cluster/namespace/name', ownedFields: ['name', 'description'] }))
+  const owned = Buffer.from(envelopeBytes({ ...record.envelope, managedBy: 'cluster/namespace/name', ownedFields: ['name', 'description'] }))
   expect(owned.at(-5)).toBe((8 << 3) | 5)
-  expect(read(owned)).toEqual([expect.anything(), row.etag, row.createMs, row.updateMs, 'cluster/namespace/name'])
+  expect(read(owned)).toEqual([expect.anything(), record.etag, record.createMs, record.updateMs, 'cluster/namespace/name'])
   owned.write('D', owned.indexOf('description'))
   expect(() => read(owned)).toThrow('checksum')
 })

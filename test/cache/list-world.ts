@@ -1,8 +1,8 @@
-import { listRows, type ListQuery, type ListResult } from '../../src/cache/lists/list.ts'
+import { listRecords, type ListQuery, type ListResult } from '../../src/cache/lists/list.ts'
 import { orderOf, type SortKey } from '../../src/cache/lists/order.ts'
-import type { Snapshot } from '../../src/cache/snapshot.ts'
-import type { NaiveQuery, NaiveReach, NaiveTerm, NaiveUidp } from '../conformance/model/naive-list.ts'
-import { changeOf, emptySnapshot, newUid, one, removalOf, type Pick, type Plain } from './rows.ts'
+import type { RecordTables } from '../../src/cache/record-tables.ts'
+import type { NaiveQuery, NaiveVisibility, NaiveTerm, NaiveUidp } from '../conformance/model/naive-list.ts'
+import { changeOf, emptyTables, newUid, one, removalOf, type Pick, type Plain } from './records.ts'
 
 /** The names that records have. */
 export const names = ['alpha', 'beta', 'gamma', 'delta', 'beta two']
@@ -11,7 +11,7 @@ const kinds = ['Group', 'Identity', 'RoleBinding'] as const
 
 /** A snapshot and the array that it must look like. */
 export class ListWorld {
-  readonly snapshot: Snapshot = emptySnapshot()
+  readonly tables: RecordTables = emptyTables()
   readonly records = new Map<string, Plain>()
   readonly pick: Pick
   #groups: string[] = []
@@ -25,12 +25,12 @@ export class ListWorld {
 
   put(plain: Plain): void {
     this.records.set(`${plain.kind} ${plain.uid}`, plain)
-    this.snapshot.apply([changeOf(plain)])
+    this.tables.apply([changeOf(plain)])
   }
 
   remove(plain: Plain): void {
     this.records.delete(`${plain.kind} ${plain.uid}`)
-    this.snapshot.apply([removalOf(plain)])
+    this.tables.apply([removalOf(plain)])
   }
 
   #fresh(kind: string, parent: string | undefined): Plain {
@@ -80,7 +80,7 @@ export class ListWorld {
     return pick(15) === 0 ? newUid(pick) : one(pick, this.#groups)
   }
 
-  #reach(): NaiveReach {
+  #visibility(): NaiveVisibility {
     const { pick } = this
     if (pick(3) === 0) return { everywhere: true, groups: [], roots: true }
     const groups = Array.from({ length: pick(5) }, () => this.anyGroup())
@@ -128,7 +128,7 @@ export class ListWorld {
     const fields: readonly NaiveTerm['field'][] = ['uid', 'name', 'createMs', 'updateMs']
     const order = Array.from({ length: pick(3) }, () => ({ field: one(pick, fields), descending: pick(2) === 0 }))
     const changedAfter = pick(4) === 0 ? { changedAfterMs: 1990 + pick(60) } : {}
-    return { kind, uidp: this.#uidp(kind), filters: this.#filters(kind), order, reach: this.#reach(), ...changedAfter }
+    return { kind, uidp: this.#uidp(kind), filters: this.#filters(kind), order, visibility: this.#visibility(), ...changedAfter }
   }
 }
 
@@ -136,7 +136,7 @@ export class ListWorld {
 export function queryOf(naive: NaiveQuery, page: { after?: SortKey; skip: number; limit: number }): ListQuery {
   const { descendantsOf = '', childrenOf = '', ancestorsOf = '', inRoot = false, ids = [] } = naive.uidp
   // The groups were made as uids.
-  const visibility = naive.reach as ListQuery['visibility']
+  const visibility = naive.visibility as ListQuery['visibility']
   return {
     kind: naive.kind,
     uidp: { descendantsOf, childrenOf, ancestorsOf, inRoot, ids },
@@ -150,14 +150,14 @@ export function queryOf(naive: NaiveQuery, page: { after?: SortKey; skip: number
 
 /** A page as of now. */
 export function listed(world: ListWorld, query: ListQuery): Promise<ListResult> {
-  return listRows(
-    () => ({ snapshot: world.snapshot, query }),
+  return listRecords(
+    () => ({ tables: world.tables, query }),
     (page) => page,
   )
 }
 
 /** The uids of a page, in its order. */
-export const uidsOf = (result: ListResult): string[] => result.rows.map((row) => row.uid)
+export const uidsOf = (result: ListResult): string[] => result.records.map((record) => record.uid)
 
 /** Puts so many identities below a group. */
 export function putIdentities(world: ListWorld, parent: string, count: number): void {

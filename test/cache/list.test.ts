@@ -4,7 +4,7 @@ import type { CursorKey } from '../../src/base/page-token.ts'
 import { cursorKeyOf, orderOf, sortKeyOf, type Order, type SortKey } from '../../src/cache/lists/order.ts'
 import { compareBy, naiveList, type NaiveQuery } from '../conformance/model/naive-list.ts'
 import { listed, ListWorld, queryOf, uidsOf } from './list-world.ts'
-import { newUid, one, picker, type Plain } from './rows.ts'
+import { newUid, one, picker, type Plain } from './records.ts'
 
 /** The place as a page token carries it: nothing but the fields of the order. */
 function throughToken(order: Order, place: Plain): SortKey {
@@ -96,9 +96,9 @@ describe('listRows', () => {
     for (let count = 0; count < 6000; count++) world.addLeaf()
     for (let count = 0; count < 120; count++) {
       const everywhere = world.pick(2) === 0
-      const reach = { everywhere, groups: everywhere ? [] : groups, roots: everywhere }
+      const visibility = { everywhere, groups: everywhere ? [] : groups, roots: everywhere }
       const order = [{ field: one(world.pick, ['uid', 'name', 'createMs', 'updateMs'] as const), descending: world.pick(2) === 0 }]
-      await comparePages(world, { kind: 'Identity', uidp: {}, filters: [], order, reach, changedAfterMs: 1999 + world.pick(30) })
+      await comparePages(world, { kind: 'Identity', uidp: {}, filters: [], order, visibility, changedAfterMs: 1999 + world.pick(30) })
       world.change()
     }
   })

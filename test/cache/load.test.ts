@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, inject, onTestFinished, test } from 'vitest'
 import { kinds } from '../../src/catalog/kinds.ts'
-import { loadSnapshot } from '../../src/cache/load.ts'
-import type { Snapshot } from '../../src/cache/snapshot.ts'
-import { ownersKey, recordKey, sweepKey } from '../../src/store/keys.ts'
+import { loadTables } from '../../src/cache/load.ts'
+import type { RecordTables } from '../../src/cache/record-tables.ts'
+import { ownersKey, recordKey, cascadeKey } from '../../src/store/keys.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Change, type RangeQuery, type Store, type Write } from '../../src/store/store.ts'
 import { commit, put, silentLog } from '../store/store-harness.ts'
-import { changeOf, emptySnapshot, newUid, one, picker, type Plain } from './rows.ts'
+import { changeOf, emptyTables, newUid, one, picker, type Plain } from './records.ts'
 
 let directory: string
 beforeEach(async () => {
@@ -50,19 +50,21 @@ async function fill(store: Store, changes: readonly Change[]): Promise<void> {
   for (let at = 0; at < writes.length; at += 100) await commit(store, ...writes.slice(at, at + 100))
 }
 
-async function load(store: Store, snapshot: Snapshot): Promise<number> {
+async function load(store: Store, tables: RecordTables): Promise<number> {
   const names = [...kinds.keys()]
-  return (await loadSnapshot(snapshot, { store, kinds: names, log: silentLog, signal: AbortSignal.timeout(30_000), progress() {} })).records
+  return (await loadTables(tables, { store, kinds: names, log: silentLog, signal: AbortSignal.timeout(30_000), progress() {} })).records
 }
 
 /** All that can be asked of a snapshot's tables. */
-function contents(snapshot: Snapshot, made: readonly Plain[]): unknown {
-  return [...snapshot.kinds()].map((table) => ({
+function contents(tables: RecordTables, made: readonly Plain[]): unknown {
+  return [...tables.kinds()].map((table) => ({
     kind: table.index.kind,
-    rows: table.byUid.items(0, table.size).map((row) => [row.uid, row.parent, row.name, row.createMs, row.updateMs, row.filterValues, row.etag, row.message]),
+    rows: table.byUid
+      .items(0, table.size)
+      .map((record) => [record.uid, record.parent, record.name, record.createMs, record.updateMs, record.filterValues, record.etag, record.message]),
     values: made.map((plain) => {
       const asked = [['parent', plain.uid], ['name', plain.name], ...Object.entries(plain.filters)] as const
-      return asked.map(([filter, value]) => [...table.matching(filter, value ?? '')].map((row) => row.uid))
+      return asked.map(([filter, value]) => [...table.matching(filter, value ?? '')].map((record) => record.uid))
     }),
   }))
 }
@@ -81,14 +83,14 @@ describe('loadSnapshot', () => {
       store,
       made.map((plain) => changeOf(plain)).toSorted(() => 0.5 - pick(2)),
     )
-    const loaded = emptySnapshot()
+    const loaded = emptyTables()
     expect(await load(store, loaded)).toBe(count)
-    const applied = emptySnapshot()
+    const applied = emptyTables()
     applied.apply(made.map((plain) => changeOf(plain)))
     expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
     // What changes afterwards finds all in order.
     const changed = made.filter((_, at) => at % 3 === 0).map((plain, at) => changeOf({ ...plain, name: `new ${at}`, createMs: at }, 9))
-    for (const snapshot of [loaded, applied]) snapshot.apply(changed)
+    for (const tables of [loaded, applied]) tables.apply(changed)
     expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
   })
 
@@ -104,20 +106,20 @@ describe('loadSnapshot', () => {
     ])
     await commit(
       store,
-      put(sweepKey(robot), 'Identity'),
+      put(cascadeKey(robot), 'Identity'),
       put(recordKey('Group', team), Buffer.from([0xff])),
       put(ownersKey(root), 'x'),
       put('i/name/Group/:root', root),
     )
     await commit(store, put(`r/Unheard/${root}`, 'x'), put('meta/keys/1', 'k'))
-    const faults: string[] = []
-    const snapshot = emptySnapshot({ fault: ({ key }) => faults.push(key) })
-    await load(store, snapshot)
-    expect(faults).toEqual([recordKey('Group', team)])
-    expect([...snapshot.table('Group').rows()].map(({ uid }) => uid)).toEqual([root])
-    expect(snapshot.table('RoleBinding').size).toBe(0)
-    expect(snapshot.sweeps()).toEqual([{ uid: robot, kind: 'Identity' }])
-    expect([ownersKey(root), 'meta/keys/1', 'i/name/Group/:root'].map((key) => snapshot.entry(key) !== undefined)).toEqual([true, true, false])
+    const errors: string[] = []
+    const tables = emptyTables({ onUnreadable: ({ key }) => errors.push(key) })
+    await load(store, tables)
+    expect(errors).toEqual([recordKey('Group', team)])
+    expect([...tables.table('Group').records()].map(({ uid }) => uid)).toEqual([root])
+    expect(tables.table('RoleBinding').size).toBe(0)
+    expect(tables.cascades()).toEqual([{ uid: robot, kind: 'Identity' }])
+    expect([ownersKey(root), 'meta/keys/1', 'i/name/Group/:root'].map((key) => tables.entry(key) !== undefined)).toEqual([true, true, false])
   })
 
   test('a store that does not answer now and then costs a page, not the load; one that stays away ends it', { timeout: 60_000 }, async () => {
@@ -135,11 +137,11 @@ describe('loadSnapshot', () => {
         return calls % 4 === 0 || calls > healthyCalls ? Promise.reject(new StoreError('unavailable', 'no answer')) : store.range(query, signal)
       },
     })
-    const loaded = emptySnapshot()
+    const loaded = emptyTables()
     expect(await load(flaky, loaded)).toBe(4_000)
     expect(calls).toBeGreaterThan(8)
     healthyCalls = calls + 3
-    await expect(load(flaky, emptySnapshot())).rejects.toMatchObject({ kind: 'unavailable' })
+    await expect(load(flaky, emptyTables())).rejects.toMatchObject({ kind: 'unavailable' })
   })
 
   test('reads all at one revision, a few ranges at a time, and in pages of bounded size', { timeout: 60_000 }, async () => {
@@ -164,7 +166,7 @@ describe('loadSnapshot', () => {
         return page
       },
     })
-    expect(await load(watched, emptySnapshot())).toBe(3_000)
+    expect(await load(watched, emptyTables())).toBe(3_000)
     expect(revisions.size).toBe(1)
     expect(revisions).not.toContain(undefined)
     expect(most).toBeGreaterThan(1)
@@ -186,7 +188,7 @@ describe('loadSnapshot', () => {
         return asked === 8 ? store.range({ ...query, limit: 10 }, AbortSignal.abort(new Error('cut'))) : store.range(query, signal)
       },
     })
-    await expect(load(failing, emptySnapshot())).rejects.toThrow('cut')
+    await expect(load(failing, emptyTables())).rejects.toThrow('cut')
     const then = asked
     await new Promise((resolve) => setTimeout(resolve, 50))
     expect(asked).toBe(then)

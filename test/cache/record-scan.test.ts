@@ -104,8 +104,8 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
         const isZero = (target: ScanTarget, value: string | undefined): boolean =>
           'field' in target && target.field.includes('.') && ['', '0', 'false'].includes(value ?? '')
         const expected = targets.map((target) => valueIn(desc, fromBinary(desc, bytes), target))
-        const told = (list: readonly (string | undefined)[]): unknown => list.map((value, at) => (isZero(targets[at] ?? fail(), value) ? undefined : value))
-        expect(told(values)).toEqual(told(expected))
+        const notified = (list: readonly (string | undefined)[]): unknown => list.map((value, at) => (isZero(targets[at] ?? fail(), value) ? undefined : value))
+        expect(notified(values)).toEqual(notified(expected))
       }),
       { numRuns: 300 },
     )

@@ -7,7 +7,7 @@ import { KindTable } from '../../src/cache/table.ts'
 import type { ViewScope } from '../../src/cache/lists/view.ts'
 import { inScope } from '../../src/cache/lists/views.ts'
 import { memoryInUse } from '../support/parts/memory-in-use.ts'
-import { indexOf, newUid, one, picker, rowOf, type Pick, type Plain } from './rows.ts'
+import { indexOf, newUid, one, picker, recordOf, type Pick, type Plain } from './records.ts'
 
 const names = ['alpha', 'beta', 'gamma']
 const orders: readonly Order[] = [
@@ -22,7 +22,7 @@ const orders: readonly Order[] = [
 /** A table of identities under a small tree, and the array that it must look like. */
 class Tabled {
   readonly table = new KindTable(indexOf('Identity'))
-  readonly rows = new Map<string, CachedRecord>()
+  readonly records = new Map<string, CachedRecord>()
   readonly groups: string[] = []
   readonly pick: Pick
 
@@ -42,9 +42,9 @@ class Tabled {
       updateMs: pick(1000),
       filters: { relationship_type: String(1 + pick(2)) },
     }
-    const row = rowOf(plain, revision)
-    expect(this.table.put(row)).toBe(this.rows.get(uid))
-    this.rows.set(uid, row)
+    const record = recordOf(plain, revision)
+    expect(this.table.put(record)).toBe(this.records.get(uid))
+    this.records.set(uid, record)
   }
 
   add(): void {
@@ -54,28 +54,29 @@ class Tabled {
   change(): void {
     const { pick } = this
     const turn = pick(3)
-    if (turn === 0 || this.rows.size === 0) return this.add()
-    const uid = one(pick, [...this.rows.keys()])
+    if (turn === 0 || this.records.size === 0) return this.add()
+    const uid = one(pick, [...this.records.keys()])
     if (turn === 1) return this.put(uid, 1 + pick(9))
-    expect(this.table.remove(uid)).toBe(this.rows.get(uid))
-    this.rows.delete(uid)
+    expect(this.table.remove(uid)).toBe(this.records.get(uid))
+    this.records.delete(uid)
   }
 
   /** The rows that a naive look finds, in order. */
   naive(scope: ViewScope, order: Order): string[] {
     const { place, uid, uids = [uid], filters } = scope
-    const lies = (row: CachedRecord): boolean => {
-      if (place === 'child') return row.uid.slice(0, row.uid.lastIndexOf('/')) === uid
-      return place === 'all' || uids.some((above) => (place === 'within' && row.uid === above) || row.uid.startsWith(`${above}/`))
+    const lies = (record: CachedRecord): boolean => {
+      if (place === 'child') return record.uid.slice(0, record.uid.lastIndexOf('/')) === uid
+      return place === 'all' || uids.some((above) => (place === 'within' && record.uid === above) || record.uid.startsWith(`${above}/`))
     }
-    const fits = (row: CachedRecord): boolean =>
+    const fits = (record: CachedRecord): boolean =>
       filters.every(
-        ([filter, value]) => (filter === 'name' ? row.name : { '1': 'claimMatch', '2': 'staticKeys' }[value]) === (filter === 'name' ? value : caseOf(row)),
+        ([filter, value]) =>
+          (filter === 'name' ? record.name : { '1': 'claimMatch', '2': 'staticKeys' }[value]) === (filter === 'name' ? value : caseOf(record)),
       )
-    return [...this.rows.values()]
-      .filter((row) => lies(row) && fits(row))
+    return [...this.records.values()]
+      .filter((record) => lies(record) && fits(record))
       .sort(order.compare)
-      .map((row) => row.uid)
+      .map((record) => record.uid)
   }
 
   scope(): ViewScope {
@@ -99,33 +100,33 @@ class Tabled {
   }
 }
 
-function caseOf(row: CachedRecord): string | undefined {
+function caseOf(record: CachedRecord): string | undefined {
   // A row of kind Identity holds an Identity.
-  return (row.message as unknown as { relationship: { case?: string } }).relationship.case
+  return (record.message as unknown as { relationship: { case?: string } }).relationship.case
 }
 
-const uidsOf = (rows: Iterable<CachedRecord>): string[] => [...rows].map((row) => row.uid)
+const uidsOf = (records: Iterable<CachedRecord>): string[] => [...records].map((record) => record.uid)
 
 describe('KindTable', () => {
   test('finds by uid, by filter and by place what an array would, through any changes', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const tabled = new Tabled(picker(seed), 12)
-        const { table, rows, pick } = tabled
+        const { table, records, pick } = tabled
         for (let count = 0; count < 120; count++) {
           tabled.change()
           if (count % 4 > 0) continue
-          expect(table.size).toBe(rows.size)
-          const all = [...rows.values()]
+          expect(table.size).toBe(records.size)
+          const all = [...records.values()]
           const name = one(pick, names)
-          expect(new Set(table.matching('name', name))).toEqual(new Set(all.filter((row) => row.name === name)))
+          expect(new Set(table.matching('name', name))).toEqual(new Set(all.filter((record) => record.name === name)))
           const group = one(pick, tabled.groups)
-          expect(new Set(table.matching('parent', group))).toEqual(new Set(all.filter((row) => row.parent === group)))
+          expect(new Set(table.matching('parent', group))).toEqual(new Set(all.filter((record) => record.parent === group)))
           expect(table.matching('no such filter', 'x').size).toBe(0)
           const { from, to } = table.rangeWithin(trustedUid(group), false)
-          expect(uidsOf(table.byUid.items(from, to))).toEqual(uidsOf(all.filter((row) => row.uid.startsWith(`${group}/`))).sort())
+          expect(uidsOf(table.byUid.items(from, to))).toEqual(uidsOf(all.filter((record) => record.uid.startsWith(`${group}/`))).sort())
           const uid = all.length === 0 ? group : one(pick, all).uid
-          expect(table.get(uid)).toBe(rows.get(uid))
+          expect(table.get(uid)).toBe(records.get(uid))
         }
       }),
       { numRuns: 60 },
@@ -289,7 +290,7 @@ describe('Views', () => {
         const tabled = new Tabled(picker(seed), 10)
         for (let count = 0; count < 60; count++) tabled.add()
         const scope = tabled.scope()
-        const inside = [...tabled.rows.values()].filter((row) => inScope(tabled.table, scope, row)).map((row) => row.uid)
+        const inside = [...tabled.records.values()].filter((record) => inScope(tabled.table, scope, record)).map((record) => record.uid)
         expect(inside.sort()).toEqual(tabled.naive(scope, orderOf([])))
       }),
     )

@@ -2,9 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { UidMap } from '../../src/cache/uid-map.ts'
-import { newUid, one, picker, rowOf } from './rows.ts'
+import { newUid, one, picker, recordOf } from './records.ts'
 
-const rowWith = (uid: string, name = ''): CachedRecord => rowOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
+const recordWith = (uid: string, name = ''): CachedRecord => recordOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
 
 describe('UidMap', () => {
   test('has what a Map would, through any changes', () => {
@@ -19,9 +19,9 @@ describe('UidMap', () => {
           const uid = one(pick, uids)
           // First more come than go, and then the other way round.
           if (pick(4) < (step < 2 * count ? 3 : 1)) {
-            const row = rowWith(uid, String(step))
-            map.set(row)
-            expected.set(uid, row)
+            const record = recordWith(uid, String(step))
+            map.set(record)
+            expected.set(uid, record)
           } else {
             map.delete(uid)
             expected.delete(uid)
@@ -40,7 +40,7 @@ describe('UidMap', () => {
     const map = new UidMap()
     expect(map.get(text)).toBeUndefined()
     map.delete(text)
-    map.set(rowWith('a'.repeat(40)))
+    map.set(recordWith('a'.repeat(40)))
     expect(map.get(text)).toBeUndefined()
     expect(map.size).toBe(1)
   })

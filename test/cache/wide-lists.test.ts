@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import { orderOf } from '../../src/cache/lists/order.ts'
 import { naiveList, type NaiveQuery, type NaiveTerm } from '../conformance/model/naive-list.ts'
 import { listed, ListWorld, names, putIdentities, queryOf, uidsOf } from './list-world.ts'
-import { newUid, one, picker } from './rows.ts'
+import { newUid, one, picker } from './records.ts'
 
 describe('listRows for callers who see several groups', () => {
   test('a caller who sees a thousand groups gets every page in any order, in bounded time', { timeout: 20_000 }, async () => {
@@ -22,10 +22,10 @@ describe('listRows for callers who see several groups', () => {
         filters: { relationship_type: '1' },
       })
     }
-    const reach = { everywhere: false, groups: groups.sort(), roots: false }
+    const visibility = { everywhere: false, groups: groups.sort(), roots: false }
     for (const kind of ['Group', 'Identity']) {
       for (const field of ['name', 'createMs', 'updateMs', 'uid'] as const) {
-        const naive: NaiveQuery = { kind, uidp: {}, filters: [], order: [{ field, descending: true }], reach }
+        const naive: NaiveQuery = { kind, uidp: {}, filters: [], order: [{ field, descending: true }], visibility }
         const expected = naiveList(world.records.values(), naive)
         const result = await listed(world, queryOf(naive, { skip: 300, limit: 100 }))
         expect(result.total).toBe(1000)
@@ -39,9 +39,9 @@ describe('listRows for callers who see several groups', () => {
     const root = world.addGroup()
     const groups = Array.from({ length: 60 }, () => newUid(world.pick, root.uid)).sort()
     for (const parent of groups) putIdentities(world, parent, 40)
-    const reach = { everywhere: false, groups, roots: false }
-    const query = queryOf({ kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }, { skip: 0, limit: 50 })
-    const { views } = world.snapshot.table('Identity')
+    const visibility = { everywhere: false, groups, roots: false }
+    const query = queryOf({ kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], visibility }, { skip: 0, limit: 50 })
+    const { views } = world.tables.table('Identity')
     const [uid = ''] = groups
     const together = { place: 'below', uid, uids: groups, filters: [] } as const
     for (let times = 0; times < 2; times++) await listed(world, query)
@@ -61,11 +61,11 @@ describe('listRows for callers who see several groups', () => {
     const root = world.addGroup()
     const groups = Array.from({ length: 20 }, () => newUid(world.pick, root.uid)).sort()
     for (const [at, parent] of groups.entries()) putIdentities(world, parent, at % 4 === 0 ? many : 5)
-    const reach = { everywhere: false, groups, roots: false }
-    const naive: NaiveQuery = { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }
+    const visibility = { everywhere: false, groups, roots: false }
+    const naive: NaiveQuery = { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], visibility }
     const query = queryOf(naive, { skip: 30, limit: 50 })
     const expected = naiveList(world.records.values(), naive).slice(30, 80)
-    const { views } = world.snapshot.table('Identity')
+    const { views } = world.tables.table('Identity')
     const [uid = ''] = groups
     const together = { place: 'below', uid, uids: groups, filters: [] } as const
     for (let times = 0; times < 50; times++) {
@@ -82,13 +82,13 @@ describe('listRows for callers who see several groups', () => {
     const root = world.addGroup()
     const groups = Array.from({ length: 140 }, () => newUid(world.pick, root.uid)).sort()
     for (const parent of groups) putIdentities(world, parent, 100)
-    const reach = { everywhere: false, groups, roots: false }
-    const naive: NaiveQuery = { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }
+    const visibility = { everywhere: false, groups, roots: false }
+    const naive: NaiveQuery = { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], visibility }
     const query = queryOf(naive, { skip: 30, limit: 50 })
     const expected = naiveList(world.records.values(), naive).slice(30, 80)
     expect(uidsOf(await listed(world, query))).toEqual(expected.map((record) => record.uid))
     const [uid = ''] = groups
-    const { views } = world.snapshot.table('Identity')
+    const { views } = world.tables.table('Identity')
     expect(views.kept({ place: 'below', uid, uids: groups, filters: [] }, query.order)?.tree.size).toBe(14_000)
     expect(views.kept({ place: 'below', uid, filters: [] }, query.order), 'none of them has a view of its own').toBeUndefined()
   })
@@ -98,7 +98,7 @@ describe('listRows for callers who see several groups', () => {
     const root = world.addGroup()
     const groups = Array.from({ length: 200 }, () => newUid(world.pick, root.uid))
     for (const parent of groups) putIdentities(world, parent, 70)
-    const { views } = world.snapshot.table('Identity')
+    const { views } = world.tables.table('Identity')
     const made = views.view.bind(views)
     let asked = 0
     Object.assign(views, {
@@ -108,14 +108,14 @@ describe('listRows for callers who see several groups', () => {
       },
     })
     const queries = Array.from({ length: 70 }, (_, at): NaiveQuery => {
-      const reach = { everywhere: false, groups: groups.slice(0, 130 + at).sort(), roots: false }
-      return { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], reach }
+      const visibility = { everywhere: false, groups: groups.slice(0, 130 + at).sort(), roots: false }
+      return { kind: 'Identity', uidp: {}, filters: [], order: [{ field: 'createMs', descending: false }], visibility }
     })
     const pages = await Promise.all(queries.map((naive) => listed(world, queryOf(naive, { skip: 0, limit: 20 }))))
     for (const [at, naive] of queries.entries()) {
       const expected = naiveList(world.records.values(), naive)
       expect(pages[at]?.total).toBe(expected.length)
-      expect(uidsOf(pages[at] ?? { rows: [], total: 0 })).toEqual(expected.slice(0, 20).map((record) => record.uid))
+      expect(uidsOf(pages[at] ?? { records: [], total: 0 })).toEqual(expected.slice(0, 20).map((record) => record.uid))
     }
     expect(asked).toBe(64)
   })
@@ -133,7 +133,7 @@ describe('listRows for callers who see several groups', () => {
     let ready = 0
     const views = ['Identity', 'Group'].flatMap((kind) =>
       groups.map(async (uid) => {
-        await world.snapshot.table(kind).views.view({ place: 'below', uid, filters: [] }, order)
+        await world.tables.table(kind).views.view({ place: 'below', uid, filters: [] }, order)
         ready += 1
       }),
     )
@@ -159,14 +159,14 @@ describe('listRows for callers who see several groups', () => {
         uidp: {},
         filters: [],
         order,
-        reach: { everywhere: false, groups: groups.slice(at, at + (at < 2 ? 135 : 100)).sort(), roots: false },
+        visibility: { everywhere: false, groups: groups.slice(at, at + (at < 2 ? 135 : 100)).sort(), roots: false },
       }
     })
     const results = await Promise.all(queries.map((naive) => listed(world, queryOf(naive, { skip: 0, limit: 200 }))))
     for (const [at, naive] of queries.entries()) {
       const expected = naiveList(world.records.values(), naive)
       expect(results[at]?.total).toBe(expected.length)
-      expect(results[at]?.rows.map((row) => row.uid)).toEqual(expected.slice(0, 200).map((record) => record.uid))
+      expect(results[at]?.records.map((record) => record.uid)).toEqual(expected.slice(0, 200).map((record) => record.uid))
     }
   })
 })

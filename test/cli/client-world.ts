@@ -57,7 +57,7 @@ const groupsAtOnce = 25
 
 /** Groups in one transaction at a time: more than a test could make one by one. Resolves to their names, which are in order. */
 export async function makeGroups(server: TestServer, parent: string, count: number): Promise<string[]> {
-  const { services, replica, store } = server.running.engine
+  const { services, cache, store } = server.running.engine
   const nowMs = services.clock.now()
   const names = Array.from({ length: count }, (_, at) => `group-${String(at).padStart(5, '0')}`)
   for (let at = 0; at < count; at += groupsAtOnce) {
@@ -73,7 +73,7 @@ export async function makeGroups(server: TestServer, parent: string, count: numb
     }
     const outcome = await store.transact(changes, AbortSignal.timeout(10_000))
     if (!outcome.committed) throw new Error('the store refused')
-    await replica.reached(outcome.revision, AbortSignal.timeout(10_000))
+    await cache.reached(outcome.revision, AbortSignal.timeout(10_000))
   }
   return names
 }

@@ -52,9 +52,9 @@ describe('taproot get', () => {
     })
 
     test('are empty for who may list nothing, and a table says so beside the results', async () => {
-      const nobody = await makeMember(world.server, mine.group)
-      expect(await listed({ kind: 'identities' }, nobody.token)).toEqual([])
-      const context = await run({ kind: 'identities', format: 'table' }, nobody.token)
+      const powerless = await makeMember(world.server, mine.group)
+      expect(await listed({ kind: 'identities' }, powerless.token)).toEqual([])
+      const context = await run({ kind: 'identities', format: 'table' }, powerless.token)
       expect([context.printed(), context.notes]).toEqual(['', ['no identities that you may see']])
     })
 
@@ -185,8 +185,8 @@ describe('taproot get', () => {
     })
 
     test.for(['json', 'yaml'] as const)('an empty list as %s is empty', async (format) => {
-      const nobody = await makeMember(world.server, mine.group)
-      expect((await run({ kind: 'groups', format }, nobody.token)).printed()).toBe('[]\n')
+      const powerless = await makeMember(world.server, mine.group)
+      expect((await run({ kind: 'groups', format }, powerless.token)).printed()).toBe('[]\n')
     })
   })
 

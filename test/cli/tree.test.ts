@@ -97,8 +97,8 @@ describe('taproot tree', () => {
   })
 
   test('shows who sees nothing that there is nothing', async () => {
-    const nobody = await makeMember(world.server, foreign.group)
-    const context = await run({}, nobody.token)
+    const powerless = await makeMember(world.server, foreign.group)
+    const context = await run({}, powerless.token)
     expect([context.printed(), context.notes]).toEqual(['', ['no groups that you may see']])
   })
 

@@ -56,12 +56,12 @@ describe('taproot whoami', () => {
   })
 
   test('who may see nothing is told what the token says', async () => {
-    const nobody = await makeMember(world.server, mine.group)
-    const told = await caller(nobody.token)
-    expect(told).toMatchObject({ identity: { uid: nobody.uid }, organisation: { uid: mine.group }, roles: [] })
-    expect(told.identity.name).toBeUndefined()
-    expect(told.organisation?.name).toBeUndefined()
-    expect(await run(nobody.token)).toMatch(/^roles {9}none$/m)
+    const powerless = await makeMember(world.server, mine.group)
+    const reported = await caller(powerless.token)
+    expect(reported).toMatchObject({ identity: { uid: powerless.uid }, organisation: { uid: mine.group }, roles: [] })
+    expect(reported.identity.name).toBeUndefined()
+    expect(reported.organisation?.name).toBeUndefined()
+    expect(await run(powerless.token)).toMatch(/^roles {9}none$/m)
   })
 
   test('a role below what the caller may see is named from there', async () => {
@@ -71,9 +71,13 @@ describe('taproot whoami', () => {
 
   test('a person belongs to no organisation', async () => {
     const person = await makePerson(world.server, { issuer: 'https://issuer.example', subject: 'ann', email: 'ann@example.com' })
-    const told = await caller(person.token)
-    expect(told).toMatchObject({ identity: { uid: person.uid }, signedInAs: { issuer: 'https://issuer.example', subject: 'ann' }, email: 'ann@example.com' })
-    expect(told.organisation).toBeUndefined()
+    const reported = await caller(person.token)
+    expect(reported).toMatchObject({
+      identity: { uid: person.uid },
+      signedInAs: { issuer: 'https://issuer.example', subject: 'ann' },
+      email: 'ann@example.com',
+    })
+    expect(reported.organisation).toBeUndefined()
   })
 
   test('a token of another issuer, with the identity that it is for', async () => {

@@ -31,11 +31,11 @@ function load({ yaml, env = {}, role = 'dev' }: Given) {
 }
 
 /** The faults of a configuration, with the file's folder and name cut down to `FILE`. */
-function faultsOf(given: Given): readonly string[] {
+function errorsOf(given: Given): readonly string[] {
   try {
     load(given)
   } catch (error) {
-    if (error instanceof ConfigError) return error.faults.map((fault) => fault.replaceAll(/\S+\.yaml/g, 'FILE'))
+    if (error instanceof ConfigError) return error.errors.map((error) => error.replaceAll(/\S+\.yaml/g, 'FILE'))
     throw error
   }
   return []
@@ -276,24 +276,24 @@ describe('faults', () => {
     ['two doors on one port', { env: { TAPROOT_OPS_PORT: '8080' } }, ['ops.port (TAPROOT_OPS_PORT): expected a port of its own, got that of api.port: 8080']],
     ['a list for a file', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],
   ]
-  test.for(rows)('%s', ([, given, faults]) => {
-    expect(faultsOf(given)).toEqual(faults)
+  test.for(rows)('%s', ([, given, errors]) => {
+    expect(errorsOf(given)).toEqual(errors)
   })
 
   test('all are reported at once, from file and environment', () => {
-    const faults = faultsOf({ yaml: 'apy: {}\nlog: { level: loud }\n', env: { TAPROOT_OPS_PORT: 'x', TAPROOT_STORE_KIND: 'etcd' }, role: 'api' })
-    expect(faults.map((fault) => fault.split(/[ (]/, 2).join(' ')).toSorted()).toEqual(
+    const errors = errorsOf({ yaml: 'apy: {}\nlog: { level: loud }\n', env: { TAPROOT_OPS_PORT: 'x', TAPROOT_STORE_KIND: 'etcd' }, role: 'api' })
+    expect(errors.map((error) => error.split(/[ (]/, 2).join(' ')).toSorted()).toEqual(
       ['FILE: apy:', 'FILE: log.level:', 'TAPROOT_OPS_PORT: expected', 'encryption.keyFile ', 'store.etcd.endpoints '].toSorted(),
     )
-    for (const fault of faults) expect(fault).not.toContain('\n')
+    for (const error of errors) expect(error).not.toContain('\n')
   })
 
   test('a file that is no YAML names the line', () => {
-    expect(faultsOf({ yaml: 'api:\n  port: 1\n port: 2\n' })[0]).toMatch(/^FILE: line 3: not YAML: /)
+    expect(errorsOf({ yaml: 'api:\n  port: 1\n port: 2\n' })[0]).toMatch(/^FILE: line 3: not YAML: /)
   })
 
   test('a key given twice is a fault', () => {
-    expect(faultsOf({ yaml: 'reads: bounded\nreads: bounded\n' })[0]).toMatch(/^FILE: line 2: not YAML: /)
+    expect(errorsOf({ yaml: 'reads: bounded\nreads: bounded\n' })[0]).toMatch(/^FILE: line 2: not YAML: /)
   })
 
   test('a file that is not there is one fault', () => {

@@ -116,7 +116,7 @@ describe('the certificate of a port', () => {
   test('that can not be used stays out of use: it is logged once and shows in the metric, until one comes that can', async () => {
     const { authority, first, secrets, server, ports } = await bothPorts()
     const file = secrets.api.path('tls.crt')
-    const faults = (): unknown[] => server.logs.filter(({ message }) => message.includes('can not be used'))
+    const errors = (): unknown[] => server.logs.filter(({ message }) => message.includes('can not be used'))
     const broken = [
       { 'tls.crt': authority.issue().certificate, 'tls.key': authority.issue().key },
       { 'tls.crt': first.certificate.slice(0, 200), 'tls.key': first.key },
@@ -124,17 +124,17 @@ describe('the certificate of a port', () => {
     ]
     for (const [at, files] of broken.entries()) {
       await secrets.api.replace(files)
-      await expect.poll(() => faults().length).toBe(at + 1)
+      await expect.poll(() => errors().length).toBe(at + 1)
       expect(await metricOf(server, 'taproot_file_unusable', file)).toBe(1)
       expect(await servedAt(ports.api)).toBe(fingerprintOf(first))
     }
     await rm(file)
-    await expect.poll(() => faults().length).toBe(broken.length + 1)
+    await expect.poll(() => errors().length).toBe(broken.length + 1)
     // Many more looks have come and gone by the time that the other port has its own.
     const other = authority.issue()
     await secrets.registry.replace(secretOf(other, authority))
     await expect.poll(() => servedAt(ports.registry)).toBe(fingerprintOf(other))
-    expect(faults().length).toBe(broken.length + 1)
+    expect(errors().length).toBe(broken.length + 1)
     expect(await metricOf(server, 'taproot_file_unusable', secrets.registry.path('tls.crt'))).toBe(0)
     const last = authority.issue()
     await secrets.api.replace(secretOf(last, authority))

@@ -42,7 +42,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
 
   beforeAll(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-late-'))
-    etcd = await EtcdCluster.start({ directory: join(directory, 'etcd'), network, members: 3, isPatient: true })
+    etcd = await EtcdCluster.start({ directory: join(directory, 'etcd'), network, members: 3, hasLongTimeouts: true })
     leader = await etcd.leader()
     follower = etcd.members.find((member) => member !== leader) ?? leader
     const keyFile = join(directory, 'encryption.key')
@@ -106,7 +106,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
   }
 
   /** Tells the story; returns what the call was answered. */
-  async function tell({ marker, call, meanwhile, undo }: Story): Promise<Reply> {
+  async function perform({ marker, call, meanwhile, undo }: Story): Promise<Reply> {
     const endpoints = [follower, leader].map(({ clientUrl }) => clientUrl)
     const server = await startTestServer({ store: 'etcd', etcd: { endpoints }, env })
     try {
@@ -137,13 +137,13 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
   })
 
   test.each([
-    { says: 'after a fence', fence: (store: Store) => store.fence(soon()) },
-    { says: 'after the next write of the same process', fence: (store: Store) => commit(store, put('r/next')) },
+    { title: 'after a fence', fence: (store: Store) => store.fence(soon()) },
+    { title: 'after the next write of the same process', fence: (store: Store) => commit(store, put('r/next')) },
     {
-      says: 'though its caller asks for nothing more',
+      title: 'though its caller asks for nothing more',
       fence: (_: Store, prefix: string) => until(async () => (await writerKeys(prefix)).length === 0, settles),
     },
-  ])('never commits $says', { timeout: 60_000 }, async ({ fence }) => {
+  ])('never commits $title', { timeout: 60_000 }, async ({ fence }) => {
     const prefix = `/fenced-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     await commit(store, put('r/a'))
@@ -228,7 +228,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     const name = freshName('late')
     let uid = ''
     const create = { parent: organisation.group, group: { name } }
-    const reply = await tell({
+    const reply = await perform({
       marker: name,
       call: async (server) => server.rest.call('CreateGroup', create, { token: await server.tokenFor(organisation.owner) }),
       meanwhile: async () => void (uid = String((await asOwner('CreateGroup', create))['uid'])),
@@ -242,7 +242,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     const group = await asOwner('CreateGroup', { parent: organisation.group, group: { name: freshName('kept') } })
     const uid = String(group['uid'])
     let child = ''
-    const reply = await tell({
+    const reply = await perform({
       marker: uid,
       call: async (server) => server.rest.call('DeleteGroup', { uid }, { token: await server.tokenFor(organisation.owner) }),
       meanwhile: async () => void (child = String((await asOwner('CreateGroup', { parent: uid, group: { name: 'child' } }))['uid'])),
@@ -257,7 +257,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     const identityUid = String((await asOwner('CreateIdentity', { parent: organisation.group, identity }))['uid'])
     const create = { parent: organisation.group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }
     let uid = ''
-    const reply = await tell({
+    const reply = await perform({
       marker: identityUid,
       call: async (server) => server.rest.call('CreateRoleBinding', create, { token: await server.tokenFor(organisation.owner) }),
       meanwhile: async () => void (uid = String((await asOwner('CreateRoleBinding', create))['uid'])),

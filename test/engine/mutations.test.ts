@@ -101,8 +101,8 @@ describe('mutations', () => {
     ['scopes', { scopes: [] as string[] }],
   ])('a person whose token was narrowed by %s makes no root group, though self service is on', async (_by, restrictions) => {
     const { uid, token } = await makePerson(server, person)
-    const narrowed = await server.tokenFor(uid, 'scopes' in restrictions ? { scopes: [organisation.group as never] } : restrictions)
-    expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed })).code).toBe(7)
+    const restricted = await server.tokenFor(uid, 'scopes' in restrictions ? { scopes: [organisation.group as never] } : restrictions)
+    expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: restricted })).code).toBe(7)
     expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token })).code).toBe(0)
   })
 

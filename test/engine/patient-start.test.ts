@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { createSafeFetch } from '../../src/auth/safe-fetch.ts'
-import { createReplica, startEngine } from '../../src/server/engine.ts'
+import { createRecordCache, startEngine } from '../../src/server/engine.ts'
 import { loadConfig } from '../../src/config/load-config.ts'
 import { systemClock, systemRandom } from '../../src/server/runtime.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
@@ -40,17 +40,17 @@ test('a store that does not answer for a moment while a server starts does not e
     if (isStalled) stalls += 1
     return isStalled
   })
-  const replica = createReplica(real, silentLog)
-  onTestFinished(() => replica.close())
-  const start = replica.start.bind(replica)
-  replica.start = async (signal) => {
+  const cache = createRecordCache(real, silentLog)
+  onTestFinished(() => cache.close())
+  const start = cache.start.bind(cache)
+  cache.start = async (signal) => {
     await start(signal)
     isLoaded = true
   }
   const fetch = createSafeFetch()
   onTestFinished(() => fetch.close())
   const engine = await startEngine(
-    { config, store, replica, upstream: undefined, fetch, issuers: [], log: silentLog, clock: systemClock, random: systemRandom },
+    { config, store, cache, upstream: undefined, fetch, issuers: [], log: silentLog, clock: systemClock, random: systemRandom },
     soon(),
   )
   expect(engine.signingKeys.current().kid).toMatch(/./)

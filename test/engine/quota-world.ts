@@ -6,7 +6,7 @@ import { randomBytes } from 'node:crypto'
 import { create } from '@bufbuild/protobuf'
 import { afterAll, beforeAll } from 'vitest'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
-import { createReplica } from '../../src/server/engine.ts'
+import { createRecordCache } from '../../src/server/engine.ts'
 import { GroupSchema } from '../../src/gen/taproot/iam/v2/groups_pb.ts'
 import type { ChangeSet } from '../../src/engine/change-set.ts'
 import { groupKind } from '../../src/iam/records/groups.ts'
@@ -14,7 +14,7 @@ import { storedKinds } from '../../src/catalog/kinds.ts'
 import { outboxKey } from '../../src/engine/log/outbox-keys.ts'
 import { Quotas } from '../../src/engine/quota/quotas.ts'
 import { apiOwnership, innerContext, type Caller, type Context, type Services } from '../../src/engine/services.ts'
-import { StoreSweeper } from '../../src/engine/jobs/sweeper.ts'
+import { StoreCascader } from '../../src/engine/jobs/cascader.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
@@ -59,19 +59,19 @@ export interface Process {
 
 /** Starts a process. `quotas.share` is in records. Close it. */
 export async function startProcess(store: Store, quotas: { share: number; processes: number }): Promise<Process> {
-  const replica = createReplica(store, silentLog)
-  await replica.start(AbortSignal.timeout(10_000))
+  const cache = createRecordCache(store, silentLog)
+  await cache.start(AbortSignal.timeout(10_000))
   const services = {
     store,
-    replica,
-    quotas: new Quotas({ store, replica, processes: quotas.processes, share: { records: quotas.share, bytes: 2 ** 20 } }),
-    sweeper: new StoreSweeper({ store, replica, kinds: storedKinds, log: silentLog }),
+    cache,
+    quotas: new Quotas({ store, cache, processes: quotas.processes, share: { records: quotas.share, bytes: 2 ** 20 } }),
+    cascader: new StoreCascader({ store, cache, kinds: storedKinds, log: silentLog }),
     clock: { now: () => 1_800_000_000_000 },
     random: { bytes: (count: number) => randomBytes(count) },
     log: silentLog,
     settings: { ownIssuer: 'https://platform.example' },
   } as unknown as Services
-  const caller = { identity: trustedUid('a'.repeat(40)), operator: true, actor: {}, reach: () => ({ operator: true, grants: [] }) } as unknown as Caller
+  const caller = { identity: trustedUid('a'.repeat(40)), operator: true, actor: {}, permissions: () => ({ operator: true, grants: [] }) } as unknown as Caller
   const signal = AbortSignal.timeout(60_000)
   const context = innerContext({
     method: methodOf('SetGroupLimits'),
@@ -82,7 +82,7 @@ export async function startProcess(store: Store, quotas: { share: number; proces
     authorize: () => undefined,
     caller,
   })
-  return { services, context, close: () => replica.close() }
+  return { services, context, close: () => cache.close() }
 }
 
 /** The changes with a key that proves whether they committed. */

@@ -11,11 +11,11 @@ import { commit } from '../../src/engine/commit.ts'
 import { groupKind } from '../../src/iam/records/groups.ts'
 import { setGroupLimits } from '../../src/iam/records/organisation-verbs.ts'
 import { Lanes } from '../../src/engine/quota/lane.ts'
-import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
+import { recordOfBytes } from '../../src/cache/records/record-factory.ts'
 import { belowPrefix, parseRecordKey, recordKey, watchedPrefixes } from '../../src/store/keys.ts'
 import { StoreError, storeRevision, type Change, type ChangeBatch, type Store, type Transaction } from '../../src/store/store.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
-import { picker } from '../cache/rows.ts'
+import { picker } from '../cache/records.ts'
 import { group, laggingStore, proven, startProcess, twoStores, withOwn, type Process } from './quota-world.ts'
 
 /** What a world is: the limit, what each process may have under way, how far the watches lag, and what is done. */
@@ -79,10 +79,10 @@ function makeOne({ services, context }: Process, root: Uid): Promise<undefined> 
 }
 
 function removeOne({ services, context }: Process, root: Uid): Promise<undefined> {
-  return commit(services, context, ({ snapshot }) => {
+  return commit(services, context, ({ tables }) => {
     const changes = new ChangeSet()
-    const [row] = snapshot.table('Group').matching('parent', root)
-    if (row !== undefined) changes.remove(groupKind, row)
+    const [record] = tables.table('Group').matching('parent', root)
+    if (record !== undefined) changes.remove(groupKind, record)
     return { changes: proven(changes), result: undefined }
   })
 }
@@ -118,7 +118,7 @@ class Observer {
       else this.#there.add(key)
       const { uid } = parseRecordKey(key)
       if (uid !== this.#root || value === undefined) continue
-      const { message } = rowOfBytes(groupKind.index, { uid, bytes: value, revision: revision as never })
+      const { message } = recordOfBytes(groupKind.index, { uid, bytes: value, revision: revision as never })
       this.limit = (message as unknown as Group).resourceLimits['groups'] ?? Number.POSITIVE_INFINITY
     }
     this.count = this.#there.size
@@ -226,9 +226,9 @@ describeOnStores('limits over two processes', (kind) => {
   })
 
   test.each([
-    { says: 'is fenced off before others take its place', fences: true, expected: 5 },
-    { says: 'breaks the limit where the fence does nothing', fences: false, expected: 7 },
-  ])('what may still commit when its caller is gone $says', { timeout: 30_000 }, async ({ fences, expected }) => {
+    { title: 'is fenced off before others take its place', fences: true, expected: 5 },
+    { title: 'breaks the limit where the fence does nothing', fences: false, expected: 7 },
+  ])('what may still commit when its caller is gone $title', { timeout: 30_000 }, async ({ fences, expected }) => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
@@ -270,10 +270,10 @@ describeOnStores('limits over two processes', (kind) => {
 
   test.each([
     // Two processes may have one create each under way.
-    { says: 'became near and was reached', before: 4, meanwhile: () => Promise.resolve() },
-    { says: 'was set', before: undefined, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
-    { says: 'was lowered', before: 100, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
-  ])('a create that was planned before the limit $says is planned again, and refused', { timeout: 30_000 }, async ({ before, meanwhile }) => {
+    { title: 'became near and was reached', before: 4, meanwhile: () => Promise.resolve() },
+    { title: 'was set', before: undefined, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
+    { title: 'was lowered', before: 100, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
+  ])('a create that was planned before the limit $title is planned again, and refused', { timeout: 30_000 }, async ({ before, meanwhile }) => {
     const [store, peer] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()

@@ -21,8 +21,8 @@ specSuiteEverywhere(
       const person = { uid, act: { issuer: 'https://login.example', subject: uid, audience: 'us' }, name: undefined, emailUnverified: undefined }
       const registration = { person, via: [], code, validateOnly: false, requestId: 'test', signal: AbortSignal.timeout(10_000) }
       const registered = registerPerson(services, registration).then(({ group }) => {
-        const bindings = [...services.replica.snapshot.table('RoleBinding').matching('identity', uid)]
-        return bindings.find((row) => row.parent === group)?.uid
+        const bindings = [...services.cache.tables.table('RoleBinding').matching('identity', uid)]
+        return bindings.find((record) => record.parent === group)?.uid
       })
       return registered.catch((error: { code?: number }) => error.code)
     }
@@ -74,7 +74,7 @@ specSuiteEverywhere(
       spec.clock.advance(5_000)
       const uid = person()
       for (const code of [roleless, brief, 'unknown']) expect(await redeem(code, uid)).toBe(5)
-      expect(spec.server.running.engine.replica.snapshot.get('Identity', uid)).toBeUndefined()
+      expect(spec.server.running.engine.cache.tables.get('Identity', uid)).toBeUndefined()
     })
 
     // docs/spec/iam.md#invite-redemption

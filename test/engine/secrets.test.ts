@@ -10,7 +10,7 @@ import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
 import { secretFields } from '../../src/engine/secret-fields.ts'
 import { changedSecrets, newSecrets, openSecret, sealSecrets, type SealedSecrets } from '../../src/engine/secrets.ts'
 import { resources } from '../../src/base/schema/schema.ts'
-import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
+import { recordOfBytes } from '../../src/cache/records/record-factory.ts'
 import type { Resource, CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { storeRevision, type Store } from '../../src/store/store.ts'
 import { freshStore, random, signal, thrown } from '../auth/parts.ts'
@@ -25,9 +25,9 @@ function record(clientSecret: string): Resource {
 }
 
 /** A stored provider, with what is sealed for it. */
-function rowWith(sealed: SealedSecrets, at: Uid = uid): CachedRecord {
+function recordWith(sealed: SealedSecrets, at: Uid = uid): CachedRecord {
   const facts = { etag: 'e', createMs: 1, updateMs: 2, managedBy: '', sealed }
-  return rowOfBytes(index, { uid: at, bytes: envelopeBytes(envelopeOf(desc, record(''), facts)), revision: storeRevision(1) })
+  return recordOfBytes(index, { uid: at, bytes: envelopeBytes(envelopeOf(desc, record(''), facts)), revision: storeRevision(1) })
 }
 
 async function keyring(): Promise<Keyring> {
@@ -54,14 +54,14 @@ describe('secrets of records', () => {
     const ring = await keyring()
     const sealed = seal(ring, 'plain text')
     expect(Buffer.from(sealed[path] ?? []).includes('plain text')).toBe(false)
-    expect(openSecret(ring, rowWith(sealed), path)).toBe('plain text')
-    expect(openSecret(ring, rowWith({}), path)).toBeUndefined()
-    const elsewhere = rowWith(sealed, trustedUid(`${'a'.repeat(40)}/${'c'.repeat(16)}`))
+    expect(openSecret(ring, recordWith(sealed), path)).toBe('plain text')
+    expect(openSecret(ring, recordWith({}), path)).toBeUndefined()
+    const elsewhere = recordWith(sealed, trustedUid(`${'a'.repeat(40)}/${'c'.repeat(16)}`))
     expect(await thrown(() => openSecret(ring, elsewhere, path))).toBe('unreadable')
-    const moved = rowWith({ 'oidc.other': sealed[path] ?? new Uint8Array() })
+    const moved = recordWith({ 'oidc.other': sealed[path] ?? new Uint8Array() })
     expect(await thrown(() => openSecret(ring, moved, 'oidc.other'))).toBe('unreadable')
     const foreign = await keyring()
-    expect(await thrown(() => openSecret(foreign, rowWith(sealed), path))).toBe('unknown_key')
+    expect(await thrown(() => openSecret(foreign, recordWith(sealed), path))).toBe('unknown_key')
   })
 
   test('that were sealed under an older data key still open, and are kept as they are', async () => {
@@ -71,18 +71,18 @@ describe('secrets of records', () => {
     const sealed = seal(old, 'plain text')
     await addDataKey(store, keyEncryptionKey)
     const rotated = await createKeyring({ store, keyEncryptionKey, random }, signal)
-    expect(openSecret(rotated, rowWith(sealed), path)).toBe('plain text')
-    expect(await thrown(() => openSecret(old, rowWith(seal(rotated, 'newer')), path))).toBe('unknown_key')
-    const fates = changedSecrets(identityProviderKind, { row: rowWith(sealed), record: record(''), paths: ['oidc'] })
+    expect(openSecret(rotated, recordWith(sealed), path)).toBe('plain text')
+    expect(await thrown(() => openSecret(old, recordWith(seal(rotated, 'newer')), path))).toBe('unknown_key')
+    const fates = changedSecrets(identityProviderKind, { cached: recordWith(sealed), record: record(''), paths: ['oidc'] })
     expect(sealSecrets(rotated, { kind: index.kind, uid }, fates)).toEqual(sealed)
-    const envelope = fromBinary(EnvelopeSchema, envelopeBytes(rowWith(sealed).envelope))
+    const envelope = fromBinary(EnvelopeSchema, envelopeBytes(recordWith(sealed).envelope))
     expect(Object.keys(envelope.sealed)).toEqual([path])
   })
 
   test('go where the message that holds them goes', () => {
     const bare = create(IdentityProviderSchema, { name: 'login' }) as unknown as Resource
-    const row = rowWith({ [path]: Uint8Array.of(1) })
-    expect(changedSecrets(identityProviderKind, { row, record: bare, paths: ['oidc'] })).toEqual(new Map([[path, { kind: 'cleared' }]]))
+    const record = recordWith({ [path]: Uint8Array.of(1) })
+    expect(changedSecrets(identityProviderKind, { cached: record, record: bare, paths: ['oidc'] })).toEqual(new Map([[path, { kind: 'cleared' }]]))
   })
 })
 

@@ -10,7 +10,7 @@ describeOnStores('while the bindings of a deleted identity are swept', (store) =
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const [busy, other] = [await makeOrganisation(server), await makeOrganisation(server)]
-    const { snapshot } = server.running.engine.replica
+    const { tables } = server.running.engine.cache
     const identity = await makeMember(server, busy.group)
     const draft = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] }
     const role = String(ok(await server.rest.call('CreateRole', { parent: busy.group, role: draft }, { token: busy.token }))['uid'])
@@ -26,15 +26,15 @@ describeOnStores('while the bindings of a deleted identity are swept', (store) =
     await refuse()
 
     ok(await server.rest.call('DeleteIdentity', { uid: identity.uid }, { token: busy.token }))
-    expect(snapshot.sweeps()).toHaveLength(1)
+    expect(tables.cascades()).toHaveLength(1)
     await refuse()
     const contended = Array.from({ length: 8 }, (_, at) =>
       server.rest.call('UpdateGroup', { group: { uid: other.group, description: `${at}` }, updateMask: 'description' }, { token: other.token }),
     )
     for (const reply of await Promise.all(contended)) expect([0, 10]).toContain(reply.code)
-    expect(snapshot.sweeps(), 'the sweep goes on').toHaveLength(1)
+    expect(tables.cascades(), 'the sweep goes on').toHaveLength(1)
 
     ok(await server.rest.call('DeleteRole', { uid: role }, { token: busy.token }))
-    expect(snapshot.sweeps(), 'the role was in use until the end').toEqual([])
+    expect(tables.cascades(), 'the role was in use until the end').toEqual([])
   })
 })

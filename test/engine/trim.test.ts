@@ -110,9 +110,9 @@ describeOnStores('trimming', (kind) => {
     const pages = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
     expect(pages).toHaveLength(4)
     expect(new Set(pages.map(({ after }) => after)).size).toBe(4)
-    expect(await expirer.trim(nowMs, soon())).toEqual(none)
-    expect(await expirer.trim(nowMs + 1000, soon())).toEqual({ ...none, outboxOld: 1 })
-    expect(await expirer.trim(nowMs + 73 * hourMs, soon())).toEqual({ ...none, outboxOld: 149 })
+    expect(await expirer.expire(nowMs, soon())).toEqual(none)
+    expect(await expirer.expire(nowMs + 1000, soon())).toEqual({ ...none, outboxOld: 1 })
+    expect(await expirer.expire(nowMs + 73 * hourMs, soon())).toEqual({ ...none, outboxOld: 149 })
     expect(await keysOf(store, outboxPrefix)).toEqual([])
   })
 
@@ -121,7 +121,7 @@ describeOnStores('trimming', (kind) => {
     const expired = [`${refreshPrefix}a`, `${refreshPrefix}z`, `${uploadPrefix}${root('a')}/old`]
     await commit(store, put(`${refreshPrefix}damaged`, Buffer.from([255])), ...expired.map((key, at) => put(key, at < 2 ? family : '0')))
     await commit(store, event(nowMs - 73 * hourMs, root('a')))
-    await expect(new Expirer(store, { outbox: retention }).trim(nowMs, soon())).rejects.toThrow()
+    await expect(new Expirer(store, { outbox: retention }).expire(nowMs, soon())).rejects.toThrow()
     expect(await keysOf(store, refreshPrefix)).toEqual([`${refreshPrefix}damaged`])
     expect(await keysOf(store, uploadPrefix)).toEqual([])
     expect(await keysOf(store, outboxPrefix)).toEqual([])
@@ -135,7 +135,7 @@ describeOnStores('trimming', (kind) => {
     await commitAll(store, [...large, ...other, nobodys], 20)
     const noted = noting(store)
     const expirer = new Expirer(noted.store, { outbox: retention })
-    const { outboxOverSize } = await expirer.trim(nowMs, soon())
+    const { outboxOverSize } = await expirer.expire(nowMs, soon())
     const kept = large.slice(outboxOverSize).map(({ key }) => key)
     expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept].sort())
     // As many as fit, not fewer.
@@ -144,23 +144,23 @@ describeOnStores('trimming', (kind) => {
     noted.ranges.length = 0
     const more = Array.from({ length: 5 }, (_, index) => event(nowMs + index, root('a'), 50_000))
     await commitAll(store, more)
-    expect(await expirer.trim(nowMs + 2 * every, soon())).toEqual({ ...none, outboxOverSize: 5 })
+    expect(await expirer.expire(nowMs + 2 * every, soon())).toEqual({ ...none, outboxOverSize: 5 })
     expect(await keysOf(store, outboxPrefix)).toEqual([...other.map(({ key }) => key), nobodys.key, ...kept.slice(5), ...more.map(({ key }) => key)].sort())
     const [, counting] = noted.ranges.filter(({ prefix }) => prefix === outboxPrefix)
     expect(counting?.after).toBe(kept.at(-1))
-    expect(await expirer.trim(nowMs + 2 * every, soon())).toEqual(none)
+    expect(await expirer.expire(nowMs + 2 * every, soon())).toEqual(none)
   })
 
   test('what another leader removed meanwhile is off the account with its hours', async () => {
     const expirer = new Expirer(store, { outbox: retention })
     const first = Array.from({ length: 30 }, (_, index) => event(nowMs + index, root('a'), 50_000))
     await commitAll(store, first, 20)
-    expect(await expirer.trim(nowMs + hourMs, soon())).toEqual(none)
-    await new Expirer(store, { outbox: retention }).trim(nowMs + 74 * hourMs, soon())
+    expect(await expirer.expire(nowMs + hourMs, soon())).toEqual(none)
+    await new Expirer(store, { outbox: retention }).expire(nowMs + 74 * hourMs, soon())
     expect(await keysOf(store, outboxPrefix)).toEqual([])
     const second = Array.from({ length: 30 }, (_, index) => event(nowMs + 74 * hourMs + index, root('a'), 50_000))
     await commitAll(store, second, 20)
-    expect(await expirer.trim(nowMs + 75 * hourMs, soon())).toEqual(none)
+    expect(await expirer.expire(nowMs + 75 * hourMs, soon())).toEqual(none)
   })
 
   test('idempotency keys go an hour after their day, 50 at a time, without a read for each', async () => {
@@ -173,10 +173,10 @@ describeOnStores('trimming', (kind) => {
     for (const hash of old) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
     await commit(store, ...remembered(nowMs - 24 * hourMs, young))
     const noted = noting(store)
-    expect(await new Expirer(noted.store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 130 })
+    expect(await new Expirer(noted.store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, idempotency: 130 })
     expect(noted.transactions.map(({ writes }) => writes.length)).toEqual([100, 100, 60])
     expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 24 * hourMs, young).map(({ key }) => key))
-    expect(await new Expirer(store, { outbox: retention }).trim(nowMs + 2 * hourMs, soon())).toEqual({ ...none, idempotency: 1 })
+    expect(await new Expirer(store, { outbox: retention }).expire(nowMs + 2 * hourMs, soon())).toEqual({ ...none, idempotency: 1 })
     expect(await keysOf(store, 'x/')).toEqual([])
   })
 
@@ -186,7 +186,7 @@ describeOnStores('trimming', (kind) => {
     await commit(store, ...remembered(nowMs - 150 * hourMs, other))
     await commit(store, ...remembered(nowMs - 100 * hourMs, again))
     await commit(store, ...remembered(nowMs - 60 * hourMs, again))
-    expect(await new Expirer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 4 })
+    expect(await new Expirer(store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, idempotency: 4 })
     expect(await keysOf(store, 'x/idem/')).toEqual([])
   })
 
@@ -194,7 +194,7 @@ describeOnStores('trimming', (kind) => {
     const again = 'bb'.repeat(32)
     for (const hash of ['aa'.repeat(32), again, 'cc'.repeat(32)]) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
     await commit(store, ...remembered(nowMs - 2 * hourMs, again))
-    expect(await new Expirer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, idempotency: 3 })
+    expect(await new Expirer(store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, idempotency: 3 })
     expect(await keysOf(store, 'x/idem/')).toEqual(remembered(nowMs - 2 * hourMs, again).map(({ key }) => key))
     const entry = await store.get(idempotencyKey(again), soon())
     expect(Number(fromBinary(IdempotencyRecordSchema, entry?.value ?? new Uint8Array()).timeMs)).toBe(nowMs - 2 * hourMs)
@@ -203,7 +203,7 @@ describeOnStores('trimming', (kind) => {
   test('sign-ins of devices are forgotten when they have run out', async () => {
     const login = (expireMs: number, name: string): Write => ({ kind: 'put', key: `${pendingLoginPrefix}${name}`, value: bytes(JSON.stringify({ expireMs })) })
     await commitAll(store, [login(nowMs - 1, 'device/a'), login(nowMs, 'user-code/b'), login(nowMs + 1, 'headless/c')])
-    expect(await new Expirer(store).trim(nowMs, soon())).toEqual({ ...none, pendingLogins: 2 })
+    expect(await new Expirer(store).expire(nowMs, soon())).toEqual({ ...none, pendingLogins: 2 })
     expect(await keysOf(store, 'x/')).toEqual([`${pendingLoginPrefix}headless/c`])
   })
 
@@ -218,14 +218,14 @@ describeOnStores('trimming', (kind) => {
       ...signIns(alsoGone, 1),
       { kind: 'put', key: recordKey('IdentityProvider', trustedUid(stays)), value: bytes('') },
     ])
-    expect(await new Expirer(store).trim(nowMs, soon())).toEqual({ ...none, firstSignIns: 251 })
+    expect(await new Expirer(store).expire(nowMs, soon())).toEqual({ ...none, firstSignIns: 251 })
     expect(await keysOf(store, firstSignInPrefix)).toEqual(signIns(stays, 3).map(({ key }) => key))
   })
 
   test('requests for access are forgotten when another may be made', async () => {
     const request = (timeMs: number, name: string): Write => ({ kind: 'put', key: `${accessRequestPrefix}${name}`, value: bytes(String(timeMs)) })
     await commit(store, request(nowMs - 24 * hourMs, 'a/old'), request(nowMs - 24 * hourMs + 1, 'a/young'), request(nowMs - 90 * hourMs, 'b/old'))
-    expect(await new Expirer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
+    expect(await new Expirer(store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
     expect(await keysOf(store, 'x/')).toEqual([`${accessRequestPrefix}a/young`])
   })
 
@@ -244,11 +244,11 @@ describeOnStores('trimming', (kind) => {
     }
     const kept = async (): Promise<Digest[] | undefined> =>
       (await readHistory({ store }, { ...tag, limit: 1000 }, soon()))?.records.map((record) => record.digest)
-    const trimmed = async (history: HistoryRetention): Promise<number> => (await new Expirer(store, { history }).trim(nowMs, soon())).tagHistory
+    const expired = async (history: HistoryRetention): Promise<number> => (await new Expirer(store, { history }).expire(nowMs, soon())).tagHistory
 
     test('all of it is kept where nothing else is asked for', async () => {
       await moves(1, 2, 3)
-      expect(await trimmed({})).toBe(0)
+      expect(await expired({})).toBe(0)
       expect(await kept()).toEqual([1, 2, 3].map(digest))
     })
 
@@ -261,32 +261,32 @@ describeOnStores('trimming', (kind) => {
       ['what the tag points to now stays, however few', { maxMoves: 0 }, [5]],
     ])('%s', async (_title, history, expected) => {
       await moves(1, 2, 3, 4, 5)
-      expect(await trimmed(history)).toBe(5 - expected.length)
+      expect(await expired(history)).toBe(5 - expected.length)
       expect(await kept()).toEqual(expected.map(digest))
-      expect(await trimmed(history)).toBe(0)
+      expect(await expired(history)).toBe(0)
     })
 
     test('a deletion counts as a move, and a tag that was deleted too long ago is forgotten', async () => {
       await moves(1, 2, 0)
-      expect(await trimmed({ maxMoves: 2 })).toBe(1)
+      expect(await expired({ maxMoves: 2 })).toBe(1)
       expect(await kept()).toEqual([digest(2)])
-      expect(await trimmed({ maxAgeMs: -1 })).toBe(2)
+      expect(await expired({ maxAgeMs: -1 })).toBe(2)
       expect(await kept()).toBeUndefined()
       expect(await keysOf(store, 'x/')).toEqual([])
     })
 
     test('tags of a repo that is gone are forgotten like deleted ones, those of one that is there are not', async () => {
       await moves(1, 2)
-      expect(await trimmed({ maxAgeMs: -1 })).toBe(1)
+      expect(await expired({ maxAgeMs: -1 })).toBe(1)
       expect(await kept()).toEqual([digest(2)])
       await commit(store, { kind: 'delete', key: recordKey('Repo', trustedUid(tag.repo)) })
-      expect(await trimmed({ maxAgeMs: -1 })).toBe(1)
+      expect(await expired({ maxAgeMs: -1 })).toBe(1)
       expect(await keysOf(store, 'x/')).toEqual([])
     })
 
     test('long histories go in pages', async () => {
       await moves(...Array.from({ length: 250 }, (_, index) => index + 1))
-      expect(await trimmed({ maxMoves: 10 })).toBe(240)
+      expect(await expired({ maxMoves: 10 })).toBe(240)
       expect(await kept()).toHaveLength(10)
     })
   })
@@ -306,9 +306,9 @@ describeOnStores('trimming', (kind) => {
       },
     }
     const expirer = new Expirer(interrupted, { outbox: retention })
-    await expect(expirer.trim(nowMs, stop.signal)).rejects.toThrow('enough')
+    await expect(expirer.expire(nowMs, stop.signal)).rejects.toThrow('enough')
     expect(await keysOf(store, outboxPrefix)).toHaveLength(150)
-    expect(await new Expirer(store, { outbox: retention }).trim(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
+    expect(await new Expirer(store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
   })
 
   test('the time of an event is in its key', () => {

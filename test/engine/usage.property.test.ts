@@ -9,13 +9,13 @@ import { commit } from '../../src/engine/commit.ts'
 import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb.ts'
 import { groupKind } from '../../src/iam/records/groups.ts'
 import { roleBindingKind } from '../../src/iam/records/role-bindings.ts'
-import { builtInRoleRows } from '../../src/iam/records/roles.ts'
+import { builtInRoleRecords } from '../../src/iam/records/roles.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { recordBytesLimit, recordUse } from '../../src/engine/quota/limits.ts'
-import { recordKey, sweepKey } from '../../src/store/keys.ts'
+import { recordKey, cascadeKey } from '../../src/store/keys.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
-import { picker } from '../cache/rows.ts'
+import { picker } from '../cache/records.ts'
 import { facts, group, laggingStore, proven, startProcess, twoStores, type Process } from './quota-world.ts'
 
 /** Makes a group with so many role bindings, which go with it when it is removed. */
@@ -37,7 +37,7 @@ async function makeBound(process: Process, root: Uid, bindings: number): Promise
   }
 }
 
-const builtInRole = builtInRoleRows[0]?.uid ?? ''
+const builtInRole = builtInRoleRecords[0]?.uid ?? ''
 
 function bind(changes: ChangeSet, groupUid: Uid): void {
   const draft = create(RoleBindingSchema, { identityUid: randomBytes(20).toString('hex'), roleUid: builtInRole })
@@ -49,12 +49,12 @@ function bind(changes: ChangeSet, groupUid: Uid): void {
 
 /** Removes a group that has bindings: they count as absent from then on, and a sweep deletes them. */
 function removeBound({ services, context }: Process, root: Uid): Promise<undefined> {
-  return commit(services, context, ({ snapshot }) => {
+  return commit(services, context, ({ tables }) => {
     const changes = new ChangeSet()
-    const [row] = snapshot.table('Group').matching('parent', root)
-    if (row !== undefined) {
-      changes.remove(groupKind, row)
-      changes.write({ kind: 'put', key: sweepKey(row.uid), value: Buffer.from('Group') })
+    const [record] = tables.table('Group').matching('parent', root)
+    if (record !== undefined) {
+      changes.remove(groupKind, record)
+      changes.write({ kind: 'put', key: cascadeKey(record.uid), value: Buffer.from('Group') })
     }
     return { changes: proven(changes), result: undefined }
   })
@@ -63,7 +63,7 @@ function removeBound({ services, context }: Process, root: Uid): Promise<undefin
 /** What limits count of the organisation, by the snapshot of one process. */
 function usesOf({ services }: Process, root: Uid): Record<string, number> {
   const limits = ['groups', 'role_bindings', recordBytesLimit]
-  return Object.fromEntries(limits.map((limit) => [limit, recordUse(services.replica.snapshot, root, limit)]))
+  return Object.fromEntries(limits.map((limit) => [limit, recordUse(services.cache.tables, root, limit)]))
 }
 
 /** The same, of the store itself: to be asked when no sweep is left. */
@@ -83,9 +83,9 @@ async function storedUses(store: Store, root: Uid): Promise<Record<string, numbe
 }
 
 /** Sweeps what there is to be swept, as far as the store answers. Returns whether there may be more. */
-async function sweep({ services }: Process, signal: AbortSignal): Promise<boolean> {
+async function cascade({ services }: Process, signal: AbortSignal): Promise<boolean> {
   try {
-    return await services.sweeper.finish(signal)
+    return await services.cascader.finish(signal)
   } catch (error) {
     if (error instanceof StoreError && error.kind === 'indeterminate') return true
     throw error
@@ -113,16 +113,16 @@ describeOnStores('uses over two processes', (kind) => {
         for (let step = 0; step < 4; step++) {
           await removeBound(at(), root)
           const signal = AbortSignal.timeout(10_000)
-          if (pick(2) === 0) await sweep(at(), signal)
-          for (const { services } of started) await services.replica.barrier(signal)
+          if (pick(2) === 0) await cascade(at(), signal)
+          for (const { services } of started) await services.cache.barrier(signal)
           const fresh = await startProcess(store, { share: 64, processes: 2 })
           live.splice(0, live.length, ...[...started, fresh].map((process) => usesOf(process, root)))
           await fresh.close()
           expect(live).toEqual([live[2], live[2], live[2]])
         }
         const signal = AbortSignal.timeout(10_000)
-        while (await sweep(at(), signal)) await turn()
-        for (const { services } of started) await services.replica.barrier(signal)
+        while (await cascade(at(), signal)) await turn()
+        for (const { services } of started) await services.cache.barrier(signal)
         const truth = await storedUses(store, root)
         expect(started.map((process) => usesOf(process, root))).toEqual([truth, truth])
         expect(truth['groups']).toBe(2)

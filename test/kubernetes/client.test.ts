@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import type { KubeClient } from '../../src/kubernetes/client/kube-client.ts'
-import type { KubeApi, KubeFault, ObjectType, WatchEvent } from '../../src/kubernetes/kube-api.ts'
+import type { KubeApi, KubeErrorReason, ObjectType, WatchEvent } from '../../src/kubernetes/kube-api.ts'
 import { selfSigned } from '../auth/certificate.ts'
 import { mustRunKubeClient, runKubeClient } from '../support/parts/kube-client.ts'
 import { startKube, type Kube } from '../support/parts/kube.ts'
@@ -102,15 +102,15 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await client.patch(configMaps, { namespace, name: 'one' }, { data: { value: 'b' } }, signal)
       await client.delete(configMaps, { namespace, name: 'one' }, {}, signal)
       const ended = new AbortController()
-      const told: string[] = []
+      const notified: string[] = []
       const watching = (async () => {
         for await (const event of client.watch(configMaps, { namespace, resourceVersion }, ended.signal)) {
-          told.push(event.type)
+          notified.push(event.type)
           if (event.type === 'deleted') ended.abort(new Error('seen enough'))
         }
       })()
       await expect(watching).rejects.toThrow('seen enough')
-      expect(told).toEqual(['added', 'modified', 'deleted'])
+      expect(notified).toEqual(['added', 'modified', 'deleted'])
     })
 
     test('that nobody listens to any more is closed', async () => {
@@ -132,7 +132,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       const namespace = await freshNamespace(kube)
       const { resourceVersion } = await client.list(configMaps, { namespace, limit: 1 }, signal)
       await client.create(configMaps, configMap('one', { namespace }), signal)
-      await faultOf(
+      await expectReason(
         drain(client, resourceVersion, () => proxy.stall()),
         'unavailable',
       )
@@ -147,26 +147,30 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await kube.apiserver.kill()
       await compact(kube)
       await kube.apiserver.restart()
-      await faultOf(drain(client, resourceVersion), 'expired')
-      await faultOf(client.list(configMaps, { namespace, limit: 1, continueToken }, signal), 'expired')
+      await expectReason(drain(client, resourceVersion), 'expired')
+      await expectReason(client.list(configMaps, { namespace, limit: 1, continueToken }, signal), 'expired')
     })
   })
 
   describe('a call fails as', () => {
-    const rows: readonly { readonly fault: KubeFault; readonly when: string; readonly call: (client: KubeApi, namespace: string) => Promise<unknown> }[] = [
-      { fault: 'not_found', when: 'the type of a list is not there', call: (client) => client.list(unknownType, { limit: 1 }, signal) },
+    const rows: readonly {
+      readonly reason: KubeErrorReason
+      readonly when: string
+      readonly call: (client: KubeApi, namespace: string) => Promise<unknown>
+    }[] = [
+      { reason: 'not_found', when: 'the type of a list is not there', call: (client) => client.list(unknownType, { limit: 1 }, signal) },
       {
-        fault: 'not_found',
+        reason: 'not_found',
         when: 'what is patched is not there',
         call: (client, namespace) => client.patch(configMaps, { namespace, name: 'none' }, {}, signal),
       },
       {
-        fault: 'not_found',
+        reason: 'not_found',
         when: 'a status is applied to what is not there',
         call: (client, namespace) => client.apply(deployments, { metadata: { namespace, name: 'none' }, status: {} }, { subresource: 'status' }, signal),
       },
       {
-        fault: 'conflict',
+        reason: 'conflict',
         when: 'what is replaced is of a later version',
         call: async (client, namespace) => {
           const made = await client.create(configMaps, configMap('one', { namespace, value: 'a' }), signal)
@@ -175,13 +179,13 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
         },
       },
       {
-        fault: 'conflict',
+        reason: 'conflict',
         when: 'what is applied names the uid of an object that is gone',
         call: (client, namespace) =>
           client.apply(configMaps, { metadata: { namespace, name: 'none', uid: '00000000-0000-4000-8000-000000000000' } }, {}, signal),
       },
       ...(['apply', 'patch'] as const).map((method) => ({
-        fault: 'invalid' as const,
+        reason: 'invalid' as const,
         when: `another object has the name by now, for ${method} with the uid of the one before`,
         call: async (client: KubeApi, namespace: string) => {
           await client.create(configMaps, configMap('one', { namespace }), signal)
@@ -191,23 +195,23 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
         },
       })),
       {
-        fault: 'already_exists',
+        reason: 'already_exists',
         when: 'what is made is there',
         call: async (client, namespace) => {
           await client.create(configMaps, configMap('one', { namespace }), signal)
           await client.create(configMaps, configMap('one', { namespace }), signal)
         },
       },
-      { fault: 'invalid', when: 'a name is not one', call: (client, namespace) => client.create(configMaps, configMap('No Name', { namespace }), signal) },
+      { reason: 'invalid', when: 'a name is not one', call: (client, namespace) => client.create(configMaps, configMap('No Name', { namespace }), signal) },
       {
-        fault: 'invalid',
+        reason: 'invalid',
         when: 'a field is of another type',
         call: (client, namespace) => client.create(configMaps, { metadata: { name: 'one', namespace }, data: 'text' }, signal),
       },
     ]
-    for (const { fault, when, call } of rows) {
-      test(`${fault} where ${when}`, async () => {
-        await faultOf(call(clientOf(kube), await freshNamespace(kube)), fault)
+    for (const { reason, when, call } of rows) {
+      test(`${reason} where ${when}`, async () => {
+        await expectReason(call(clientOf(kube), await freshNamespace(kube)), reason)
       })
     }
 
@@ -217,12 +221,12 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
 
     test('unauthorized where the token is none', async () => {
       const endpoint = { from: 'token', server: kube.access.server, ca: kube.access.caPem, token: 'wrong' } as const
-      await faultOf(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unauthorized')
+      await expectReason(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unauthorized')
     })
 
     test('unavailable where the server has a certificate of another authority', async () => {
       const endpoint = { from: 'token', server: kube.access.server, ca: selfSigned('nobody').certificate, token: kube.access.token } as const
-      await faultOf(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unavailable')
+      await expectReason(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unavailable')
     })
 
     test('unavailable where the network is cut, and well again afterwards', async () => {
@@ -230,7 +234,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       const client = clientOf(kube, { port: proxy.port })
       await client.list(configMaps, { limit: 1 }, signal)
       proxy.cut()
-      await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
+      await expectReason(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
       proxy.resume()
       await client.list(configMaps, { limit: 1 }, signal)
     })
@@ -240,14 +244,14 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       const client = clientOf(kube, { port: proxy.port, callMs: 500 })
       await client.list(configMaps, { limit: 1 }, signal)
       proxy.stall()
-      await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
+      await expectReason(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
     })
 
     test('unavailable where the server is down, and well again once it is back', async () => {
       const client = clientOf(kube)
       await client.list(configMaps, { limit: 1 }, signal)
       await kube.apiserver.kill()
-      await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
+      await expectReason(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
       await kube.apiserver.restart()
       await client.list(configMaps, { limit: 1 }, signal)
     })
@@ -257,7 +261,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       const client = clientOf(kube, { port: proxy.port })
       const { resourceVersion } = await client.list(configMaps, { limit: 1 }, signal)
       proxy.stall()
-      const failures = [faultOf(client.list(configMaps, { limit: 1 }, signal), 'unavailable'), faultOf(drain(client, resourceVersion), 'unavailable')]
+      const failures = [expectReason(client.list(configMaps, { limit: 1 }, signal), 'unavailable'), expectReason(drain(client, resourceVersion), 'unavailable')]
       await client.close()
       await Promise.all(failures)
     })
@@ -276,14 +280,14 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
   })
 
   test('too many requests are told, and when to come again', async () => {
-    const narrow = await startKube({ flags: ['--enable-priority-and-fairness=false', '--max-requests-inflight=1', '--max-mutating-requests-inflight=1'] })
-    onTestFinished(() => narrow.stop())
-    const token = await tokenOf(narrow, '*')
-    const client = clientOf(narrow, { endpoint: { from: 'token', server: narrow.access.server, ca: narrow.access.caPem, token } })
+    const throttled = await startKube({ flags: ['--enable-priority-and-fairness=false', '--max-requests-inflight=1', '--max-mutating-requests-inflight=1'] })
+    onTestFinished(() => throttled.stop())
+    const token = await tokenOf(throttled, '*')
+    const client = clientOf(throttled, { endpoint: { from: 'token', server: throttled.access.server, ca: throttled.access.caPem, token } })
     const many = await Promise.allSettled(Array.from({ length: 100 }, () => client.list(configMaps, { limit: 500 }, signal)))
     const failures = many.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason] : []))
     expect(failures.length).toBeGreaterThan(0)
-    for (const failure of failures) expect(failure).toMatchObject({ fault: 'throttled', retryAfterMs: 1000 })
+    for (const failure of failures) expect(failure).toMatchObject({ reason: 'throttled', retryAfterMs: 1000 })
   })
 
   test('no more calls are begun than the rate says, and who leaves takes no turn', async () => {
@@ -321,12 +325,12 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await writeFile(join(directory, 'ca.crt'), kube.access.caPem)
       const endpoint = { from: 'service-account', host: '127.0.0.1', port: String(kube.apiserver.port), directory } as const
       const client = clientOf(kube, { endpoint })
-      await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unauthorized')
+      await expectReason(client.list(configMaps, { limit: 1 }, signal), 'unauthorized')
       await writeFile(join(directory, 'token'), 'not accepted any more\n')
-      await faultOf(client.list(configMaps, { limit: 1 }, signal), 'unauthorized')
+      await expectReason(client.list(configMaps, { limit: 1 }, signal), 'unauthorized')
       await writeFile(join(directory, 'token'), `${await tokenOf(kube, 'list')}\n`)
       await client.list(configMaps, { limit: 1 }, signal)
-      await faultOf(client.create(configMaps, configMap('mine'), signal), 'forbidden')
+      await expectReason(client.create(configMaps, configMap('mine'), signal), 'forbidden')
     })
 
     test('without TLS is refused', () => {
@@ -336,8 +340,8 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
 })
 
 /** Asserts that a call rejects with that fault. */
-async function faultOf(call: Promise<unknown>, fault: KubeFault): Promise<void> {
-  await expect(call).rejects.toMatchObject({ name: 'KubeError', fault })
+async function expectReason(call: Promise<unknown>, reason: KubeErrorReason): Promise<void> {
+  await expect(call).rejects.toMatchObject({ name: 'KubeError', reason })
 }
 
 /** Watches all ConfigMaps until it ends. */

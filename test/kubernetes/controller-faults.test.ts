@@ -42,7 +42,7 @@ async function begin(options: WorldOptions = {}): Promise<void> {
 afterEach(() => world?.stop())
 
 const groups = (): readonly Group[] =>
-  [...world.server.running.engine.replica.snapshot.table('Group').matching('parent', organisation.group)].map(({ message }) => message as unknown as Group)
+  [...world.server.running.engine.cache.tables.table('Group').matching('parent', organisation.group)].map(({ message }) => message as unknown as Group)
 
 async function apply(name: string, spec: Readonly<Record<string, unknown>> = {}): Promise<void> {
   await world.put('group', namespace, name, { parentRef: { uid: organisation.group }, ...spec })
@@ -241,13 +241,13 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
         await begin({ store: 'etcd', env, etcd: { ...etcd, endpoints: [`http://127.0.0.1:${network.port}`] } })
         await world.stopControllers()
         const { services } = other.running.engine
-        await services.replica.barrier(signal)
+        await services.cache.barrier(signal)
         await world.put('group', namespace, 'late', { parentRef: { uid: organisation.group } }, { finalizers: [finalizer] })
         network.stall()
         const caller: ObjectCaller = {
           managedBy: managedByText({ clusterId, namespace, name: 'late' }),
           identity: clusterIdentity({ id: clusterId }),
-          reach: () => ({ operator: false, grants: [{ group: everywhere, capabilities: allCapabilities }] }),
+          permissions: () => ({ operator: false, grants: [{ group: everywhere, capabilities: allCapabilities }] }),
           authorize: () => undefined,
           requestId: 'late',
           signal,
@@ -260,8 +260,8 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
         expect(world.record('Group', uid)).toBeUndefined()
         network.resume()
         await world.gone('group', namespace, 'late')
-        await services.replica.barrier(signal)
-        expect(services.replica.snapshot.get('Group', uid)).toBeUndefined()
+        await services.cache.barrier(signal)
+        expect(services.cache.tables.get('Group', uid)).toBeUndefined()
       } finally {
         network.resume()
         await world.stop()

@@ -112,7 +112,7 @@ async function change(world: ControllerWorld, at: { namespace: string; group: st
 }
 
 const groupsIn = (world: ControllerWorld, parent: string): readonly (Group & { managedBy: string })[] =>
-  [...world.server.running.engine.replica.snapshot.table('Group').matching('parent', parent)].map(({ message }) => message as unknown as Group)
+  [...world.server.running.engine.cache.tables.table('Group').matching('parent', parent)].map(({ message }) => message as unknown as Group)
 
 describeWithPart('etcd', 'controllers that are killed', () => {
   test(

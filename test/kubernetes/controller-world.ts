@@ -255,7 +255,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         return found
       }, polling),
     gone: (type, namespace, name) => vi.waitFor(async () => expect(await api.get(objectTypes[type], { namespace, name }, signal)).toBeUndefined(), polling),
-    record: (kind, uid) => services.replica.snapshot.get(kind, uid ?? ''),
+    record: (kind, uid) => services.cache.tables.get(kind, uid ?? ''),
     organisation: () => makeOrganisation(server),
     startController: begin,
     stopControllers,

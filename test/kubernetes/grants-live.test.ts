@@ -194,42 +194,42 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     }
   }
 
-  const rows = (): { kind: string; row: CachedRecord }[] => {
-    const { snapshot } = world.server.running.engine.replica
+  const records = (): { kind: string; record: CachedRecord }[] => {
+    const { tables } = world.server.running.engine.cache
     return recordKinds.flatMap((kind) => {
-      const { byUid, size } = snapshot.table(kind)
-      return [...byUid.items(0, size)].map((row) => ({ kind, row }))
+      const { byUid, size } = tables.table(kind)
+      return [...byUid.items(0, size)].map((record) => ({ kind, record }))
     })
   }
 
   /** True for the one owner that an organisation keeps, whoever holds the binding. */
-  function isLastOwner(row: CachedRecord): boolean {
-    const { snapshot } = world.server.running.engine.replica
-    const bindings = snapshot.table('RoleBinding')
-    const isOwner = ({ parent, message }: CachedRecord): boolean => parent === row.parent && (message as unknown as RoleBinding).roleUid === roleUid('owner')
-    const owners = [...bindings.matching('parent', row.parent)].filter(isOwner)
-    const known = owners.filter((owner) => owner.uid === row.uid || snapshot.get('Identity', bindings.valueOf(owner, 'identity') ?? '') !== undefined)
-    return !row.parent.includes('/') && isOwner(row) && known.length === 1
+  function isLastOwner(record: CachedRecord): boolean {
+    const { tables } = world.server.running.engine.cache
+    const bindings = tables.table('RoleBinding')
+    const isOwner = ({ parent, message }: CachedRecord): boolean => parent === record.parent && (message as unknown as RoleBinding).roleUid === roleUid('owner')
+    const owners = [...bindings.matching('parent', record.parent)].filter(isOwner)
+    const known = owners.filter((owner) => owner.uid === record.uid || tables.get('Identity', bindings.valueOf(owner, 'identity') ?? '') !== undefined)
+    return !record.parent.includes('/') && isOwner(record) && known.length === 1
   }
 
   /** What objects of this cluster own that their grants, as they are now, do not allow them. */
   async function excess(): Promise<readonly string[]> {
     const { items } = await world.api.list(objectTypes.grant, { limit: 500 }, signal)
-    const { snapshot } = world.server.running.engine.replica
-    return rows().flatMap(({ kind, row }) => {
-      const owner = parseManagedBy(row.managedBy)
+    const { tables } = world.server.running.engine.cache
+    return records().flatMap(({ kind, record }) => {
+      const owner = parseManagedBy(record.managedBy)
       if (owner === undefined) return []
-      if (!home().some((group) => row.uid.startsWith(`${group}/`))) return [`${kind} ${row.uid} lies where no grant ever was`]
-      if (kind !== 'RoleBinding' || isLastOwner(row)) return []
-      const asked = { namespace: { name: owner.namespace, labels: {} }, objectKind: 'PlatformRoleBinding', place: row.parent }
+      if (!home().some((group) => record.uid.startsWith(`${group}/`))) return [`${kind} ${record.uid} lies where no grant ever was`]
+      if (kind !== 'RoleBinding' || isLastOwner(record)) return []
+      const asked = { namespace: { name: owner.namespace, labels: {} }, objectKind: 'PlatformRoleBinding', place: record.parent }
       const authority = authorityOf(
         items.map(({ spec }) => spec as GrantSpec),
         asked,
-        snapshot,
+        tables,
       )
-      const role = snapshot.get('Role', (row.message as unknown as RoleBinding).roleUid)
-      const isWithin = role === undefined || containsAll(capabilitiesAt(authority.reach, row.parent), roleCapabilities(role))
-      return authority.granted && !isWithin ? [`binding ${row.uid} of ${row.managedBy} gives more than its namespace may`] : []
+      const role = tables.get('Role', (record.message as unknown as RoleBinding).roleUid)
+      const isWithin = role === undefined || containsAll(capabilitiesAt(authority.permissions, record.parent), roleCapabilities(role))
+      return authority.granted && !isWithin ? [`binding ${record.uid} of ${record.managedBy} gives more than its namespace may`] : []
     })
   }
 
@@ -237,9 +237,9 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     `records stay within the grants, and foreign ones are never touched (${runs} histories)`,
     async () => {
       const foreign = (): readonly string[] =>
-        rows()
-          .filter(({ row }) => !home().some((group) => row.uid === group || row.uid.startsWith(`${group}/`)))
-          .map(({ kind, row }) => `${kind} ${row.uid} ${row.etag}`)
+        records()
+          .filter(({ record }) => !home().some((group) => record.uid === group || record.uid.startsWith(`${group}/`)))
+          .map(({ kind, record }) => `${kind} ${record.uid} ${record.etag}`)
           .sort()
       const before = foreign()
       let owned = 0
@@ -251,7 +251,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
           const takeIfPossible = (step: Step): Promise<void> =>
             take(step, spaces).catch((error: unknown) => {
               // References never change, a namespace's objects may not be anything, and what is to be silenced may not be there.
-              if (!(error instanceof KubeError) || (error.fault !== 'invalid' && error.fault !== 'not_found')) throw error
+              if (!(error instanceof KubeError) || (error.reason !== 'invalid' && error.reason !== 'not_found')) throw error
             })
           const doAll = async (all: readonly Step[]): Promise<void> => {
             for (const step of all) await takeIfPossible(step)
@@ -268,7 +268,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
             ])
           await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: { ...wide(), maxRole: { builtIn: 'registry.pull' } } })))
           await vi.waitFor(async () => expect(await excess()).toEqual([]), polling)
-          owned += rows().filter(({ row }) => spaces.some((space) => row.managedBy.includes(`/${space}/`))).length
+          owned += records().filter(({ record }) => spaces.some((space) => record.managedBy.includes(`/${space}/`))).length
           expect(foreign()).toEqual(before)
         }),
         { numRuns: runs, endOnFailure: true },

@@ -153,12 +153,12 @@ function worldOf({ grants, object, kind, surroundings }: Case): World {
   } as unknown as World
 }
 
-const row = (kind: RecordKind, uid: string): CachedRecord | undefined => server.running.engine.replica.snapshot.get(kind, uid)
+const cached = (kind: RecordKind, uid: string): CachedRecord | undefined => server.running.engine.cache.tables.get(kind, uid)
 
 function capabilitiesOfRole({ uid, builtIn }: { uid?: string; builtIn?: string } = {}): CapabilitySet {
   const found = builtInRoles.find((role) => role.uid === uid || role.name === builtIn)
   if (found !== undefined) return found.capabilities
-  const record = uid === undefined ? undefined : row('Role', uid)
+  const record = uid === undefined ? undefined : cached('Role', uid)
   return record === undefined ? emptySet : roleCapabilities(record)
 }
 
@@ -199,7 +199,7 @@ function assertWithin(given: Case, facts: ObjectFacts, { record: step }: ObjectP
     if (object.metadata.annotations?.[uidAnnotation] !== undefined) expect(object.status?.resolved).toBeDefined()
     return
   }
-  const record = row(kind, step.uid)
+  const record = cached(kind, step.uid)
   expect(record).toBeDefined()
   if (record === undefined) return
   const rights = said(given, record.parent)
@@ -218,9 +218,9 @@ function assertWithin(given: Case, facts: ObjectFacts, { record: step }: ObjectP
   if (object.metadata.deletionTimestamp === undefined) {
     // Only a binding that gives too much goes without its object.
     expect(kind).toBe('RoleBinding')
-    expect(
-      containsAll(rights.most, capabilitiesOfRole({ uid: server.running.engine.replica.snapshot.table('RoleBinding').valueOf(record, 'role') ?? '' })),
-    ).toBe(false)
+    expect(containsAll(rights.most, capabilitiesOfRole({ uid: server.running.engine.cache.tables.table('RoleBinding').valueOf(record, 'role') ?? '' }))).toBe(
+      false,
+    )
     return
   }
   expect({ granted: rights.granted, crdGoes: given.surroundings.crdGoes }).toEqual({ granted: true, crdGoes: false })

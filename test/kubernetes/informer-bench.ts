@@ -8,7 +8,7 @@ import { configMap, random, valueOf } from './kube-bench.ts'
 export interface Bench {
   readonly informer: Informer
   /** What listeners were told: `+name=value`, `~name=value`, `-name`. */
-  readonly told: string[]
+  readonly notified: string[]
   /** How many objects each list had. */
   readonly lists: number[]
   /** The states that were entered. */
@@ -17,13 +17,13 @@ export interface Bench {
 
 /** A running informer; stopped and awaited after the test. */
 export function watching(options: Pick<InformerOptions, 'api' | 'type'> & Partial<InformerOptions>): Bench {
-  const [told, lists, states]: [string[], number[], string[]] = [[], [], []]
+  const [notified, lists, states]: [string[], number[], string[]] = [[], [], []]
   const observer = { state: (_: ObjectType, state: { is: string }) => states.push(state.is), listed: (_: ObjectType, objects: number) => lists.push(objects) }
   const informer = createInformer({ log: silentLog, random, observer, ...options })
   informer.onChange((before, after) => {
     const name = (after ?? before)?.metadata.name
-    if (after === undefined) told.push(`-${name}`)
-    else told.push(`${before === undefined ? '+' : '~'}${name}=${valueOf(after)}`)
+    if (after === undefined) notified.push(`-${name}`)
+    else notified.push(`${before === undefined ? '+' : '~'}${name}=${valueOf(after)}`)
   })
   const stopping = new AbortController()
   const running = informer.run(stopping.signal)
@@ -31,7 +31,7 @@ export function watching(options: Pick<InformerOptions, 'api' | 'type'> & Partia
     stopping.abort()
     return running
   })
-  return { informer, told, lists, states }
+  return { informer, notified, lists, states }
 }
 
 /** An object at a version. */

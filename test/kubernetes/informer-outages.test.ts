@@ -11,10 +11,10 @@ const full = { bytes: (count: number) => new Uint8Array(count).fill(255) }
 test('an informer tries again what fails, later each time and not earlier than it is asked to, and at once again after something was told', async () => {
   const timers = new FakeTimers()
   const failure = new KubeError('unavailable', 'down')
-  const told: WatchEvent = { type: 'bookmark', resourceVersion: '5' }
+  const notified: WatchEvent = { type: 'bookmark', resourceVersion: '5' }
   const api = scripted(
     [failure, failure, new KubeError('throttled', 'slow', { retryAfterMs: 20_000 }), [at('3', 'a')]],
-    [[failure], [told, failure], ['end'], [{ ...told, resourceVersion: '6' }, 'end'], []],
+    [[failure], [notified, failure], ['end'], [{ ...notified, resourceVersion: '6' }, 'end'], []],
   )
   const { informer } = watching({ api, type: configMaps, timers, random: full })
   const waits: number[] = []

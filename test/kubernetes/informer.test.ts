@@ -28,14 +28,14 @@ describeWithPart('kube-apiserver', 'an informer', () => {
   }
 
   test('has what is there, without managed fields, and is told what changes, in order', async () => {
-    const { informer, told, namespace, get, write, remove } = await far()
-    expect([informer.size, valueOf(get('old')), told]).toEqual([1, '0', ['+old=0']])
+    const { informer, notified, namespace, get, write, remove } = await far()
+    expect([informer.size, valueOf(get('old')), notified]).toEqual([1, '0', ['+old=0']])
     expect(get('old')?.metadata).not.toHaveProperty('managedFields')
     await write('new', '1')
     await write('new', '2')
     await remove('old')
-    await until(() => told.length === 4)
-    expect(told).toEqual(['+old=0', '+new=1', '~new=2', '-old'])
+    await until(() => notified.length === 4)
+    expect(notified).toEqual(['+old=0', '+new=1', '~new=2', '-old'])
     expect([...informer.list()].map(({ metadata }) => metadata.name)).toEqual(['new'])
     expect([...informer.byNamespace(namespace)]).toEqual([get('new')])
     expect([...informer.byNamespace('other')]).toEqual([])
@@ -45,57 +45,57 @@ describeWithPart('kube-apiserver', 'an informer', () => {
   test('counts an object that leaves the selection as gone', async () => {
     const namespace = await freshNamespace(kube)
     const api = clientOf(kube)
-    const { informer, told } = watching({ api, type: configMaps, selection: { namespace, labelSelector: 'app=x' } })
+    const { informer, notified } = watching({ api, type: configMaps, selection: { namespace, labelSelector: 'app=x' } })
     await informer.synced
     await api.create(configMaps, configMap('one', { namespace, value: '1', labels: { app: 'x' } }), signal)
     await api.patch(configMaps, { namespace, name: 'one' }, { metadata: { labels: { app: 'y' } } }, signal)
     await api.patch(configMaps, { namespace, name: 'one' }, { metadata: { labels: { app: 'x' } } }, signal)
-    await until(() => told.length === 3)
-    expect(told).toEqual(['+one=1', '-one', '+one=1'])
+    await until(() => notified.length === 3)
+    expect(notified).toEqual(['+one=1', '-one', '+one=1'])
   })
 
   test('goes on where it was after its watch was cut', async () => {
-    const { told, lists, proxy, write, remove } = await far()
+    const { notified, lists, proxy, write, remove } = await far()
     proxy.cut()
     await write('new', '1')
     await write('gone', '1')
     await remove('gone')
     await remove('old')
     proxy.resume()
-    await until(() => told.includes('-old'))
-    expect(told).toEqual(['+old=0', '+new=1', '+gone=1', '-gone', '-old'])
+    await until(() => notified.includes('-old'))
+    expect(notified).toEqual(['+old=0', '+new=1', '+gone=1', '-gone', '-old'])
     expect(lists).toEqual([1])
   })
 
   test('goes on where it was after its watch fell silent', async () => {
-    const { informer, told, lists, proxy, write } = await far({ silenceMs: 1000 })
+    const { informer, notified, lists, proxy, write } = await far({ silenceMs: 1000 })
     await write('first', '1')
-    await until(() => told.length === 2)
+    await until(() => notified.length === 2)
     proxy.stall()
     await write('new', '1')
     await until(() => informer.state.is === 'waiting')
-    expect(informer.state).toMatchObject({ error: { fault: 'unavailable' } })
+    expect(informer.state).toMatchObject({ error: { reason: 'unavailable' } })
     proxy.cut()
     proxy.resume()
-    await until(() => told.includes('+new=1'))
-    expect([told, lists]).toEqual([['+old=0', '+first=1', '+new=1'], [1]])
+    await until(() => notified.includes('+new=1'))
+    expect([notified, lists]).toEqual([['+old=0', '+first=1', '+new=1'], [1]])
   })
 
   test('goes on where it was after the API server was killed', async () => {
-    const { informer, told, lists, write } = await far()
+    const { informer, notified, lists, write } = await far()
     await kube.apiserver.kill()
     await until(() => informer.state.is === 'waiting')
     await kube.apiserver.restart()
     await write('new', '1')
-    await until(() => told.includes('+new=1'))
-    expect([told, lists]).toEqual([['+old=0', '+new=1'], [1]])
+    await until(() => notified.includes('+new=1'))
+    expect([notified, lists]).toEqual([['+old=0', '+new=1'], [1]])
   })
 
   test('lists anew where its version has expired, and tells what came, changed and went meanwhile', { timeout: 90_000 }, async () => {
-    const { informer, told, lists, proxy, get, write, remove } = await far()
+    const { informer, notified, lists, proxy, get, write, remove } = await far()
     await write('left', '1')
     await write('made-anew', '1')
-    await until(() => told.length === 3)
+    await until(() => notified.length === 3)
     const uid = get('made-anew')?.metadata.uid
     const replaced: (KubeObject | undefined)[] = []
     informer.onChange((before, after) => void (after?.metadata.name === 'made-anew' && replaced.push(before, after)))
@@ -110,18 +110,18 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     await kube.apiserver.restart()
     proxy.resume()
     await until(() => lists.length === 2)
-    expect(told.slice(3).sort()).toEqual(['+new=1', '-old', '~left=2', '~made-anew=2'])
+    expect(notified.slice(3).sort()).toEqual(['+new=1', '-old', '~left=2', '~made-anew=2'])
     expect(replaced.map((object) => object?.metadata.uid)).toEqual([uid, get('made-anew')?.metadata.uid])
     expect(get('made-anew')?.metadata.uid).not.toBe(uid)
     await write('last', '1')
-    await until(() => told.includes('+last=1'))
+    await until(() => notified.includes('+last=1'))
     expect(lists).toEqual([1, 3])
   })
 
   test('waits for a type that is not there, and again where it goes', async () => {
     const things: ObjectType = { group: 'test.taproot.dev', version: 'v1', kind: 'Thing', plural: 'things', namespaced: true }
     const api = clientOf(kube)
-    const { informer, told, states } = watching({ api, type: things })
+    const { informer, notified, states } = watching({ api, type: things })
     await until(() => informer.state.is === 'absent')
     for (const round of ['first', 'second']) {
       await kube.kubectl(['apply', '-f', '-'], definitionOf(things))
@@ -133,14 +133,14 @@ describeWithPart('kube-apiserver', 'an informer', () => {
       await kube.kubectl(['delete', 'crd', `things.${things.group}`])
       await until(() => informer.state.is === 'absent')
     }
-    expect(told.filter((text) => text.startsWith('+'))).toEqual(['+first=undefined', '+second=undefined'])
+    expect(notified.filter((text) => text.startsWith('+'))).toEqual(['+first=undefined', '+second=undefined'])
     expect(states.filter((state) => state === 'absent')).toHaveLength(3)
   })
 
   test('has at once what a call of its own answered, and forgets nothing newer for it', async () => {
-    const { informer, told, proxy, get, write, remove } = await far()
+    const { informer, notified, proxy, get, write, remove } = await far()
     const first = await write('mine', '1')
-    await until(() => told.includes('+mine=1'))
+    await until(() => notified.includes('+mine=1'))
     proxy.stall()
     const second = await write('mine', '2')
     const other = await write('other', '1')
@@ -154,7 +154,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     await until(() => get('other') === undefined)
     informer.observe(other)
     expect(get('other')).toBeUndefined()
-    expect(told).toEqual(['+old=0', '+mine=1', '~mine=2', '+other=1', '-other'])
+    expect(notified).toEqual(['+old=0', '+mine=1', '~mine=2', '+other=1', '-other'])
   })
 
   test('is told bookmarks, which keep a quiet watch young', { timeout: 180_000 }, async () => {
@@ -237,13 +237,13 @@ test('an informer drops what is older than what it has', async () => {
       ],
     ],
   )
-  const { informer, told } = watching({ api, type: configMaps })
+  const { informer, notified } = watching({ api, type: configMaps })
   await until(() => informer.size === 2)
   informer.observe(at('9', 'a', 'older'))
   informer.observe(at('13', 'a', 'the watch is past it'))
   informer.observe(at('14', 'a'))
   informer.observe(at('9', 'd', 'gone meanwhile'))
-  expect(told).toEqual(['+a=10', '+c=13', '~a=14'])
+  expect(notified).toEqual(['+a=10', '+c=13', '~a=14'])
 })
 
 test('an informer lists anew from a server that has gone back to a backup, and takes what it says', async () => {
@@ -256,9 +256,9 @@ test('an informer lists anew from a server that has gone back to a backup, and t
       ],
     ],
   )
-  const { told, lists } = watching({ api, type: configMaps })
+  const { notified, lists } = watching({ api, type: configMaps })
   await until(() => lists.length === 2)
-  expect(told).toEqual(['+a=90', '+b=100', '-b', '~a=50'])
+  expect(notified).toEqual(['+a=90', '+b=100', '-b', '~a=50'])
   await until(() => api.asked.length === 2)
   expect(api.asked).toEqual(['100', '50'])
 })

@@ -46,8 +46,10 @@ class Candidates {
     const { port = this.#kube.apiserver.port, ...more } = options
     const { caPem: ca, token } = this.#kube.access
     const endpoint = { from: 'token', server: `https://127.0.0.1:${port}`, ca, token } as const
-    const told: CandidateOptions = { endpoint, lease: this.lease, identity, skewMs: 0, drainMs: 0, ...more }
-    const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', program, JSON.stringify(told)], { stdio: ['ignore', 'pipe', 'inherit'] })
+    const candidate: CandidateOptions = { endpoint, lease: this.lease, identity, skewMs: 0, drainMs: 0, ...more }
+    const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', program, JSON.stringify(candidate)], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
     createInterface(child.stdout).on('line', (line) => {
       const act = JSON.parse(line) as Act // a cast of what the candidate wrote
       if (act.term === 0) this.#there.add(act.identity)

@@ -192,7 +192,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     const caller: ObjectCaller = {
       managedBy: managedByText({ clusterId: `not-${clusterId}`, namespace: 'theirs', name: 'theirs' }),
       identity: clusterIdentity({ id: `not-${clusterId}` }),
-      reach: () => ({ operator: false, grants: [{ group: everywhere, capabilities: everything }] }),
+      permissions: () => ({ operator: false, grants: [{ group: everywhere, capabilities: everything }] }),
       authorize: () => undefined,
       requestId: 'theirs',
       signal,

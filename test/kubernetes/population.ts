@@ -64,7 +64,7 @@ export async function ownedRecords(
     const caller: ObjectCaller = {
       managedBy: managedByText({ ...owner, name: 'red' }),
       identity: clusterIdentity({ id: owner.clusterId }),
-      reach: () => ({ operator: false, grants: [{ group: everywhere, capabilities: allCapabilities }] }),
+      permissions: () => ({ operator: false, grants: [{ group: everywhere, capabilities: allCapabilities }] }),
       authorize: () => undefined,
       requestId: 'population',
       signal: AbortSignal.timeout(60_000),

@@ -139,8 +139,8 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await world.api.create(objectTypes.serviceAccount, { metadata: { namespace, name: 'odd', annotations: { [pullSecretAnnotation]: 'No Name' } } }, signal)
     await vi.waitFor(async () => {
       const { items } = await world.api.list(objectTypes.event, { namespace, limit: 100 }, signal)
-      const told = items.filter(({ regarding }) => (regarding as { kind: string }).kind === 'ServiceAccount')
-      const reasons = told.map(({ regarding, type, reason }) => `${String(type)} ${(regarding as { name: string }).name} ${String(reason)}`)
+      const eventsOf = items.filter(({ regarding }) => (regarding as { kind: string }).kind === 'ServiceAccount')
+      const reasons = eventsOf.map(({ regarding, type, reason }) => `${String(type)} ${(regarding as { name: string }).name} ${String(reason)}`)
       expect(new Set(reasons)).toEqual(new Set(['Warning deployer SecretInUse', 'Warning stranger NoIdentity', 'Warning odd InvalidSecretName']))
     }, polling)
   })

@@ -132,10 +132,10 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
         await vi.waitFor(() => expect(shownAt.has(description)).toBe(true), { timeout: 30_000, interval: 2 })
         down.push(Math.max(0, (shownAt.get(description) ?? 0) - answeredAt))
       }
-      const { replica } = world.server.running.engine
+      const { cache } = world.server.running.engine
       const heardAt = new Map<string, number>()
-      const stopListening = replica.onRow((kind, _old, row) => {
-        if (kind === 'Group' && row !== undefined) heardAt.set((row.message as unknown as { description: string }).description, performance.now())
+      const stopListening = cache.onRecord((kind, _old, record) => {
+        if (kind === 'Group' && record !== undefined) heardAt.set((record.message as unknown as { description: string }).description, performance.now())
       })
       for (let sample = 0; sample < samples; sample += 1) {
         const description = `applied ${sample}`

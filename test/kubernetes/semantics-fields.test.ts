@@ -37,12 +37,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'a field that an object named and 
     world.objects.kube.kubectl(['patch', 'platformrepo', 'app', '-n', namespace, '--subresource=status', '--type=merge', '-p', '{"status":null}'])
   /** Writes the record as a version does that keeps no set of fields. */
   async function writtenByEarlierVersion(uid: string): Promise<void> {
-    const row = world.record('Repo', uid)
-    if (row === undefined) throw new Error('no record')
+    const record = world.record('Repo', uid)
+    if (record === undefined) throw new Error('no record')
     const { services } = world.server.running.engine
-    const value = envelopeBytes({ ...row.envelope, ownedFields: [] })
+    const value = envelopeBytes({ ...record.envelope, ownedFields: [] })
     const outcome = await services.store.transact({ guards: [], writes: [{ kind: 'put', key: recordKey('Repo', trustedUid(uid)), value }] }, signal)
-    if (outcome.committed) await services.replica.reached(outcome.revision, signal)
+    if (outcome.committed) await services.cache.reached(outcome.revision, signal)
   }
   /** Deletes the object without the controller, so that it leaves its record as it is. */
   async function lose(): Promise<void> {

@@ -121,7 +121,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect((await world.object('group', namespace, 'never')).metadata.finalizers).toEqual(['example.com/mine'])
     await world.api.patch(objectTypes.group, { namespace, name: 'never' }, { metadata: { finalizers: [] } }, signal)
     await world.gone('group', namespace, 'never')
-    expect(world.server.running.engine.replica.snapshot.table('Group').child(organisation.group, 'never')).toBeUndefined()
+    expect(world.server.running.engine.cache.tables.table('Group').child(organisation.group, 'never')).toBeUndefined()
   })
 
   test('deletion policy Orphan: the record stays and belongs to the API', async () => {
@@ -162,7 +162,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     await world.api.delete(objectTypes.group, { namespace: theirs, name: 'early' }, {}, signal)
     await vi.waitFor(async () => expect((await world.object('group', theirs, 'early')).status?.observedGeneration).toBe(3), polling)
     expect(world.record('Group', uid)).toMatchObject({ message: { description: '' } })
-    expect(world.server.running.engine.replica.snapshot.table('Group').child(closed.group, 'late')).toBeUndefined()
+    expect(world.server.running.engine.cache.tables.table('Group').child(closed.group, 'late')).toBeUndefined()
     await reinstate(world.server, closed.group)
     // Sooner than by itself.
     for (const name of ['early', 'late'])

@@ -51,7 +51,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       const refused = await world.until('group', namespace, 'refused', 'NotGranted')
       expect(conditionsOf(refused)).toEqual(['Stalled'])
       expect(refused.metadata.finalizers ?? []).toEqual([])
-      expect(world.server.running.engine.replica.snapshot.table('Group').child(organisation.group, 'refused')).toBeUndefined()
+      expect(world.server.running.engine.cache.tables.table('Group').child(organisation.group, 'refused')).toBeUndefined()
     })
 
     test('a grant that comes later is noticed; one that goes leaves the record as it is, and no change follows', async () => {
@@ -110,7 +110,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       await world.until('roleBinding', namespace, 'custom', 'ExceedsGrant')
       await world.until('roleBinding', namespace, 'viewer', 'ExceedsGrant')
       expect(
-        [...world.server.running.engine.replica.snapshot.table('RoleBinding').matching('role', roleUid('viewer'))].filter(({ managedBy }) => managedBy !== ''),
+        [...world.server.running.engine.cache.tables.table('RoleBinding').matching('role', roleUid('viewer'))].filter(({ managedBy }) => managedBy !== ''),
       ).toEqual([])
     })
   })
@@ -343,7 +343,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       await world.gone('group', namespace, 'team')
       await restore('group', namespace, backup)
       await world.until('group', namespace, 'team', 'ExternalLost')
-      expect(world.server.running.engine.replica.snapshot.table('Group').child(organisation.group, 'team')).toBeUndefined()
+      expect(world.server.running.engine.cache.tables.table('Group').child(organisation.group, 'team')).toBeUndefined()
     })
   })
 })

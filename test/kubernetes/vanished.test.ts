@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import type { ObjectType } from '../../src/kubernetes/kube-api.ts'
 import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
-import { giveRights } from '../e2e/chart/given-rights.ts'
+import { grantRights } from '../e2e/chart/given-rights.ts'
 import { reinstate, suspend } from '../support/suspend.ts'
 import type { Organisation } from '../support/test-server.ts'
 import { startDeletionWebhook, type DeletionWebhook } from '../support/parts/deletion-webhook.ts'
@@ -42,7 +42,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
       store,
       kube: {},
       // With what the chart lets it do, and no more.
-      controllerToken: giveRights,
+      controllerToken: grantRights,
       // The finalizer comes once the deletion is under way.
       beforeWrite: (call) => deletions.get(/^apply PlatformGroup .*\/(.*)$/.exec(call)?.[1] ?? '')?.begun.promise,
     })
@@ -79,8 +79,8 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
   }
 
   const recordOf = (name: string): CachedRecord | undefined => {
-    const { snapshot } = world.server.running.engine.replica
-    return [...snapshot.table('Group').matching('parent', organisation.group)].find(({ message }) => (message as unknown as { name: string }).name === name)
+    const { tables } = world.server.running.engine.cache
+    return [...tables.table('Group').matching('parent', organisation.group)].find(({ message }) => (message as unknown as { name: string }).name === name)
   }
 
   /** Applies a group and deletes it at once, so that both the finalizer and the record come while it is going, then `meanwhile`; resolves with its record when the object is gone. */

@@ -252,12 +252,12 @@ test('keys that are added before it runs are kept', async () => {
 })
 
 test('an observer is told depth, waits, outcomes and retries', async () => {
-  const told: string[] = []
+  const reported: string[] = []
   const observer: WorkQueueObserver = {
-    depth: (keys) => told.push(`depth ${keys}`),
-    started: (waitedMs) => told.push(`started after ${waitedMs}`),
-    finished: (outcome, tookMs) => told.push(`${outcome} in ${tookMs}`),
-    retry: (afterMs) => told.push(`again in ${Math.round(afterMs)}`),
+    depth: (keys) => reported.push(`depth ${keys}`),
+    started: (waitedMs) => reported.push(`started after ${waitedMs}`),
+    finished: (outcome, tookMs) => reported.push(`${outcome} in ${tookMs}`),
+    retry: (afterMs) => reported.push(`again in ${Math.round(afterMs)}`),
   }
   const { queue, timers, end } = bench({ observer })
   queue.add('a')
@@ -266,7 +266,7 @@ test('an observer is told depth, waits, outcomes and retries', async () => {
   await end('a', failure)
   await timers.pass(5)
   await end('b')
-  expect(told).toEqual([
+  expect(reported).toEqual([
     ...['depth 1', 'depth 0', 'started after 0', 'depth 1'],
     ...['failed in 30', 'again in 200', 'depth 0', 'started after 30', 'done in 5'],
   ])

@@ -85,7 +85,7 @@ test('what a long history says of a time, or of a digest of late, takes few of i
 
 test('what is trimmed leaves nothing behind', async () => {
   const store = await storeWithMoves()
-  await new Expirer(store, { history: { maxMoves: 10 } }).trim(startMs, signal)
+  await new Expirer(store, { history: { maxMoves: 10 } }).expire(startMs, signal)
   const { entries } = await store.range({ prefix: 'x/history', limit: 1_000 }, signal)
   expect(entries.length).toBe(11)
   const found = await readHistory({ store }, { ...tag, limit: 1_000 }, signal)
@@ -101,6 +101,6 @@ test('a tag that was deleted long ago leaves nothing behind, its marks neither',
   expect(writes).toHaveLength(2)
   await store.transact({ guards: [], writes: [...writes, { kind: 'put', key: historyHeadKey(tag), value: toBinary(HistoryHeadSchema, head) }] }, signal)
   const dayMs = 86_400_000
-  await new Expirer(store, { history: { maxAgeMs: dayMs } }).trim(timeMs + 2 * dayMs, signal)
+  await new Expirer(store, { history: { maxAgeMs: dayMs } }).expire(timeMs + 2 * dayMs, signal)
   expect((await store.range({ prefix: 'x/history', limit: 10 }, signal)).entries).toEqual([])
 })

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { readmeFault } from '../../src/registry/readme/readme-fault.ts'
+import { readmeError } from '../../src/registry/readme/readme-error.ts'
 import { ReadmeThread } from '../../src/registry/readme/readme-thread.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
@@ -68,15 +68,15 @@ test('an organisation whose readmes wait already is told to come again, and no o
 
 test('a readme that costs too much processor time ends its thread, and the next one gets another', async () => {
   const thread = new ReadmeThread(20)
-  const { fault, cpuMs } = await thread.render(expensive)
-  expect(fault).toMatch(/costs too much/)
+  const { error, cpuMs } = await thread.render(expensive)
+  expect(error).toMatch(/costs too much/)
   expect(cpuMs).toBeGreaterThanOrEqual(20)
   expect(cpuMs).toBeLessThan(1_000)
-  expect(await thread.render('# hello')).toMatchObject({ fault: undefined })
+  expect(await thread.render('# hello')).toMatchObject({ error: undefined })
 })
 
 test('a readme that makes far more elements than it has characters is refused at once', async () => {
   const beganAtMs = cpuTimeMs()
-  expect(readmeFault(amplified)).toMatch(/too many elements/)
+  expect(readmeError(amplified)).toMatch(/too many elements/)
   expect(cpuTimeMs() - beganAtMs).toBeLessThan(1_500)
 })

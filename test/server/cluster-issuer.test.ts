@@ -24,11 +24,11 @@ function load({ yaml = '', env = {}, role = 'dev' }: Given): LoadedConfig {
   return loadConfig({ file, env, role })
 }
 
-function faultsOf(given: Given): readonly string[] {
+function errorsOf(given: Given): readonly string[] {
   try {
     load(given)
   } catch (error) {
-    if (error instanceof ConfigError) return error.faults
+    if (error instanceof ConfigError) return error.errors
     throw error
   }
   return []
@@ -85,7 +85,7 @@ describe("the issuer of the cluster's service account tokens", () => {
   const ofRow = (reason: string): string => missing(', because issuers[0] names no issuer', reason)
   const noUrl = 'its claim iss is not an http:// or https:// URL'
   const oneRow = { yaml: 'issuers: [{}]' }
-  const faults: readonly (readonly [sentence: string, content: string | undefined, given: Given, fault: string])[] = [
+  const errors: readonly (readonly [sentence: string, content: string | undefined, given: Given, fault: string])[] = [
     ['no token in role controller', undefined, { role: 'controller', env: onEtcd }, missing('', 'ENOENT: no such file or directory')],
     [
       'no token: all rows that need it are named',
@@ -97,10 +97,10 @@ describe("the issuer of the cluster's service account tokens", () => {
     ['a token of a Secret, whose issuer is no URL', tokenWithClaims({ iss: 'kubernetes/serviceaccount' }), oneRow, ofRow(noUrl)],
     ['a token without an issuer', tokenWithClaims({}), oneRow, ofRow('the token is not a readable signed JWT')],
   ]
-  test.for(faults)('%s', ([, content, { env, ...given }, fault]) => {
+  test.for(errors)('%s', ([, content, { env, ...given }, error]) => {
     const file = join(folder, 'faulty-token')
     rmSync(file, { force: true })
     if (content !== undefined) writeFileSync(file, content)
-    expect(faultsOf({ ...given, env: { ...env, ...from(file) } }).map((line) => line.replace(file, 'TOKEN'))).toEqual([fault])
+    expect(errorsOf({ ...given, env: { ...env, ...from(file) } }).map((line) => line.replace(file, 'TOKEN'))).toEqual([error])
   })
 })

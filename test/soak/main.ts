@@ -32,7 +32,7 @@ const measures: readonly Measure[] = ['heap', 'external', 'rss', 'descriptors']
 
 /** The oldest entries that trimming may leave, in hours by the server's clock: their life, an hour for idempotency's buckets, and what passes between two rounds. */
 const oldestHours = { outbox: 72, idempotency: 26 }
-const trimSlackHours = 1
+const expirySlackHours = 1
 
 type Sample = Readonly<Record<Measure, number>> & { readonly atMs: number; readonly operations: number }
 
@@ -92,13 +92,13 @@ function line(startMs: number, { atMs, operations, heap, external, rss, descript
     `${descriptors} descriptors`,
     `outbox ${keys.outbox} (${keys.oldestOutboxHours.toFixed(0)} h)`,
     `idempotency ${keys.idempotency} (${keys.oldestIdempotencyHours.toFixed(0)} h)`,
-    `${keys.sweeps} sweeps, ${keys.records} records`,
+    `${keys.cascades} sweeps, ${keys.records} records`,
   ].join('  ')
 }
 
 /** What is not as it should be, one line each. */
-function faultsOf(samples: readonly Sample[], keys: KeysAnswer, speed: number): string[] {
-  const faults: string[] = []
+function errorsOf(samples: readonly Sample[], keys: KeysAnswer, speed: number): string[] {
+  const errors: string[] = []
   for (const measure of measures) {
     const growth = growthOf(
       samples.map((each) => ({ atMs: each.atMs, value: each[measure] })),
@@ -107,14 +107,14 @@ function faultsOf(samples: readonly Sample[], keys: KeysAnswer, speed: number): 
     const [unit, factor] = measure === 'descriptors' ? ['', 1] : [' MiB', mebibyte]
     const shown = (value: number): string => `${(value / factor).toFixed(2)}${unit}`
     process.stdout.write(`${measure}: ${shown(growth.slopePerHour)} per hour; grown ${shown(growth.grown)} of at most ${shown(growth.allowed)}\n`)
-    if (!growth.within) faults.push(`${measure} grows`)
+    if (!growth.within) errors.push(`${measure} grows`)
   }
   // Between two rounds passes what the clock does in the few seconds between two looks at it, and a round's own time.
-  const slack = trimSlackHours + (30 * speed) / 3600
-  if (keys.oldestOutboxHours > oldestHours.outbox + slack) faults.push(`an event is ${keys.oldestOutboxHours.toFixed(1)} hours old`)
-  if (keys.oldestIdempotencyHours > oldestHours.idempotency + slack) faults.push(`an idempotency key is ${keys.oldestIdempotencyHours.toFixed(1)} hours old`)
-  if (keys.sweeps > 0) faults.push(`${keys.sweeps} sweep marks are left`)
-  return faults
+  const slack = expirySlackHours + (30 * speed) / 3600
+  if (keys.oldestOutboxHours > oldestHours.outbox + slack) errors.push(`an event is ${keys.oldestOutboxHours.toFixed(1)} hours old`)
+  if (keys.oldestIdempotencyHours > oldestHours.idempotency + slack) errors.push(`an idempotency key is ${keys.oldestIdempotencyHours.toFixed(1)} hours old`)
+  if (keys.cascades > 0) errors.push(`${keys.cascades} sweep marks are left`)
+  return errors
 }
 
 /** Churns and samples for the given time; rejects as soon as one answer is wrong. */
@@ -145,7 +145,7 @@ async function churn(subject: Subject, { minutes, rate, out }: Options): Promise
 async function settledKeys(subject: Subject): Promise<KeysAnswer> {
   for (let left = 50; ; left -= 1) {
     const keys = await subject.ask<KeysAnswer>({ ask: 'keys' })
-    if (keys.sweeps === 0 || left === 0) return keys
+    if (keys.cascades === 0 || left === 0) return keys
     await delay(200)
   }
 }
@@ -168,10 +168,10 @@ async function main(options: Options): Promise<void> {
     process.stdout.write(`${minutes} minutes on ${store}, ${rate} operations a second, the server's clock ${speed} times as fast; samples in ${out}\n`)
     const samples = await churn(subject, options)
     const keys = await settledKeys(subject)
-    const faults = faultsOf(samples, keys, speed)
-    await writeFile(join(out, 'result.json'), `${JSON.stringify({ options, samples: samples.length, last: samples.at(-1), keys, faults }, null, 2)}\n`)
-    process.stdout.write(faults.length === 0 ? 'flat\n' : `NOT FLAT: ${faults.join('; ')}\n`)
-    process.exitCode = faults.length === 0 ? 0 : 1
+    const errors = errorsOf(samples, keys, speed)
+    await writeFile(join(out, 'result.json'), `${JSON.stringify({ options, samples: samples.length, last: samples.at(-1), keys, faults: errors }, null, 2)}\n`)
+    process.stdout.write(errors.length === 0 ? 'flat\n' : `NOT FLAT: ${errors.join('; ')}\n`)
+    process.exitCode = errors.length === 0 ? 0 : 1
   } finally {
     await subject?.stop()
     await etcd?.stop()

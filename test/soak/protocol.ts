@@ -12,7 +12,7 @@ export interface KeysAnswer {
   readonly oldestOutboxHours: number
   readonly idempotency: number
   readonly oldestIdempotencyHours: number
-  readonly sweeps: number
+  readonly cascades: number
   readonly records: number
 }
 

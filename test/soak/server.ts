@@ -4,7 +4,7 @@
 import type { Clock } from '../../src/base/runtime.ts'
 import { idempotencyHourPrefix } from '../../src/engine/idempotency.ts'
 import { outboxPrefix, outboxTimeMs } from '../../src/engine/log/outbox-keys.ts'
-import { sweepPrefix } from '../../src/store/keys.ts'
+import { cascadePrefix } from '../../src/store/keys.ts'
 import { fillHistory } from '../support/fill-history.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'
 import { answerQuestions, chosenSettings } from '../support/parts/asked-process.ts'
@@ -35,14 +35,14 @@ async function keysOf(server: TestServer): Promise<KeysAnswer> {
   const outbox = await countKeys(server, outboxPrefix)
   const idempotency = await countKeys(server, idempotencyHourPrefix)
   const idempotencyHour = idempotency.first?.slice(idempotencyHourPrefix.length).split('/')[0]
-  const sweeps = await countKeys(server, sweepPrefix)
+  const cascades = await countKeys(server, cascadePrefix)
   const records = await countKeys(server, 'r/')
   return {
     outbox: outbox.count,
     oldestOutboxHours: outbox.first === undefined ? 0 : (clock.now() - outboxTimeMs(outbox.first)) / hourMs,
     idempotency: idempotency.count,
     oldestIdempotencyHours: idempotencyHour === undefined ? 0 : clock.now() / hourMs - Number.parseInt(idempotencyHour, 16),
-    sweeps: sweeps.count,
+    cascades: cascades.count,
     records: records.count,
   }
 }

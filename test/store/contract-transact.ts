@@ -4,33 +4,33 @@ import { maxTransactionBytes, maxTransactionOperations } from '../../src/store/t
 import { commit, committed, failureOf, put, remove, soon, text, type StoreUnderTest } from './store-harness.ts'
 
 /** Guards and whether they hold where only `r/there` and `r/full/x` exist. `stale` stands for a revision that `r/there` had before. */
-const guardRows: readonly { says: string; guard: Guard | 'current' | 'stale'; holds: boolean }[] = [
-  { says: 'unchanged holds at the revision that was read', guard: 'current', holds: true },
-  { says: 'unchanged fails after a change', guard: 'stale', holds: false },
-  { says: 'unchanged fails on an absent key', guard: { kind: 'unchanged', key: 'r/missing', revision: storeRevision(1) }, holds: false },
-  { says: 'absent holds on an absent key', guard: { kind: 'absent', key: 'r/missing' }, holds: true },
-  { says: 'absent fails on a present key', guard: { kind: 'absent', key: 'r/there' }, holds: false },
-  { says: 'absent fails on an empty value', guard: { kind: 'absent', key: 'r/full/x' }, holds: false },
-  { says: 'absent holds on a prefix of a present key', guard: { kind: 'absent', key: 'r/full/' }, holds: true },
-  { says: 'exists holds on a present key', guard: { kind: 'exists', key: 'r/there' }, holds: true },
-  { says: 'exists fails on an absent key', guard: { kind: 'exists', key: 'r/missing' }, holds: false },
-  { says: 'empty holds on a prefix without keys', guard: { kind: 'empty', prefix: 'r/void/' }, holds: true },
-  { says: 'empty fails on a prefix with a key', guard: { kind: 'empty', prefix: 'r/full/' }, holds: false },
-  { says: 'empty takes no notice of a sibling', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
+const guardRows: readonly { title: string; guard: Guard | 'current' | 'stale'; holds: boolean }[] = [
+  { title: 'unchanged holds at the revision that was read', guard: 'current', holds: true },
+  { title: 'unchanged fails after a change', guard: 'stale', holds: false },
+  { title: 'unchanged fails on an absent key', guard: { kind: 'unchanged', key: 'r/missing', revision: storeRevision(1) }, holds: false },
+  { title: 'absent holds on an absent key', guard: { kind: 'absent', key: 'r/missing' }, holds: true },
+  { title: 'absent fails on a present key', guard: { kind: 'absent', key: 'r/there' }, holds: false },
+  { title: 'absent fails on an empty value', guard: { kind: 'absent', key: 'r/full/x' }, holds: false },
+  { title: 'absent holds on a prefix of a present key', guard: { kind: 'absent', key: 'r/full/' }, holds: true },
+  { title: 'exists holds on a present key', guard: { kind: 'exists', key: 'r/there' }, holds: true },
+  { title: 'exists fails on an absent key', guard: { kind: 'exists', key: 'r/missing' }, holds: false },
+  { title: 'empty holds on a prefix without keys', guard: { kind: 'empty', prefix: 'r/void/' }, holds: true },
+  { title: 'empty fails on a prefix with a key', guard: { kind: 'empty', prefix: 'r/full/' }, holds: false },
+  { title: 'empty takes no notice of a sibling', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
 ]
 
 /** Prefixes with the revision after which nobody may have written there: `first` is that of `r/there`'s first version and of `r/full/x`. */
-const quietRows: readonly { says: string; prefix: string; since: 'first' | 'second'; holds: boolean }[] = [
-  { says: 'quiet holds on a prefix that nobody wrote to afterwards', prefix: 'r/full/', since: 'first', holds: true },
-  { says: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },
-  { says: 'quiet holds at the revision of the last version', prefix: 'r/the', since: 'second', holds: true },
-  { says: 'quiet holds on a prefix without keys', prefix: 'r/void/', since: 'first', holds: true },
-  { says: 'quiet takes no notice of a sibling', prefix: 'r/ther/', since: 'first', holds: true },
+const quietRows: readonly { title: string; prefix: string; since: 'first' | 'second'; holds: boolean }[] = [
+  { title: 'quiet holds on a prefix that nobody wrote to afterwards', prefix: 'r/full/', since: 'first', holds: true },
+  { title: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },
+  { title: 'quiet holds at the revision of the last version', prefix: 'r/the', since: 'second', holds: true },
+  { title: 'quiet holds on a prefix without keys', prefix: 'r/void/', since: 'first', holds: true },
+  { title: 'quiet takes no notice of a sibling', prefix: 'r/ther/', since: 'first', holds: true },
 ]
 
 /** transact: guards, atomicity, races and limits. */
 export function transactContract(subject: () => StoreUnderTest): void {
-  test.each(guardRows)('$says', async ({ guard, holds }) => {
+  test.each(guardRows)('$title', async ({ guard, holds }) => {
     const { store } = subject()
     const stale = await commit(store, put('r/there', '1'), put('r/full/x'))
     const current = await commit(store, put('r/there', '2'))
@@ -40,7 +40,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect(text((await store.get('r/result', soon()))?.value)).toBe(holds ? 'written' : undefined)
   })
 
-  test.each(quietRows)('$says', async ({ prefix, since, holds }) => {
+  test.each(quietRows)('$title', async ({ prefix, since, holds }) => {
     const { store } = subject()
     const first = await commit(store, put('r/there', '1'), put('r/full/x'))
     const second = await commit(store, put('r/there', '2'))

@@ -219,12 +219,12 @@ test('the lines of organisations take turns: thousands of one organisation do no
 test('an organisation whose transactions exclude each other has one in each group, and leaves the rest to others', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
-  const hot = Array.from({ length: 6 }, () => commits.commit(put(`i/owners/${one}`), signal))
+  const contended = Array.from({ length: 6 }, () => commits.commit(put(`i/owners/${one}`), signal))
   const others = Array.from({ length: 4 }, (_, at) => commits.commit(put(`r/Tag/${two}/${at}`), signal))
   await answer(done)
   expect(keysOf(sent[2]).sort()).toEqual([`i/owners/${one}`, ...[0, 1, 2, 3].map((at) => `r/Tag/${two}/${at}`)])
   for (let left = 0; left < 8; left++) await answer(done)
-  expect(await Promise.all([...hot, ...others])).toHaveLength(10)
+  expect(await Promise.all([...contended, ...others])).toHaveLength(10)
   expect(sent.slice(3).map(keysOf)).toEqual(Array(3).fill([`i/owners/${one}`]))
 })
 

@@ -30,8 +30,8 @@ test('every watched key of an organisation says to which root it belongs; only n
 test('a transaction is about one root: of another it only asks whether a person or a built-in role is there', async () => {
   const server = await startTestServer()
   onTestFinished(() => server.stop())
-  const { store, replica } = server.running.engine
-  const { snapshot } = replica
+  const { store, cache } = server.running.engine
+  const { tables } = cache
   const transact = vi.spyOn(store, 'transact')
   const { group, owner, token } = await makeOrganisation(server)
   const person = await makePerson(server, { issuer: server.devIssuer.issuer, subject: 'somebody' })
@@ -51,7 +51,7 @@ test('a transaction is about one root: of another it only asks whether a person 
     const elsewhere = guards.map((guard) => ('key' in guard ? guard.key : guard.prefix)).filter((key) => ![root, undefined].includes(rootOfKey(key)))
     for (const key of elsewhere) {
       expect(key).toMatch(/^i\/sweep\/[0-9a-f]{40}$/)
-      expect(snapshot.get('Group', trustedUid(key.slice('i/sweep/'.length))), 'no other organisation').toBeUndefined()
+      expect(tables.get('Group', trustedUid(key.slice('i/sweep/'.length))), 'no other organisation').toBeUndefined()
     }
   }
 })

@@ -7,22 +7,22 @@ import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError } from '../../src/store/store.ts'
 
 const [path = ''] = process.argv.slice(2)
-const say = (line: string): void => void writeSync(1, `${line}\n`)
+const print = (line: string): void => void writeSync(1, `${line}\n`)
 const signal = new AbortController().signal
 const ignore = (): void => {}
 
 try {
   const store = createSqliteStore({ path, log: { debug: ignore, info: ignore, warn: ignore, error: ignore } })
-  say('open')
+  print('open')
   for (let round = 0; ; round++) {
     const names = Array.from({ length: 5 }, (_, index) => `r/${round * 5 + index}`)
     await Promise.all(
       names.map(async (key) => {
         await store.transact({ guards: [{ kind: 'absent', key }], writes: [{ kind: 'put', key, value: new Uint8Array(2000).fill(65) }] }, signal)
-        say(key)
+        print(key)
       }),
     )
   }
 } catch (error) {
-  say(error instanceof StoreError ? error.kind : String(error))
+  print(error instanceof StoreError ? error.kind : String(error))
 }

@@ -40,13 +40,13 @@ export function uidsBelow(parent: string, count: number): string[] {
 
 /** Writes the records with all their keys, many in each transaction, and waits until the snapshot has them. */
 export async function fill({ running }: TestServer, records: readonly Filled[]): Promise<void> {
-  const { store, replica } = running.engine
+  const { store, cache } = running.engine
   const signal = AbortSignal.timeout(60_000)
   let writes: Write[] = []
   const flush = async (): Promise<void> => {
     if (writes.length === 0) return
     const done = await store.transact({ guards: [], writes }, signal)
-    if (done.committed) await replica.reached(done.revision, signal)
+    if (done.committed) await cache.reached(done.revision, signal)
     writes = []
   }
   for (const { kind: name, uid, record } of records) {

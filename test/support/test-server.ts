@@ -177,12 +177,12 @@ export async function makePerson(server: TestServer, person: { issuer: string; s
   const { engine, signIn } = server.running
   const uid = personUid(person.issuer, person.subject)
   const nowMs = engine.services.clock.now()
-  if (engine.replica.snapshot.get('Identity', uid) === undefined) {
+  if (engine.cache.tables.get('Identity', uid) === undefined) {
     const changes = new ChangeSet()
     const record = create(IdentitySchema, { name: 'person', email: person.email ?? '' }) as unknown as Resource
     changes.create(identityKind, { uid, record, facts: { etag: newEtag(engine.services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' } })
     const outcome = await engine.store.transact(changes, AbortSignal.timeout(5_000))
-    if (outcome.committed) await engine.replica.reached(outcome.revision, AbortSignal.timeout(5_000))
+    if (outcome.committed) await engine.cache.reached(outcome.revision, AbortSignal.timeout(5_000))
   }
   const act = { ...person, audience: server.config.baseUrl }
   const { token } = await signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, restrictions: {} })

@@ -239,7 +239,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
   afterAll(() => server.stop())
 
   /** Runs `work` while somebody has used up their limit, with the token of their issuer and their uid. */
-  async function limited(work: (somebody: { uid: string; token: string }) => Promise<void>): Promise<void> {
+  async function limited(work: (person: { uid: string; token: string }) => Promise<void>): Promise<void> {
     const { devIssuer, config } = server
     const subject = freshName('busy')
     const person = await makePerson(server, { issuer: devIssuer.issuer, subject })
@@ -279,9 +279,9 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
 
   test('with a token to exchange has left no trace', async () => {
     await limited(async ({ uid, token }) => {
-      const seen = server.running.engine.replica.snapshot.get('Identity', trustedUid(uid))?.revision
+      const seen = server.running.engine.cache.tables.get('Identity', trustedUid(uid))?.revision
       expect((await server[transport].call('Exchange', {}, { token })).code).toBe(8)
-      expect(server.running.engine.replica.snapshot.get('Identity', trustedUid(uid))?.revision).toBe(seen)
+      expect(server.running.engine.cache.tables.get('Identity', trustedUid(uid))?.revision).toBe(seen)
     })
   })
 })

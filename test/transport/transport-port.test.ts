@@ -177,10 +177,10 @@ describe('one port', () => {
   })
 
   test('100 connections of both kinds at once', async () => {
-    const patient = await serve(({ call }) => create(call.method.output))
-    onTestFinished(() => patient.close(50))
+    const unhurried = await serve(({ call }) => create(call.method.output))
+    onTestFinished(() => unhurried.close(50))
     const grpc = async (): Promise<boolean> => {
-      const client = new Client(`127.0.0.1:${patient.port}`, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 })
+      const client = new Client(`127.0.0.1:${unhurried.port}`, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 })
       const identity = (bytes: Buffer): Buffer => bytes
       try {
         return await new Promise((resolve) => client.makeUnaryRequest(getGroup, identity, identity, Buffer.from(message), (error) => resolve(error === null)))
@@ -189,7 +189,7 @@ describe('one port', () => {
       }
     }
     const rest = async (): Promise<boolean> => {
-      const socket = connect(patient.port, '127.0.0.1')
+      const socket = connect(unhurried.port, '127.0.0.1')
       const all = received(socket)
       socket.write('GET /iam/v2/groups/x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
       return (await all).toString().startsWith('HTTP/1.1 200')

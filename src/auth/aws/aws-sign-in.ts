@@ -4,7 +4,7 @@ import { isUid } from '../../base/uid.ts'
 import { parseAwsCaller, type AwsCaller } from './aws-caller.ts'
 import { awsRefusal, awsTarget, parseAwsRequest, type AwsRequest } from './aws-request.ts'
 import { matchesAws } from './aws-match.ts'
-import type { ExternalSignInOptions, SignedIn } from '../oidc/external-sign-in.ts'
+import type { ExternalSignInOptions, SignInResult } from '../oidc/external-sign-in.ts'
 import { FetchError, type SafeFetch } from '../safe-fetch.ts'
 
 /** What signing in with a signed AWS request is made of. */
@@ -28,7 +28,7 @@ export interface AwsSignInOptions {
  * A replay therefore gains no more than an OIDC token would. Throws DomainError 3 without an identity. Throws 7 `verifying token: ...` for a bad request.
  * Throws 7 with one fixed message for every fault of the identity. Throws 14 if AWS cannot be asked now.
  */
-export type AwsSignIn = (text: string, identity: string | undefined, signal: AbortSignal) => Promise<Omit<SignedIn, 'token'>>
+export type AwsSignIn = (text: string, identity: string | undefined, signal: AbortSignal) => Promise<Omit<SignInResult, 'token'>>
 
 /** Maximum number of concurrent requests to AWS. Further requests fail with code 14. */
 const maxPending = 100
@@ -65,7 +65,7 @@ async function ask({ endpoint, fetch }: AwsSignInOptions, { host, headers }: Aws
 /** Maps a fetch error: code 14 only for transient faults, because clients retry those. */
 function unanswered(error: FetchError): DomainError {
   if (error.transient) return new DomainError(14, "verifying token: AWS can't be asked at the moment", { cause: error })
-  const refused = error.fault === 'status'
+  const refused = error.reason === 'status'
   return new DomainError(7, `verifying token: ${refused ? 'AWS does not accept the request' : 'AWS gave no usable answer'}`, { cause: error })
 }
 
@@ -74,7 +74,7 @@ interface AwsSignInRequest {
   readonly signal: AbortSignal
 }
 
-async function asIdentity(options: AwsSignInOptions, request: AwsRequest, { caller, signal }: AwsSignInRequest): Promise<Omit<SignedIn, 'token'>> {
+async function asIdentity(options: AwsSignInOptions, request: AwsRequest, { caller, signal }: AwsSignInRequest): Promise<Omit<SignInResult, 'token'>> {
   const facts = isUid(request.identity) ? await options.identityOf(request.identity, signal) : undefined
   if (facts?.relationship.kind !== 'aws' || !matchesAws(facts.relationship.match, caller)) throw new DomainError(7, 'the token does not match the identity')
   const act = { issuer: `https://${request.host}`, subject: caller.arn, audience: request.audience, awsAccount: caller.account }

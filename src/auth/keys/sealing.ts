@@ -21,15 +21,15 @@ export interface Keyring {
  * - `unreadable`: changed, cut, or sealed for another context.
  * - `bad_key`: the configured text is no key of 32 bytes.
  */
-export type SealingFault = 'wrong_key' | 'unknown_key' | 'unreadable' | 'bad_key'
+export type SealingErrorReason = 'wrong_key' | 'unknown_key' | 'unreadable' | 'bad_key'
 
-/** See SealingFault. The message is for operators. */
+/** See SealingErrorReason. The message is for operators. */
 export class SealingError extends Error {
   override readonly name = 'SealingError'
-  readonly fault: SealingFault
-  constructor(fault: SealingFault, message: string) {
+  readonly reason: SealingErrorReason
+  constructor(reason: SealingErrorReason, message: string) {
     super(message)
-    this.fault = fault
+    this.reason = reason
   }
 }
 

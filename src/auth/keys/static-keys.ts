@@ -31,10 +31,10 @@ export function parseStaticKeys(text: string): KeySet {
 
 /** As parseStaticKeys, for keys that are written: throws KeySetError also where one of them can never verify a token. */
 export function assertVerifying(text: string): void {
-  const fault = parseStaticKeys(text)
+  const problem = parseStaticKeys(text)
     .keys.map(uselessness)
     .find((found) => found !== undefined)
-  if (fault !== undefined) throw new KeySetError(`it has ${fault}`)
+  if (problem !== undefined) throw new KeySetError(`it has ${problem}`)
 }
 
 function parseJson(text: string): unknown {

@@ -30,7 +30,7 @@ const keptStateBytes = 16 * 1024
 const maxStateBytes = 512 * 1024
 
 /** A pattern that can be tried, or why it can't be. */
-type CompiledPattern = { readonly expression: RE2JS; readonly bytes: number } | { readonly fault: string; readonly bytes: number }
+type CompiledPattern = { readonly expression: RE2JS; readonly bytes: number } | { readonly error: string; readonly bytes: number }
 
 const compiled = new RecentMap<string, CompiledPattern>(cachedBytes, ({ bytes }) => bytes)
 
@@ -40,9 +40,9 @@ export function patternWeight(pattern: string): number {
 }
 
 /** What is wrong with a pattern, as a predicate that names the limit; undefined where nothing is. */
-export function patternFault(pattern: string): string | undefined {
+export function patternError(pattern: string): string | undefined {
   const found = compile(pattern)
-  return 'fault' in found ? found.fault : undefined
+  return 'error' in found ? found.error : undefined
 }
 
 /** A pattern that can be tried. */
@@ -56,7 +56,7 @@ export interface BoundedPattern {
 /** The pattern, compiled; undefined where it has a fault. */
 export function boundedPattern(pattern: string): BoundedPattern | undefined {
   const found = compile(pattern)
-  if ('fault' in found) return undefined
+  if ('error' in found) return undefined
   const { expression } = found
   return { size: expression.programSize(), matches: (text) => tried(expression, text) }
 }
@@ -73,7 +73,7 @@ function tried(expression: RE2JS, text: string): boolean {
 
 function compile(pattern: string): CompiledPattern {
   // A text of any length must not be remembered.
-  if (pattern.length > maxLength) return { fault: `must be at most ${maxLength} characters`, bytes: 0 }
+  if (pattern.length > maxLength) return { error: `must be at most ${maxLength} characters`, bytes: 0 }
   const known = compiled.get(pattern)
   if (known !== undefined) return known
   const fresh = compileOnce(pattern)
@@ -82,8 +82,8 @@ function compile(pattern: string): CompiledPattern {
 }
 
 function compileOnce(pattern: string): CompiledPattern {
-  const refused = (fault: string): CompiledPattern => ({ fault, bytes: patternBytes })
-  const early = faultBefore(pattern)
+  const refused = (error: string): CompiledPattern => ({ error, bytes: patternBytes })
+  const early = earlyError(pattern)
   if (early !== undefined) return refused(early)
   let expression: RE2JS
   try {
@@ -102,7 +102,7 @@ function compileOnce(pattern: string): CompiledPattern {
 const tooLarge = `must compile to at most ${maxInstructions} instructions`
 
 /** What shows without compiling: each of these would take long, or much memory. */
-function faultBefore(pattern: string): string | undefined {
+function earlyError(pattern: string): string | undefined {
   if (expandedLength(pattern) > maxExpandedLength) return tooLarge
   if (unicodeClasses(pattern) > maxClasses) return `must have at most ${maxClasses} Unicode classes, such as \\pL`
   // The library folds the case of each character of a range.

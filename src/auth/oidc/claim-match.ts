@@ -1,5 +1,5 @@
 import { DomainError } from '../../base/errors.ts'
-import { boundedPattern, maxPatternsWeight, patternFault, patternWeight } from './bounded-pattern.ts'
+import { boundedPattern, maxPatternsWeight, patternError, patternWeight } from './bounded-pattern.ts'
 import type { Claims, DecodedToken } from '../tokens/decoded-token.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 
@@ -46,8 +46,8 @@ export function checkPatterns(patterns: readonly (readonly [field: string, patte
         field,
         `is too long together with the patterns before it: at most ${maxPatternsWeight} characters, with repetitions written out and 100 for each Unicode class such as \\pL`,
       )
-    const fault = patternFault(pattern)
-    if (fault !== undefined) throw DomainError.invalid(field, fault)
+    const error = patternError(pattern)
+    if (error !== undefined) throw DomainError.invalid(field, error)
   }
 }
 

@@ -44,7 +44,7 @@ export interface IdentityFacts {
 }
 
 /** A person who signs in by (issuer, subject). */
-export interface PersonToken extends Pick<Trust, 'via' | 'knownIn'> {
+export interface PersonToken extends Pick<Trust, 'via' | 'trustedGroups'> {
   readonly uid: Uid
   readonly act: Actor
 }
@@ -72,7 +72,7 @@ export interface MappedSession {
 }
 
 /** The result of an accepted external token. */
-export interface SignedIn {
+export interface SignInResult {
   readonly identityUid: Uid
   /** The identity's creation time; absent for an unregistered operator. */
   readonly createTimeMs?: number
@@ -81,7 +81,7 @@ export interface SignedIn {
   /** The verified upstream token. */
   readonly token: DecodedToken
   /** Restrictions of the identity's rights by the way of signing in. */
-  readonly restrictions: Pick<TokenRestrictions, 'knownIn'>
+  readonly restrictions: Pick<TokenRestrictions, 'trustedGroups'>
   /** Roles that the token's mapped groups grant to its session; absent if none. */
   readonly mapped?: MappedSession
 }
@@ -90,7 +90,7 @@ export interface SignedIn {
 const maxSessionRoles = 50
 
 /** Returns the roles of a new session, each once, even if several groups grant it. Throws code 9 `TOKEN_TOO_LARGE` for more than 50 roles. */
-export function sessionRoles({ mapped }: Pick<SignedIn, 'mapped'>): Pick<TokenRestrictions, 'roles'> {
+export function sessionRoles({ mapped }: Pick<SignInResult, 'mapped'>): Pick<TokenRestrictions, 'roles'> {
   if (mapped === undefined) return {}
   const roles = [...new Map(mapped.roles.map(({ group, role }) => [`${group} ${role}`, { group, role }])).values()]
   if (roles.length > maxSessionRoles) throw tokenTooLarge('too many roles are mapped to the groups of this person: map fewer')
@@ -129,7 +129,7 @@ export interface ExternalSignIn {
    * Signs in as `identity` if given. Every reason that lies with the identity gives the same error with code 7. Otherwise signs in as an operator or a
    * registered person. Throws code 3 on `identity_provider`. Throws code 9 `TOKEN_TOO_LARGE` if the person is known in more groups than a token can hold.
    */
-  signIn(token: DecodedToken, as: SignInAs, signal: AbortSignal): Promise<SignedIn>
+  signIn(token: DecodedToken, as: SignInAs, signal: AbortSignal): Promise<SignInResult>
   /** Returns the person of this token, registered or not. Throws code 3 on `identity_provider`. */
   verifyPerson(token: DecodedToken, as: Pick<SignInAs, 'identityProvider'>, signal: AbortSignal): Promise<PersonToken>
 }
@@ -153,7 +153,7 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     return { uid: personUid(token.issuer, token.subject), act: actorOf(token, audience, isKnownIssuer), ...trust }
   }
 
-  function mappedBy(provider: ProviderFacts, token: DecodedToken): Pick<SignedIn, 'mapped'> {
+  function mappedBy(provider: ProviderFacts, token: DecodedToken): Pick<SignInResult, 'mapped'> {
     const roles = options.rolesOf?.(provider, groupsIn(token, provider)) ?? []
     return roles.length === 0 ? {} : { mapped: { provider: provider.uid, roles } }
   }
@@ -167,15 +167,15 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       const isThemselves = as.identity === personUid(token.issuer, token.subject)
       if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
       const { uid, act, via, ...trusted } = await personOf(token, as, signal)
-      const knownIn = trusted.knownIn && countingIn(trusted.knownIn, (group) => options.isBoundWithin?.(uid, group) ?? false)
+      const trustedGroups = trusted.trustedGroups && countingIn(trusted.trustedGroups, (group) => options.isBoundWithin?.(uid, group) ?? false)
       const person = await options.personOf?.(uid, signal)
-      const operator = knownIn === undefined && isOperator(options.operators, uid, act)
+      const operator = trustedGroups === undefined && isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {
         throw new DomainError(7, 'nobody is registered with this token: register first, or name the identity to assume with `identity`')
       }
       // Anyone can create a provider with another's issuer and client, and would learn people's groups. So only the provider that the person names counts.
       const [provider] = isEmpty(as.identityProvider) ? [] : via
-      const restrictions = knownIn === undefined ? {} : { knownIn }
+      const restrictions = trustedGroups === undefined ? {} : { trustedGroups }
       const known = person === undefined ? {} : { createTimeMs: person.createTimeMs }
       return { identityUid: uid, operator, act, token, restrictions, ...(provider && mappedBy(provider, token)), ...known }
     },
@@ -201,7 +201,7 @@ interface AssumeInput {
   readonly identity: string
 }
 
-async function asIdentity(options: ExternalSignInOptions, { token, identity }: AssumeInput, signal: AbortSignal): Promise<SignedIn> {
+async function asIdentity(options: ExternalSignInOptions, { token, identity }: AssumeInput, signal: AbortSignal): Promise<SignInResult> {
   checkTimes(token, options.clock.now())
   // A uid without a parent is a person, and no caller may assume another person.
   const isPerson = !identity.includes('/')
@@ -229,7 +229,7 @@ async function verifies(verification: Promise<void>): Promise<boolean> {
     await verification
     return true
   } catch (error) {
-    if (!(error instanceof TokenError) || error.fault === 'issuer_unavailable') throw error
+    if (!(error instanceof TokenError) || error.reason === 'issuer_unavailable') throw error
     return false
   }
 }

@@ -217,14 +217,14 @@ class FetchedIssuerKeys implements IssuerKeys {
   #fly(issuer: string, state: IssuerState, { tenants = noTenant }: IssuerScope): Promise<void> {
     if (state.flight !== undefined) return state.flight
     const named = !this.#configuredStates.has(issuer)
-    const giveBack = named ? this.#namedSlots.take(tenants) : undefined
+    const release = named ? this.#namedSlots.take(tenants) : undefined
     if (named) {
-      if (giveBack === undefined) return Promise.resolve()
+      if (release === undefined) return Promise.resolve()
       this.#named.use(issuer, state, tenants)
     }
     const flight = this.#fetchInto(issuer, state).finally(() => {
       this.#flights.delete(flight)
-      giveBack?.()
+      release?.()
     })
     this.#flights.add(flight)
     state.flight = flight

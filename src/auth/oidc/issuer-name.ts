@@ -16,7 +16,7 @@ export function personUid(issuer: string, subject: string): Uid {
 }
 
 /** What is wrong with an issuer whose keys are to be fetched; undefined where it can be one. */
-export function issuerFault(issuer: string, mayBeHttp: boolean): string | undefined {
+export function issuerNameError(issuer: string, mayBeHttp: boolean): string | undefined {
   const url = URL.parse(normalizeIssuer(issuer))
   const isWeb = url !== null && (url.protocol === 'https:' || url.protocol === 'http:')
   if (!isWeb) return 'must be an https URL, such as https://issuer.example'

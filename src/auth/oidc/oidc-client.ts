@@ -21,7 +21,7 @@ import { TenantSlots } from './tenant-slots.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { policyOf, type ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
-import { FetchError, type FetchFault, type FetchPolicy, type SafeFetch } from '../safe-fetch.ts'
+import { FetchError, type FetchErrorReason, type FetchPolicy, type SafeFetch } from '../safe-fetch.ts'
 
 /** Requests that wait at once, at most: issuers that are asked for their documents; for tokens, by organisation and by issuer of an organisation. */
 const maxPending = { documents: { each: 10, all: 100 }, tokens: { each: 30, all: 100 }, tokensOfIssuer: { each: 10, all: 1000 } }
@@ -85,11 +85,11 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
     const { issuer } = client
     const running = flights.get(issuer)
     if (running !== undefined) return untilAborted(running, signal)
-    const giveBack = asking.take([client.tenant])
-    if (giveBack === undefined) throw tooMany()
+    const release = asking.take([client.tenant])
+    if (release === undefined) throw tooMany()
     const flight = ask(client).finally(() => {
       flights.delete(issuer)
-      giveBack()
+      release()
     })
     flights.set(issuer, flight)
     return untilAborted(flight, signal)
@@ -131,14 +131,14 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
 function createBound(): <T>(client: OidcClient, work: () => Promise<T>) => Promise<T> {
   const [ofTenants, ofIssuers] = [new TenantSlots(maxPending.tokens), new TenantSlots(maxPending.tokensOfIssuer)]
   return async ({ tenant, issuer }, work) => {
-    const giveIssuerBack = ofIssuers.take([`${tenant} ${issuer}`])
-    const giveTenantBack = giveIssuerBack && ofTenants.take([tenant])
+    const releaseIssuer = ofIssuers.take([`${tenant} ${issuer}`])
+    const releaseTenant = releaseIssuer && ofTenants.take([tenant])
     try {
-      if (giveTenantBack === undefined) throw tooMany()
+      if (releaseTenant === undefined) throw tooMany()
       return await work()
     } finally {
-      giveTenantBack?.()
-      giveIssuerBack?.()
+      releaseTenant?.()
+      releaseIssuer?.()
     }
   }
 }
@@ -167,7 +167,7 @@ function fetchWith(fetch: SafeFetch, policy: FetchPolicy, signal: AbortSignal): 
 const unreachable = 'the host of its issuer does not exist, or is not at a public address'
 
 /** Why a provider can't be used whose configuration is wrong, as its owner has to hear it. */
-const reasons: Readonly<Partial<Record<FetchFault, string>>> = {
+const reasons: Readonly<Partial<Record<FetchErrorReason, string>>> = {
   refused_url: 'its issuer leads to a URL that is not https',
   // One sentence for both, so that it does not reveal which names exist in the platform's network.
   refused_address: unreachable,
@@ -183,11 +183,11 @@ async function translated<T>(signal: AbortSignal, work: () => Promise<T>): Promi
   } catch (error) {
     signal.throwIfAborted()
     if (error instanceof DomainError) throw error
-    const fault = fetchErrorIn(error)
-    if (fault?.transient === true) throw new DomainError(14, 'the identity provider does not answer at the moment', { cause: error })
+    const fetchError = fetchErrorIn(error)
+    if (fetchError?.transient === true) throw new DomainError(14, 'the identity provider does not answer at the moment', { cause: error })
     if (error instanceof AuthorizationResponseError) throw new DomainError(7, `the identity provider refused: ${error.error.slice(0, 64)}`, { cause: error })
-    if (fault?.status === 400 || fault?.status === 401) throw new DomainError(7, 'the identity provider refused', { cause: error })
-    const why = (fault && reasons[fault.fault]) ?? 'its answers are not what OpenID Connect asks for'
+    if (fetchError?.status === 400 || fetchError?.status === 401) throw new DomainError(7, 'the identity provider refused', { cause: error })
+    const why = (fetchError && reasons[fetchError.reason]) ?? 'its answers are not what OpenID Connect asks for'
     throw new DomainError(9, `the identity provider can not be used: ${why}`, { cause: error })
   }
 }

@@ -36,7 +36,7 @@ export interface Trust {
   /** The providers for whose client the token was made: only those the person named may give them a role. */
   readonly via: readonly ProviderFacts[]
   /** The groups that the person is known in; absent where the platform itself knows the issuer and is meant by the token: everywhere. */
-  readonly knownIn?: readonly Uid[]
+  readonly trustedGroups?: readonly Uid[]
 }
 
 /**
@@ -58,12 +58,12 @@ export function trustOf(token: DecodedToken, { platform, isKnownIssuer, provider
   if (standing.length === 0 && trustDomain.length > 0) throw notProvisioned()
   const via = standing.filter(({ clientId }) => token.audiences.includes(clientId))
   const audience = via[0]?.clientId ?? forPlatform
-  if (standing.length === 0 || audience === undefined) throw noneStands(named)
-  return { audience, knownIn: [...new Set(standing.map(({ group }) => group))], via }
+  if (standing.length === 0 || audience === undefined) throw noneTrusts(named)
+  return { audience, trustedGroups: [...new Set(standing.map(({ group }) => group))], via }
 }
 
 /** Returns the same code 7 for a missing provider and for another's provider, so that the answer does not reveal which exist. */
-function noneStands(named: Uid | undefined): DomainError {
+function noneTrusts(named: Uid | undefined): DomainError {
   const message = named === undefined ? 'the token is for another audience' : 'no identity provider of this uid has the issuer and the client of the token'
   return new DomainError(7, message)
 }
@@ -77,9 +77,9 @@ function notProvisioned(): DomainError {
  * Returns the trusted groups that fit into an access token. If all do not fit, it keeps those with a binding of the person in or below them.
  * Tenants that name an issuer therefore cannot keep its people out, by number or depth. Throws code 9 `TOKEN_TOO_LARGE` if these groups do not fit either.
  */
-export function countingIn(knownIn: readonly Uid[], isBoundWithin: (group: Uid) => boolean): readonly Uid[] {
-  if (hasRoomFor(knownIn)) return knownIn
-  const counting = knownIn.filter(isBoundWithin)
+export function countingIn(trustedGroups: readonly Uid[], isBoundWithin: (group: Uid) => boolean): readonly Uid[] {
+  if (hasRoomFor(trustedGroups)) return trustedGroups
+  const counting = trustedGroups.filter(isBoundWithin)
   if (!hasRoomFor(counting)) throw tokenTooLarge('too many identity providers stand for this token: name one with `identity_provider`')
   return counting
 }

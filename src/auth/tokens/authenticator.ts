@@ -14,7 +14,7 @@ import { rememberMs } from './signature-checks.ts'
 import { tokenFailure } from './token-error.ts'
 
 /** Who calls, as far as the token says. Whether the identity exists, and what it may do, is asked of the records. */
-export interface Authenticated {
+export interface AuthenticatedCaller {
   readonly identityUid: Uid
   /** By the configuration as it is now. */
   readonly operator: boolean
@@ -40,9 +40,9 @@ export interface Authenticator {
    * Throws 7 if a valid token is for another audience or does not match its identity. Throws 3 if two identities are named.
    * Throws 14 if the issuer's keys are unavailable now.
    */
-  authenticate(input: CredentialInput, signal: AbortSignal): Promise<Authenticated>
+  authenticate(input: CredentialInput, signal: AbortSignal): Promise<AuthenticatedCaller>
   /** Authenticates synchronously a platform token whose signature was checked recently. Otherwise returns undefined. Throws like `authenticate`. */
-  authenticateRemembered(input: CredentialInput): Authenticated | undefined
+  authenticateRemembered(input: CredentialInput): AuthenticatedCaller | undefined
 }
 
 /** What an authenticator is made of. */
@@ -71,20 +71,20 @@ interface KnownCredential {
 /** See Authenticator. The unverified `iss` only decides how the token is verified. */
 export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
   const acceptance: Acceptance = { use: 'access', audiences: options.audiences }
-  const authenticated = new WeakMap<PlatformClaims, Authenticated>()
+  const authenticatedCallers = new WeakMap<PlatformClaims, AuthenticatedCaller>()
 
   /** What the token says is verified by now; whether it is an operator's is asked of the configuration each time. */
-  function callerOf(claims: PlatformClaims): Authenticated {
+  function callerOf(claims: PlatformClaims): AuthenticatedCaller {
     const { identityUid, act, restrictions, issuedAtMs, expiresAtMs } = claims
     const operator = isOperator(options.operators, identityUid, act)
-    const known = authenticated.get(claims)
+    const known = authenticatedCallers.get(claims)
     if (known?.operator === operator) return known
     const caller = { identityUid, operator, act, restrictions, issuedAtMs, expiresAtMs }
-    authenticated.set(claims, caller)
+    authenticatedCallers.set(claims, caller)
     return caller
   }
 
-  async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<Authenticated> {
+  async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<AuthenticatedCaller> {
     const { identityUid, operator, act, createTimeMs, restrictions } = await options.signIn.signIn(token, { identity }, signal)
     // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (docs/spec/identities.md#mapped-sessions): here none begins.
     const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)

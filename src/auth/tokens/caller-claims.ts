@@ -41,7 +41,7 @@ export function writeCallerFacts({ act, restrictions }: Omit<CallerClaims, 'issu
     ...(Object.keys(upstream).length === 0 ? {} : { upstream }),
     ...(restrictions.scopes === undefined ? {} : { scp: restrictions.scopes }),
     ...(restrictions.capabilities === undefined ? {} : { cpn: encodeCapabilities(restrictions.capabilities) }),
-    ...(restrictions.knownIn === undefined ? {} : { rts: restrictions.knownIn }),
+    ...(restrictions.trustedGroups === undefined ? {} : { rts: restrictions.trustedGroups }),
     ...(restrictions.roles === undefined ? {} : { srl: restrictions.roles.map(({ group, role }) => [group, role]) }),
   }
 }
@@ -101,7 +101,7 @@ function restrictionsOf({ scp, cpn, rts, srl }: Claims): TokenRestrictions {
   return {
     ...(scp === undefined ? {} : { scopes: uidsOf(scp) }),
     ...(capabilities === undefined ? {} : { capabilities }),
-    ...(rts === undefined ? {} : { knownIn: uidsOf(rts) }),
+    ...(rts === undefined ? {} : { trustedGroups: uidsOf(rts) }),
     ...(srl === undefined ? {} : { roles: sessionRolesOf(srl) }),
   }
 }

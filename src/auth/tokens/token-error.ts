@@ -2,7 +2,7 @@ import { DomainError } from '../../base/errors.ts'
 import type { Code } from '../../base/errors.ts'
 
 /** What is wrong with a token, or with the keys that it should be checked with. */
-export type TokenFault =
+export type TokenErrorReason =
   | 'missing'
   | 'unreadable'
   | 'unreadable_refresh'
@@ -17,7 +17,7 @@ export type TokenFault =
   | 'issuer_keys'
   | 'issuer_unavailable'
 
-interface FaultRow {
+interface TokenErrorRow {
   readonly sentence: string
   /** The code at the token exchange (docs/spec/tokens.md#exchange-errors). */
   readonly exchange: Code
@@ -25,7 +25,7 @@ interface FaultRow {
   readonly direct: Code
 }
 
-const faults = {
+const tokenErrors = {
   missing: { sentence: 'a bearer token is required', exchange: 16, direct: 16 },
   unreadable: { sentence: 'the token is not a readable signed JWT', exchange: 16, direct: 16 },
   unreadable_refresh: { sentence: 'this is no refresh token', exchange: 16, direct: 16 },
@@ -39,15 +39,15 @@ const faults = {
   unknown_issuer: { sentence: 'the issuer is not known here', exchange: 7, direct: 16 },
   issuer_keys: { sentence: "the issuer's keys are not usable", exchange: 7, direct: 16 },
   issuer_unavailable: { sentence: "the issuer's keys can't be fetched at the moment", exchange: 14, direct: 14 },
-} as const satisfies Record<TokenFault, FaultRow>
+} as const satisfies Record<TokenErrorReason, TokenErrorRow>
 
 /** Why a token was not accepted. Its message is public and repeats nothing from the token but its issuer; `cause` is for the log. */
 export class TokenError extends Error {
   override readonly name = 'TokenError'
-  readonly fault: TokenFault
-  constructor(fault: TokenFault, cause?: unknown, detail = '') {
-    super(faults[fault].sentence + detail, cause === undefined ? undefined : { cause })
-    this.fault = fault
+  readonly reason: TokenErrorReason
+  constructor(reason: TokenErrorReason, cause?: unknown, detail = '') {
+    super(tokenErrors[reason].sentence + detail, cause === undefined ? undefined : { cause })
+    this.reason = reason
   }
 }
 
@@ -68,8 +68,8 @@ export function unknownIssuer(issuer: string): TokenError {
  */
 export function tokenFailure(error: unknown, endpoint: 'exchange' | 'direct'): unknown {
   if (!(error instanceof TokenError)) return error
-  const message = error.fault === 'missing' ? error.message : `verifying token: ${error.message}`
-  return new DomainError(faults[error.fault][endpoint], message, { cause: error })
+  const message = error.reason === 'missing' ? error.message : `verifying token: ${error.message}`
+  return new DomainError(tokenErrors[error.reason][endpoint], message, { cause: error })
 }
 
 /** Returns code 9 `TOKEN_TOO_LARGE` for content that does not fit into an access token. `description` is a sentence without its end. */

@@ -15,12 +15,12 @@ export interface TokenRestrictions {
    * The groups whose identity providers authenticate the person (docs/spec/identities.md#trust-domain).
    * Only grants there or below count, and the caller is never an operator.
    */
-  readonly knownIn?: readonly Uid[]
+  readonly trustedGroups?: readonly Uid[]
   /** The only member that adds: what it adds is cut by `scopes` and `capabilities`. */
   readonly roles?: readonly SessionRole[]
 }
 
-/** What both narrowings leave: a token that was narrowed already can be narrowed further, never widened. */
+/** What both restrictions leave: a token that was restricted already can be restricted further, never widened. */
 export function restrictFurther(restrictions: TokenRestrictions, further: Pick<TokenRestrictions, 'scopes' | 'capabilities'>): TokenRestrictions {
   const scopes = commonScopes(restrictions.scopes, further.scopes)
   const both = restrictions.capabilities !== undefined && further.capabilities !== undefined

@@ -41,7 +41,7 @@ export function createTokenVerifier(options: TokenVerifierOptions): TokenVerifie
       try {
         await checks.check(token, keys)
       } catch (error) {
-        if (!(error instanceof TokenError) || error.fault !== 'unknown_key') throw error
+        if (!(error instanceof TokenError) || error.reason !== 'unknown_key') throw error
         const newer = await issuerKeys.refreshed(token.issuer, keys, { scope, signal })
         if (newer.id === keys.id) throw error
         await checks.check(token, newer)

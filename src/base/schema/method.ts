@@ -4,7 +4,7 @@ import type { DescMessage, DescMethod } from '@bufbuild/protobuf'
  * Who may call a method:
  * - `public`: anyone; a token is not looked at.
  * - `scoped`: who holds every capability at the group that the request's scope field lies in.
- * - `unscoped`: any signed-in caller; where capabilities are listed, the answer is narrowed to where the caller holds them.
+ * - `unscoped`: any signed-in caller; where capabilities are listed, the answer is restricted to where the caller holds them.
  * - `external`: the bearer is not one of our access tokens; the handler verifies it (token exchange).
  */
 export type MethodScope = 'public' | 'scoped' | 'unscoped' | 'external'

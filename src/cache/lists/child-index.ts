@@ -1,33 +1,33 @@
 import { OrderTree } from './order-tree.ts'
 import type { CachedRecord } from '../records/cached-record.ts'
-import { sortInSlices, type Slices } from '../slices.ts'
+import { sortCooperatively, type CooperativeTask } from '../cooperative-task.ts'
 
-/** The rows of a table by parent and name: a few bytes per row. A look-up costs O(log n). */
+/** The records of a table by parent and name: a few bytes per record. A look-up costs O(log n). */
 export class ChildIndex {
   #tree = new OrderTree<CachedRecord>(compare)
 
-  /** Loads the rows of a whole table. */
-  async load(rows: readonly CachedRecord[], slices: Slices): Promise<void> {
-    this.#tree = OrderTree.ofAscending(await sortInSlices(rows, compare, slices), compare)
+  /** Loads the records of a whole table. */
+  async load(records: readonly CachedRecord[], task: CooperativeTask): Promise<void> {
+    this.#tree = OrderTree.ofAscending(await sortCooperatively(records, compare, task), compare)
   }
 
-  /** Adds `row`, in place of `old` if given. */
-  put(old: CachedRecord | undefined, row: CachedRecord): void {
-    if (old !== undefined && old.name !== row.name) this.#tree.delete(old)
-    this.#tree.insert(row)
+  /** Adds `record`, in place of `old` if given. */
+  put(old: CachedRecord | undefined, record: CachedRecord): void {
+    if (old !== undefined && old.name !== record.name) this.#tree.delete(old)
+    this.#tree.insert(record)
   }
 
-  remove(row: CachedRecord): void {
-    this.#tree.delete(row)
+  remove(record: CachedRecord): void {
+    this.#tree.delete(record)
   }
 
-  /** Returns the row of this name among the children of `parent` (`/` for roots); the first in uid order if there are several. Ignores hidden rows. */
+  /** Returns the record of this name among the children of `parent` (`/` for roots); the first in uid order if there are several. Ignores hidden records. */
   find(parent: string, name: string): CachedRecord | undefined {
-    const rank = this.#tree.rankBy((row) => row.parent < parent || (row.parent === parent && row.name < name))
+    const rank = this.#tree.rankBy((record) => record.parent < parent || (record.parent === parent && record.name < name))
     for (let at = rank; ; at++) {
-      const row = this.#tree.at(at)
-      if (row?.parent !== parent || row.name !== name) return undefined
-      if (!row.isHidden) return row
+      const record = this.#tree.at(at)
+      if (record?.parent !== parent || record.name !== name) return undefined
+      if (!record.isHidden) return record
     }
   }
 }

@@ -62,7 +62,7 @@ export class Difference<T> implements Ranked<T> {
     return found
   }
 
-  /** Maps a rank among the visible rows to a rank in the whole tree. */
+  /** Maps a rank among the visible records to a rank in the whole tree. */
   #placeOf(rank: number): number {
     let low = rank
     let high = rank + this.#left.size

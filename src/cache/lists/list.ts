@@ -4,7 +4,7 @@ import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
 import type { CachedRecord } from '../records/cached-record.ts'
 import { MergedSequence, type Sequence } from './sequence.ts'
-import type { Snapshot } from '../snapshot.ts'
+import type { RecordTables } from '../record-tables.ts'
 import { parentFilter, type KindTable } from '../table.ts'
 import type { ViewScope } from './view.ts'
 import { basePlace, isVisible, partsOf, type ListPart, type UidFilter, type Visibility } from './places.ts'
@@ -30,45 +30,45 @@ export interface ListQuery {
 
 /** A page, and the number of records on all pages. */
 export interface ListResult {
-  readonly rows: readonly CachedRecord[]
+  readonly records: readonly CachedRecord[]
   readonly total: number
 }
 
 const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
 /** Up to this number of candidates, a list sorts them itself. Above it, a view is made and kept. */
-const adHocRows = 64
+const adHocRecords = 64
 /**
  * Above this number of missing views, a list waits for one view of all its groups, or sorts if there can be none. Separate views would evict all others, then
  * their own.
  */
 const maxViewsPerList = 128
-/** Maximum number of rows that a view of all groups of a caller repeats from groups with views of their own. Callers of any reach share the latter. */
-const maxRepeatedRows = 10_000
+/** Maximum number of records that a view of all groups of a caller repeats from groups with views of their own. Callers of any reach share the latter. */
+const maxRepeatedRecords = 10_000
 /** Maximum attempts to answer from views before sorting. More than one is needed for another order, and after an eviction or a replaced snapshot. */
 const maxAttempts = 4
-/** Number of extra unordered rows to collect before sorting and keeping only the wanted ones. */
+/** Number of extra unordered records to collect before sorting and keeping only the wanted ones. */
 const sortedAtOnce = 500
 
-/** Returns the rows that `ids` and `ancestors_of` name, if these are set. */
-function namedRows(table: KindTable, uidp: UidFilter): CachedRecord[] | undefined {
-  if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((row) => row !== undefined)
+/** Returns the records that `ids` and `ancestors_of` name, if these are set. */
+function namedRecords(table: KindTable, uidp: UidFilter): CachedRecord[] | undefined {
+  if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((record) => record !== undefined)
   if (uidp.ancestorsOf === '') return undefined
   const above = [...lineage(trustedUid(uidp.ancestorsOf))].slice(1)
-  if (table.index.seenAtUid === true) return above.map((uid) => table.get(uid)).filter((row) => row !== undefined)
+  if (table.index.seenAtUid === true) return above.map((uid) => table.get(uid)).filter((record) => record !== undefined)
   return above.flatMap((uid) => [...table.matching(parentFilter, uid)])
 }
 
-function matchesAll(table: KindTable, query: ListQuery, row: CachedRecord): boolean {
+function matchesAll(table: KindTable, query: ListQuery, record: CachedRecord): boolean {
   const { uidp } = query
   const base = basePlace(uidp)
-  if (base === undefined || !inScope(table, { ...base, filters: query.filters }, row)) return false
+  if (base === undefined || !inScope(table, { ...base, filters: query.filters }, record)) return false
   const { anyOf, changedAfterMs } = query
-  if (anyOf !== undefined && !anyOf.values.includes(table.valueOf(row, anyOf.filter) ?? '')) return false
-  if (changedAfterMs !== undefined && row.updateMs <= changedAfterMs) return false
-  if (uidp.ids.length > 0 && !uidp.ids.includes(row.uid)) return false
-  if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, table.index.seenAtUid === true ? row.uid : row.parent)) return false
-  return isVisible(query.visibility, table.index, row.uid)
+  if (anyOf !== undefined && !anyOf.values.includes(table.valueOf(record, anyOf.filter) ?? '')) return false
+  if (changedAfterMs !== undefined && record.updateMs <= changedAfterMs) return false
+  if (uidp.ids.length > 0 && !uidp.ids.includes(record.uid)) return false
+  if (uidp.ancestorsOf !== '' && !isBelow(uidp.ancestorsOf, table.index.seenAtUid === true ? record.uid : record.parent)) return false
+  return isVisible(query.visibility, table.index, record.uid)
 }
 
 function wholeOf(tree: Ranked<CachedRecord>): Sequence<CachedRecord> {
@@ -86,18 +86,18 @@ function isSubtree(scope: ListPart): boolean {
 /** Returns the smallest available set that holds all of `scope`, if it is small. */
 function fewCandidates(table: KindTable, scope: ViewScope): Iterable<CachedRecord> | undefined {
   if (scope.uids !== undefined) return undefined
-  if (scope.place === 'self') return [table.get(scope.uid)].filter((row) => row !== undefined)
+  if (scope.place === 'self') return [table.get(scope.uid)].filter((record) => record !== undefined)
   if (isSubtree(scope)) {
     const { from, to } = table.rangeWithin(trustedUid(scope.uid), true)
-    if (to - from <= adHocRows) return table.byUid.items(from, to)
+    if (to - from <= adHocRecords) return table.byUid.items(from, to)
   }
   const filters = scope.place === 'child' ? [[parentFilter, scope.uid] as const, ...scope.filters] : scope.filters
   const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
-  return fewest !== undefined && fewest.size <= adHocRows ? fewest : undefined
+  return fewest !== undefined && fewest.size <= adHocRecords ? fewest : undefined
 }
 
-function sortedSequence(table: KindTable, rows: Iterable<CachedRecord>, by: { scope: ViewScope; order: Order }): Sequence<CachedRecord> {
-  const held = [...rows].filter((row) => inScope(table, by.scope, row)).sort(by.order.compare)
+function sortedSequence(table: KindTable, records: Iterable<CachedRecord>, by: { scope: ViewScope; order: Order }): Sequence<CachedRecord> {
+  const held = [...records].filter((record) => inScope(table, by.scope, record)).sort(by.order.compare)
   return wholeOf(OrderTree.fromSorted(held, by.order.compare))
 }
 
@@ -108,22 +108,22 @@ function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<Cac
   return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
 }
 
-/** Sorts the part's rows if there are only a few. */
+/** Sorts the part's records if there are only a few. */
 function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   const few = fewCandidates(table, scope)
   return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
 }
 
-/** Sorts the place's rows, whatever their number. */
+/** Sorts the place's records, whatever their number. */
 function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> {
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
   if (scope.uids !== undefined) {
-    const rows = scope.uids.flatMap((uid) => {
+    const records = scope.uids.flatMap((uid) => {
       if (scope.place === 'self') return table.get(uid) ?? []
       const { from, to } = table.rangeWithin(trustedUid(uid), true)
       return table.byUid.items(from, to)
     })
-    return sortedSequence(table, rows, { scope, order })
+    return sortedSequence(table, records, { scope, order })
   }
   const { from, to } = isSubtree(scope) ? table.rangeWithin(trustedUid(scope.uid), true) : { from: 0, to: table.byUid.size }
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
@@ -145,7 +145,7 @@ function togetherOf(parts: readonly ListPart[], query: ListQuery): ViewScope | u
   return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
 }
 
-/** A part's rows in order. They come from the table's own order, a view that callers of any reach share, or a sort for this list. */
+/** A part's records in order. They come from the table's own order, a view that callers of any reach share, or a sort for this list. */
 interface FoundPart {
   readonly from: 'table' | 'view' | 'sorting'
   readonly sequence: Sequence<CachedRecord>
@@ -161,11 +161,11 @@ function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart
   return few === undefined ? undefined : { from: 'sorting', sequence: few }
 }
 
-/** The rows of a list in one order, or the views that it needs first. */
+/** The records of a list in one order, or the views that it needs first. */
 type FoundSequences = { readonly sequences: readonly Sequence<CachedRecord>[] } | { readonly missing: readonly ViewScope[] }
 
 /**
- * Finds a list's rows in an order from current data. Without `mayWait`, rows without a view are sorted, so nothing is missing. If it sorts a group's rows, it
+ * Finds a list's records in an order from current data. Without `mayWait`, records without a view are sorted, so nothing is missing. If it sorts a group's records, it
  * offers all groups as one view, unless that view repeats too much of what other callers share.
  */
 function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): FoundSequences {
@@ -186,21 +186,21 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   }
   const many = missing.map((scope) => sortedNow(table, scope, order))
   const sorted = sequencesFrom('sorting')
-  const repeatedRows = countOf([...shared, ...many])
-  if (together !== undefined && sorted.length + many.length > 0 && repeatedRows <= maxRepeatedRows) table.views.offer(together, order)
+  const repeatedRecords = countOf([...shared, ...many])
+  if (together !== undefined && sorted.length + many.length > 0 && repeatedRecords <= maxRepeatedRecords) table.views.offer(together, order)
   return { sequences: [...sequencesFrom('table'), ...shared, ...sorted, ...many] }
 }
 
-/** Returns the end of the rows in the order of changes: those that changed later than `changedAfterMs`. */
+/** Returns the end of the records in the order of changes: those that changed later than `changedAfterMs`. */
 function changedOf(sequences: readonly Sequence<CachedRecord>[], changedAfterMs: number): Sequence<CachedRecord>[] {
   return sequences.map(({ tree, from, to }) => {
-    const first = tree.rankBy((row) => row.updateMs <= changedAfterMs)
+    const first = tree.rankBy((record) => record.updateMs <= changedAfterMs)
     return { tree, to, from: Math.min(to, Math.max(from, first)) }
   })
 }
 
-/** Returns the page of unordered rows. Keeps only the first `skip + limit` rows after `after`, whatever the number of rows. */
-function pageOfMany(rows: Iterable<CachedRecord>, { order, skip, limit, after }: ListQuery): CachedRecord[] {
+/** Returns the page of unordered records. Keeps only the first `skip + limit` records after `after`, whatever the number of records. */
+function pageOfMany(records: Iterable<CachedRecord>, { order, skip, limit, after }: ListQuery): CachedRecord[] {
   const wanted = skip + limit
   let kept: CachedRecord[] = []
   let last: CachedRecord | undefined
@@ -208,10 +208,10 @@ function pageOfMany(rows: Iterable<CachedRecord>, { order, skip, limit, after }:
     kept = kept.sort(order.compare).slice(0, wanted)
     if (kept.length === wanted) last = kept.at(-1)
   }
-  for (const row of rows) {
-    if (after !== undefined && order.compare(row, after) <= 0) continue
-    if (last !== undefined && order.compare(row, last) > 0) continue
-    kept.push(row)
+  for (const record of records) {
+    if (after !== undefined && order.compare(record, after) <= 0) continue
+    if (last !== undefined && order.compare(record, last) > 0) continue
+    kept.push(record)
     if (kept.length >= 2 * wanted + sortedAtOnce) keepFirst()
   }
   keepFirst()
@@ -222,7 +222,7 @@ function pageOf(sequences: readonly Sequence<CachedRecord>[], query: ListQuery):
   const merged = new MergedSequence<CachedRecord>(sequences, query.order.compare)
   // The comparator looks only at what a SortKey has.
   const after = query.after as CachedRecord | undefined
-  return { rows: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
+  return { records: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
 }
 
 /** A page, or the views that it needs first. */
@@ -238,10 +238,10 @@ function lookInOrder(table: KindTable, query: ListQuery, mayWait: boolean): Look
 /** Returns the page from current data, or the views that it needs first. */
 function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   const { order, changedAfterMs } = query
-  const named = namedRows(table, query.uidp)
+  const named = namedRecords(table, query.uidp)
   if (named !== undefined) {
-    const rows = named.filter((row) => matchesAll(table, query, row)).sort(order.compare)
-    return pageOf([wholeOf(OrderTree.fromSorted(rows, order.compare))], query)
+    const records = named.filter((record) => matchesAll(table, query, record)).sort(order.compare)
+    return pageOf([wholeOf(OrderTree.fromSorted(records, order.compare))], query)
   }
   if (changedAfterMs === undefined) return lookInOrder(table, query, mayWait)
   // The latest changes are the end of the order of changes.
@@ -251,28 +251,28 @@ function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   if (order === changeOrder) return pageOf(changed, query)
   const total = countOf(changed)
   if (total === countOf(found.sequences)) return lookInOrder(table, query, mayWait)
-  const rows = changed.flatMap(({ tree, from, to }) => tree.items(from, to))
-  return { rows: pageOfMany(rows, query), total }
+  const records = changed.flatMap(({ tree, from, to }) => tree.items(from, to))
+  return { records: pageOfMany(records, query), total }
 }
 
 /** A list's snapshot and query, both as of now. */
 export interface ListSource {
-  readonly snapshot: Snapshot
+  readonly tables: RecordTables
   readonly query: ListQuery
 }
 
 /**
  * Returns one page of a list: records, count and rights of one commit that is not older than the call. `read` builds the answer in that commit's state, so
- * joined data is of the same commit. Cost: O(k log n + page) for k visible groups once the views exist. Sorts the visible rows if they are too many for one
+ * joined data is of the same commit. Cost: O(k log n + page) for k visible groups once the views exist. Sorts the visible records if they are too many for one
  * view, or if views are evicted as fast as they are made.
  */
-export async function listRows<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
+export async function listRecords<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     // Each attempt takes one turn, so it reads one commit.
-    const { snapshot, query } = current()
-    const table = snapshot.table(query.kind)
+    const { tables, query } = current()
+    const table = tables.table(query.kind)
     const result = look(table, query, attempt <= maxAttempts)
-    if ('rows' in result) return read(result)
+    if ('records' in result) return read(result)
     await Promise.all(result.missing.map((scope) => table.views.view(scope, result.order)))
   }
 }

@@ -127,7 +127,7 @@ export class OrderTree<T> {
   /** Returns the items of ranks `from` (included) to `to` (excluded), in order; ignores ranks outside the tree. */
   items(from: number, to: number): T[] {
     const found: T[] = []
-    collect(this.#root, { from: Math.max(from, 0), to: Math.min(to, this.#size) }, found)
+    itemsInRange(this.#root, { from: Math.max(from, 0), to: Math.min(to, this.#size) }, found)
     return found
   }
 
@@ -229,7 +229,7 @@ function dropAt<E>(list: E[], index: number): void {
 }
 
 /** Appends the items of a range of ranks below a node, which must be in the node. */
-function collect<T>(node: OrderNode<T>, { from, to }: { from: number; to: number }, into: T[]): void {
+function itemsInRange<T>(node: OrderNode<T>, { from, to }: { from: number; to: number }, into: T[]): void {
   if (node.leaf) {
     for (let index = from; index < to; index++) into.push(entry(node.items, index))
     return
@@ -237,7 +237,7 @@ function collect<T>(node: OrderNode<T>, { from, to }: { from: number; to: number
   let start = 0
   for (let child = 0; start < to; child++) {
     const end = start + entry(node.counts, child)
-    if (from < end) collect(entry(node.children, child), { from: Math.max(from, start) - start, to: Math.min(to, end) - start }, into)
+    if (from < end) itemsInRange(entry(node.children, child), { from: Math.max(from, start) - start, to: Math.min(to, end) - start }, into)
     start = end
   }
 }

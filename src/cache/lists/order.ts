@@ -2,7 +2,7 @@ import type { CursorKey } from '../../base/page-token.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { CachedRecord } from '../records/cached-record.ts'
 
-/** The row fields that a list can be ordered by. */
+/** The record fields that a list can be ordered by. */
 export type SortField = 'uid' | 'name' | 'createMs' | 'updateMs'
 
 /** One term of an order. */
@@ -11,7 +11,7 @@ export interface OrderTerm {
   readonly descending: boolean
 }
 
-/** A total order of rows: its terms, then `uid asc` (docs/spec/conventions.md#ordering). */
+/** A total order of records: its terms, then `uid asc` (docs/spec/conventions.md#ordering). */
 export interface Order {
   readonly terms: readonly OrderTerm[]
   /** Canonical text, equal for equal orders. */
@@ -19,11 +19,11 @@ export interface Order {
   compare(a: SortKey, b: SortKey): number
 }
 
-/** The fields that a comparator reads; cursors and rows have them. */
+/** The fields that a comparator reads; cursors and records have them. */
 export type SortKey = Pick<CachedRecord, SortField>
 
-/** The row fields that hold the schema's sort fields. */
-const rowFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
+/** The record fields that hold the schema's sort fields. */
+const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
 
 /** The sort fields of a kind, from the schema. */
 export interface Sortable {
@@ -33,9 +33,9 @@ export interface Sortable {
   readonly sortFields: ReadonlyMap<string, string>
 }
 
-function rowField(spelling: string, { sortFields }: Sortable): SortField | undefined {
+function recordField(spelling: string, { sortFields }: Sortable): SortField | undefined {
   const lower = spelling.toLowerCase()
-  for (const [accepted, field] of sortFields) if (accepted.toLowerCase() === lower) return rowFields[field]
+  for (const [accepted, field] of sortFields) if (accepted.toLowerCase() === lower) return recordFields[field]
   return undefined
 }
 
@@ -76,7 +76,7 @@ export function parseOrder(text: string, sortable: Sortable): Order {
   const terms: OrderTerm[] = []
   for (const part of text.split(',')) {
     const [name = '', direction = 'asc', ...more] = part.trim().split(/ +/)
-    const field = rowField(name, sortable)
+    const field = recordField(name, sortable)
     if (field === undefined) {
       throw DomainError.invalid('order_by', `"${name.slice(0, 60)}" is not sortable; sortable are ${sortable.sortable.join(', ')}`)
     }
@@ -86,7 +86,7 @@ export function parseOrder(text: string, sortable: Sortable): Order {
   return orderOf(terms)
 }
 
-/** Returns the part of a row that a page token carries. */
+/** Returns the part of a record that a page token carries. */
 export function cursorKeyOf(order: Order, row: SortKey): CursorKey {
   return order.terms.map((term) => row[term.field])
 }

@@ -73,7 +73,7 @@ const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly ListPart[]
 /** Maximum number of cached lists per caller. */
 const maxRemembered = 32
 
-/** Returns disjoint places that together hold the rows allowed by the filter and the visibility. */
+/** Returns disjoint places that together hold the records allowed by the filter and the visibility. */
 export function partsOf(index: KindIndex, { uidp, visibility }: { readonly uidp: UidFilter; readonly visibility: Visibility }): readonly ListPart[] {
   const base = basePlace(uidp)
   if (base === undefined) return []

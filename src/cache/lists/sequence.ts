@@ -1,6 +1,6 @@
 import type { Ranked } from './difference.ts'
 import type { Compare, Side } from './order-tree.ts'
-import { sink } from '../slices.ts'
+import { sink } from '../cooperative-task.ts'
 
 /** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Invalid as soon as the tree's version changes. */
 export interface Sequence<T> {

@@ -14,22 +14,22 @@ export interface ViewScope {
   readonly filters: readonly (readonly [filter: string, value: string])[]
 }
 
-/** A change of the table: the row before and the row after. */
-export interface RowChange {
+/** A change of the table: the record before and the record after. */
+export interface TableChange {
   readonly old: CachedRecord | undefined
-  readonly row: CachedRecord | undefined
+  readonly record: CachedRecord | undefined
 }
 
-/** Some of the rows that were hidden together, in uid order. */
+/** Some of the records that were hidden together, in uid order. */
 export interface Hidden {
-  readonly rows: readonly CachedRecord[]
+  readonly records: readonly CachedRecord[]
   readonly from: number
   readonly to: number
 }
 
 /**
  * A view that is being filled or in use. States: `waiting` for its first turn -> `filling` (readers must not use its tree; changes are queued) -> `ready`. A
- * ready view is `filling` again while it removes many rows that were hidden together. Finally `dropped` (evicted: no change reaches it).
+ * ready view is `filling` again while it removes many records that were hidden together. Finally `dropped` (evicted: no change reaches it).
  */
 export interface View {
   readonly scope: ViewScope
@@ -37,7 +37,7 @@ export interface View {
   /** Resolves when the view is no longer filling. */
   ready: Promise<void>
   /** Changes since the filling began. */
-  readonly missed: (RowChange | Hidden)[]
+  readonly missed: (TableChange | Hidden)[]
   tree: OrderTree<CachedRecord>
   state: 'waiting' | 'filling' | 'ready' | 'dropped'
 }

@@ -4,16 +4,16 @@ import type { Ranked } from './difference.ts'
 import { OrderTree } from './order-tree.ts'
 import type { Order } from './order.ts'
 import type { CachedRecord } from '../records/cached-record.ts'
-import { Slices, sortInSlices, type Turns } from '../slices.ts'
+import { CooperativeTask, sortCooperatively, type CooperativeScheduler } from '../cooperative-task.ts'
 import type { Matches } from './value-index.ts'
-import { isUnderWay, nextToGo, type Hidden, type ReadyView, type RowChange, type View, type ViewScope } from './view.ts'
+import { isUnderWay, nextToGo, type Hidden, type ReadyView, type TableChange, type View, type ViewScope } from './view.ts'
 
 /** The source of the views: the table that they belong to. */
 export interface ViewSource {
   readonly byUid: Ranked<CachedRecord>
   get(uid: string): CachedRecord | undefined
   matching(filter: string, value: string): Matches
-  valueOf(row: CachedRecord, filter: string): string | undefined
+  valueOf(record: CachedRecord, filter: string): string | undefined
   rangeWithin(uid: CachedRecord['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
 
@@ -21,10 +21,10 @@ export interface ViewSource {
 const maxEntries = 6_000_000
 /** Maximum number of views of one kind: every write checks each of them. */
 const maxViews = 512
-/** Maximum number of rows to sort at once. A larger source is sorted in slices, between which other work runs. */
-const sliceRows = 2_000
+/** Maximum number of records to sort at once. A larger source is sorted in slices, between which other work runs. */
+const recordsPerSlice = 2_000
 const missedPerLook = 32
-const rowsPerLook = 256
+const recordsPerCheck = 256
 /** Maximum number of views of several places per kind: they only serve callers of the same reach. */
 const maxTogether = 64
 /** Maximum number of remembered scopes that lists sorted themselves, to detect repetitions. */
@@ -33,11 +33,11 @@ const maxOffered = 512
 const manyPlaces = 512
 const placesPerLook = 32
 
-/** Rows that include all of a scope. */
-interface RowSequenceSource {
+/** Records that include all of a scope. */
+interface RecordSequenceSource {
   /** Infinity if counting takes long. */
   readonly size: number
-  /** The rows in parts, each as of the time it is read. */
+  /** The records in parts, each as of the time it is read. */
   parts(): Iterable<Iterable<CachedRecord>>
 }
 
@@ -53,39 +53,39 @@ function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): str
   return uids[low - 1] ?? first
 }
 
-/** True where `row` lies in `scope`. */
-export function inScope(table: ViewSource, scope: ViewScope, row: CachedRecord): boolean {
+/** True where `record` lies in `scope`. */
+export function inScope(table: ViewSource, scope: ViewScope, record: CachedRecord): boolean {
   switch (scope.place) {
     case 'self':
-      if (row.uid !== nearestUid(scope, row.uid)) return false
+      if (record.uid !== nearestUid(scope, record.uid)) return false
       break
     case 'within':
-      if (!isWithin(row.uid, nearestUid(scope, row.uid))) return false
+      if (!isWithin(record.uid, nearestUid(scope, record.uid))) return false
       break
     case 'below':
-      if (!isBelow(row.uid, nearestUid(scope, row.uid))) return false
+      if (!isBelow(record.uid, nearestUid(scope, record.uid))) return false
       break
     case 'child':
-      if (row.parent !== scope.uid) return false
+      if (record.parent !== scope.uid) return false
       break
     case 'all':
   }
-  return scope.filters.every(([filter, value]) => table.valueOf(row, filter) === value)
+  return scope.filters.every(([filter, value]) => table.valueOf(record, filter) === value)
 }
 
-/** Returns the given rows, in uid order, that may lie in the scope's place: from its first uid to the end of its last subtree. */
-function near(rows: readonly CachedRecord[], { place, uid, uids = [uid] }: ViewScope): Hidden {
-  if (place === 'all' || uid === rootParent) return { rows, from: 0, to: rows.length }
-  return { rows, from: firstFrom(rows, uid), to: firstFrom(rows, `${uids.at(-1) ?? uid}0`) }
+/** Returns the given records, in uid order, that may lie in the scope's place: from its first uid to the end of its last subtree. */
+function near(records: readonly CachedRecord[], { place, uid, uids = [uid] }: ViewScope): Hidden {
+  if (place === 'all' || uid === rootParent) return { records, from: 0, to: records.length }
+  return { records, from: firstFrom(records, uid), to: firstFrom(records, `${uids.at(-1) ?? uid}0`) }
 }
 
-/** Returns the index of the first row, in uid order, whose uid is not before `uid`. */
-function firstFrom(rows: readonly CachedRecord[], uid: string): number {
+/** Returns the index of the first record, in uid order, whose uid is not before `uid`. */
+function firstFrom(records: readonly CachedRecord[], uid: string): number {
   let low = 0
-  let high = rows.length
+  let high = records.length
   while (low < high) {
     const middle = (low + high) >>> 1
-    if ((rows[middle]?.uid ?? '') < uid) low = middle + 1
+    if ((records[middle]?.uid ?? '') < uid) low = middle + 1
     else high = middle
   }
   return low
@@ -110,30 +110,30 @@ function idOf({ place, uid, uids, filters }: ViewScope, order: Order): string {
 /** The ordered views of one kind, made on first use and kept current. */
 export class Views {
   readonly #table: ViewSource
-  readonly #turns: Turns
+  readonly #scheduler: CooperativeScheduler
   readonly #views = new Map<string, View>()
   /** Ids of scopes offered once. */
   readonly #offered = new Set<string>()
 
-  /** All views that are filled at the same time, also of other tables, share `turns`. */
-  constructor(table: ViewSource, turns: Turns) {
+  /** All views that are filled at the same time, also of other tables, share `scheduler`. */
+  constructor(table: ViewSource, scheduler: CooperativeScheduler) {
     this.#table = table
-    this.#turns = turns
+    this.#scheduler = scheduler
   }
 
   /** Applies one change of the table to every view. */
-  changed(old: CachedRecord | undefined, row: CachedRecord | undefined): void {
+  changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     for (const view of this.#views.values()) {
-      if (view.state === 'filling') view.missed.push({ old, row })
-      else if (view.state === 'ready') this.#apply(view, { old, row })
+      if (view.state === 'filling') view.missed.push({ old, record })
+      else if (view.state === 'ready') this.#apply(view, { old, record })
     }
   }
 
-  /** Removes hidden rows, in uid order, from every view. Views that may hold some of them are not ready until then. */
-  hidden(rows: readonly CachedRecord[]): void {
+  /** Removes hidden records, in uid order, from every view. Views that may hold some of them are not ready until then. */
+  hidden(records: readonly CachedRecord[]): void {
     for (const view of this.#views.values()) {
       if (view.state !== 'filling' && view.state !== 'ready') continue
-      const leaving = near(rows, view.scope)
+      const leaving = near(records, view.scope)
       if (leaving.from === leaving.to) continue
       view.missed.push(leaving)
       if (view.state === 'ready') view.ready = this.#letOut(view)
@@ -142,17 +142,17 @@ export class Views {
 
   async #letOut(view: View): Promise<void> {
     view.state = 'filling'
-    const slices = new Slices(this.#turns)
-    await slices.pause()
-    await this.#catchUp(view, slices)
+    const task = new CooperativeTask(this.#scheduler)
+    await task.pause()
+    await this.#catchUp(view, task)
   }
 
-  #apply({ scope, order, tree }: View, { old, row }: RowChange): void {
+  #apply({ scope, order, tree }: View, { old, record }: TableChange): void {
     const was = old !== undefined && inScope(this.#table, scope, old)
-    const is = row !== undefined && inScope(this.#table, scope, row)
-    // If the place stays the same, the new row replaces the old one.
-    if (was && !(is && order.compare(old, row) === 0)) tree.delete(old)
-    if (is) tree.insert(row)
+    const is = record !== undefined && inScope(this.#table, scope, record)
+    // If the place stays the same, the new record replaces the old one.
+    if (was && !(is && order.compare(old, record) === 0)) tree.delete(old)
+    if (is) tree.insert(record)
   }
 
   /**
@@ -227,51 +227,58 @@ export class Views {
 
   #fill(scope: ViewScope, order: Order): View {
     const source = this.#source(scope)
-    if (source.size > sliceRows) {
-      const view: View = { scope, order, tree: new OrderTree<CachedRecord>(order.compare), state: 'waiting', missed: [], ready: this.#fillInSlices(() => view) }
+    if (source.size > recordsPerSlice) {
+      const view: View = {
+        scope,
+        order,
+        tree: new OrderTree<CachedRecord>(order.compare),
+        state: 'waiting',
+        missed: [],
+        ready: this.#fillCooperatively(() => view),
+      }
       return view
     }
-    const rows = [...source.parts()]
+    const records = [...source.parts()]
       .flatMap((part) => [...part])
-      .filter((row) => inScope(this.#table, scope, row))
+      .filter((record) => inScope(this.#table, scope, record))
       .sort(order.compare)
-    return { scope, order, tree: OrderTree.ofAscending(rows, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
+    return { scope, order, tree: OrderTree.ofAscending(records, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
   }
 
   /** Fills the view from the table when its turn comes, then applies the changes since. */
-  async #fillInSlices(viewOf: () => View): Promise<void> {
-    const slices = new Slices(this.#turns)
-    await slices.pause()
+  async #fillCooperatively(viewOf: () => View): Promise<void> {
+    const task = new CooperativeTask(this.#scheduler)
+    await task.pause()
     const view = viewOf()
     view.state = 'filling'
     const { scope, order } = view
     const held: CachedRecord[] = []
     let [looked, places] = [0, 0]
-    // Rows read later are newer; applying missed changes to them has no effect.
+    // Records read later are newer; applying missed changes to them has no effect.
     for (const part of this.#source(scope).parts()) {
-      for (const row of part) {
-        if (inScope(this.#table, scope, row)) held.push(row)
+      for (const record of part) {
+        if (inScope(this.#table, scope, record)) held.push(record)
         looked += 1
-        if (looked % rowsPerLook === 0 && slices.isOver) await slices.pause()
+        if (looked % recordsPerCheck === 0 && task.shouldYield) await task.pause()
       }
       places += 1
-      if (places % placesPerLook === 0 && slices.isOver) await slices.pause()
+      if (places % placesPerLook === 0 && task.shouldYield) await task.pause()
     }
-    view.tree = OrderTree.ofAscending(await sortInSlices(held, order.compare, slices), order.compare)
-    await this.#catchUp(view, slices)
+    view.tree = OrderTree.ofAscending(await sortCooperatively(held, order.compare, task), order.compare)
+    await this.#catchUp(view, task)
     this.#evict(view)
   }
 
   /** Applies the missed changes in slices, faster than the table changes. The last changes and the new state come in one turn. */
-  async #catchUp(view: View, slices: Slices): Promise<void> {
+  async #catchUp(view: View, task: CooperativeTask): Promise<void> {
     let done = 0
     for (const missed of view.missed) {
-      const { rows, from, to } = 'rows' in missed ? missed : { rows: [missed.old], from: 0, to: 1 }
-      const row = 'rows' in missed ? undefined : missed.row
+      const { records, from, to } = 'records' in missed ? missed : { records: [missed.old], from: 0, to: 1 }
+      const record = 'records' in missed ? undefined : missed.record
       for (let at = from; at < to; at++) {
-        this.#apply(view, { old: rows[at], row })
+        this.#apply(view, { old: records[at], record })
         done += 1
-        if (done % missedPerLook === 0 && slices.isOver) await slices.pause()
+        if (done % missedPerLook === 0 && task.shouldYield) await task.pause()
       }
     }
     view.missed.length = 0
@@ -279,13 +286,13 @@ export class Views {
   }
 
   /** Returns the smallest available range that holds all of `scope`. */
-  #source(scope: ViewScope): RowSequenceSource {
+  #source(scope: ViewScope): RecordSequenceSource {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
     const [fewest] = filters.map(([filter, value]) => table.matching(filter, value)).sort((a, b) => a.size - b.size)
     const { uids = [scope.uid] } = scope
     const hasMany = uids.length > manyPlaces
-    const ofPlaces: RowSequenceSource = {
+    const ofPlaces: RecordSequenceSource = {
       size: hasMany ? Infinity : uids.reduce((sum, uid) => sum + this.#sizeOf(scope, uid), 0),
       parts: () => this.#placesOf(scope, uids),
     }
@@ -297,7 +304,7 @@ export class Views {
   *#placesOf(scope: ViewScope, uids: readonly string[]): Generator<CachedRecord[]> {
     const table = this.#table
     for (const uid of uids) {
-      if (scope.place === 'self') yield [table.get(uid)].filter((row) => row !== undefined)
+      if (scope.place === 'self') yield [table.get(uid)].filter((record) => record !== undefined)
       else {
         const { from, to } = this.#rangeOf(scope, uid)
         yield table.byUid.items(from, to)

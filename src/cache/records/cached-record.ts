@@ -4,10 +4,10 @@ import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
 import type { rootParent, Uid } from '../../base/uid.ts'
 import { EnvelopeSchema, type Envelope } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import type { Revision } from '../../store/store.ts'
-import type { DecodedEntry, DecodedHolder, DecodedRows } from './decoded-rows.ts'
+import type { DecodedEntry, DecodedHolder, DecodedRecords } from './decoded-records.ts'
 import { scanEnvelope, type EnvelopeParts } from './envelope-scan.ts'
 import type { ScanTarget } from './record-scan.ts'
-import { Slab, type RecordBufferPool, type SlabItem } from './record-buffer-pool.ts'
+import { PooledBuffer, type RecordBufferPool, type BufferItem } from './record-buffer-pool.ts'
 
 /** The fields that every resource message has (docs/spec/resources.md#common-fields). */
 export interface ResourceFields {
@@ -60,35 +60,35 @@ export function nameOf(index: KindIndex, record: Resource): string {
   return field === undefined ? '' : ((record as unknown as Record<string, string>)[field.localName] ?? '')
 }
 
-/** What the rows of one kind share. */
-export interface RowHome {
+/** What the records of one kind share. */
+export interface KindContext {
   readonly index: KindIndex
-  /** Selects the rows that stay decoded; undefined if all do. */
-  readonly decoded: DecodedRows | undefined
-  /** The buffers that hold the rows' bytes; undefined if each row keeps its own source bytes. */
-  readonly slabs: RecordBufferPool | undefined
+  /** Selects the records that stay decoded; undefined if all do. */
+  readonly decoded: DecodedRecords | undefined
+  /** The buffers that hold the records' bytes; undefined if each record keeps its own source bytes. */
+  readonly bufferPool: RecordBufferPool | undefined
   /** Readers of the exact filters' values, in the order of the kind's filters. */
   readonly filters: readonly FilterReader[]
 }
 
-/** Reads an exact filter's value from a row. */
-export type FilterReader = (row: CachedRecord) => string | undefined
+/** Reads an exact filter's value from a record. */
+export type FilterReader = (record: CachedRecord) => string | undefined
 
 /** Returns readers for the values of a kind's exact filters. */
 export function filterReaders(index: KindIndex): FilterReader[] {
   let slot = 0
-  return Object.values(index.filters).map((source) => ('parent' in source ? (row) => row.parent : readerOfSlot(slot++)))
+  return Object.values(index.filters).map((source) => ('parent' in source ? (record) => record.parent : readerOfSlot(slot++)))
 }
 
-/** Most kinds have at most two filter values. These lie in the row itself, which saves a step in each comparison. */
+/** Most kinds have at most two filter values. These lie in the record itself, which saves a step in each comparison. */
 function readerOfSlot(slot: number): FilterReader {
-  if (slot === 0) return (row) => row.value0
-  if (slot === 1) return (row) => row.value1
-  return (row) => row.values[slot]
+  if (slot === 0) return (record) => record.value0
+  if (slot === 1) return (record) => record.value1
+  return (record) => record.values[slot]
 }
 
-/** The fields of a new row. */
-export interface RowFields {
+/** The fields of a new record. */
+export interface CachedRecordFields {
   readonly uid: Uid
   readonly parent: Uid | typeof rootParent
   readonly name: string
@@ -106,15 +106,15 @@ interface DecodedRecord extends DecodedEntry {
 }
 
 const noValues: readonly undefined[] = []
-const nowhere = new Slab(Buffer.alloc(0))
-/** Replaces a row's index in its slab once no table holds the row. */
+const nowhere = new PooledBuffer(Buffer.alloc(0))
+/** Replaces a record's index in its buffer once no table holds the record. */
 const released = -2
 
 /**
- * One record as of one commit. Immutable; a later commit creates another row. Sort and filter values are in memory; other values are read from the stored bytes
+ * One record as of one commit. Immutable; a later commit creates another record. Sort and filter values are in memory; other values are read from the stored bytes
  * on demand.
  */
-export class CachedRecord implements SlabItem, DecodedHolder {
+export class CachedRecord implements BufferItem, DecodedHolder {
   readonly uid: Uid
   readonly parent: Uid | typeof rootParent
   readonly name: string
@@ -128,16 +128,16 @@ export class CachedRecord implements SlabItem, DecodedHolder {
   readonly values: readonly (string | undefined)[]
   /** The size of the stored envelope. */
   readonly length: number
-  /** True once a record that this one depends on was removed. Readers skip the row until its table has removed it from all orders. Set by the table. */
+  /** True once a record that this one depends on was removed. Readers skip the record until its table has removed it from all orders. Set by the table. */
   isHidden = false
-  readonly #home: RowHome
-  #slab = nowhere
+  readonly #home: KindContext
+  #pooled = nowhere
   #offset = 0
   #index = -1
   #decoded: DecodedRecord | undefined
 
-  /** Creates a row whose stored envelope is `bytes`. */
-  constructor(home: RowHome, fields: RowFields, bytes: Uint8Array) {
+  /** Creates a record whose stored envelope is `bytes`. */
+  constructor(home: KindContext, fields: CachedRecordFields, bytes: Uint8Array) {
     this.uid = fields.uid
     this.parent = fields.parent
     this.name = fields.name
@@ -149,8 +149,8 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     this.values = fields.values.length > 2 ? fields.values : noValues
     this.length = bytes.length
     this.#home = home
-    if (home.slabs === undefined) this.#slab = new Slab(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength))
-    else home.slabs.put(this, bytes)
+    if (home.bufferPool === undefined) this.#pooled = new PooledBuffer(Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength))
+    else home.bufferPool.put(this, bytes)
   }
 
   get kind(): string {
@@ -186,12 +186,12 @@ export class CachedRecord implements SlabItem, DecodedHolder {
    */
   get bytes(): Uint8Array {
     const { recordStart, recordEnd } = this.#parts()
-    return this.#slab.buffer.subarray(recordStart, recordEnd)
+    return this.#pooled.buffer.subarray(recordStart, recordEnd)
   }
 
   /** The stored envelope, decoded on each access. */
   get envelope(): Envelope {
-    return fromBinary(EnvelopeSchema, this.#slab.buffer.subarray(this.#offset, this.#offset + this.length))
+    return fromBinary(EnvelopeSchema, this.#pooled.buffer.subarray(this.#offset, this.#offset + this.length))
   }
 
   /** The whole resource, decoded unless it was read recently. Shared by all readers: never change it. */
@@ -214,7 +214,7 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     if (this.#decoded !== undefined) this.#decoded.derived = derived
   }
 
-  /** The offset of the stored envelope in its slab. */
+  /** The offset of the stored envelope in its buffer. */
   get offset(): number {
     return this.#offset
   }
@@ -223,8 +223,8 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     return this.#index
   }
 
-  place(slab: Slab, offset: number, index: number): void {
-    this.#slab = slab
+  place(pooled: PooledBuffer, offset: number, index: number): void {
+    this.#pooled = pooled
     this.#offset = offset
     this.#index = index
   }
@@ -233,24 +233,24 @@ export class CachedRecord implements SlabItem, DecodedHolder {
     this.#decoded = undefined
   }
 
-  /** Marks the row as in no table; call it once. The row stays readable, but its bytes no longer count as in use, and it does not stay decoded. */
+  /** Marks the record as in no table; call it once. The record stays readable, but its bytes no longer count as in use, and it does not stay decoded. */
   release(): void {
-    const { decoded, slabs } = this.#home
-    slabs?.release(this.#slab, this)
+    const { decoded, bufferPool } = this.#home
+    bufferPool?.release(this.#pooled, this)
     this.#index = released
     if (this.#decoded !== undefined) decoded?.drop(this.#decoded)
     this.#decoded = undefined
   }
 
   #parts(): EnvelopeParts {
-    return scanEnvelope(this.#slab.buffer, this.#offset, this.#offset + this.length)
+    return scanEnvelope(this.#pooled.buffer, this.#offset, this.#offset + this.length)
   }
 
   #decode(): Resource {
     const { index, decoded } = this.#home
     const { recordStart, recordEnd, etag, managedBy } = this.#parts()
     // Every resource message of the schema has these fields; test/base/schema.test.ts walks it.
-    const message = fromBinary(index.desc, this.#slab.buffer.subarray(recordStart, recordEnd)) as Resource
+    const message = fromBinary(index.desc, this.#pooled.buffer.subarray(recordStart, recordEnd)) as Resource
     message.uid = this.uid
     message.etag = etag
     message.managedBy = managedBy

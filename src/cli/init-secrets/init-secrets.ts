@@ -1,5 +1,5 @@
 import { retry } from '../../base/timing.ts'
-import { KubeError, type KubeApi, type KubeFault, type KubeObject, type ObjectDraft } from '../../kubernetes/kube-api.ts'
+import { KubeError, type KubeApi, type KubeErrorReason, type KubeObject, type ObjectDraft } from '../../kubernetes/kube-api.ts'
 import { objectTypes } from '../../kubernetes/object-types.ts'
 import { createSecretData, secretTypeOf, type SecretSources } from './secret-content.ts'
 import { planSecret, type FoundSecret, type SecretAction, type SecretData } from './secret-plan.ts'
@@ -18,7 +18,7 @@ export interface InitSecretsOptions extends SecretSources {
 }
 
 /** Faults that lead to a retry, because they may pass. After a concurrent change the Secret is read again. */
-const passing: ReadonlySet<KubeFault> = new Set(['unavailable', 'throttled', 'forbidden', 'unauthorized', 'conflict', 'already_exists'])
+const passing: ReadonlySet<KubeErrorReason> = new Set(['unavailable', 'throttled', 'forbidden', 'unauthorized', 'conflict', 'already_exists'])
 const retryMs = 500
 
 interface Secret {
@@ -96,6 +96,6 @@ function draftOf(secret: WantedSecret, { namespace, labels }: Wanted, content: {
 function repeated<T>(work: () => Promise<T>, limits: { options: InitSecretsOptions; deadline: number; signal: AbortSignal }): Promise<T> {
   const { options, deadline, signal } = limits
   const waitMs = (error: unknown): number | undefined =>
-    error instanceof KubeError && passing.has(error.fault) && options.clock.now() <= deadline ? (error.retryAfterMs ?? retryMs) : undefined
+    error instanceof KubeError && passing.has(error.reason) && options.clock.now() <= deadline ? (error.retryAfterMs ?? retryMs) : undefined
   return retry(work, { waitMs, signal })
 }

@@ -86,11 +86,11 @@ const isWanted = ajv.compile<Wanted>(schema)
 export function parseWanted(json: string): Wanted {
   const value: unknown = parseJson(json)
   if (!isWanted(value)) {
-    const faults = (isWanted.errors ?? []).map(({ instancePath, message }) => `--wanted${instancePath}: ${message ?? 'is not what it should be'}`)
-    throw new UsageError(faults.join('\n'))
+    const errors = (isWanted.errors ?? []).map(({ instancePath, message }) => `--wanted${instancePath}: ${message ?? 'is not what it should be'}`)
+    throw new UsageError(errors.join('\n'))
   }
-  const faults = faultsBetween(value)
-  if (faults.length > 0) throw new UsageError(faults.join('\n'))
+  const errors = errorsBetween(value)
+  if (errors.length > 0) throw new UsageError(errors.join('\n'))
   return value
 }
 
@@ -102,7 +102,7 @@ function parseJson(json: string): unknown {
   }
 }
 
-function faultsBetween({ secrets }: Wanted): string[] {
+function errorsBetween({ secrets }: Wanted): string[] {
   const authorities = new Set(secrets.filter((secret) => secret.kind === 'authority').map(({ name }) => name))
   const names = secrets.map(({ name }) => name)
   return [

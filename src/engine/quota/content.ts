@@ -85,12 +85,12 @@ export function addedTo({ key, entry }: { key: string; entry: Entry | undefined 
  * it.
  */
 export async function storedRoom(
-  { store, replica }: Services,
+  { store, cache }: Services,
   { repo, limit, bytes }: { repo: Uid; limit: StoredLimit; bytes: number },
   signal: AbortSignal,
 ): Promise<number | undefined> {
   const root = rootOf(repo)
-  const max = limitsOf(replica.snapshot, root)?.[limit]
+  const max = limitsOf(cache.tables, root)?.[limit]
   if (max === undefined) return undefined
   const use = await storedUse(store, { limit, root }, signal)
   const room = max * mebibyte - use
@@ -116,7 +116,7 @@ export async function openUploads({ store, clock }: Services, root: Uid, signal:
 /** Counts an upload as open. Throws code 8 QUOTA_EXCEEDED if there are too many. Uploads that begin at the same moment may exceed the limit. */
 export async function countUpload(services: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
   const root = rootOf(repo)
-  const limit = limitsOf(services.replica.snapshot, root)?.[uploadsLimit]
+  const limit = limitsOf(services.cache.tables, root)?.[uploadsLimit]
   if (limit === undefined) return
   const use = await openUploads(services, root, signal)
   if (use >= limit) throw quotaExceeded(root, { limit: uploadsLimit, max: limit, use, amount: 1 })
@@ -125,9 +125,9 @@ export async function countUpload(services: Services, { repo, id }: { repo: Uid;
 }
 
 /** Stops counting an upload as open. Does nothing if it was not counted or the store does not answer: the entry expires by itself. */
-export async function uncountUpload({ store, replica, log }: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
+export async function uncountUpload({ store, cache, log }: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
   const root = rootOf(repo)
-  if (limitsOf(replica.snapshot, root)?.[uploadsLimit] === undefined) return
+  if (limitsOf(cache.tables, root)?.[uploadsLimit] === undefined) return
   try {
     await store.transact({ guards: [], writes: [{ kind: 'delete', key: `${uploadPrefix}${root}/${id}` }] }, signal)
   } catch (error) {

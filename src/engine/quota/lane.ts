@@ -18,17 +18,17 @@ export class Lane {
   /** The amounts of transactions that may still commit and will report no further outcome. */
   readonly #unknown: number[] = []
   #last: Promise<void> = Promise.resolve()
-  #turns = 0
+  #holders = 0
   #change = Promise.withResolvers<void>()
 
   /** True if a caller has the turn or waits for it. */
   get isTaken(): boolean {
-    return this.#turns > 0
+    return this.#holders > 0
   }
 
   /** True if this object holds no state worth keeping. */
   get isIdle(): boolean {
-    return this.#turns === 0 && this.#sum === 0
+    return this.#holders === 0 && this.#sum === 0
   }
 
   /** True if a transaction committed that the snapshot does not show yet. */
@@ -37,13 +37,13 @@ export class Lane {
   }
 
   /** Resolves, in call order, when no other caller has the turn. Call the returned function once to end the turn. */
-  async turn(signal: AbortSignal): Promise<() => void> {
+  async enter(signal: AbortSignal): Promise<() => void> {
     const before = this.#last
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#last = before.then(() => promise)
-    this.#turns += 1
+    this.#holders += 1
     const end = (): void => {
-      this.#turns -= 1
+      this.#holders -= 1
       resolve()
     }
     try {

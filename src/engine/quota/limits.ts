@@ -1,6 +1,6 @@
 import type { Uid } from '../../base/uid.ts'
 import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 
 /** The usage that changes of one record add to an organisation; negative if it decreases. */
 export interface Growth {
@@ -58,16 +58,16 @@ export function unitOf(limit: string): number {
 }
 
 /** Returns the limits of an organisation by name, in their units; undefined if the root group does not exist. */
-export function limitsOf(snapshot: Snapshot, root: Uid): Readonly<Record<string, number>> | undefined {
+export function limitsOf(tables: RecordTables, root: Uid): Readonly<Record<string, number>> | undefined {
   // A row of kind Group holds a Group.
-  return (snapshot.get('Group', root)?.message as unknown as Group | undefined)?.resourceLimits
+  return (tables.get('Group', root)?.message as unknown as Group | undefined)?.resourceLimits
 }
 
 const kindOf: ReadonlyMap<string, string> = new Map(Object.entries(recordLimits).map(([kind, limit]) => [limit, kind]))
 
 /** Returns an organisation's usage of a limit as of the snapshot: a number of records, or bytes. */
-export function recordUse(snapshot: Snapshot, root: Uid, limit: string): number {
-  const usage = snapshot.usageOf(root)
+export function recordUse(tables: RecordTables, root: Uid, limit: string): number {
+  const usage = tables.usageOf(root)
   if (usage === undefined) return 0
   return limit === recordBytesLimit ? usage.bytes : (usage.records.get(kindOf.get(limit) ?? '') ?? 0)
 }

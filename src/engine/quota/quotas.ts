@@ -1,7 +1,7 @@
 import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { limitKey, quotaKey, recordKey } from '../../store/keys.ts'
 import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
 import { Lanes, type Lane, type LaneOutcome } from './lane.ts'
@@ -10,7 +10,7 @@ import { limitsOf, mebibyte, recordBytesLimit, recordLimits, recordUse, unitOf, 
 /** The dependencies of quotas. */
 export interface QuotaOptions {
   readonly store: Store
-  readonly replica: RecordCache
+  readonly cache: RecordCache
   /** Maximum number of processes that write to the store at once, including those that died with unanswered transactions. */
   readonly processes?: number
   /** Maximum usage of one limit of one organisation that one process has under way at once. */
@@ -81,7 +81,7 @@ export class Admission {
   readonly #options: Required<QuotaOptions>
   readonly #lanes: Lanes
   readonly #signal: AbortSignal
-  readonly #turns = new Map<string, () => void>()
+  readonly #admissions = new Map<string, () => void>()
   #flights: ReturnType<Lane['start']>[] = []
   /** The keys of the lanes used so far. */
   readonly #used = new Set<string>()
@@ -99,8 +99,8 @@ export class Admission {
    * `settle` with the outcome. Otherwise returns a wait, after which to plan again. Throws code 8 QUOTA_EXCEEDED. A dry run is only checked.
    */
   admit(changes: Metered, isDryRun: boolean): (() => Promise<void>) | undefined {
-    const { snapshot } = this.#options.replica
-    const needs = this.#needs(snapshot, changes)
+    const { tables } = this.#options.cache
+    const needs = this.#needs(tables, changes)
     const reached = needs.find(({ use, amount, max }) => use + amount > max)
     if (reached !== undefined) {
       if (!this.#isCaughtUp) return () => this.#catchUp()
@@ -109,13 +109,13 @@ export class Admission {
     this.#isCaughtUp = false
     if (isDryRun) return undefined
     const ways = needs.map((need) => ({ need, way: this.#wayOf(need) }))
-    const obstacle = ways.find(({ way }) => way !== 'together' && way !== 'alone')
-    if (obstacle !== undefined) return () => this.#overcome(obstacle, ways)
+    const blocker = ways.find(({ way }) => way !== 'together' && way !== 'alone')
+    if (blocker !== undefined) return () => this.#overcome(blocker, ways)
     for (const { need, way } of ways) {
       changes.guard(guardOf(need.key, need.state))
       if (way === 'together') {
         this.#flights.push(this.#lane(need.key).start(need.amount))
-        this.#endTurn(need.key)
+        this.#leaveLane(need.key)
       } else changes.write({ kind: 'put', key: need.key, value: Buffer.from(this.#isFar(need, 2) ? far : near) })
     }
     return undefined
@@ -123,30 +123,30 @@ export class Admission {
 
   /** Reports the outcome of the last admitted transaction. */
   settle(outcome: LaneOutcome): void {
-    for (const land of this.#flights) land(outcome, this.#options.replica.revision)
+    for (const land of this.#flights) land(outcome, this.#options.cache.revision)
     this.#flights = []
   }
 
   /** Ends all turns. An admitted transaction without an outcome counts as `unknown`. */
   end(): void {
     this.settle('unknown')
-    for (const key of [...this.#turns.keys()]) this.#endTurn(key)
-    this.#lanes.tidy(this.#used, this.#options.replica.revision)
+    for (const key of [...this.#admissions.keys()]) this.#leaveLane(key)
+    this.#lanes.tidy(this.#used, this.#options.cache.revision)
   }
 
   /** Returns the limits that are set and to which the changes count. Adds guards that the limits of each organisation do not change. */
-  #needs(snapshot: Snapshot, changes: Metered): Need[] {
+  #needs(tables: RecordTables, changes: Metered): Need[] {
     const needs: Need[] = []
     if (!changes.isMetered) return needs
     for (const [root, amounts] of amountsOf(changes.growth)) {
-      const limits = limitsOf(snapshot, root)
+      const limits = limitsOf(tables, root)
       if (limits === undefined) continue
-      changes.guard(guardOf(quotaKey(root), snapshot.entry(quotaKey(root))))
+      changes.guard(guardOf(quotaKey(root), tables.entry(quotaKey(root))))
       for (const [limit, amount] of amounts) {
         const max = limits[limit]
         if (max === undefined) continue
         const key = limitKey(root, limit)
-        needs.push({ root, limit, amount, use: recordUse(snapshot, root, limit), max: max * unitOf(limit), key, state: snapshot.entry(key) })
+        needs.push({ root, limit, amount, use: recordUse(tables, root, limit), max: max * unitOf(limit), key, state: tables.entry(key) })
       }
     }
     return needs
@@ -154,14 +154,14 @@ export class Admission {
 
   #wayOf(need: Need): Way {
     const { key, limit, amount, state } = need
-    const holds = this.#turns.has(key)
+    const holds = this.#admissions.has(key)
     const share = this.#share(limit)
     const isOpen = !isNear(state)
     if (isOpen && amount <= share && this.#isFar(need, 1)) {
       const lane = this.#lanes.find(key)
       if (lane === undefined) return 'together'
       if (!holds && lane.isTaken) return 'turn'
-      if (lane.flying(this.#options.replica.revision) + amount <= share) return 'together'
+      if (lane.flying(this.#options.cache.revision) + amount <= share) return 'together'
       return holds ? 'room' : 'turn'
     }
     if (!holds) return 'turn'
@@ -179,42 +179,42 @@ export class Admission {
   }
 
   async #overcome({ need, way }: QuotaStep, steps: readonly QuotaStep[]): Promise<void> {
-    if (way === 'turn') return await this.#takeTurns(steps.filter((step) => step.way !== 'together').map((step) => step.need.key))
-    if (way === 'narrow') return await this.#narrow(need)
+    if (way === 'turn') return await this.#enterLanes(steps.filter((step) => step.way !== 'together').map((step) => step.need.key))
+    if (way === 'narrow') return await this.#markNear(need)
     const lane = this.#lane(need.key)
     const forgetUnknown = lane.settleUnknown()
     if (forgetUnknown !== undefined) {
       // After the fence none of them can commit any more; after the barrier the snapshot holds those that did.
       await this.#options.store.fence(this.#signal)
-      await this.#options.replica.barrier(this.#signal)
+      await this.#options.cache.barrier(this.#signal)
       forgetUnknown()
-    } else if (lane.hasLanded) await this.#options.replica.barrier(this.#signal)
+    } else if (lane.hasLanded) await this.#options.cache.barrier(this.#signal)
     else await lane.changed(this.#signal)
   }
 
   /** Takes exactly these turns, always in the same order, so that no two callers wait for each other. */
-  async #takeTurns(keys: readonly string[]): Promise<void> {
-    for (const key of [...this.#turns.keys()]) this.#endTurn(key)
-    for (const key of [...keys].sort()) this.#turns.set(key, await this.#lane(key).turn(this.#signal))
+  async #enterLanes(keys: readonly string[]): Promise<void> {
+    for (const key of [...this.#admissions.keys()]) this.#leaveLane(key)
+    for (const key of [...keys].sort()) this.#admissions.set(key, await this.#lane(key).enter(this.#signal))
   }
 
   /** Marks the limit as near: from the next commit on, each create that counts towards it writes its key. */
-  async #narrow({ root, key, state }: Need): Promise<void> {
-    const { store, replica } = this.#options
+  async #markNear({ root, key, state }: Need): Promise<void> {
+    const { store, cache } = this.#options
     const guards: Guard[] = [guardOf(key, state), { kind: 'exists', key: recordKey('Group', root) }]
     try {
       const outcome = await store.transact({ guards, writes: [{ kind: 'put', key, value: Buffer.from(near) }] }, this.#signal)
-      if (outcome.committed) await replica.reached(outcome.revision, this.#signal)
-      else await replica.barrier(this.#signal)
+      if (outcome.committed) await cache.reached(outcome.revision, this.#signal)
+      else await cache.barrier(this.#signal)
     } catch (error) {
       // The write may still commit at any time, which is harmless: the next plan reads the current state.
       if (!(error instanceof StoreError && error.kind === 'indeterminate')) throw error
-      await replica.barrier(this.#signal)
+      await cache.barrier(this.#signal)
     }
   }
 
   async #catchUp(): Promise<void> {
-    await this.#options.replica.barrier(this.#signal)
+    await this.#options.cache.barrier(this.#signal)
     this.#isCaughtUp = true
   }
 
@@ -223,9 +223,9 @@ export class Admission {
     return this.#lanes.of(key)
   }
 
-  #endTurn(key: string): void {
-    this.#turns.get(key)?.()
-    this.#turns.delete(key)
+  #leaveLane(key: string): void {
+    this.#admissions.get(key)?.()
+    this.#admissions.delete(key)
   }
 }
 

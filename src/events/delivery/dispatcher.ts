@@ -77,15 +77,15 @@ export class Dispatcher {
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
     const start = (uid: Uid): void => this.#start(uid, context, either)
-    const { replica } = services
+    const { cache } = services
     const forget = [
       log.onAppend((entry) => this.#appended(entry, either)),
-      replica.onRow((kind, old, row) => {
+      cache.onRecord((kind, old, record) => {
         if (kind !== 'Subscription') return
-        if (row !== undefined) start(row.uid)
+        if (record !== undefined) start(record.uid)
         else if (old !== undefined) void this.#stopped(old.uid, either)
       }),
-      replica.onReset(() => this.#startAll(start)),
+      cache.onReset(() => this.#startAll(start)),
     ]
     const timer = setInterval(() => this.#observe(log), observeEveryMs)
     try {
@@ -103,7 +103,7 @@ export class Dispatcher {
   }
 
   #startAll(start: (uid: Uid) => void): void {
-    for (const row of this.#options.services.replica.snapshot.table('Subscription').rows()) start(row.uid)
+    for (const record of this.#options.services.cache.tables.table('Subscription').records()) start(record.uid)
   }
 
   /** Wakes the workers that may want an event. */
@@ -115,10 +115,10 @@ export class Dispatcher {
 
   /** A subscription was changed, paused or resumed: its worker acts at once, on what the change wrote. */
   async #changed(uid: Uid, revision: number, signal: AbortSignal): Promise<void> {
-    const { replica, log } = this.#options.services
+    const { cache, log } = this.#options.services
     try {
       // A revision of this very store.
-      await replica.reached(revision as Parameters<typeof replica.reached>[0], signal)
+      await cache.reached(revision as Parameters<typeof cache.reached>[0], signal)
     } catch (error) {
       if (!signal.aborted) log.debug('the change of a subscription is not in memory yet', { subscription: uid, error: errorText(error) })
     }
@@ -198,7 +198,7 @@ async function removeOf(store: Store, uid: Uid, { keys, signal }: { keys: readon
 }
 
 /** Removes what is kept of the deliveries of subscriptions that no longer exist: those removed together with others, or while no process delivered. */
-async function removeOrphans({ store, replica }: Services, signal: AbortSignal): Promise<void> {
+async function removeOrphans({ store, cache }: Services, signal: AbortSignal): Promise<void> {
   for (const [prefix, end] of [
     [progressPrefix, undefined],
     [secretsPrefix, undefined],
@@ -207,7 +207,7 @@ async function removeOrphans({ store, replica }: Services, signal: AbortSignal):
     for await (const entries of pagesOf(store, { prefix, limit: pageEntries }, signal)) {
       for (const { key } of entries) {
         const uid = trustedUid(key.slice(prefix.length).split(end ?? '\0', 1)[0] ?? '')
-        if (replica.snapshot.get('Subscription', uid) === undefined) await removeOf(store, uid, { keys: [key], signal })
+        if (cache.tables.get('Subscription', uid) === undefined) await removeOf(store, uid, { keys: [key], signal })
       }
     }
   }

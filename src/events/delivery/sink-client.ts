@@ -35,8 +35,8 @@ export async function sendEvent(fetch: SafeFetch, sink: string, { request, signa
   } catch (error) {
     signal.throwIfAborted()
     if (!(error instanceof FetchError)) throw error
-    const { fault, status = 0, retryAfterMs } = error
+    const { reason, status = 0, retryAfterMs } = error
     if (status === 410) return { kind: 'gone', status }
-    return { kind: 'failed', status, error: status === 0 ? (messages[fault] ?? fault) : `the sink answered ${status}`, retryAfterMs }
+    return { kind: 'failed', status, error: status === 0 ? (messages[reason] ?? reason) : `the sink answered ${status}`, retryAfterMs }
   }
 }

@@ -71,7 +71,7 @@ export class SubscriptionWorker {
 
   /** Returns the first event that waits; undefined if none does, or if the subscription is paused. */
   oldestWaiting(log: EventLog): LogEntry | undefined {
-    if (pauseOf(this.#context.services.replica.snapshot, this.uid) !== undefined) return undefined
+    if (pauseOf(this.#context.services.cache.tables, this.uid) !== undefined) return undefined
     // The cursor passes events that are not wanted: a wanted one comes soon.
     let looked = 0
     for (const entry of log.after(this.#cursor.position, rootOf(this.uid))) {
@@ -131,7 +131,7 @@ export class SubscriptionWorker {
 
   #record(): Subscription | undefined {
     // A row of this kind holds a Subscription.
-    return this.#context.services.replica.snapshot.get('Subscription', this.uid)?.message as Subscription | undefined
+    return this.#context.services.cache.tables.get('Subscription', this.uid)?.message as Subscription | undefined
   }
 
   #nowMs(): number {
@@ -142,7 +142,7 @@ export class SubscriptionWorker {
   async #start(signal: AbortSignal): Promise<number> {
     const { services, log } = this.#context
     const record = this.#record()
-    if (record === undefined || pauseOf(services.replica.snapshot, this.uid) !== undefined) return Infinity
+    if (record === undefined || pauseOf(services.cache.tables, this.uid) !== undefined) return Infinity
     if (!this.#isAuthorized(record)) {
       await this.#pause(`${record.authorizedBy} may no longer list what the events are about`, signal)
       return Infinity
@@ -176,7 +176,7 @@ export class SubscriptionWorker {
     // People, and identities of the same organisation, may leave it: the subscription is the organisation's.
     if (!authorizedBy.includes('/') || rootOf(trustedUid(authorizedBy)) === rootOf(this.uid)) return true
     const { grants } = this.#context.services
-    const held = grants.reachOf({ identity: trustedUid(authorizedBy), operator: false, restrictions: noRestrictions })
+    const held = grants.permissionsOf({ identity: trustedUid(authorizedBy), operator: false, restrictions: noRestrictions })
     return containsAll(capabilitiesAt(held, parentOf(this.uid)), setOf(capabilitiesFor({ types, includePulls })))
   }
 
@@ -213,7 +213,7 @@ export class SubscriptionWorker {
     } else if (outcome.kind === 'failed') {
       const attempt = this.#noteFailure(outcome, retry.state.attempts + 1)
       if (attempt.atMs - Number(retry.state.firstAttemptTimeMs) < retryForMs) await this.#failed.failedAgain(retry, attempt, signal)
-      else await this.#giveUp({ key: retry.key, copy: retry.state.event }, attempt, signal)
+      else await this.#abandon({ key: retry.key, copy: retry.state.event }, attempt, signal)
     } else {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
       retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
@@ -257,7 +257,7 @@ export class SubscriptionWorker {
   async #passFailure(entry: LogEntry, outcome: SendOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
     const attempt = this.#noteFailure(outcome, progress.failures + 1)
-    if (attempt.atMs - outboxTimeMs(entry.key) >= retryForMs) return this.#giveUp({ key: entry.key }, attempt, signal)
+    if (attempt.atMs - outboxTimeMs(entry.key) >= retryForMs) return this.#abandon({ key: entry.key }, attempt, signal)
     const isDown = progress.failures >= failuresToFailing || this.#failed.isFull
     if (!isDown && this.#record()?.ordered !== true && (await this.#failed.park(entry.key, attempt, signal))) return true
     if (isDown) progress.failingReason = outcome.error
@@ -266,7 +266,7 @@ export class SubscriptionWorker {
   }
 
   /** Makes a dead letter of an event. Returns true, also if it could not be kept: it is not tried again. */
-  async #giveUp({ key, copy }: { readonly key: string; readonly copy?: Uint8Array }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
+  async #abandon({ key, copy }: { readonly key: string; readonly copy?: Uint8Array }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
     const logged = await this.#attempts.read(entryOf(key), signal, copy)
     if (logged !== undefined && !(await this.#failed.bury(logged, attempt, signal))) {
       this.#context.services.log.warn('an undeliverable event is not kept', { subscription: this.uid, event: key })

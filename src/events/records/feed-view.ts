@@ -19,17 +19,17 @@ export interface FeedFilter extends TypeFilter {
  * Returns a predicate for the events that a caller sees, by their rights as of now (docs/spec/events.md#feed). They need the capability to list records of the
  * subject's kind at the event's group. Get it again after every await.
  */
-export function viewOf({ replica }: Pick<Services, 'replica'>, caller: Caller, filter: FeedFilter): (entry: LogEntry) => boolean {
-  const { snapshot } = replica
-  const reach = caller.reach()
+export function viewOf({ cache }: Pick<Services, 'cache'>, caller: Caller, filter: FeedFilter): (entry: LogEntry) => boolean {
+  const { tables } = cache
+  const permissions = caller.permissions()
   // As in lists: without a place, organisations that a person has not joined are left out.
-  const isLeftOut = filter.place === '' ? leavesOut(snapshot, caller) : () => false
+  const isLeftOut = filter.place === '' ? leavesOut(tables, caller) : () => false
   return ({ type, group }) => {
     const capabilities = needed.get(type)
     if (capabilities === undefined || group === '' || !passesTypes(filter, type)) return false
     if (filter.place !== '' && !isWithin(group, filter.place)) return false
-    if (decide(reach, group, capabilities).kind !== 'allowed') return false
+    if (decide(permissions, group, capabilities).kind !== 'allowed') return false
     // The event of a deleted root group belongs to no organisation.
-    return group === rootParent || !(isSuspended(snapshot, trustedUid(group)) || isLeftOut(trustedUid(group)))
+    return group === rootParent || !(isSuspended(tables, trustedUid(group)) || isLeftOut(trustedUid(group)))
   }
 }

@@ -1,6 +1,6 @@
 import { clone, create, toBinary, type Message } from '@bufbuild/protobuf'
 import { durationMs, timestampFromMs } from '@bufbuild/protobuf/wkt'
-import { hostFault } from '../../auth/safe-address.ts'
+import { hostError } from '../../auth/safe-address.ts'
 import { capabilitiesAt } from '../../authz/effective-permissions.ts'
 import { containsAll, missing, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
@@ -12,7 +12,7 @@ import { denied } from '../../engine/errors.ts'
 import { defineKind, type AnyKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
 import { getHandler, listHandler, recordAnswer } from '../../engine/read.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services, type Shown } from '../../engine/services.ts'
-import { assertEtag, bodyOf, createHandler, emit, existingRow, updateHandler } from '../../engine/write.ts'
+import { assertEtag, bodyOf, createHandler, emit, existingRecord, updateHandler } from '../../engine/write.ts'
 import {
   Subscription_Signing,
   Subscription_State,
@@ -35,21 +35,21 @@ const index: KindIndex = { kind: 'Subscription', desc: SubscriptionSchema, filte
 export const maxPending = 1_000
 
 /** Returns why a sink is refused; undefined if it is not (docs/spec/events.md#sinks). */
-function sinkFault(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
+function sinkError(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
   const url = URL.parse(sink)
   if (url?.protocol !== 'https:' || /\s/.test(sink)) return 'must be an https URL, such as https://hooks.example/taproot'
   if (url.username !== '' || url.password !== '') return 'must not contain a user or a password'
   if (url.hash !== '') return 'must not contain a fragment'
-  const fault = hostFault(sink, sinkNetworks)
-  return fault === undefined ? undefined : `${fault}; operators allow networks by the setting events.networks`
+  const refusal = hostError(sink, sinkNetworks)
+  return refusal === undefined ? undefined : `${refusal}; operators allow networks by the setting events.networks`
 }
 
 /** Checks the sink and the types. Throws code 7 unless the caller may list the records that the events are about (docs/spec/events.md#rights). */
 function settle(planning: Planning, { record, parent }: MutationDraft<SubscriptionRecord>): void {
-  const fault = sinkFault(record.sink, planning.services.settings)
-  if (fault !== undefined) throw DomainError.invalid('sink', fault)
+  const error = sinkError(record.sink, planning.services.settings)
+  if (error !== undefined) throw DomainError.invalid('sink', error)
   assertTypes(record.types, 'types')
-  const held = capabilitiesAt(planning.reach, parent)
+  const held = capabilitiesAt(planning.permissions, parent)
   const needed = setOf(capabilitiesFor(record))
   if (!containsAll(held, needed)) throw denied(missing(held, needed), parent)
   record.authorizedBy = planning.caller.identity
@@ -90,7 +90,7 @@ function rulesWith(shown: (secret: string) => void): Kind<SubscriptionRecord> {
       return { writes: [usesSecret(record) ? firstSecret(planning, uid) : { kind: 'delete', key: secretsKey(uid) }] }
     },
     remove(planning, { uid }) {
-      const keys = [progressKey(uid), secretsKey(uid), ...(planning.snapshot.entry(pauseKey(uid)) === undefined ? [] : [pauseKey(uid)])]
+      const keys = [progressKey(uid), secretsKey(uid), ...(planning.tables.entry(pauseKey(uid)) === undefined ? [] : [pauseKey(uid)])]
       return { writes: keys.map((key) => ({ kind: 'delete', key })) }
     },
     render,
@@ -181,15 +181,15 @@ export async function changeState(
   what: { readonly uid: string; readonly writes: (uid: Uid, planning: Planning) => readonly Write[]; readonly change: (shown: SubscriptionRecord) => void },
 ): Promise<HandlerAnswer> {
   const record = await commit(services, context, (planning): MutationPlan<Resource> => {
-    const row = existingRow(subscriptionKind, planning, what.uid)
-    assertEtag(row, context.ifMatch)
+    const record = existingRecord(subscriptionKind, planning, what.uid)
+    assertEtag(record, context.ifMatch)
     const changes = new ChangeSet()
-    changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
-    for (const write of what.writes(row.uid, planning)) changes.write(write)
-    const { desc, message } = bodyOf(subscriptionKind, planning, row.message)
+    changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
+    for (const write of what.writes(record.uid, planning)) changes.write(write)
+    const { desc, message } = bodyOf(subscriptionKind, planning, record.message)
     what.change(message as SubscriptionRecord)
-    emit(planning, context, { changes, subject: row.uid, body: { desc, message } })
-    return { changes, result: row.message }
+    emit(planning, context, { changes, subject: record.uid, body: { desc, message } })
+    return { changes, result: record.message }
   })
   const answer = recordAnswer(subscriptionKind, services, record)
   return context.validateOnly ? answer : joined(services, context.signal, answer)
@@ -239,19 +239,19 @@ export const rotateSubscriptionSecret: Handler = async (services, context, messa
   const record = await commitPrepared(services, context, {
     prepare: (signal) => services.store.get(key, signal),
     plan(planning, entry): MutationPlan<Resource> {
-      const row = existingRow(subscriptionKind, planning, uid)
-      assertEtag(row, context.ifMatch)
-      // A row of this kind holds a subscription.
-      if (!usesSecret(row.message as SubscriptionRecord)) throw new DomainError(9, 'Precondition failed: set signing to STANDARD_WEBHOOKS first')
+      const record = existingRecord(subscriptionKind, planning, uid)
+      assertEtag(record, context.ifMatch)
+      // A record of this kind holds a subscription.
+      if (!usesSecret(record.message as SubscriptionRecord)) throw new DomainError(9, 'Precondition failed: set signing to STANDARD_WEBHOOKS first')
       const changes = new ChangeSet()
-      changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
+      changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
       changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })
       const before = entry === undefined ? undefined : { secrets: secretsIn(entry), untilMs: planning.nowMs + overlapMs }
-      const made = newSecret(services, row.uid, before)
+      const made = newSecret(services, record.uid, before)
       secret = made.text
       changes.write(made.write)
-      emit(planning, context, { changes, subject: row.uid, body: bodyOf(subscriptionKind, planning, row.message) })
-      return { changes, result: row.message }
+      emit(planning, context, { changes, subject: record.uid, body: bodyOf(subscriptionKind, planning, record.message) })
+      return { changes, result: record.message }
     },
   })
   const answer = await joined(services, context.signal, recordAnswer(subscriptionKind, services, record))

@@ -19,11 +19,11 @@ function bindingSchema(): ResourceRow {
 
 const sortable = bindingSchema()
 
-function accessOf(services: Services, row: CachedRecord): Access {
-  const { uid, identity, group, role, createTime } = shownBinding(services, row)
+function accessOf(services: Services, record: CachedRecord): Access {
+  const { uid, identity, group, role, createTime } = shownBinding(services, record)
   return create(AccessSchema, {
     uid,
-    registered: services.replica.snapshot.get('Identity', identity?.uid ?? '') !== undefined,
+    registered: services.cache.tables.get('Identity', identity?.uid ?? '') !== undefined,
     ...(identity && { identity }),
     ...(group && { group }),
     ...(role && { role }),
@@ -44,17 +44,17 @@ export const listAccess: Handler = async (services, context, message) => {
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
   // Time has passed: from here on all is of one commit, the right to ask included.
   context.authorize()
-  const { snapshot } = services.replica
-  const { open, withheld } = new BindingSight(callerOf(context).reach()).split(resource)
-  const found = accessThrough(snapshot, open, capability === undefined ? undefined : setOf([capability]))
-  const rest = (after === undefined ? found : found.filter((row) => order.compare(row, after) > 0)).sort(order.compare)
+  const { tables } = services.cache
+  const { open, withheld } = new BindingSight(callerOf(context).permissions()).split(resource)
+  const found = accessThrough(tables, open, capability === undefined ? undefined : setOf([capability]))
+  const rest = (after === undefined ? found : found.filter((record) => order.compare(record, after) > 0)).sort(order.compare)
   const limit = pageLimit(request.pageSize)
   const page = rest.slice(request.skip, request.skip + limit)
   const last = page.at(-1)
   const hasMore = last !== undefined && rest.length > request.skip + limit
   const answer = create(ListAccessResponseSchema, {
-    access: page.map((row) => accessOf(services, row)),
-    nextPageToken: hasMore ? nextToken(services, { order, row: last, queryHash }) : '',
+    access: page.map((record) => accessOf(services, record)),
+    nextPageToken: hasMore ? nextToken(services, { order, record: last, queryHash }) : '',
     totalCount: BigInt(found.length),
     skipped: request.skip,
     withheldGroups: [...withheld],

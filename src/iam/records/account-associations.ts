@@ -28,10 +28,10 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** The service principal that the identity in this row stands for, by its name in the schema; undefined where it stands for none. */
-function principalOf(row: CachedRecord | undefined): string | undefined {
-  // A row of kind Identity holds an Identity.
-  const relationship = (row?.message as Identity | undefined)?.relationship
+/** The service principal that the identity in this record stands for, by its name in the schema; undefined where it stands for none. */
+function principalOf(record: CachedRecord | undefined): string | undefined {
+  // A record of kind Identity holds an Identity.
+  const relationship = (record?.message as Identity | undefined)?.relationship
   if (relationship?.case !== 'servicePrincipal' || relationship.value === 0) return undefined
   return ServicePrincipalSchema.value[relationship.value]?.name
 }
@@ -44,8 +44,9 @@ function bindServices(planning: Planning, { uid, record }: MutationDraft<Associa
   const bindings = Object.entries(record.platform?.serviceBindings ?? {})
   const violations: FieldViolation[] = []
   const guards: Extra['guards'] = bindings.flatMap(([service, identity]) => {
-    const row = planning.snapshot.get('Identity', identity)
-    if (row?.parent === uid && principalOf(row) === service) return [{ kind: 'unchanged', key: recordKey('Identity', row.uid), revision: row.revision }]
+    const record = planning.tables.get('Identity', identity)
+    if (record?.parent === uid && principalOf(record) === service)
+      return [{ kind: 'unchanged', key: recordKey('Identity', record.uid), revision: record.revision }]
     violations.push({
       field: `platform.service_bindings[${JSON.stringify(service)}]`,
       description: 'is no identity directly in this group that stands for this service principal',
@@ -90,10 +91,10 @@ const answers = {
 /** CheckAccountAssociation: tries an exchange of credentials with one provider. What is not ready is told so, and is no error (docs/spec/iam.md#account-checks). */
 export const checkAccountAssociation: Handler = async (services, context, message) => {
   const { uid, providerType } = message as CheckAccountAssociationRequest
-  const row = services.replica.snapshot.get(index.kind, uid)
-  if (row === undefined) throw notFound(index.kind, uid)
-  // A row of this kind holds an association.
-  const account = accountAt(row.message as unknown as AccountAssociation, providerType)
+  const record = services.cache.tables.get(index.kind, uid)
+  if (record === undefined) throw notFound(index.kind, uid)
+  // A record of this kind holds an association.
+  const account = accountAt(record.message as unknown as AccountAssociation, providerType)
   const outcome: AccountCheck =
     account === undefined
       ? { kind: 'not_configured', message: 'the association has no account at this provider' }

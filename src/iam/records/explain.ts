@@ -14,7 +14,7 @@ import {
 } from '../../gen/taproot/iam/v2/access_pb.ts'
 import type { RoleBinding } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { notFound } from '../../engine/errors.ts'
 import { isMember, isPerson } from '../../engine/membership.ts'
 import { callerOf, type Handler, type Services } from '../../engine/services.ts'
@@ -41,34 +41,34 @@ export function capabilityNamed(name: string): Capability {
 }
 
 /** A binding as ListRoleBindings shows it. */
-export function shownBinding(services: Services, row: CachedRecord): RoleBinding {
-  // A row of kind RoleBinding is shown as one.
-  return shownOf(roleBindingKind, services, row).message as unknown as RoleBinding
+export function shownBinding(services: Services, record: CachedRecord): RoleBinding {
+  // A record of kind RoleBinding is shown as one.
+  return shownOf(roleBindingKind, services, record).message as unknown as RoleBinding
 }
 
 /** True where the asker may read the identity, or a binding of it. */
-function isKnown(snapshot: Snapshot, asker: { reach: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
-  if (snapshot.get('Identity', identity) !== undefined && decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
-  return [...snapshot.table('RoleBinding').matching('identity', identity)].some((row) => asker.sight.shows(row))
+function isKnown(tables: RecordTables, asker: { permissions: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
+  if (tables.get('Identity', identity) !== undefined && decide(asker.permissions, identity, readsIdentities).kind === 'allowed') return true
+  return [...tables.table('RoleBinding').matching('identity', identity)].some((record) => asker.sight.shows(record))
 }
 
 /** True where the asker may see who the identity is: they may read it, or a binding of it in an organisation that it belongs to. */
-function isSeen(snapshot: Snapshot, asker: { reach: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
-  if (!isPerson(identity) || decide(asker.reach, identity, readsIdentities).kind === 'allowed') return true
-  const bindings = [...snapshot.table('RoleBinding').matching('identity', identity)]
-  return bindings.some((row) => asker.sight.shows(row) && isMember(snapshot, identity, rootOf(row.uid)))
+function isSeen(tables: RecordTables, asker: { permissions: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
+  if (!isPerson(identity) || decide(asker.permissions, identity, readsIdentities).kind === 'allowed') return true
+  const bindings = [...tables.table('RoleBinding').matching('identity', identity)]
+  return bindings.some((record) => asker.sight.shows(record) && isMember(tables, identity, rootOf(record.uid)))
 }
 
 /** In the order in which a call would meet them (docs/spec/iam.md#explain-and-access). */
-function obstacleOf({ registered, decision, suspended }: Explanation): Obstacle {
+function blockerOf({ registered, decision, suspended }: Explanation): Obstacle {
   if (!registered) return Obstacle.NOT_REGISTERED
   if (decision.kind === 'hidden') return Obstacle.NO_REACH
   if (decision.kind === 'denied') return Obstacle.MISSING_CAPABILITY
   return suspended ? Obstacle.ORGANIZATION_SUSPENDED : Obstacle.UNSPECIFIED
 }
 
-function explainedBinding(services: Services, { row, effect }: Explanation['chain'][number]): ExplainedBinding {
-  const { uid, group, role } = shownBinding(services, row)
+function explainedBinding(services: Services, { record, effect }: Explanation['chain'][number]): ExplainedBinding {
+  const { uid, group, role } = shownBinding(services, record)
   return create(ExplainedBindingSchema, { uid, effect: effects[effect], ...(group && { group }), ...(role && { role }) })
 }
 
@@ -78,25 +78,25 @@ function explainedBinding(services: Services, { row, effect }: Explanation['chai
  */
 export const explain: Handler = (services, context, message) => {
   const request = message as ExplainRequest
-  const { snapshot } = services.replica
+  const { tables } = services.cache
   const capability = capabilityNamed(request.capability)
   // The schema checked the one, the pipeline the other.
   const [identity, resource] = [trustedUid(request.identity), trustedUid(request.resource)]
-  const reach = callerOf(context).reach()
-  const sight = new BindingSight(reach)
-  if (!isKnown(snapshot, { reach, sight }, identity))
-    return Promise.reject(notFound('Identity', identity, { concealed: snapshot.get('Identity', identity) !== undefined }))
-  const found = explainGrant(snapshot, { identity, resource, capability: setOf([capability.name]) })
-  const obstacle = obstacleOf(found)
-  const shown = found.chain.filter(({ row }) => sight.shows(row))
+  const permissions = callerOf(context).permissions()
+  const sight = new BindingSight(permissions)
+  if (!isKnown(tables, { permissions, sight }, identity))
+    return Promise.reject(notFound('Identity', identity, { concealed: tables.get('Identity', identity) !== undefined }))
+  const found = explainGrant(tables, { identity, resource, capability: setOf([capability.name]) })
+  const blocker = blockerOf(found)
+  const shown = found.chain.filter(({ record }) => sight.shows(record))
   const answer = create(ExplainResponseSchema, {
-    allowed: obstacle === Obstacle.UNSPECIFIED,
-    obstacle,
+    allowed: blocker === Obstacle.UNSPECIFIED,
+    obstacle: blocker,
     capability: capability.name,
     resource,
-    identity: renderIdentity(snapshot, identity, isSeen(snapshot, { reach, sight }, identity)),
+    identity: renderIdentity(tables, identity, isSeen(tables, { permissions, sight }, identity)),
     bindings: shown.slice(0, maxBindings).map((link) => explainedBinding(services, link)),
-    inherited: found.chain.some(({ row, effect }) => effect === 'grants' && !sight.shows(row)),
+    inherited: found.chain.some(({ record, effect }) => effect === 'grants' && !sight.shows(record)),
     withheldGroups: [...sight.split(resource).withheld],
   })
   return Promise.resolve({ message: answer, subject: resource })

@@ -8,7 +8,7 @@ import {
   type ExternalGroupRoleMapping,
 } from '../../gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
@@ -70,22 +70,22 @@ export interface GroupMappedRole {
  * What the provider's mappings confer on somebody who is in `groups` there, in uid order of the mappings. A role that is deleted grants nothing: look each one up as it is
  * when it is used. Empty for a provider that is gone.
  */
-export function mappingsFor(snapshot: Snapshot, provider: Uid, groups: readonly string[]): GroupMappedRole[] {
-  const table = snapshot.table(index.kind)
+export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonly string[]): GroupMappedRole[] {
+  const table = tables.table(index.kind)
   const own = table.matching('parent', provider)
   const found = new Map<Uid, CachedRecord>()
   for (const group of new Set(groups)) {
     const named = table.matching('external_group_id', group)
     // Other tenants may map groups of the same name, in any number.
-    for (const row of named.size < own.size ? named : own) {
-      if (row.parent === provider && table.valueOf(row, 'external_group_id') === group) found.set(row.uid, row)
+    for (const record of named.size < own.size ? named : own) {
+      if (record.parent === provider && table.valueOf(record, 'external_group_id') === group) found.set(record.uid, record)
     }
   }
-  const rows = [...found.values()].toSorted((one, other) => (one.uid < other.uid ? -1 : 1))
-  return rows.map((row) => {
-    const { roleUid, scope, externalGroupId } = mappingOf(row)
+  const records = [...found.values()].toSorted((one, other) => (one.uid < other.uid ? -1 : 1))
+  return records.map((record) => {
+    const { roleUid, scope, externalGroupId } = mappingOf(record)
     // The scope was checked when the mapping was made.
-    return { roleUid, scope: scope as Uid, mapping: row.uid, externalGroupId }
+    return { roleUid, scope: scope as Uid, mapping: record.uid, externalGroupId }
   })
 }
 
@@ -105,15 +105,15 @@ function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRe
 async function deleteBatch(services: Services, context: Context, batch: { parent: Uid; uids: readonly Uid[] }): Promise<ExternalGroupRoleMapping[]> {
   const { parent, uids } = batch
   return await commit(services, context, (planning: Planning): MutationPlan<ExternalGroupRoleMapping[]> => {
-    const { snapshot } = planning
+    const { tables } = planning
     const changes = new ChangeSet()
-    const rows = uids.map((uid) => snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
-    for (const row of rows) {
-      nextOwner(planning, index.kind, row)
-      changes.remove(externalGroupRoleMappingKind, row)
+    const records = uids.map((uid) => tables.get(index.kind, uid)).filter((record) => record !== undefined)
+    for (const record of records) {
+      nextOwner(planning, index.kind, record)
+      changes.remove(externalGroupRoleMappingKind, record)
     }
-    const mappings = rows.map((row) => rendered(externalGroupRoleMappingKind, services, row.message) as unknown as ExternalGroupRoleMapping)
-    if (rows.length > 0) {
+    const mappings = records.map((record) => rendered(externalGroupRoleMappingKind, services, record.message) as unknown as ExternalGroupRoleMapping)
+    if (records.length > 0) {
       const message = create(BatchDeleteExternalGroupRoleMappingsResponseSchema, { parent, externalGroupRoleMappings: mappings })
       changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', parent) })
       emit(planning, context, { changes, subject: parent, body: { desc: context.method.output, message } })

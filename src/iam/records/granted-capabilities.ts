@@ -4,16 +4,16 @@ import { DomainError } from '../../base/errors.ts'
 import { parentOf, type Uid } from '../../base/uid.ts'
 import type { ExternalGroupRoleMapping } from '../../gen/taproot/iam/v2/external_group_role_mappings_pb.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { recordKey } from '../../store/keys.ts'
 import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
 import type { Extra, Planning } from '../../engine/kind.ts'
 import { bindableBy, bindableRole, noSuchRole } from './role-bindings.ts'
 
-/** The mapping in a row of kind ExternalGroupRoleMapping. */
-export function mappingOf(row: CachedRecord): ExternalGroupRoleMapping {
+/** The mapping in a record of kind ExternalGroupRoleMapping. */
+export function mappingOf(record: CachedRecord): ExternalGroupRoleMapping {
   // The table of a kind holds that kind's messages.
-  return row.message as unknown as ExternalGroupRoleMapping
+  return record.message as unknown as ExternalGroupRoleMapping
 }
 
 /** A role that is to be conferred on somebody, and where. */
@@ -30,16 +30,16 @@ export interface Conferral {
  * not hold what it grants (docs/spec/iam.md#no-escalation). Returns the guard that it is there.
  */
 export function assertCanConfer(planning: Planning, { role, at, field }: Conferral): Extra {
-  const row = bindableBy(planning, role, at)
-  if (row === undefined) throw DomainError.invalid(field, noSuchRole)
-  assertCanGrant(planning, at, roleCapabilities(row))
-  return isBuiltInRole(role) ? {} : { guards: [{ kind: 'exists', key: recordKey('Role', row.uid) }] }
+  const record = bindableBy(planning, role, at)
+  if (record === undefined) throw DomainError.invalid(field, noSuchRole)
+  assertCanGrant(planning, at, roleCapabilities(record))
+  return isBuiltInRole(role) ? {} : { guards: [{ kind: 'exists', key: recordKey('Role', record.uid) }] }
 }
 
 /** What a role grants that something names: nothing once it is deleted (docs/spec/identities.md#default-roles), or where it could not be bound. */
-function grantedBy(snapshot: Snapshot, role: string, at: string): CapabilitySet {
-  const row = bindableRole(snapshot, role, at)
-  return row === undefined ? emptySet : roleCapabilities(row)
+function grantedBy(tables: RecordTables, role: string, at: string): CapabilitySet {
+  const record = bindableRole(tables, role, at)
+  return record === undefined ? emptySet : roleCapabilities(record)
 }
 
 /**
@@ -47,16 +47,16 @@ function grantedBy(snapshot: Snapshot, role: string, at: string): CapabilitySet 
  * mappings at their scope (docs/spec/iam.md#no-escalation). Throws code 7.
  */
 export function assertHoldsWhatProviderConfers(planning: Planning, provider: { readonly uid: Uid; readonly defaultRole: string }): void {
-  const { snapshot } = planning
+  const { tables } = planning
   const seen = new Set<string>()
   const check = (role: string, at: string): void => {
     if (seen.has(`${role} ${at}`)) return
     seen.add(`${role} ${at}`)
-    assertCanGrant(planning, at, grantedBy(snapshot, role, at))
+    assertCanGrant(planning, at, grantedBy(tables, role, at))
   }
   check(provider.defaultRole, parentOf(provider.uid))
-  for (const row of snapshot.table('ExternalGroupRoleMapping').matching('parent', provider.uid)) {
-    const { roleUid, scope } = mappingOf(row)
+  for (const record of tables.table('ExternalGroupRoleMapping').matching('parent', provider.uid)) {
+    const { roleUid, scope } = mappingOf(record)
     check(roleUid, scope)
   }
 }

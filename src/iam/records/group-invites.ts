@@ -8,7 +8,7 @@ import { trustedUid, type Uid } from '../../base/uid.ts'
 import { GroupInviteRoleSchema, GroupInviteSchema, type CreateGroupInviteRequest, type GroupInvite } from '../../gen/taproot/iam/v2/group_invites_pb.ts'
 import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 import { notFound } from '../../engine/errors.ts'
@@ -55,7 +55,7 @@ function settle(planning: Planning, { record, parent }: MutationDraft<InviteReco
 function render(records: Records, record: InviteRecord): InviteRecord {
   const shown = clone(GroupInviteSchema, record)
   shown.code = ''
-  // A row of kind Role holds a Role.
+  // A record of kind Role holds a Role.
   const role = records.get('Role', record.roleUid)?.message as Role | undefined
   if (role !== undefined) {
     const { name, description, capabilities } = role
@@ -71,7 +71,8 @@ const rules: Kind<InviteRecord> = {
   // Nobody learns this code: whoever is to learn one makes the invite by createGroupInvite.
   create: (planning, draft) => settle(planning, draft, newCode(planning.services)),
   render,
-  told: ({ uid, expirationTime }) => create(GroupInviteSchema, { uid, ...(expirationTime === undefined ? {} : { expirationTime }) }) as unknown as InviteRecord,
+  eventPayload: ({ uid, expirationTime }) =>
+    create(GroupInviteSchema, { uid, ...(expirationTime === undefined ? {} : { expirationTime }) }) as unknown as InviteRecord,
 }
 
 /**
@@ -114,17 +115,17 @@ export interface InviteTerms {
 }
 
 /** The invite that a code is of, expired or not; undefined where there is none. */
-export function findInvite(snapshot: Snapshot, code: string): CachedRecord | undefined {
-  const [row] = snapshot.table(index.kind).matching('code', digestOf(code))
-  return row
+export function findInvite(tables: RecordTables, code: string): CachedRecord | undefined {
+  const [record] = tables.table(index.kind).matching('code', digestOf(code))
+  return record
 }
 
-/** What the invite in this row promises. */
-export function inviteTerms(row: CachedRecord): InviteTerms {
-  // A row of this kind holds an invite.
-  const { roleUid, email, singleUse, expirationTime } = row.message as unknown as GroupInvite
+/** What the invite in this record promises. */
+export function inviteTerms(record: CachedRecord): InviteTerms {
+  // A record of this kind holds an invite.
+  const { roleUid, email, singleUse, expirationTime } = record.message as unknown as GroupInvite
   return {
-    group: trustedUid(row.parent),
+    group: trustedUid(record.parent),
     roleUid,
     email: email === '' ? undefined : email.toLowerCase(),
     singleUse,
@@ -137,10 +138,10 @@ export function inviteTerms(row: CachedRecord): InviteTerms {
  * let no two people redeem an invite for one, nor anyone an invite or in a group that is gone meanwhile. Throws code 5, as for an unknown
  * code, where the invite has expired or its role is gone. Whether the person has the invite's address, and their record, are the caller's to see to.
  */
-export function planRedeem(planning: Planning, changes: ChangeSet, { row, personUid }: { readonly row: CachedRecord; readonly personUid: Uid }): void {
+export function planRedeem(planning: Planning, changes: ChangeSet, { record, personUid }: { readonly record: CachedRecord; readonly personUid: Uid }): void {
   if (personUid.includes('/')) throw new TypeError(`${personUid} is no person`)
-  const { group, roleUid, singleUse, expirationMs } = inviteTerms(row)
+  const { group, roleUid, singleUse, expirationMs } = inviteTerms(record)
   if (planning.nowMs >= expirationMs || !planBinding(planning, changes, { group, identity: personUid, role: roleUid })) throw notFound(index.kind, '')
-  if (singleUse) changes.remove(groupInviteKind, row)
-  else changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
+  if (singleUse) changes.remove(groupInviteKind, record)
+  else changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
 }

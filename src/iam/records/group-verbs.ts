@@ -6,7 +6,7 @@ import { containsAll, setOf } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { isUid, isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
@@ -60,10 +60,10 @@ const freeMail: ReadonlySet<string> = new Set([
 ])
 
 /** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (docs/spec/iam.md#groups). */
-function namedGroups(snapshot: Snapshot, text: string): CachedRecord[] {
-  const groups = snapshot.table('Group')
+function namedGroups(tables: RecordTables, text: string): CachedRecord[] {
+  const groups = tables.table('Group')
   const byName = [...groups.matching('name', text)]
-  const bySegment = [...groups.matching('segment', text.slice(text.lastIndexOf('/') + 1))].filter((row) => row.uid.endsWith(`/${text}`))
+  const bySegment = [...groups.matching('segment', text.slice(text.lastIndexOf('/') + 1))].filter((record) => record.uid.endsWith(`/${text}`))
   return [...new Set([...byName, ...bySegment])]
 }
 
@@ -72,26 +72,26 @@ function namedGroups(snapshot: Snapshot, text: string): CachedRecord[] {
  * it ambiguous. Throws code 5, 7 or 3 (ambiguous).
  */
 function resolveParent(services: Services, caller: Caller, text: string): Uid {
-  const reach = caller.reach()
-  const { snapshot } = services.replica
-  const isLeftOut = leavesOut(snapshot, caller)
-  const candidates = isUid(text) ? [text] : namedGroups(snapshot, text).flatMap(({ uid }) => (isLeftOut(uid) ? [] : [uid]))
-  const visible = candidates.filter((uid) => decide(reach, uid, needed).kind !== 'hidden')
+  const permissions = caller.permissions()
+  const { tables } = services.cache
+  const isLeftOut = leavesOut(tables, caller)
+  const candidates = isUid(text) ? [text] : namedGroups(tables, text).flatMap(({ uid }) => (isLeftOut(uid) ? [] : [uid]))
+  const visible = candidates.filter((uid) => decide(permissions, uid, needed).kind !== 'hidden')
   const [uid, another] = visible
   if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 })
   if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
-  const decision = decide(reach, uid, needed)
+  const decision = decide(permissions, uid, needed)
   if (decision.kind === 'denied') throw denied(decision.missing, uid)
-  assertNotSuspended(snapshot, reach, trustedUid(uid))
-  if (snapshot.get('Group', uid) === undefined) throw notFound('Group', text)
+  assertNotSuspended(tables, permissions, trustedUid(uid))
+  if (tables.get('Group', uid) === undefined) throw notFound('Group', text)
   return uid
 }
 
-/** A root group is made by operators, and by any person where self service is on, unless their token was narrowed to something else. */
+/** A root group is made by operators, and by any person where self service is on, unless their token was restricted to something else. */
 function assertMayCreateRoot(services: Services, caller: Caller): void {
-  if (caller.reach().operator) return
-  const { scopes, capabilities, knownIn } = caller.restrictions
-  const isRestricted = scopes !== undefined || knownIn !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
+  if (caller.permissions().operator) return
+  const { scopes, capabilities, trustedGroups } = caller.restrictions
+  const isRestricted = scopes !== undefined || trustedGroups !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
   if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isRestricted) return
   throw denied(['groups.create'], rootParent)
 }
@@ -124,25 +124,25 @@ export const createGroup: Handler = (services, context, message) => {
 function verifiedDomain(services: Services, caller: Caller): string | undefined {
   const { iss, sub, email } = caller.actor
   if (iss === undefined || sub === undefined || email === undefined || !services.settings.trustedIssuers.has(iss)) return undefined
-  if (caller.identity !== personUid(iss, sub) || caller.restrictions.knownIn !== undefined) return undefined
+  if (caller.identity !== personUid(iss, sub) || caller.restrictions.trustedGroups !== undefined) return undefined
   const domain = email.slice(email.lastIndexOf('@') + 1).toLowerCase()
   return domain === '' || freeMail.has(domain) ? undefined : domain
 }
 
 /** The verified organisation of the caller's mail domain; a suspended one looks like a missing one. */
 function groupOfDomain(services: Services, context: Context): CachedRecord | undefined {
-  const { snapshot } = services.replica
+  const { tables } = services.cache
   const domain = verifiedDomain(services, callerOf(context))
-  const row = domain === undefined ? undefined : verifiedRoot(snapshot, domain)
-  return row === undefined || isSuspended(snapshot, row.uid) ? undefined : row
+  const record = domain === undefined ? undefined : verifiedRoot(tables, domain)
+  return record === undefined || isSuspended(tables, record.uid) ? undefined : record
 }
 
 /** LookupGroup: every failure is the same NOT_FOUND, on purpose (docs/spec/iam.md#group-lookup). */
 export const lookupGroup: Handler = (services, context) => {
-  const row = groupOfDomain(services, context)
-  if (row === undefined) return Promise.reject(notFound('Group', ''))
+  const record = groupOfDomain(services, context)
+  if (record === undefined) return Promise.reject(notFound('Group', ''))
   return Promise.resolve({
-    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services, row.message) as unknown as Group }),
+    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services, record.message) as unknown as Group }),
   })
 }
 
@@ -154,8 +154,8 @@ export const checkEligibility: Handler = (services, context) =>
 export const requestGroupAccess: Handler = async (services, context, message) => {
   const { groupUid } = message as RequestGroupAccessRequest
   if (groupUid === '') throw DomainError.invalid('group_uid', 'is required')
-  const row = groupOfDomain(services, context)
-  if (row === undefined || row.uid !== groupUid) throw notFound('Group', groupUid)
+  const record = groupOfDomain(services, context)
+  if (record === undefined || record.uid !== groupUid) throw notFound('Group', groupUid)
   const answer = { message: create(RequestGroupAccessResponseSchema), subject: groupUid }
   const caller = callerOf(context)
   const key = `${accessRequestPrefix}${groupUid}/${caller.identity}`
@@ -172,16 +172,16 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
 }
 
 /**
- * Throws code 5 where no role is bound to the caller at the group, above it or below it, in a place that their sign-in counts in; code 7 where the token was narrowed, or
+ * Throws code 5 where no role is bound to the caller at the group, above it or below it, in a place that their sign-in counts in; code 7 where the token was restricted, or
  * the organisation is suspended.
  */
-function assertMayJoin({ replica: { snapshot } }: Services, caller: Caller, uid: string): void {
-  const { scopes, capabilities, knownIn } = caller.restrictions
-  const bound = isUid(uid) ? boundAround(snapshot, caller.identity, uid) : []
-  const counting = knownIn === undefined ? bound : bound.filter((group) => knownIn.some((known) => isWithin(group, known)))
-  if (!isUid(uid) || counting.length === 0 || snapshot.get('Group', uid) === undefined) throw notFound('Group', uid)
+function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: string): void {
+  const { scopes, capabilities, trustedGroups } = caller.restrictions
+  const bound = isUid(uid) ? boundAround(tables, caller.identity, uid) : []
+  const counting = trustedGroups === undefined ? bound : bound.filter((group) => trustedGroups.some((known) => isWithin(group, known)))
+  if (!isUid(uid) || counting.length === 0 || tables.get('Group', uid) === undefined) throw notFound('Group', uid)
   if (scopes !== undefined || capabilities !== undefined) throw denied([], uid)
-  assertNotSuspended(snapshot, caller.reach(), uid)
+  assertNotSuspended(tables, caller.permissions(), uid)
 }
 
 /** JoinGroup: the caller belongs to the organisation from then on. One that they belong to already is no change, and no event. */
@@ -195,7 +195,7 @@ export const joinGroup: Handler = async (services, context, message) => {
   const answer = create(JoinGroupResponseSchema, { organizationUid: root })
   await commit(services, joining, (planning): MutationPlan<undefined> => {
     const changes = new ChangeSet()
-    if (isPending(planning.snapshot, caller.identity, root)) {
+    if (isPending(planning.tables, caller.identity, root)) {
       changes.add(planJoined(planning, caller.identity, root))
       emit(planning, joining, { changes, subject: root, body: { desc: JoinGroupResponseSchema, message: answer } })
     }

@@ -5,8 +5,8 @@ import { rootOf, rootParent, type Uid } from '../../base/uid.ts'
 import { GroupSchema, OrgKind, OrgStatus, type Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { RoleBindingSchema } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import { nameOf, type KindIndex, type Resource, type CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
-import { belowPrefix, founderKey, limitKey, ownersKey, quotaKey, recordKey, sweepKey } from '../../store/keys.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
+import { belowPrefix, founderKey, limitKey, ownersKey, quotaKey, recordKey, cascadeKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 import { denied } from '../../engine/errors.ts'
@@ -31,10 +31,10 @@ const index: KindIndex = {
 }
 
 /** The verified organisation of this name (docs/spec/iam.md#verified-groups); undefined where there is none. */
-export function verifiedRoot(snapshot: Snapshot, name: string): CachedRecord | undefined {
-  const row = snapshot.table('Group').child(rootParent, name)
+export function verifiedRoot(tables: RecordTables, name: string): CachedRecord | undefined {
+  const record = tables.table('Group').child(rootParent, name)
   // A row of kind Group holds a Group.
-  return row !== undefined && (row.message as unknown as Group).verified ? row : undefined
+  return record !== undefined && (record.message as unknown as Group).verified ? record : undefined
 }
 
 /** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (docs/spec/conventions.md#deletion-order). */
@@ -42,19 +42,19 @@ const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter(
   (row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded,
 )
 
-function childCount(snapshot: Snapshot, row: ResourceRow, uid: Uid): number {
-  if (!snapshot.hasKind(row.kind)) return 0
-  if (row.singleton) return snapshot.get(row.kind, uid) === undefined ? 0 : 1
-  return snapshot.table(row.kind).matching('parent', uid).size
+function childCount(tables: RecordTables, row: ResourceRow, uid: Uid): number {
+  if (!tables.hasKind(row.kind)) return 0
+  if (row.singleton) return tables.get(row.kind, uid) === undefined ? 0 : 1
+  return tables.table(row.kind).matching('parent', uid).size
 }
 
 /** The records that keep the group `uid` from being deleted, as the kinds have them. */
-export function* blockersOfGroup(snapshot: Snapshot, uid: Uid): Generator<CachedRecord> {
+export function* blockersOfGroup(tables: RecordTables, uid: Uid): Generator<CachedRecord> {
   for (const { kind, singleton } of blockingKinds) {
-    if (!snapshot.hasKind(kind)) continue
-    const one = singleton ? snapshot.get(kind, uid) : undefined
+    if (!tables.hasKind(kind)) continue
+    const one = singleton ? tables.get(kind, uid) : undefined
     if (one !== undefined) yield one
-    if (!singleton) yield* snapshot.table(kind).matching('parent', uid)
+    if (!singleton) yield* tables.table(kind).matching('parent', uid)
   }
 }
 
@@ -63,8 +63,8 @@ function words(row: ResourceRow): string {
 }
 
 /** Throws code 9 where the group still holds something; else what guards that it stays so. */
-function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
-  const held = blockingKinds.map((row) => ({ words: words(row), count: childCount(snapshot, row, uid) })).filter(({ count }) => count > 0)
+function assertEmpty(tables: RecordTables, uid: Uid): Guard[] {
+  const held = blockingKinds.map((row) => ({ words: words(row), count: childCount(tables, row, uid) })).filter(({ count }) => count > 0)
   if (held.length > 0) {
     const precondition = held.map((child): PreconditionViolation => ({
       type: 'RESOURCE_NOT_EMPTY',
@@ -77,14 +77,14 @@ function assertEmpty(snapshot: Snapshot, uid: Uid): Guard[] {
   return blockingKinds.map((row) => (row.singleton ? { kind: 'absent', key: recordKey(row.kind, uid) } : { kind: 'empty', prefix: belowPrefix(row.kind, uid) }))
 }
 
-function removal(planning: Planning, row: CachedRecord): Extra {
-  const guards = assertEmpty(planning.snapshot, row.uid)
-  const writes: Write[] = [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }]
-  if (row.parent === rootParent) {
-    writes.push({ kind: 'delete', key: ownersKey(row.uid) })
-    const quotaKeys = [quotaKey(row.uid), ...limitNames.map((limit) => limitKey(row.uid, limit))]
-    for (const key of quotaKeys) if (planning.snapshot.entry(key) !== undefined) writes.push({ kind: 'delete', key })
-    const released = planDeleted(planning, { uid: row.uid, name: nameOf(index, row.message), createMs: row.createMs })
+function removal(planning: Planning, record: CachedRecord): Extra {
+  const guards = assertEmpty(planning.tables, record.uid)
+  const writes: Write[] = [{ kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) }]
+  if (record.parent === rootParent) {
+    writes.push({ kind: 'delete', key: ownersKey(record.uid) })
+    const quotaKeys = [quotaKey(record.uid), ...limitNames.map((limit) => limitKey(record.uid, limit))]
+    for (const key of quotaKeys) if (planning.tables.entry(key) !== undefined) writes.push({ kind: 'delete', key })
+    const released = planDeleted(planning, { uid: record.uid, name: nameOf(index, record.message), createMs: record.createMs })
     writes.push(...(released.writes ?? []))
   }
   return { guards, writes }
@@ -98,10 +98,10 @@ function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, c
   const { record } = draft
   const isRoot = draft.parent === rootParent
   // A row of kind Group holds a Group.
-  const root = isRoot ? undefined : (planning.snapshot.get('Group', rootOf(draft.uid))?.message as unknown as Group | undefined)
+  const root = isRoot ? undefined : (planning.tables.get('Group', rootOf(draft.uid))?.message as unknown as Group | undefined)
   if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
   if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
-  if (!planning.reach.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
+  if (!planning.permissions.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
   if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
 }
@@ -117,8 +117,8 @@ function render(records: Records, record: GroupRecord): GroupRecord {
   return shown
 }
 
-function createMsOf({ snapshot, nowMs }: Planning, uid: Uid): number {
-  return snapshot.get(index.kind, uid)?.createMs ?? nowMs
+function createMsOf({ tables, nowMs }: Planning, uid: Uid): number {
+  return tables.get(index.kind, uid)?.createMs ?? nowMs
 }
 
 /** Groups: the tree. A root group is an organisation. */
@@ -131,7 +131,7 @@ export const groupKind = defineKind<GroupRecord>({
     const isRoot = draft.parent === rootParent
     draft.record.status = isRoot ? OrgStatus.READY : OrgStatus.UNSPECIFIED
     const { operators, selfService } = planning.services.settings.limits
-    draft.record.resourceLimits = isRoot ? { ...(planning.reach.operator ? operators : selfService) } : {}
+    draft.record.resourceLimits = isRoot ? { ...(planning.permissions.operator ? operators : selfService) } : {}
     return isRoot ? planNameTaken(planning, { uid: draft.uid, name: draft.record.name }) : undefined
   },
   update(planning, draft, current) {
@@ -154,13 +154,13 @@ export const groupKind = defineKind<GroupRecord>({
  * Counts a root group that the caller makes for themselves. Throws code 8 `QUOTA_EXCEEDED` where as many as one person may have made are there: else shares and limits
  * by organisation would have no effect. Operators are exempt.
  */
-export function planFounded({ snapshot, caller, reach, services }: Planning, changes: ChangeSet, root: Uid): void {
-  if (reach.operator) return
+export function planFounded({ tables, caller, permissions, services }: Planning, changes: ChangeSet, root: Uid): void {
+  if (permissions.operator) return
   const key = founderKey(caller.identity)
-  const entry = snapshot.entry(key)
+  const entry = tables.entry(key)
   // Only this function writes these.
   const founded = entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
-  const present = founded.filter((uid) => snapshot.get(index.kind, uid) !== undefined)
+  const present = founded.filter((uid) => tables.get(index.kind, uid) !== undefined)
   const max = services.settings.organizationsPerPerson
   if (present.length >= max) throw quotaExceeded(caller.identity, { limit: 'organizationsPerPerson', max, use: present.length, amount: 1 })
   changes.guard(entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision })

@@ -2,7 +2,7 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
 import { HeldNameSchema, type HeldName } from '../../gen/taproot/store/v1/envelope_pb.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { heldNameKey, heldNamePrefix, releasedNamesKey } from '../../store/keys.ts'
 import type { Entry, Guard, Write } from '../../store/store.ts'
 import { bindingOf, ownerBindings } from '../../engine/grant-rules.ts'
@@ -28,8 +28,8 @@ function namespaceOf(ownership: Ownership): string {
   return owner === undefined ? '' : `${owner.clusterId}/${owner.namespace}`
 }
 
-function ownersOf(snapshot: Snapshot, root: Uid): string[] {
-  return ownerBindings(snapshot, root).map((row) => bindingOf(row).identityUid)
+function ownersOf(tables: RecordTables, root: Uid): string[] {
+  return ownerBindings(tables, root).map((record) => bindingOf(record).identityUid)
 }
 
 /** What gives up a name: a root group with the name that it has, and when it was made. */
@@ -39,9 +39,9 @@ interface Releasing {
   readonly createMs: number
 }
 
-function heldName({ snapshot, caller, ownership, nowMs }: Planning, { uid, name }: Releasing): Write {
+function heldName({ tables, caller, ownership, nowMs }: Planning, { uid, name }: Releasing): Write {
   const namespace = namespaceOf(ownership)
-  const owners = [...new Set([...(namespace === '' ? [caller.identity] : []), ...ownersOf(snapshot, uid)])].slice(0, maxOwners)
+  const owners = [...new Set([...(namespace === '' ? [caller.identity] : []), ...ownersOf(tables, uid)])].slice(0, maxOwners)
   const held = create(HeldNameSchema, { releaseTimeMs: BigInt(nowMs), groupUid: uid, ownerUids: owners, namespace })
   return { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) }
 }
@@ -51,8 +51,8 @@ function reservesNames({ nowMs }: Planning, { createMs }: Releasing): boolean {
   return nowMs - createMs >= youngMs
 }
 
-function releasedNames(snapshot: Snapshot, root: Uid): string[] {
-  const entry = snapshot.entry(releasedNamesKey(root))
+function releasedNames(tables: RecordTables, root: Uid): string[] {
+  const entry = tables.entry(releasedNamesKey(root))
   // Only planRenamed writes these.
   return entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
 }
@@ -62,13 +62,13 @@ function releasedNames(snapshot: Snapshot, root: Uid): string[] {
  * oldest one is free then. The caller changes the group's record in the same transaction.
  */
 export function planRenamed(planning: Planning, releasing: Releasing, next: string): Extra {
-  const { snapshot } = planning
+  const { tables } = planning
   const { uid, name } = releasing
   if (!reservesNames(planning, releasing)) return {}
-  const names = [...releasedNames(snapshot, uid).filter((other) => other !== name && other !== next), name]
+  const names = [...releasedNames(tables, uid).filter((other) => other !== name && other !== next), name]
   const freed = names.splice(0, Math.max(0, names.length - maxNamesOfGroup)).flatMap((other): { guard: Guard; write: Write }[] => {
     const key = heldNameKey(other)
-    const entry = snapshot.entry(key)
+    const entry = tables.entry(key)
     if (entry === undefined || fromBinary(HeldNameSchema, entry.value).groupUid !== uid) return []
     return [{ guard: { kind: 'unchanged', key, revision: entry.revision }, write: { kind: 'delete', key } }]
   })
@@ -79,7 +79,7 @@ export function planRenamed(planning: Planning, releasing: Releasing, next: stri
 /** Reserves the name of a root group that is deleted. */
 export function planDeleted(planning: Planning, releasing: Releasing): Extra {
   const key = releasedNamesKey(releasing.uid)
-  const forgotten: Write[] = planning.snapshot.entry(key) === undefined ? [] : [{ kind: 'delete', key }]
+  const forgotten: Write[] = planning.tables.entry(key) === undefined ? [] : [{ kind: 'delete', key }]
   return { writes: [...(reservesNames(planning, releasing) ? [heldName(planning, releasing)] : []), ...forgotten] }
 }
 
@@ -98,7 +98,7 @@ function heldUntilMs(held: HeldName, holdMs: number): number {
  */
 export function planNameTaken(planning: Planning, { uid, name }: { uid: string; name: string }): Extra {
   const key = heldNameKey(name)
-  const entry = planning.snapshot.entry(key)
+  const entry = planning.tables.entry(key)
   // Guards against a release between this plan and its commit.
   if (entry === undefined) return { guards: [{ kind: 'absent', key }] }
   const held = fromBinary(HeldNameSchema, entry.value)
@@ -112,9 +112,9 @@ export function planNameTaken(planning: Planning, { uid, name }: { uid: string; 
 }
 
 /** Makes the name available to everyone. Returns the group that gave it up as well; undefined where the name is not reserved. */
-export function planNameFreed({ snapshot, services, nowMs }: Planning, name: string): { groupUid: string; extra: Extra } | undefined {
+export function planNameFreed({ tables, services, nowMs }: Planning, name: string): { groupUid: string; extra: Extra } | undefined {
   const key = heldNameKey(name)
-  const entry = snapshot.entry(key)
+  const entry = tables.entry(key)
   const held = entry === undefined ? undefined : fromBinary(HeldNameSchema, entry.value)
   if (entry === undefined || held === undefined || nowMs >= heldUntilMs(held, services.settings.nameHoldMs)) return undefined
   return { groupUid: held.groupUid, extra: { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] } }
@@ -124,11 +124,11 @@ export function planNameFreed({ snapshot, services, nowMs }: Planning, name: str
 const batch = 100
 
 /** Removes reservations that have ended. Returns how many. Rejects with StoreError, or the signal's reason. */
-export async function forgetHeldNames({ store, replica, clock, settings }: Services, signal: AbortSignal): Promise<number> {
+export async function forgetHeldNames({ store, cache, clock, settings }: Services, signal: AbortSignal): Promise<number> {
   const nowMs = clock.now()
   const ended: Entry[] = []
-  for (const key of replica.snapshot.keysUnder(heldNamePrefix)) {
-    const entry = replica.snapshot.entry(key)
+  for (const key of cache.tables.keysUnder(heldNamePrefix)) {
+    const entry = cache.tables.entry(key)
     if (entry !== undefined && heldUntilMs(fromBinary(HeldNameSchema, entry.value), settings.nameHoldMs) <= nowMs) ended.push(entry)
   }
   let removed = 0

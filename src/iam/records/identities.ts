@@ -1,7 +1,7 @@
 import { create, equals } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { checkPatterns, matchesPattern } from '../../auth/oidc/claim-match.ts'
-import { isSameIssuer, issuerFault, personUid } from '../../auth/oidc/issuer-name.ts'
+import { isSameIssuer, issuerNameError, personUid } from '../../auth/oidc/issuer-name.ts'
 import { KeySetError } from '../../auth/keys/key-set.ts'
 import { assertVerifying } from '../../auth/keys/static-keys.ts'
 import { DomainError } from '../../base/errors.ts'
@@ -17,7 +17,7 @@ import {
   type LookupIdentityRequest,
 } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import { sweepKey, usedByPrefix } from '../../store/keys.ts'
+import { cascadeKey, usedByPrefix } from '../../store/keys.ts'
 import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave } from '../../engine/grant-rules.ts'
 import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { isPerson } from '../../engine/membership.ts'
@@ -52,8 +52,8 @@ function checkIssuer(planning: Planning, issuer: string, current: Identity | und
   const { development, privateIssuers } = planning.services.settings
   refuseOwnIssuer(planning, issuer, 'claim_match.issuer')
   const before = current?.relationship.case === 'claimMatch' ? current.relationship.value.iss.value : undefined
-  const fault = before === issuer ? undefined : issuerFault(issuer, development || privateIssuers.has(issuer))
-  if (fault !== undefined) throw DomainError.invalid('claim_match.issuer', fault)
+  const error = before === issuer ? undefined : issuerNameError(issuer, development || privateIssuers.has(issuer))
+  if (error !== undefined) throw DomainError.invalid('claim_match.issuer', error)
 }
 
 function checkClaimMatch(planning: Planning, match: Identity_ClaimMatch, current: Identity | undefined): void {
@@ -131,13 +131,14 @@ function ownedBy(bindings: readonly CachedRecord[]): Set<Uid> {
 }
 
 /** What goes with an identity: its bindings. Every root group that it owns must keep another owner. */
-function removal(planning: Planning, row: CachedRecord): Extra {
-  const bindings = [...planning.snapshot.table('RoleBinding').matching('identity', row.uid)]
-  const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === row.uid))
+function removal(planning: Planning, record: CachedRecord): Extra {
+  const bindings = [...planning.tables.table('RoleBinding').matching('identity', record.uid)]
+  const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === record.uid))
   // Nor is it given a role meanwhile, which might be that of an owner.
-  const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', row.uid), revision: planning.services.replica.revision }] }
-  // A person may be pending in organisations: the sweep finds these.
-  const mark: Extra = bindings.length === 0 && !isPerson(row.uid) ? {} : { writes: [{ kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) }] }
+  const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', record.uid), revision: planning.services.cache.revision }] }
+  // A person may be pending in organisations: the cascade finds these.
+  const mark: Extra =
+    bindings.length === 0 && !isPerson(record.uid) ? {} : { writes: [{ kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) }] }
   return mergeExtras(unbound, mark, ...owners)
 }
 
@@ -159,7 +160,7 @@ export const identityKind = defineKind<IdentityRecord>({
     return undefined
   },
   remove: removal,
-  asksAbout: (_snapshot, { uid }) => [uid],
+  asksAbout: (_tables, { uid }) => [uid],
 })
 
 /** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (docs/spec/identities.md#identity-lookup). */

@@ -1,6 +1,6 @@
 import { clone, equals, type Message } from '@bufbuild/protobuf'
 import type { FieldMask } from '@bufbuild/protobuf/wkt'
-import { isSameIssuer, issuerFault, normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
+import { isSameIssuer, issuerNameError, normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
 import { applyMask } from '../../base/schema/field-mask.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
@@ -12,7 +12,7 @@ import {
   type IdentityProvider_OIDC,
 } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import { scimKey, sweepKey } from '../../store/keys.ts'
+import { scimKey, cascadeKey } from '../../store/keys.ts'
 import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { isSecretSet } from '../../engine/secrets.ts'
 import type { Context, Handler, ResourceSettings, Services } from '../../engine/services.ts'
@@ -31,7 +31,7 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Where a provider's client secret is among the secrets of its row. */
+/** Where a provider's client secret is among the secrets of its record. */
 export const clientSecretPath = 'oidc.client_secret'
 
 /** Its client at an OpenID provider; undefined where it is configured in another way. */
@@ -41,8 +41,8 @@ export function oidcOf(record: IdentityProvider): IdentityProvider_OIDC | undefi
 
 /** An issuer is an https URL, unless the configuration lets it be at a private address, and never this platform's own (docs/spec/identities.md#identity-providers). */
 function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: string): void {
-  const fault = issuerFault(issuer, privateIssuers.has(issuer))
-  if (fault !== undefined) throw DomainError.invalid('oidc.issuer', fault)
+  const error = issuerNameError(issuer, privateIssuers.has(issuer))
+  if (error !== undefined) throw DomainError.invalid('oidc.issuer', error)
   if (isSameIssuer(new URL(normalizeIssuer(issuer)).href, new URL(ownIssuer).href))
     throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
 }
@@ -75,12 +75,12 @@ function changesSignIn({ record, secrets }: MutationDraft<ProviderRecord>, curre
   return fate !== 'kept' || oidc === undefined || before === undefined || !equals(IdentityProvider_OIDCSchema, oidc, before)
 }
 
-/** Mappings are swept behind the mark, the SCIM credentials go at once (docs/spec/conventions.md#deletion-order). */
-function removal(_planning: Planning, row: CachedRecord): Extra {
+/** Mappings are removed behind the mark, the SCIM credentials go at once (docs/spec/conventions.md#deletion-order). */
+function removal(_planning: Planning, record: CachedRecord): Extra {
   return {
     writes: [
-      { kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) },
-      { kind: 'delete', key: scimKey(row.uid) },
+      { kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) },
+      { kind: 'delete', key: scimKey(record.uid) },
     ],
   }
 }
@@ -111,7 +111,7 @@ export const identityProviderKind = defineKind<ProviderRecord>({
     const uid = shown.uid as Uid
     return Object.assign(shown, { scim: scimStatus(scimStateOf(records, uid), scimEndpoint(settings.ownIssuer, uid), nowMs) })
   },
-  told(shown) {
+  eventPayload(shown) {
     const { createTime: _created, updateTime: _updated, scim: _scim, ...rest } = shown
     return clone(IdentityProviderSchema, rest as IdentityProvider) as ProviderRecord
   },
@@ -139,10 +139,10 @@ export const createIdentityProvider: Handler = async (services, context, message
 export const updateIdentityProvider: Handler = async (services, context, message) => {
   const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
   const patch = resourceIn(identityProviderKind, context, message)
-  const row = services.replica.snapshot.get(index.kind, patch.uid)
-  if (row !== undefined) {
-    const next = applyMask(IdentityProviderSchema, { current: row.message, patch }, pathsOf(identityProviderKind, context, { patch, mask }))
-    const [oidc, before] = [next, row.message].map((record) => oidcOf(record as ProviderRecord))
+  const cached = services.cache.tables.get(index.kind, patch.uid)
+  if (cached !== undefined) {
+    const next = applyMask(IdentityProviderSchema, { current: cached.message, patch }, pathsOf(identityProviderKind, context, { patch, mask }))
+    const [oidc, before] = [next, cached.message].map((record) => oidcOf(record as ProviderRecord))
     const isNew = oidc?.pkceEnabled === true && (before?.pkceEnabled !== true || before.issuer !== oidc.issuer)
     if (isNew && oidc.issuer !== '') await assertPkce(services, context, oidc)
   }

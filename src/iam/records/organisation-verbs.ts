@@ -25,15 +25,15 @@ import { contentLimit, countedLimits, limitNames, limitsOf, manifestsLimit, reco
 import { recordAnswer } from '../../engine/read.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services } from '../../engine/services.ts'
 import { countedUse } from '../../engine/quota/counted-use.ts'
-import { assertEtag, bodyOf, emit, existingRow } from '../../engine/write.ts'
+import { assertEtag, bodyOf, emit, existingRecord } from '../../engine/write.ts'
 import { groupKind } from './groups.ts'
 import { planNameFreed } from './held-names.ts'
 
 /** The root group under `uid`. Throws code 5, and code 3 for a subgroup. */
-function organisationRow(planning: Pick<Planning, 'snapshot'>, uid: string): CachedRecord {
-  const row = existingRow(groupKind, planning, uid)
-  if (row.parent !== rootParent) throw DomainError.invalid('uid', 'must be a root group')
-  return row
+function organisationRecord(planning: Pick<Planning, 'tables'>, uid: string): CachedRecord {
+  const record = existingRecord(groupKind, planning, uid)
+  if (record.parent !== rootParent) throw DomainError.invalid('uid', 'must be a root group')
+  return record
 }
 
 /**
@@ -42,17 +42,22 @@ function organisationRow(planning: Pick<Planning, 'snapshot'>, uid: string): Cac
  */
 async function changeOrganisation(services: Services, context: Context, what: { uid: string; change: (group: Group) => void }): Promise<HandlerAnswer> {
   const changed = await commit(services, context, (planning): MutationPlan<Resource> => {
-    const row = organisationRow(planning, what.uid)
-    assertEtag(row, context.ifMatch)
-    // A row of kind Group holds a Group, and a Group is a resource.
-    const record = clone(GroupSchema, row.message as unknown as Group)
+    const cached = organisationRecord(planning, what.uid)
+    assertEtag(cached, context.ifMatch)
+    // A record of kind Group holds a Group, and a Group is a resource.
+    const record = clone(GroupSchema, cached.message as unknown as Group)
     what.change(record)
     const changes = new ChangeSet()
     changes.isMetered = false
-    const facts = { etag: newEtag(services.random), createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy: row.managedBy }
-    const next = changes.update(groupKind, { row, record: record as unknown as Resource, facts })
-    changes.write({ kind: 'put', key: quotaKey(row.uid), value: new Uint8Array() })
-    emit(planning, context, { changes, subject: row.uid, body: bodyOf(groupKind, planning, next) })
+    const facts = {
+      etag: newEtag(services.random),
+      createMs: cached.createMs,
+      updateMs: Math.max(planning.nowMs, cached.updateMs + 1),
+      managedBy: cached.managedBy,
+    }
+    const next = changes.update(groupKind, { cached, record: record as unknown as Resource, facts })
+    changes.write({ kind: 'put', key: quotaKey(cached.uid), value: new Uint8Array() })
+    emit(planning, context, { changes, subject: cached.uid, body: bodyOf(groupKind, planning, next) })
     return { changes, result: next }
   })
   return recordAnswer(groupKind, services, changed)
@@ -81,7 +86,7 @@ export const resumeGroup: Handler = (services, context, message) =>
 export const releaseGroupName: Handler = async (services, context, message) => {
   const { name } = message as ReleaseGroupNameRequest
   const rooted = context.authorizedBy(() => {
-    if (!callerOf(context).reach().operator) throw denied([], rootParent)
+    if (!callerOf(context).permissions().operator) throw denied([], rootParent)
   })
   rooted.authorize()
   if (name === '') throw DomainError.invalid('name', 'is required')
@@ -98,11 +103,11 @@ export const releaseGroupName: Handler = async (services, context, message) => {
 
 /** GetGroupUsage: what an organisation uses of all that is counted, and its limits. */
 export const getGroupUsage: Handler = async (services, { signal }, message) => {
-  const { snapshot } = services.replica
-  const { uid } = organisationRow({ snapshot }, (message as GetGroupUsageRequest).uid)
-  const resourceLimits = { ...limitsOf(snapshot, uid) }
+  const { tables } = services.cache
+  const { uid } = organisationRecord({ tables }, (message as GetGroupUsageRequest).uid)
+  const resourceLimits = { ...limitsOf(tables, uid) }
   const inUnits = (limit: string, use: number): [string, bigint] => [limit, BigInt(Math.ceil(use / unitOf(limit)))]
-  const records = countedLimits.map((limit) => inUnits(limit, recordUse(snapshot, uid, limit)))
+  const records = countedLimits.map((limit) => inUnits(limit, recordUse(tables, uid, limit)))
   const { store } = services
   const [content, manifests, uploads, counted] = await Promise.all([
     storedUse(store, { limit: contentLimit, root: uid }, signal),
@@ -112,7 +117,7 @@ export const getGroupUsage: Handler = async (services, { signal }, message) => {
   ])
   const { events, eventBytes, tagMoves, idempotencyKeys } = counted
   const behind = Object.entries({ events, event_mib: eventBytes, tag_moves: tagMoves, idempotency_keys: idempotencyKeys })
-  const beside = [...Object.entries({ [contentLimit]: content, [manifestsLimit]: manifests, [uploadsLimit]: uploads }), ...behind]
-  const usage = Object.fromEntries([...records, ...beside.map(([limit, use]) => inUnits(limit, use))])
+  const otherUse = [...Object.entries({ [contentLimit]: content, [manifestsLimit]: manifests, [uploadsLimit]: uploads }), ...behind]
+  const usage = Object.fromEntries([...records, ...otherUse.map(([limit, use]) => inUnits(limit, use))])
   return { message: create(GroupUsageSchema, { usage, resourceLimits }), subject: uid }
 }

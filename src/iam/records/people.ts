@@ -11,8 +11,8 @@ import type { TokenRestrictions } from '../../auth/tokens/token-restrictions.ts'
 import { SessionSchema, type DeleteRequest } from '../../gen/taproot/auth/v1/auth_pb.ts'
 import { DeleteIdentityRequestSchema, IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
-import { recordKey, sweepKey } from '../../store/keys.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
+import { recordKey, cascadeKey } from '../../store/keys.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
@@ -37,7 +37,7 @@ export interface Person {
   /** The token's e-mail, where the platform has no reason to believe it. */
   readonly emailUnverified: string | undefined
   /** The groups that the person is known in; absent where that is everywhere. */
-  readonly knownIn?: readonly Uid[]
+  readonly trustedGroups?: readonly Uid[]
 }
 
 /** What somebody registers with. */
@@ -100,10 +100,13 @@ export type Addresses = Pick<Identity, 'email' | 'emailUnverified'>
  * What it says once they have signed in (docs/spec/identities.md#records-of-people): what their token says. Only an issuer that the platform knows is believed what address somebody has: others see it
  * beside the name. A sign-in that counts in some groups alone changes nothing of an address that was believed.
  */
-export function addressesAfter({ act, knownIn, emailUnverified }: Omit<Person, 'name'>, { email: believed, emailUnverified: before }: Addresses): Addresses {
+export function addressesAfter(
+  { act, trustedGroups, emailUnverified }: Omit<Person, 'name'>,
+  { email: believed, emailUnverified: before }: Addresses,
+): Addresses {
   const said = act.email ?? emailUnverified
-  if (said === undefined || (knownIn !== undefined && believed !== '')) return { email: believed, emailUnverified: before }
-  return knownIn === undefined && act.email !== undefined ? { email: said, emailUnverified: '' } : { email: '', emailUnverified: said }
+  if (said === undefined || (trustedGroups !== undefined && believed !== '')) return { email: believed, emailUnverified: before }
+  return trustedGroups === undefined && act.email !== undefined ? { email: said, emailUnverified: '' } : { email: '', emailUnverified: said }
 }
 
 function recordOf(person: Person, nowMs: number): Identity {
@@ -126,7 +129,7 @@ function contextOf({ person, requestId, signal, validateOnly }: Registration): C
       operator: false,
       actor: actorClaims(person.act),
       restrictions: {},
-      reach: () => ({ operator: false, grants: [] }),
+      permissions: () => ({ operator: false, grants: [] }),
     },
     requestId,
     signal,
@@ -137,21 +140,21 @@ function contextOf({ person, requestId, signal, validateOnly }: Registration): C
 }
 
 /** Throws code 7 where nobody asked for this person: else anybody with a token of a known issuer could fill the store. A suspended organisation asks for nobody. */
-function assertExpected({ snapshot, services, reach }: Planning, { person, via, code = '' }: Registration): void {
-  if (via.some(({ group }) => !isSuspended(snapshot, group)) || code !== '' || services.settings.selfServiceRootGroups) return
+function assertExpected({ tables, services, permissions }: Planning, { person, via, code = '' }: Registration): void {
+  if (via.some(({ group }) => !isSuspended(tables, group)) || code !== '' || services.settings.selfServiceRootGroups) return
   // Somebody bound a role to them before they came (docs/spec/identities.md#registration, LookupIdentity).
-  if (snapshot.table('RoleBinding').matching('identity', person.uid).size > 0) return
-  for (const { group } of via) assertNotSuspended(snapshot, reach, group)
+  if (tables.table('RoleBinding').matching('identity', person.uid).size > 0) return
+  for (const { group } of via) assertNotSuspended(tables, permissions, group)
   throw new DomainError(7, 'nobody expects this person: an invite, a role binding or an identity provider is needed to register', { reason: 'NOT_INVITED' })
 }
 
 /** Makes the person's record where it is not there. */
 function planPerson(planning: Planning, changes: ChangeSet, registration: Registration): void {
   const { person } = registration
-  if (planning.snapshot.get('Identity', person.uid) !== undefined) return
+  if (planning.tables.get('Identity', person.uid) !== undefined) return
   assertExpected(planning, registration)
   // The bindings of an earlier holder of the uid must be gone before it is used again.
-  changes.guard({ kind: 'absent', key: sweepKey(person.uid) })
+  changes.guard({ kind: 'absent', key: cascadeKey(person.uid) })
   const record = recordOf(person, planning.nowMs) as unknown as Resource
   planChild(identityKind, planning, { changes, parent: rootParent, record, uid: person.uid })
 }
@@ -163,16 +166,16 @@ const maxDefaultRoles = 8
  * The providers whose default roles a registration gives: those of the invite's organisation, else of the only organisation whose providers the person signs in by.
  * Anybody may name another's issuer and client, so where there are several, or too many, none is given: who names a provider at the exchange has its role then.
  */
-function givingProviders(snapshot: Snapshot, { via, code = '' }: Registration): readonly ProviderFacts[] {
-  const invite = code === '' ? undefined : findInvite(snapshot, code)
-  const giving = via.filter(({ group }) => !isSuspended(snapshot, group) && (invite === undefined || rootOf(group) === rootOf(invite.uid)))
+function givingProviders(tables: RecordTables, { via, code = '' }: Registration): readonly ProviderFacts[] {
+  const invite = code === '' ? undefined : findInvite(tables, code)
+  const giving = via.filter(({ group }) => !isSuspended(tables, group) && (invite === undefined || rootOf(group) === rootOf(invite.uid)))
   const organisations = new Set(giving.map(({ group }) => rootOf(group)))
   return organisations.size === 1 && giving.length <= maxDefaultRoles ? giving : []
 }
 
 /** Those of them that the person signs in by for the first time, in their order. */
-async function firstSignIns({ store, replica }: Services, registration: Registration, signal: AbortSignal): Promise<readonly ProviderFacts[]> {
-  const giving = givingProviders(replica.snapshot, registration)
+async function firstSignIns({ store, cache }: Services, registration: Registration, signal: AbortSignal): Promise<readonly ProviderFacts[]> {
+  const giving = givingProviders(cache.tables, registration)
   const before = await Promise.all(giving.map(({ uid }) => store.get(firstSignInKey(uid, registration.person.uid), signal)))
   return giving.filter((_provider, at) => before[at] === undefined)
 }
@@ -184,15 +187,15 @@ async function firstSignIns({ store, replica }: Services, registration: Registra
 function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, first }: { person: Person; first: readonly ProviderFacts[] }): Uid | '' {
   let joined: Uid | '' = ''
   for (const provider of first) {
-    if (isSuspended(planning.snapshot, provider.group)) continue
-    const row = unchangedProvider(planning.snapshot, provider)
-    if (row === undefined) throw new DomainError(7, 'the identity provider was changed meanwhile: sign in again')
+    if (isSuspended(planning.tables, provider.group)) continue
+    const record = unchangedProvider(planning.tables, provider)
+    if (record === undefined) throw new DomainError(7, 'the identity provider was changed meanwhile: sign in again')
     const key = firstSignInKey(provider.uid, person.uid)
-    changes.guard({ kind: 'unchanged', key: recordKey('IdentityProvider', row.uid), revision: row.revision })
+    changes.guard({ kind: 'unchanged', key: recordKey('IdentityProvider', record.uid), revision: record.revision })
     changes.guard({ kind: 'absent', key })
     changes.write({ kind: 'put', key, value: Buffer.from(String(planning.nowMs)) })
-    const group = trustedUid(row.parent)
-    if (planBinding(planning, changes, { group, identity: person.uid, role: defaultRoleOf(row) })) joined ||= group
+    const group = trustedUid(record.parent)
+    if (planBinding(planning, changes, { group, identity: person.uid, role: defaultRoleOf(record) })) joined ||= group
   }
   return joined
 }
@@ -201,8 +204,8 @@ function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, firs
  * The address that counts for an invite of `group`: one that an issuer verified which the platform knows, or a provider of the group or of one above it. A foreign
  * provider may say of anybody that they have any address.
  */
-function believedEmail({ act, knownIn }: Person, group: Uid): string | undefined {
-  const isBelieved = knownIn === undefined || knownIn.some((known) => isWithin(group, known))
+function believedEmail({ act, trustedGroups }: Person, group: Uid): string | undefined {
+  const isBelieved = trustedGroups === undefined || trustedGroups.some((known) => isWithin(group, known))
   return isBelieved ? act.email?.toLowerCase() : undefined
 }
 
@@ -212,16 +215,16 @@ function believedEmail({ act, knownIn }: Person, group: Uid): string | undefined
  */
 function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' }: Registration): Uid | '' {
   if (code === '') return ''
-  const row = findInvite(planning.snapshot, code)
-  if (row === undefined) throw notFound('GroupInvite', '')
-  const { group, email } = inviteTerms(row)
+  const record = findInvite(planning.tables, code)
+  if (record === undefined) throw notFound('GroupInvite', '')
+  const { group, email } = inviteTerms(record)
   // Of a provider's people none is known outside its group: there is nothing that they could join elsewhere.
-  if (person.knownIn?.some((known) => isWithin(group, known)) === false) throw notFound('GroupInvite', '')
+  if (person.trustedGroups?.some((known) => isWithin(group, known)) === false) throw notFound('GroupInvite', '')
   if (email !== undefined && email !== believedEmail(person, group)) {
     throw new DomainError(7, 'the invite is for another e-mail address', { reason: 'INVITE_FOR_ANOTHER' })
   }
-  assertNotSuspended(planning.snapshot, planning.reach, group)
-  planRedeem(planning, changes, { row, personUid: person.uid })
+  assertNotSuspended(planning.tables, planning.permissions, group)
+  planRedeem(planning, changes, { record, personUid: person.uid })
   return group
 }
 
@@ -230,11 +233,11 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
  * count as theirs from then on. Returns the organisation that they joined by the sign-in alone.
  */
 function planMembership(planning: Planning, changes: ChangeSet, { registration, given }: { registration: Registration; given: Uid | '' }): Uid | '' {
-  const { snapshot } = planning
+  const { tables } = planning
   const { uid: person } = registration.person
   if (given !== '') changes.add(planJoined(planning, person, rootOf(given)))
-  const roots = givingProviders(snapshot, registration).map(({ group }) => rootOf(group))
-  const joining = roots.find((root) => isPending(snapshot, person, root))
+  const roots = givingProviders(tables, registration).map(({ group }) => rootOf(group))
+  const joining = roots.find((root) => isPending(tables, person, root))
   if (given === '' && joining !== undefined) changes.add(planJoined(planning, person, joining))
   return given === '' ? (joining ?? '') : ''
 }
@@ -267,7 +270,7 @@ export const deleteSelf: Handler = async (services, context, message) => {
   const { id } = message as DeleteRequest
   const caller = callerOf(context)
   // Others look like missing ones.
-  if (id !== caller.identity || id.includes('/') || services.replica.snapshot.get('Identity', id) === undefined) throw notFound('Identity', id)
+  if (id !== caller.identity || id.includes('/') || services.cache.tables.get('Identity', id) === undefined) throw notFound('Identity', id)
   if (isRestricted(caller.restrictions)) throw denied([], id)
   const answer = await deleteHandler(identityKind)(services, context, create(DeleteIdentityRequestSchema, { uid: id }))
   if (!context.validateOnly) await endRefreshTokens(services, caller.identity, context.signal)
@@ -275,6 +278,6 @@ export const deleteSelf: Handler = async (services, context, message) => {
 }
 
 /** True for a token that is not for all that its person may do. */
-function isRestricted({ scopes, capabilities, knownIn }: TokenRestrictions): boolean {
-  return scopes !== undefined || capabilities !== undefined || knownIn !== undefined
+function isRestricted({ scopes, capabilities, trustedGroups }: TokenRestrictions): boolean {
+  return scopes !== undefined || capabilities !== undefined || trustedGroups !== undefined
 }

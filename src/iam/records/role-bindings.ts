@@ -18,7 +18,7 @@ import {
 } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
@@ -48,19 +48,19 @@ const index: KindIndex = {
 }
 
 /** True where the identity may act on `group` at all: it lies at or above it, or is a person (docs/spec/iam.md#role-bindings). */
-function mayBeBound(snapshot: Snapshot, identity: string, group: string): boolean {
+function mayBeBound(tables: RecordTables, identity: string, group: string): boolean {
   if (!isUid(identity)) return false
   const home = parentOf(identity)
   // Whether a root uid is a person's, or that of some other tenant's group, is not told: a binding to the latter gives nobody anything.
   if (home === rootParent) return !isBuiltInRole(identity) && !isWithin(group, identity)
-  return isWithin(group, home) && snapshot.get('Identity', identity) !== undefined
+  return isWithin(group, home) && tables.get('Identity', identity) !== undefined
 }
 
 /** The role, where it may be bound on `group`: built in, or custom at or above it. */
-export function bindableRole(snapshot: Snapshot, role: string, group: string): CachedRecord | undefined {
-  const row = snapshot.get('Role', role)
-  if (row === undefined) return undefined
-  return isBuiltInRole(role) || isWithin(group, row.parent) ? row : undefined
+export function bindableRole(tables: RecordTables, role: string, group: string): CachedRecord | undefined {
+  const record = tables.get('Role', role)
+  if (record === undefined) return undefined
+  return isBuiltInRole(role) || isWithin(group, record.parent) ? record : undefined
 }
 
 /** What is said of a role that is missing, foreign or out of place. */
@@ -70,13 +70,13 @@ export const noSuchRole = 'is no role that can be bound here: a role must be bui
 export const noSuchIdentity = 'is no identity that can be bound here: an identity must be a person, or lie in this group or in a group above it'
 
 /** True where the caller has some reach at the record: one that they have none at looks the same as a missing one. */
-function isSeen({ reach }: Pick<Planning, 'reach'>, uid: string): boolean {
-  return decide(reach, uid, emptySet).kind !== 'hidden'
+function isSeen({ permissions }: Pick<Planning, 'permissions'>, uid: string): boolean {
+  return decide(permissions, uid, emptySet).kind !== 'hidden'
 }
 
 /** The role, where it may be bound on `group` by somebody with this reach: as bindableRole, and built in or seen by them. */
-export function bindableBy(planning: Pick<Planning, 'snapshot' | 'reach'>, role: string, group: string): CachedRecord | undefined {
-  return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.snapshot, role, group) : undefined
+export function bindableBy(planning: Pick<Planning, 'tables' | 'permissions'>, role: string, group: string): CachedRecord | undefined {
+  return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.tables, role, group) : undefined
 }
 
 /** True where the caller may name the identity at all: a person, who need not be there, themselves, or one that they see. */
@@ -86,13 +86,13 @@ function mayBeNamed(planning: Planning, identity: string): boolean {
 
 /** Missing, foreign, out of the caller's sight and out of place get the same answer (docs/spec/iam.md#references-in-bodies). What the binding says already is in its caller's sight. */
 function referenceViolations(planning: Planning, { record, parent: group }: MutationDraft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
-  const { snapshot } = planning
+  const { tables } = planning
   const { identityUid: identity, roleUid: role } = record
   const found: FieldViolation[] = []
   const isNamed = identity === current?.identityUid || mayBeNamed(planning, identity)
   if (identity === '') found.push({ field: 'identity_uid', description: 'is required' })
-  else if (!isNamed || !mayBeBound(snapshot, identity, group)) found.push({ field: 'identity_uid', description: noSuchIdentity })
-  const bindable = role === current?.roleUid ? bindableRole(snapshot, role, group) : bindableBy(planning, role, group)
+  else if (!isNamed || !mayBeBound(tables, identity, group)) found.push({ field: 'identity_uid', description: noSuchIdentity })
+  const bindable = role === current?.roleUid ? bindableRole(tables, role, group) : bindableBy(planning, role, group)
   if (role === '') found.push({ field: 'role_uid', description: 'is required' })
   else if (bindable === undefined) found.push({ field: 'role_uid', description: noSuchRole })
   return found
@@ -103,7 +103,7 @@ function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?
   const { record, parent } = draft
   const violations = referenceViolations(planning, draft, current)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
-  const role = bindableRole(planning.snapshot, record.roleUid, parent)
+  const role = bindableRole(planning.tables, record.roleUid, parent)
   if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
 }
 
@@ -112,10 +112,10 @@ function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?
  * tokens, which the caller who bound it knows.
  */
 export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSeen: boolean): RoleBindingIdentity {
-  const row = records.get('Identity', uid)
-  if (row === undefined) return create(RoleBindingIdentitySchema, { uid })
-  // A row of kind Identity holds an Identity.
-  const { name, description, email, relationship } = row.message as unknown as Identity
+  const record = records.get('Identity', uid)
+  if (record === undefined) return create(RoleBindingIdentitySchema, { uid })
+  // A record of kind Identity holds an Identity.
+  const { name, description, email, relationship } = record.message as unknown as Identity
   const match = relationship.case === 'claimMatch' ? relationship.value : undefined
   const issuer = match?.iss.case === 'issuer' ? match.iss.value : ''
   const subject = match?.sub.case === 'subject' ? match.sub.value : ''
@@ -126,11 +126,11 @@ export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSee
 function render(records: Records, record: BindingRecord): BindingRecord {
   const shown = clone(RoleBindingSchema, record)
   const groupUid = parentOf(record.uid as Uid)
-  // The rows of a kind hold that kind's messages.
+  // The records of a kind hold that kind's messages.
   const group = records.get('Group', groupUid)?.message as Group | undefined
   const role = records.get('Role', record.roleUid)?.message as Role | undefined
   const { identityUid: identity } = record
-  const isSeen = !isPerson(identity) || records.ask(({ snapshot }) => isMember(snapshot, identity, rootOf(record.uid as Uid)))
+  const isSeen = !isPerson(identity) || records.ask(({ tables }) => isMember(tables, identity, rootOf(record.uid as Uid)))
   shown.identity = renderIdentity(records, identity, isSeen)
   shown.group = create(RoleBindingGroupSchema, { uid: groupUid, name: group?.name ?? '', description: group?.description ?? '' })
   shown.role = create(RoleBindingRoleSchema, { uid: record.roleUid, name: role?.name ?? '', description: role?.description ?? '' })
@@ -144,7 +144,7 @@ function ownersAfter(planning: Planning, { uid, parent, record }: MutationDraft<
   const group = parent as Uid // bindings lie in groups
   const staysOwner = makesOwner(group, record.roleUid)
   if (!makesOwner(group, current.roleUid)) return staysOwner ? ownersChanged(planning, group) : undefined
-  return staysOwner ? ownersChanged(planning, group) : ownersLeave(planning, group, (row) => row.uid === uid)
+  return staysOwner ? ownersChanged(planning, group) : ownersLeave(planning, group, (record) => record.uid === uid)
 }
 
 /** Who is bound first, and who last, by a change of a binding. */
@@ -184,13 +184,13 @@ export const roleBindingKind = defineKind<BindingRecord>({
     check(planning, draft, current)
     return mergeExtras(ownersAfter(planning, draft, current), membersAfter(planning, draft, current))
   },
-  remove(planning, row) {
-    const { identityUid: identity, roleUid } = bindingOf(row)
-    const unbound = planUnbound(planning, { identity, uid: row.uid })
-    return makesOwner(row.parent, roleUid)
+  remove(planning, record) {
+    const { identityUid: identity, roleUid } = bindingOf(record)
+    const unbound = planUnbound(planning, { identity, uid: record.uid })
+    return makesOwner(record.parent, roleUid)
       ? mergeExtras(
           unbound,
-          ownersLeave(planning, row.parent as Uid, (other) => other.uid === row.uid),
+          ownersLeave(planning, record.parent as Uid, (other) => other.uid === record.uid),
         )
       : unbound
   },
@@ -202,13 +202,13 @@ export const roleBindingKind = defineKind<BindingRecord>({
  * role is bound then: not where it can not be bound there any more.
  */
 export function planBinding(planning: Planning, changes: ChangeSet, { group, identity, role }: { group: Uid; identity: Uid; role: string }): boolean {
-  const { snapshot } = planning
-  if (bindableRole(snapshot, role, group) === undefined || snapshot.get('Group', group) === undefined) return false
+  const { tables } = planning
+  if (bindableRole(tables, role, group) === undefined || tables.get('Group', group) === undefined) return false
   const claim = bindingClaim(group, identity, role)
   if (changes.claims.some(({ key }) => key === claim)) return true
   changes.guard({ kind: 'exists', key: recordKey('Group', group) })
-  const bindings = snapshot.table(index.kind)
-  const held = [...bindings.matching('identity', identity, group)].find((row) => row.parent === group && bindings.valueOf(row, 'role') === role)
+  const bindings = tables.table(index.kind)
+  const held = [...bindings.matching('identity', identity, group)].find((record) => record.parent === group && bindings.valueOf(record, 'role') === role)
   if (held !== undefined) {
     changes.guard({ kind: 'unchanged', key: recordKey(index.kind, held.uid), revision: held.revision })
     return true
@@ -252,9 +252,9 @@ async function inviteFor(
   signal: AbortSignal,
 ): Promise<void> {
   const { persons, root, rehearse } = batch
-  if (notYetBound(services.replica.snapshot, persons, root).length === 0) return
+  if (notYetBound(services.cache.tables, persons, root).length === 0) return
   await rehearse()
-  const first = notYetBound(services.replica.snapshot, persons, root)
+  const first = notYetBound(services.cache.tables, persons, root)
   try {
     if (first.length > 0) await invite(services, { persons: first, root }, signal)
   } catch (error) {
@@ -299,6 +299,6 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
   }
   const outcome = await onceByKey(services, call, made)
   if (outcome.kind === 'made') return { message: answer(outcome.made), subject: request.parent }
-  const rows = outcome.uids.map((uid) => services.replica.snapshot.get(index.kind, uid)).filter((row) => row !== undefined)
-  return { message: answer(rows.map((row) => row.message)), subject: request.parent }
+  const cachedRecords = outcome.uids.map((uid) => services.cache.tables.get(index.kind, uid)).filter((record) => record !== undefined)
+  return { message: answer(cachedRecords.map((record) => record.message)), subject: request.parent }
 }

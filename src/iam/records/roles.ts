@@ -4,7 +4,7 @@ import { capabilityByEnumNumber, fromEnumNumbers, membersOf, type CapabilitySet 
 import { DomainError } from '../../base/errors.ts'
 import type { Capability } from '../../gen/taproot/common/v2/capability_pb.ts'
 import { RoleSchema, type Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
-import { rowOfEnvelope } from '../../cache/records/row-maker.ts'
+import { recordOfEnvelope } from '../../cache/records/record-factory.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { usedByPrefix } from '../../store/keys.ts'
 import { storeRevision } from '../../store/store.ts'
@@ -30,12 +30,12 @@ function numbersOf(set: CapabilitySet): Capability[] {
 /** When the built-in roles count as made, in milliseconds since 1970. */
 const builtInTimeMs = Date.UTC(2026, 0, 1)
 
-/** The built-in roles as rows: every snapshot starts with them. */
-export const builtInRoleRows: readonly CachedRecord[] = builtInRoles.map((role) => {
+/** The built-in roles as records: every snapshot starts with them. */
+export const builtInRoleRecords: readonly CachedRecord[] = builtInRoles.map((role) => {
   const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
   const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
   // Role is a resource of the schema.
-  return rowOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record as unknown as Resource, facts), revision: storeRevision(0) })
+  return recordOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record as unknown as Resource, facts), revision: storeRevision(0) })
 })
 
 /** Puts the capabilities in order, without doubles; throws code 3 for what no customer's role may hold (docs/spec/iam.md#custom-roles). */
@@ -64,13 +64,13 @@ export const roleKind = defineKind<Role & Resource>({
     if (isBuiltInRole(draft.uid)) throw denied([], draft.uid)
     return check(planning, draft)
   },
-  remove(planning, row) {
-    if (isBuiltInRole(row.uid)) throw denied([], row.uid)
-    const uses = planning.snapshot.table('RoleBinding').matching('role', row.uid).size
+  remove(planning, record) {
+    if (isBuiltInRole(record.uid)) throw denied([], record.uid)
+    const uses = planning.tables.table('RoleBinding').matching('role', record.uid).size
     if (uses > 0) {
-      const violation = { type: 'ROLE_IN_USE', subject: row.uid, description: `cannot delete role with ${uses} role ${uses === 1 ? 'binding' : 'bindings'}` }
+      const violation = { type: 'ROLE_IN_USE', subject: record.uid, description: `cannot delete role with ${uses} role ${uses === 1 ? 'binding' : 'bindings'}` }
       throw DomainError.precondition([violation], { reason: 'ROLE_IN_USE' })
     }
-    return { guards: [{ kind: 'empty', prefix: usedByPrefix('RoleBinding.role', row.uid) }] }
+    return { guards: [{ kind: 'empty', prefix: usedByPrefix('RoleBinding.role', record.uid) }] }
   },
 })

@@ -73,7 +73,7 @@ export const acceptTerms: Handler = async (services, context, message) => {
   await commit(services, context, (planning): MutationPlan<undefined> => {
     const changes = new ChangeSet()
     changes.guard({ kind: 'exists', key: recordKey('Group', group) })
-    const missing = documents.filter((docId) => planning.snapshot.get(index.kind, acceptanceUid(group, docId)) === undefined)
+    const missing = documents.filter((docId) => planning.tables.get(index.kind, acceptanceUid(group, docId)) === undefined)
     for (const docId of missing) {
       const record = create(TermsAcceptanceSchema, { docId, acceptedBy: planning.caller.identity, orgUid: group })
       // The record's own message has fewer fields than a resource; those that it lacks are not stored.

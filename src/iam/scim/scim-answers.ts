@@ -1,4 +1,4 @@
-import { scimFault } from './scim-error.ts'
+import { scimError } from './scim-error.ts'
 import { enterpriseUrn, findTarget, userUrn, type ScimTarget } from './scim-schema.ts'
 import type { ScimUserView } from './scim-users.ts'
 import { isObject, type ScimObject, type ScimValue } from './scim-values.ts'
@@ -38,8 +38,8 @@ const maxNames = 100
 
 /** Throws `invalidValue` where both lists are given, or too many names. Names that no schema has are passed over. */
 export function projectionOf(attributes: readonly string[] | undefined, excluded: readonly string[] | undefined): Projection {
-  if (attributes !== undefined && excluded !== undefined) throw scimFault('invalidValue', 'attributes and excludedAttributes must not be given both')
-  if ((attributes ?? excluded ?? []).length > maxNames) throw scimFault('invalidValue', `not more than ${maxNames} attributes may be named`)
+  if (attributes !== undefined && excluded !== undefined) throw scimError('invalidValue', 'attributes and excludedAttributes must not be given both')
+  if ((attributes ?? excluded ?? []).length > maxNames) throw scimError('invalidValue', `not more than ${maxNames} attributes may be named`)
   const targets = (names: readonly string[]): ScimTarget[] => names.map((name) => findTarget(name.trim())).filter((target) => target !== undefined)
   return { ...(attributes === undefined ? {} : { only: targets(attributes) }), without: targets(excluded ?? []) }
 }

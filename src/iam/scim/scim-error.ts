@@ -4,6 +4,6 @@ import { DomainError } from '../../base/errors.ts'
 export type ScimType = 'invalidFilter' | 'invalidPath' | 'invalidSyntax' | 'invalidValue' | 'mutability' | 'noTarget'
 
 /** Code 3 with the kind of fault in its metadata. */
-export function scimFault(scimType: ScimType, detail: string): DomainError {
+export function scimError(scimType: ScimType, detail: string): DomainError {
   return new DomainError(3, detail, { details: { metadata: { scimType } } })
 }

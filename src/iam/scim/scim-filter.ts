@@ -1,4 +1,4 @@
-import { scimFault } from './scim-error.ts'
+import { scimError } from './scim-error.ts'
 import { findTarget, type ScimAttribute, type ScimAttributes, type ScimTarget } from './scim-schema.ts'
 import { comparedName } from './scim-values.ts'
 
@@ -30,7 +30,7 @@ interface FilterToken {
 }
 
 function refuse(detail: string): never {
-  throw scimFault('invalidFilter', detail)
+  throw scimError('invalidFilter', detail)
 }
 
 const tokenPattern = /\s+|([()[\]])|("(?:[^"\\]|\\.)*")|(-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.:-])|([A-Za-z$][\w.:$-]*)/y

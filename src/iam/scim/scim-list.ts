@@ -1,7 +1,7 @@
 import type { Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import { Slices } from '../../cache/slices.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import { CooperativeTask } from '../../cache/cooperative-task.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import type { Services } from '../../engine/services.ts'
 import { projected, shownUser, type Projection } from './scim-answers.ts'
 import { requiredText, type ScimFilter, comparedAttribute, comparedForm, type Literal } from './scim-filter.ts'
@@ -109,39 +109,39 @@ export interface ScimListQuery {
 }
 
 /** The users that a filter may let through: by an index where it names one, else all of the provider's. */
-function candidates(snapshot: Snapshot, provider: Uid, filter: ScimFilter): readonly CachedRecord[] {
+function candidates(tables: RecordTables, provider: Uid, filter: ScimFilter): readonly CachedRecord[] {
   const [userName, externalId, id] = ['username', 'externalid', 'id'].map((name) => requiredText(filter, name))
   const found = [
-    ...(id === undefined ? [] : [userWithId(snapshot, provider, id)]),
+    ...(id === undefined ? [] : [userWithId(tables, provider, id)]),
     // The index does not know who has none.
-    ...(externalId === undefined || externalId === '' ? [] : [userWith(snapshot, provider, { filter: 'external_id', value: externalId })]),
-    ...(userName === undefined ? [] : [userWith(snapshot, provider, { filter: 'user_name', value: userName })]),
+    ...(externalId === undefined || externalId === '' ? [] : [userWith(tables, provider, { filter: 'external_id', value: externalId })]),
+    ...(userName === undefined ? [] : [userWith(tables, provider, { filter: 'user_name', value: userName })]),
   ]
-  if (found.length === 0) return usersOf(snapshot, provider, { skip: 0, limit: Infinity }).rows
+  if (found.length === 0) return usersOf(tables, provider, { skip: 0, limit: Infinity }).records
   return found[0] === undefined ? [] : [found[0]]
 }
 
-/** Rows are of one commit and never change, so that others may write in between. */
-async function filtered(rows: readonly CachedRecord[], isMatch: (row: CachedRecord) => boolean, signal: AbortSignal): Promise<CachedRecord[]> {
+/** Records are of one commit and never change, so that others may write in between. */
+async function filtered(records: readonly CachedRecord[], isMatch: (record: CachedRecord) => boolean, signal: AbortSignal): Promise<CachedRecord[]> {
   const found: CachedRecord[] = []
-  const slices = new Slices()
-  for (const row of rows) {
-    if (isMatch(row)) found.push(row)
-    if (!slices.isOver) continue
-    await slices.pause()
+  const task = new CooperativeTask()
+  for (const record of records) {
+    if (isMatch(record)) found.push(record)
+    if (!task.shouldYield) continue
+    await task.pause()
     signal.throwIfAborted()
   }
   return found
 }
 
-/** The first of the rows, as many as fit on a page; at least one. */
-function fitting(rows: readonly CachedRecord[]): readonly CachedRecord[] {
+/** The first of the records, as many as fit on a page; at least one. */
+function fitting(records: readonly CachedRecord[]): readonly CachedRecord[] {
   let bytes = 0
-  const end = rows.findIndex((row) => {
-    bytes += bytesOf(row)
+  const end = records.findIndex((record) => {
+    bytes += bytesOf(record)
     return bytes >= maxPageBytes
   })
-  return end < 0 ? rows : rows.slice(0, end + 1)
+  return end < 0 ? records : records.slice(0, end + 1)
 }
 
 /** The list's answer. Costs what a page does, and with a filter that names neither `userName`, `externalId` nor `id` what all users do, in slices of a few milliseconds. */
@@ -150,17 +150,17 @@ export async function listScimUsers(
   { provider, endpoint, query }: { provider: Uid; endpoint: string; query: ScimListQuery },
   signal: AbortSignal,
 ): Promise<{ readonly totalResults: number; readonly startIndex: number; readonly itemsPerPage: number; readonly Resources: readonly ScimObject[] }> {
-  const { snapshot } = services.replica
+  const { tables } = services.cache
   const { filter, projection } = query
   const startIndex = Math.max(1, query.startIndex)
   const limit = Math.min(Math.max(0, query.count ?? defaultPage), maxPage)
   const skip = startIndex - 1
-  const page = async (): Promise<{ rows: readonly CachedRecord[]; total: number }> => {
-    if (filter === undefined) return usersOf(snapshot, provider, { skip, limit })
-    const found = await filtered(candidates(snapshot, provider, filter), (row) => matches(shownUser(viewOf(row), endpoint), filter), signal)
-    return { rows: found.slice(skip, skip + limit), total: found.length }
+  const page = async (): Promise<{ records: readonly CachedRecord[]; total: number }> => {
+    if (filter === undefined) return usersOf(tables, provider, { skip, limit })
+    const found = await filtered(candidates(tables, provider, filter), (record) => matches(shownUser(viewOf(record), endpoint), filter), signal)
+    return { records: found.slice(skip, skip + limit), total: found.length }
   }
-  const { rows, total } = await page()
-  const shown = fitting(rows).map((row) => projected(shownUser(viewOf(row), endpoint), projection))
+  const { records, total } = await page()
+  const shown = fitting(records).map((record) => projected(shownUser(viewOf(record), endpoint), projection))
   return { totalResults: total, startIndex, itemsPerPage: shown.length, Resources: shown }
 }

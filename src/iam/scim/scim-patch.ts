@@ -1,4 +1,4 @@
-import { scimFault } from './scim-error.ts'
+import { scimError } from './scim-error.ts'
 import { enterpriseUrn, findTarget, isUrn, userUrn, type ScimAttribute, type ScimTarget } from './scim-schema.ts'
 import { assertOnePrimary, isObject, maxValues, readValue, type ScimObject, type ScimValue } from './scim-values.ts'
 
@@ -28,23 +28,23 @@ type Identify = (value: ScimValue) => string
 function opOf(operation: Readonly<Record<string, unknown>>): Op {
   // Entra writes them with a capital.
   const op = typeof operation['op'] === 'string' ? operation['op'].toLowerCase() : ''
-  if (op !== 'add' && op !== 'replace' && op !== 'remove') throw scimFault('invalidSyntax', 'op must be add, replace or remove')
+  if (op !== 'add' && op !== 'replace' && op !== 'remove') throw scimError('invalidSyntax', 'op must be add, replace or remove')
   return op
 }
 
 /** Throws `invalidPath` for a value filter (docs/spec/scim.md#scim-patches), a name that no schema has, and a sub-attribute of several values at once. */
 function targetOf(path: string): ScimTarget {
-  if (path.includes('[')) throw scimFault('invalidPath', 'paths with a value filter are not supported: write the whole attribute')
+  if (path.includes('[')) throw scimError('invalidPath', 'paths with a value filter are not supported: write the whole attribute')
   const target = findTarget(path)
-  if (target === undefined) throw scimFault('invalidPath', `no attribute ${path.slice(0, 100)}`)
+  if (target === undefined) throw scimError('invalidPath', `no attribute ${path.slice(0, 100)}`)
   if (target.sub !== undefined && target.attribute?.multiValued === true)
-    throw scimFault('invalidPath', `${path} means several values: write the whole attribute`)
+    throw scimError('invalidPath', `${path} means several values: write the whole attribute`)
   return target
 }
 
 function pathOf({ path }: Readonly<Record<string, unknown>>): string | undefined {
   if (path === undefined || path === null || path === '') return undefined
-  if (typeof path !== 'string') throw scimFault('invalidPath', 'path must be a text')
+  if (typeof path !== 'string') throw scimError('invalidPath', 'path must be a text')
   return path
 }
 
@@ -53,7 +53,7 @@ function wholeSchema(op: Op, path: string, value: unknown): ScimChange[] | undef
   if (!isUrn(path, userUrn) && !isUrn(path, enterpriseUrn)) return undefined
   // What is left is no attribute, or the end of the extension.
   if (op === 'remove' || value === null) return undefined
-  if (!isObject(value)) throw scimFault('invalidValue', `${path} must be an object`)
+  if (!isObject(value)) throw scimError('invalidValue', `${path} must be an object`)
   return memberChanges(op, value, `${path}:`)
 }
 
@@ -73,23 +73,23 @@ function assertDistinct(changes: readonly ScimChange[]): void {
   const seen = new Set<string>()
   for (const { target, path } of changes) {
     const name = `${target.enterprise} ${target.attribute?.name} ${target.sub?.name}`
-    if (seen.has(name)) throw scimFault('invalidValue', `${path.slice(0, 100)} is named twice in one value`)
+    if (seen.has(name)) throw scimError('invalidValue', `${path.slice(0, 100)} is named twice in one value`)
     seen.add(name)
   }
 }
 
 function changeAt(op: Op, path: string, value: unknown): ScimChange {
   const target = targetOf(path)
-  if (target.attribute?.mutability === 'readOnly') throw scimFault('mutability', `${path} is read-only`)
-  if (op !== 'remove' && value === undefined) throw scimFault('invalidValue', `${op} needs a value`)
+  if (target.attribute?.mutability === 'readOnly') throw scimError('mutability', `${path} is read-only`)
+  if (op !== 'remove' && value === undefined) throw scimError('invalidValue', `${op} needs a value`)
   if (op === 'remove' && value !== undefined && value !== null && target.attribute?.multiValued === true)
-    throw scimFault('invalidValue', `a removal takes all values of ${path}: replace it by those that stay`)
+    throw scimError('invalidValue', `a removal takes all values of ${path}: replace it by those that stay`)
   return { op, target, value, path }
 }
 
 /** The operation as changes of one attribute each, no attribute twice. */
 function changesOf(operation: unknown): ScimChange[] {
-  if (!isObject(operation)) throw scimFault('invalidSyntax', 'each of Operations must be an object')
+  if (!isObject(operation)) throw scimError('invalidSyntax', 'each of Operations must be an object')
   const op = opOf(operation)
   const { value } = operation
   const path = pathOf(operation)
@@ -99,8 +99,8 @@ function changesOf(operation: unknown): ScimChange[] {
     assertDistinct(whole)
     return whole
   }
-  if (op === 'remove') throw scimFault('noTarget', 'remove needs a path')
-  if (!isObject(value)) throw scimFault('invalidValue', 'a value without a path must be an object')
+  if (op === 'remove') throw scimError('noTarget', 'remove needs a path')
+  if (!isObject(value)) throw scimError('invalidValue', 'a value without a path must be an object')
   const changes = memberChanges(op, value, '')
   assertDistinct(changes)
   return changes
@@ -124,7 +124,7 @@ function joined(old: readonly ScimValue[], added: readonly ScimValue[], { path, 
   const isPrimary = fresh.some((value) => isObject(value) && value['primary'] === true)
   const kept = isPrimary ? old.map((value) => (isObject(value) && value['primary'] === true ? { ...value, primary: false } : value)) : old
   const all = [...kept, ...fresh]
-  if (all.length > maxValues) throw scimFault('invalidValue', `${path} must not have more than ${maxValues} values`)
+  if (all.length > maxValues) throw scimError('invalidValue', `${path} must not have more than ${maxValues} values`)
   assertOnePrimary(all, path)
   return all
 }
@@ -179,7 +179,7 @@ function applyTo(holder: ScimDraft, change: ScimChange, identify: Identify): voi
   if (attribute === undefined) return
   if (sub === undefined) {
     const next = changed(change, attribute, { old: holder[attribute.name], identify })
-    if (next === undefined && attribute.required) throw scimFault('mutability', `${path} can not be removed`)
+    if (next === undefined && attribute.required) throw scimError('mutability', `${path} can not be removed`)
     put(holder, attribute.name, next)
     return
   }
@@ -207,11 +207,11 @@ function apply(user: ScimDraft, change: ScimChange, identify: Identify): void {
  */
 export function patched(user: ScimObject, body: Readonly<Record<string, unknown>>): ScimObject {
   const operations: unknown = Object.entries(body).find(([name]) => name.toLowerCase() === 'operations')?.[1]
-  if (!Array.isArray(operations) || operations.length === 0) throw scimFault('invalidSyntax', 'Operations must be a list')
+  if (!Array.isArray(operations) || operations.length === 0) throw scimError('invalidSyntax', 'Operations must be a list')
   const changes: ScimChange[] = []
   for (const operation of operations.slice(0, maxChanges + 1)) changes.push(...changesOf(operation))
   if (operations.length > maxChanges || changes.length > maxChanges)
-    throw scimFault('invalidSyntax', `a patch must not have more than ${maxChanges} operations, nor change more than ${maxChanges} attributes`)
+    throw scimError('invalidSyntax', `a patch must not have more than ${maxChanges} operations, nor change more than ${maxChanges} attributes`)
   const draft: ScimDraft = { ...user }
   const identify = createIdentify()
   for (const change of changes) apply(draft, change, identify)

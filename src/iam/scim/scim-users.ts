@@ -4,7 +4,7 @@ import { timestampMs } from '@bufbuild/protobuf/wkt'
 import { parentOf, type Uid } from '../../base/uid.ts'
 import { ScimUserSchema, type ScimUser } from '../../gen/taproot/store/v1/scim_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
@@ -46,21 +46,21 @@ export interface ScimUserView {
   readonly attributes: ScimObject
 }
 
-/** What the directory said of the user in this row. Shared by all readers: never change it. */
-function attributesOf(row: CachedRecord): ScimObject {
-  const known = row.derived
-  // Nobody else leaves anything at rows of this kind.
+/** What the directory said of the user in this record. Shared by all readers: never change it. */
+function attributesOf(record: CachedRecord): ScimObject {
+  const known = record.derived
+  // Nobody else leaves anything at records of this kind.
   if (known !== undefined) return known as ScimObject
   // factsOfUser wrote it.
-  const read = JSON.parse((row.message as ScimUserRecord).attributes) as ScimObject
-  row.derived = read
+  const read = JSON.parse((record.message as ScimUserRecord).attributes) as ScimObject
+  record.derived = read
   return read
 }
 
-/** The user in a row of kind ScimUser. */
-export function viewOf(row: CachedRecord): ScimUserView {
-  const { uid, etag, createMs, updateMs } = row
-  return { uid, etag, createMs, updateMs, attributes: attributesOf(row) }
+/** The user in a record of kind ScimUser. */
+export function viewOf(record: CachedRecord): ScimUserView {
+  const { uid, etag, createMs, updateMs } = record
+  return { uid, etag, createMs, updateMs, attributes: attributesOf(record) }
 }
 
 function viewOfRecord(record: ScimUserRecord, attributes: ScimObject): ScimUserView {
@@ -72,36 +72,36 @@ function viewOfRecord(record: ScimUserRecord, attributes: ScimObject): ScimUserV
 const idPattern = /^[0-9a-f]{16}$/
 
 /** The provider's user with this id; undefined where there is none. */
-export function userWithId(snapshot: Snapshot, provider: Uid, id: string): CachedRecord | undefined {
-  return idPattern.test(id) ? snapshot.get(index.kind, `${provider}/${id}`) : undefined
+export function userWithId(tables: RecordTables, provider: Uid, id: string): CachedRecord | undefined {
+  return idPattern.test(id) ? tables.get(index.kind, `${provider}/${id}`) : undefined
 }
 
 /** The provider's user with this `userName` (as it is compared) or `externalId`; undefined where there is none. */
-export function userWith(snapshot: Snapshot, provider: Uid, by: { filter: 'user_name' | 'external_id'; value: string }): CachedRecord | undefined {
+export function userWith(tables: RecordTables, provider: Uid, by: { filter: 'user_name' | 'external_id'; value: string }): CachedRecord | undefined {
   const { filter, value } = by
-  const table = snapshot.table(index.kind)
+  const table = tables.table(index.kind)
   const [alike, own] = [table.matching(filter, value), table.matching('parent', provider)]
   // Other providers may have any number of users of this name.
-  for (const row of alike.size < own.size ? alike : own) if (row.parent === provider && table.valueOf(row, filter) === value) return row
+  for (const record of alike.size < own.size ? alike : own) if (record.parent === provider && table.valueOf(record, filter) === value) return record
   return undefined
 }
 
 /** The provider's users, in uid order, from one place to another; and how many there are. */
-export function usersOf(snapshot: Snapshot, provider: Uid, { skip, limit }: { skip: number; limit: number }): { rows: CachedRecord[]; total: number } {
-  const table = snapshot.table(index.kind)
+export function usersOf(tables: RecordTables, provider: Uid, { skip, limit }: { skip: number; limit: number }): { records: CachedRecord[]; total: number } {
+  const table = tables.table(index.kind)
   const { from, to } = table.rangeWithin(provider, false)
   const first = Math.min(from + skip, to)
-  return { rows: table.byUid.items(first, Math.min(first + limit, to)), total: to - from }
+  return { records: table.byUid.items(first, Math.min(first + limit, to)), total: to - from }
 }
 
-/** How large the user in this row is, as JSON. */
-export function bytesOf(row: CachedRecord): number {
-  return Buffer.byteLength((row.message as ScimUserRecord).attributes)
+/** How large the user in this record is, as JSON. */
+export function bytesOf(record: CachedRecord): number {
+  return Buffer.byteLength((record.message as ScimUserRecord).attributes)
 }
 
-/** True where the user in this row may sign in. */
-export function isActive(row: CachedRecord): boolean {
-  return (row.message as ScimUserRecord).active
+/** True where the user in this record may sign in. */
+export function isActive(record: CachedRecord): boolean {
+  return (record.message as ScimUserRecord).active
 }
 
 /** On whose behalf users are changed. */
@@ -113,10 +113,10 @@ export interface ScimWriting {
 }
 
 /** The change holds only while the provider is there, and its SCIM credentials are those that the caller was let in by. */
-function guarded({ snapshot }: Planning, provider: Uid): ChangeSet {
+function guarded({ tables }: Planning, provider: Uid): ChangeSet {
   const changes = new ChangeSet()
   changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', provider) })
-  changes.guard(scimUnchanged(snapshot, provider))
+  changes.guard(scimUnchanged(tables, provider))
   return changes
 }
 
@@ -124,8 +124,8 @@ function guarded({ snapshot }: Planning, provider: Uid): ChangeSet {
 const maxUsers = 100_000
 
 /** Throws code 8 with HTTP 507 where the provider has so many users. */
-function assertRoom({ snapshot }: Planning, provider: Uid, most: number): void {
-  const { total } = usersOf(snapshot, provider, { skip: 0, limit: 0 })
+function assertRoom({ tables }: Planning, provider: Uid, most: number): void {
+  const { total } = usersOf(tables, provider, { skip: 0, limit: 0 })
   if (total >= most) throw new DomainError(8, `the identity provider has ${most} users: no more can be made`, { httpStatus: 507 })
 }
 
@@ -155,18 +155,18 @@ export interface ScimSubject {
   isCurrent(etag: string): boolean
 }
 
-function existing({ snapshot }: Planning, provider: Uid, { id, isCurrent }: ScimSubject): CachedRecord {
-  const row = userWithId(snapshot, provider, id)
-  if (row === undefined) throw noSuchUser()
-  if (!isCurrent(row.etag)) throw staleEtag()
-  return row
+function existing({ tables }: Planning, provider: Uid, { id, isCurrent }: ScimSubject): CachedRecord {
+  const record = userWithId(tables, provider, id)
+  if (record === undefined) throw noSuchUser()
+  if (!isCurrent(record.etag)) throw staleEtag()
+  return record
 }
 
 /** The provider's user, as it is shown. Throws code 5. */
 export function readScimUser({ services, provider }: Pick<ScimWriting, 'services' | 'provider'>, id: string): ScimUserView {
-  const row = userWithId(services.replica.snapshot, provider, id)
-  if (row === undefined) throw noSuchUser()
-  return viewOf(row)
+  const record = userWithId(services.cache.tables, provider, id)
+  if (record === undefined) throw noSuchUser()
+  return viewOf(record)
 }
 
 /** Changes a user; one that stays the same keeps its etag. Throws code 5, code 6, code 10 `ETAG_MISMATCH`, and as `change` and factsOfUser. */
@@ -174,17 +174,17 @@ export async function updateScimUser(writing: ScimWriting, subject: ScimSubject,
   const { services, provider, context } = writing
   return await commit(services, context, (planning): MutationPlan<ScimUserView> => {
     const changes = guarded(planning, provider)
-    const row = existing(planning, provider, subject)
-    const current = attributesOf(row)
+    const cached = existing(planning, provider, subject)
+    const current = attributesOf(cached)
     const attributes = change(current)
     const facts = factsOfUser(attributes)
     if (isDeepStrictEqual(current, attributes)) {
-      changes.guard({ kind: 'unchanged', key: recordKey(index.kind, row.uid), revision: row.revision })
-      return { changes, result: viewOf(row) }
+      changes.guard({ kind: 'unchanged', key: recordKey(index.kind, cached.uid), revision: cached.revision })
+      return { changes, result: viewOf(cached) }
     }
-    const record = create(ScimUserSchema, { ...facts, uid: row.uid }) as ScimUserRecord
-    const times = { createMs: row.createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1) }
-    const stored = changes.update(scimUserKind, { row, record, facts: { etag: newEtag(services.random), managedBy: '', ...times } })
+    const record = create(ScimUserSchema, { ...facts, uid: cached.uid }) as ScimUserRecord
+    const times = { createMs: cached.createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1) }
+    const stored = changes.update(scimUserKind, { cached, record, facts: { etag: newEtag(services.random), managedBy: '', ...times } })
     return { changes, result: viewOfRecord(stored, attributes) }
   })
 }

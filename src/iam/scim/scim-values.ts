@@ -1,5 +1,5 @@
 import { DomainError } from '../../base/errors.ts'
-import { scimFault } from './scim-error.ts'
+import { scimError } from './scim-error.ts'
 import { enterpriseAttributes, enterpriseUrn, isUrn, topAttributes, userUrn, type ScimAttribute, type ScimAttributes } from './scim-schema.ts'
 
 /** A value of an attribute. */
@@ -24,9 +24,9 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
 }
 
 function readText(value: unknown, path: string): string {
-  if (typeof value !== 'string') throw scimFault('invalidValue', `${path} must be a text`)
-  if (value.length > maxTextLength) throw scimFault('invalidValue', `${path} must not be longer than ${maxTextLength} characters`)
-  if (!value.isWellFormed()) throw scimFault('invalidValue', `${path} must be well-formed Unicode`)
+  if (typeof value !== 'string') throw scimError('invalidValue', `${path} must be a text`)
+  if (value.length > maxTextLength) throw scimError('invalidValue', `${path} must not be longer than ${maxTextLength} characters`)
+  if (!value.isWellFormed()) throw scimError('invalidValue', `${path} must be well-formed Unicode`)
   return value
 }
 
@@ -34,7 +34,7 @@ function readText(value: unknown, path: string): string {
 function readFlag(value: unknown, path: string): boolean {
   if (typeof value === 'boolean') return value
   const word = typeof value === 'string' ? value.toLowerCase() : ''
-  if (word !== 'true' && word !== 'false') throw scimFault('invalidValue', `${path} must be true or false`)
+  if (word !== 'true' && word !== 'false') throw scimError('invalidValue', `${path} must be true or false`)
   return word === 'true'
 }
 
@@ -45,7 +45,7 @@ function readOne(attribute: ScimAttribute, value: unknown, path: string): ScimVa
   if (attribute.subAttributes === undefined) return readText(value, path)
   // Entra sends a manager as the text that is its value.
   const object = typeof value === 'string' && attribute.subAttributes.has('value') ? { value } : value
-  if (!isObject(object)) throw scimFault('invalidValue', `${path} must be an object`)
+  if (!isObject(object)) throw scimError('invalidValue', `${path} must be an object`)
   const read = readMembers(attribute.subAttributes, object, `${path}.`)
   return Object.keys(read).length === 0 ? undefined : read
 }
@@ -53,7 +53,7 @@ function readOne(attribute: ScimAttribute, value: unknown, path: string): ScimVa
 /** Throws `invalidValue` where more than one of the values is the primary one (RFC 7643 2.4). */
 export function assertOnePrimary(values: readonly ScimValue[], path: string): void {
   if (values.filter((value) => isObject(value) && value['primary'] === true).length > 1)
-    throw scimFault('invalidValue', `${path} must have one primary value at most`)
+    throw scimError('invalidValue', `${path} must have one primary value at most`)
 }
 
 /** The value of an attribute in a request; undefined for none (RFC 7643 2.5). Throws `invalidValue`. */
@@ -61,7 +61,7 @@ export function readValue(attribute: ScimAttribute, value: unknown, path = attri
   if (!attribute.multiValued) return readOne(attribute, value, path)
   if (value === null || value === undefined) return undefined
   const items: readonly unknown[] = Array.isArray(value) ? value : [value]
-  if (items.length > maxValues) throw scimFault('invalidValue', `${path} must not have more than ${maxValues} values`)
+  if (items.length > maxValues) throw scimError('invalidValue', `${path} must not have more than ${maxValues} values`)
   const read = items.map((item) => readOne(attribute, item, path)).filter((item) => item !== undefined)
   assertOnePrimary(read, path)
   return read.length === 0 ? undefined : read
@@ -83,7 +83,7 @@ function readMembers(attributes: ScimAttributes, object: Readonly<Record<string,
 /** The values of the enterprise extension; undefined for none. */
 function readEnterprise(value: unknown): ScimObject | undefined {
   if (value === null || value === undefined) return undefined
-  if (!isObject(value)) throw scimFault('invalidValue', `${enterpriseUrn} must be an object`)
+  if (!isObject(value)) throw scimError('invalidValue', `${enterpriseUrn} must be an object`)
   const read = readMembers(enterpriseAttributes, value, `${enterpriseUrn}:`)
   return Object.keys(read).length === 0 ? undefined : read
 }
@@ -92,7 +92,7 @@ function readEnterprise(value: unknown): ScimObject | undefined {
 function assertPlace(name: string): void {
   const urn = [userUrn, `${enterpriseUrn}:`].find((start) => name.toLowerCase().startsWith(start.toLowerCase()))
   if (urn !== undefined)
-    throw scimFault('invalidValue', `${name.slice(0, 100)}: attributes of a user have no URN in front, and those of ${enterpriseUrn} are members of it`)
+    throw scimError('invalidValue', `${name.slice(0, 100)}: attributes of a user have no URN in front, and those of ${enterpriseUrn} are members of it`)
 }
 
 /** What a request says of a user (RFC 7644 3.3, 3.5.1). Throws `invalidValue`. */
@@ -109,7 +109,7 @@ const maxNameLength = 255
 function shortText(user: ScimObject, name: string): string {
   const value = user[name] ?? ''
   if (typeof value !== 'string') throw new TypeError(`${name} is a text`)
-  if (value.length > maxNameLength) throw scimFault('invalidValue', `${name} must not be longer than ${maxNameLength} characters`)
+  if (value.length > maxNameLength) throw scimError('invalidValue', `${name} must not be longer than ${maxNameLength} characters`)
   return value
 }
 
@@ -131,7 +131,7 @@ export function comparedName(userName: string): string {
 /** See ScimUserFacts. Throws `invalidValue`, and code 3 with HTTP 413 for a user that is too large. */
 export function factsOfUser(user: ScimObject): ScimUserFacts {
   const userName = comparedName(shortText(user, 'userName'))
-  if (userName.trim() === '') throw scimFault('invalidValue', 'userName is required')
+  if (userName.trim() === '') throw scimError('invalidValue', 'userName is required')
   const attributes = JSON.stringify(user)
   if (Buffer.byteLength(attributes) > maxStoredBytes) throw new DomainError(3, `a user must not be larger than ${maxStoredBytes} bytes`, { httpStatus: 413 })
   return { userName, externalId: shortText(user, 'externalId'), active: user['active'] === true, attributes }

@@ -23,7 +23,7 @@ import { notFound, staleEtag } from '../../engine/errors.ts'
 import { bindingOf, ownerBindings, ownersUnchanged } from '../../engine/grant-rules.ts'
 import type { Planning } from '../../engine/kind.ts'
 import type { Context, Handler, Services } from '../../engine/services.ts'
-import { assertEtag, emit, existingRow } from '../../engine/write.ts'
+import { assertEtag, emit, existingRecord } from '../../engine/write.ts'
 import { assertHoldsWhatProviderConfers } from '../records/granted-capabilities.ts'
 import { identityProviderKind } from '../records/identity-providers.ts'
 import { defaultOverlapMs, generated, overlapEndMs, regenerated, revoked, revokeMs, scimToken, scimTokenDigest, switched } from './scim-credentials.ts'
@@ -37,7 +37,7 @@ const minOwners = 2
 interface ScimOutcome {
   readonly state: ScimState
   /** What the event tells: no token. */
-  readonly told: Message
+  readonly eventPayload: Message
   /** What is answered, where that is more. */
   readonly answer?: Message
 }
@@ -45,35 +45,35 @@ interface ScimOutcome {
 /** A provider whose credentials are under planning. */
 interface ScimSubject {
   readonly planning: Planning
-  readonly row: CachedRecord
+  readonly record: CachedRecord
   readonly changes: ChangeSet
 }
 
 /** Changes a provider's SCIM credentials: they and the event in one transaction, which holds only while they and the provider are what was looked at. */
 async function changeScim(services: Services, context: Context, change: { provider: string; plan: (subject: ScimSubject) => ScimOutcome }): Promise<Message> {
   return await commit(services, context, (planning): MutationPlan<Message> => {
-    const row = existingRow(identityProviderKind, planning, change.provider)
+    const record = existingRecord(identityProviderKind, planning, change.provider)
     const changes = new ChangeSet()
-    changes.guard({ kind: 'exists', key: recordKey(row.kind, row.uid) })
-    changes.guard(scimUnchanged(planning.snapshot, row.uid))
-    const { state, told, answer = told } = change.plan({ planning, row, changes })
-    changes.write(scimWrite(row.uid, state))
-    emit(planning, context, { changes, subject: row.uid, body: { desc: context.method.output, message: told } })
-    return { changes, result: context.validateOnly ? told : answer }
+    changes.guard({ kind: 'exists', key: recordKey(record.kind, record.uid) })
+    changes.guard(scimUnchanged(planning.tables, record.uid))
+    const { state, eventPayload, answer = eventPayload } = change.plan({ planning, record, changes })
+    changes.write(scimWrite(record.uid, state))
+    emit(planning, context, { changes, subject: record.uid, body: { desc: context.method.output, message: eventPayload } })
+    return { changes, result: context.validateOnly ? eventPayload : answer }
   })
 }
 
 /** Who makes a token that works, or lets it work, lets people in with all that the provider confers (docs/spec/iam.md#no-escalation). */
-function assertMayLetIn({ planning, row }: ScimSubject): void {
-  // A row of kind IdentityProvider holds one.
-  const { defaultRole } = row.message as unknown as IdentityProvider
-  assertHoldsWhatProviderConfers(planning, { uid: row.uid, defaultRole })
+function assertMayLetIn({ planning, record }: ScimSubject): void {
+  // A record of kind IdentityProvider holds one.
+  const { defaultRole } = record.message as unknown as IdentityProvider
+  assertHoldsWhatProviderConfers(planning, { uid: record.uid, defaultRole })
 }
 
 /** The credentials. Throws code 5 where there never was a token, code 10 where the request was made for others. */
-function existingState({ planning, row }: ScimSubject, etag?: string): ScimState {
-  const state = scimStateOf(planning.snapshot, row.uid)
-  if (state === undefined) throw notFound('ScimToken', row.uid, { resourceType: `iam.${errorDomainSuffix}/ScimToken` })
+function existingState({ planning, record }: ScimSubject, etag?: string): ScimState {
+  const state = scimStateOf(planning.tables, record.uid)
+  if (state === undefined) throw notFound('ScimToken', record.uid, { resourceType: `iam.${errorDomainSuffix}/ScimToken` })
   if (etag !== undefined && etag !== state.etag) throw staleEtag()
   return state
 }
@@ -100,18 +100,18 @@ export const generateScimToken: Handler = async (services, context, message) => 
   const answered = await changeScim(services, context, {
     provider,
     plan(subject) {
-      const { planning, row } = subject
+      const { planning, record } = subject
       assertMayLetIn(subject)
       const expireMs = expiryOf(request, planning.nowMs)
-      if (scimStateOf(planning.snapshot, row.uid) !== undefined) {
-        const violation = { type: 'SCIM_TOKEN_EXISTS', subject: row.uid, description: 'this provider had a SCIM token before: regenerate it' }
+      if (scimStateOf(planning.tables, record.uid) !== undefined) {
+        const violation = { type: 'SCIM_TOKEN_EXISTS', subject: record.uid, description: 'this provider had a SCIM token before: regenerate it' }
         throw DomainError.precondition([violation], { reason: 'SCIM_TOKEN_EXISTS' })
       }
       const token = scimToken(services.random.bytes(tokenBytes))
       const state = generated({ digest: scimTokenDigest(token), expireMs }, { etag: newEtag(services.random) })
-      const facts = { ...tokenFacts(services, row.uid, state), ...timeMember('expireTime', expireMs) }
+      const facts = { ...tokenFacts(services, record.uid, state), ...timeMember('expireTime', expireMs) }
       const of = (shown: object): Message => create(GenerateScimTokenResponseSchema, { ...facts, ...shown })
-      return { state, told: of({}), answer: of({ token }) }
+      return { state, eventPayload: of({}), answer: of({ token }) }
     },
   })
   return { message: answered, subject: provider }
@@ -129,7 +129,7 @@ export const regenerateScimToken: Handler = async (services, context, message) =
   const answered = await changeScim(services, context, {
     provider,
     plan(subject) {
-      const { planning, row } = subject
+      const { planning, record } = subject
       assertMayLetIn(subject)
       const before = existingState(subject, request.etag)
       assertEtag(before, context.ifMatch)
@@ -138,9 +138,9 @@ export const regenerateScimToken: Handler = async (services, context, message) =
       const change = { etag: newEtag(services.random), nowMs: planning.nowMs, overlapMs }
       const state = regenerated(before, { digest: scimTokenDigest(token), expireMs }, change)
       const times = { ...timeMember('expireTime', expireMs), ...timeMember('previousTokenExpireTime', overlapEndMs(state, planning.nowMs)) }
-      const facts = { ...tokenFacts(services, row.uid, state), ...times, requestedOverlap: durationFromMs(overlapMs) }
+      const facts = { ...tokenFacts(services, record.uid, state), ...times, requestedOverlap: durationFromMs(overlapMs) }
       const of = (shown: object): Message => create(RegenerateScimTokenResponseSchema, { ...facts, ...shown })
-      return { state, told: of({}), answer: of({ token }) }
+      return { state, eventPayload: of({}), answer: of({ token }) }
     },
   })
   return { message: answered, subject: provider }
@@ -157,16 +157,16 @@ export const revokeScimToken: Handler = async (services, context, message) => {
       assertEtag(before, context.ifMatch)
       const state = revoked(before, { etag: newEtag(services.random), nowMs: planning.nowMs })
       const facts = { identityProviderUid: provider, etag: state.etag, enabled: state.enabled, ...timeMember('revokeTime', revokeMs(state)) }
-      return { state, told: create(RevokeScimTokenResponseSchema, facts) }
+      return { state, eventPayload: create(RevokeScimTokenResponseSchema, facts) }
     },
   })
   return { message: answered, subject: provider }
 }
 
 /** An organisation whose people SCIM manages needs owners that SCIM can't take away. Throws code 9; guards that they stay while this commits. */
-function assertEnoughOwners({ planning, row, changes }: ScimSubject): void {
-  const root = rootOf(row.uid)
-  const owners = ownerBindings(planning.snapshot, root).filter((binding) => planning.snapshot.get('Identity', bindingOf(binding).identityUid) !== undefined)
+function assertEnoughOwners({ planning, record, changes }: ScimSubject): void {
+  const root = rootOf(record.uid)
+  const owners = ownerBindings(planning.tables, root).filter((binding) => planning.tables.get('Identity', bindingOf(binding).identityUid) !== undefined)
   if (owners.length < minOwners) {
     const violation = { type: 'SCIM_MIN_OWNERS', subject: root, description: `SCIM needs at least ${minOwners} owners that were bound by hand` }
     throw DomainError.precondition([violation], { reason: 'SCIM_MIN_OWNERS' })
@@ -185,7 +185,7 @@ export const setScimEnabled: Handler = async (services, context, message) => {
       assertEtag(before, context.ifMatch)
       if (enabled) assertEnoughOwners(subject)
       const state = switched(before, enabled, { etag: newEtag(services.random) })
-      return { state, told: create(SetScimEnabledResponseSchema, { identityProviderUid: provider, enabled, etag: state.etag }) }
+      return { state, eventPayload: create(SetScimEnabledResponseSchema, { identityProviderUid: provider, enabled, etag: state.etag }) }
     },
   })
   return { message: answered, subject: provider }

@@ -11,7 +11,7 @@ import { hasRoomFor, maxListedGroups, maxListedLength } from '../../auth/tokens/
 import { decodeToken, maxTokenLength } from '../../auth/tokens/decoded-token.ts'
 import { urlForms } from '../../auth/tokens/token-verifier.ts'
 import type { Actor } from '../../auth/tokens/principal.ts'
-import { sessionRoles, type ExternalSignIn, type SignedIn } from '../../auth/oidc/external-sign-in.ts'
+import { sessionRoles, type ExternalSignIn, type SignInResult } from '../../auth/oidc/external-sign-in.ts'
 import type { AccessGrant, PlatformTokens } from '../../auth/tokens/platform-token.ts'
 import { tokenFailure } from '../../auth/tokens/token-error.ts'
 
@@ -34,7 +34,7 @@ export interface Exchanged {
   readonly token: string
   readonly expiryMs: number
   /** Without a token where a signed AWS request stands for it. */
-  readonly principal: Omit<SignedIn, 'token'> & Partial<Pick<SignedIn, 'token'>>
+  readonly principal: Omit<SignInResult, 'token'> & Partial<Pick<SignInResult, 'token'>>
   readonly restrictions: TokenRestrictions
   readonly audiences: readonly string[]
 }
@@ -47,7 +47,7 @@ export interface TokenBounds {
 }
 
 /** Whom an access token is made for. */
-export type TokenHolder = Pick<SignedIn, 'identityUid' | 'createTimeMs' | 'act'> & TokenBounds
+export type TokenSubject = Pick<SignInResult, 'identityUid' | 'createTimeMs' | 'act'> & TokenBounds
 
 /** What of the token may be chosen. */
 export type RequestedToken = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
@@ -58,9 +58,9 @@ export type RequestedToken = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
  */
 export interface TokenIssue {
   /** Only looks whether the wishes can be met, by any sign-in where no holder is given. */
-  check(requested: RequestedToken, holder?: TokenHolder): void
-  /** A token, narrowed as wished; of the audiences of the sign-in where none is wished. */
-  issue(holder: TokenHolder, requested: RequestedToken): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'restrictions' | 'audiences'>>
+  check(requested: RequestedToken, holder?: TokenSubject): void
+  /** A token, restricted as wished; of the audiences of the sign-in where none is wished. */
+  issue(holder: TokenSubject, requested: RequestedToken): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'restrictions' | 'audiences'>>
 }
 
 /** What access tokens are made of. */

@@ -17,10 +17,10 @@ const lastSeenEveryMs = 3_600_000
  * it is logged, and the next sign-in notes it.
  */
 export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Person, 'name'>): Promise<void> {
-  const row = services.replica.snapshot.get('Identity', uid)
-  if (row === undefined) return
-  // A row of kind Identity holds an Identity.
-  const known = row.message as unknown as Identity
+  const cached = services.cache.tables.get('Identity', uid)
+  if (cached === undefined) return
+  // A record of kind Identity holds an Identity.
+  const known = cached.message as unknown as Identity
   const now = services.clock.now()
   const addresses = person === undefined ? known : addressesAfter(person, known)
   const isNews = addresses.email !== known.email || addresses.emailUnverified !== known.emailUnverified
@@ -29,10 +29,10 @@ export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Per
   record.lastSeenTime = timestampFromMs(now)
   record.email = addresses.email
   record.emailUnverified = addresses.emailUnverified
-  const { createMs, managedBy } = row
-  const facts = isNews ? { etag: newEtag(services.random), createMs, updateMs: Math.max(now, row.updateMs + 1), managedBy } : row
+  const { createMs, managedBy } = cached
+  const facts = isNews ? { etag: newEtag(services.random), createMs, updateMs: Math.max(now, cached.updateMs + 1), managedBy } : cached
   const changes = new ChangeSet()
-  changes.update(identityKind, { row, record: record as unknown as Resource, facts })
+  changes.update(identityKind, { cached, record: record as unknown as Resource, facts })
   try {
     await services.store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(2_000))
   } catch (error) {

@@ -121,15 +121,15 @@ export async function issueRefreshToken(services: Services, grant: RefreshGrant,
 }
 
 /** True where the person is the one that the family was begun for, and the provider that they came by still has the issuer and the client of then, and lets them in. */
-function stands(services: Services, { person, claims, provider, externalId }: RefreshGrant): boolean {
-  const { snapshot } = services.replica
-  const row = snapshot.get('Identity', person)
-  if (row === undefined || claims.issuedAtMs < row.createMs) return false
+function isStillValid(services: Services, { person, claims, provider, externalId }: RefreshGrant): boolean {
+  const { tables } = services.cache
+  const record = tables.get('Identity', person)
+  if (record === undefined || claims.issuedAtMs < record.createMs) return false
   // The token for its client is what the sign-in began with.
   const { issuer, subject, audience: clientId } = claims.act
   if (provider === undefined) return true
-  if (unchangedProvider(snapshot, { uid: provider, issuer, clientId }) === undefined) return false
-  return admitsRefresh(snapshot, provider, { externalId, subject })
+  if (unchangedProvider(tables, { uid: provider, issuer, clientId }) === undefined) return false
+  return admitsRefresh(tables, provider, { externalId, subject })
 }
 
 /** Ends a family: a token of it was shown twice, so that one of the two who have it is a thief. */
@@ -177,10 +177,10 @@ export async function useRefreshToken(
   signal: AbortSignal,
 ): Promise<RefreshGrant & { readonly next: IssuedRefreshToken }> {
   const token = parseRefreshToken(text)
-  await services.replica.barrier(signal)
+  await services.cache.barrier(signal)
   const { entry, family } = await familyOf(services, token, signal)
   const grant = grantIn(token, family)
-  if (services.clock.now() >= Number(family.expireTimeMs) || !stands(services, grant)) {
+  if (services.clock.now() >= Number(family.expireTimeMs) || !isStillValid(services, grant)) {
     await services.store.transact({ guards: [], writes: [{ kind: 'delete', key: entry.key }] }, signal)
     throw ended()
   }

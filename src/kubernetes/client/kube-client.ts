@@ -5,12 +5,12 @@ import type { Rate } from '../../base/token-bucket.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { KubeConnection, type KubeRoute } from './connection.ts'
 import { configOf, type KubeEndpoint } from './kube-endpoint.ts'
-import { answeredError, unansweredError, toldError, type StatusAnswer } from './kube-errors.ts'
+import { answeredError, unansweredError, watchError, type StatusAnswer } from './kube-errors.ts'
 import { PacedCalls } from './paced-calls.ts'
 import {
   KubeError,
   type KubeApi,
-  type KubeFault,
+  type KubeErrorReason,
   type KubeObject,
   type ListPage,
   type ObjectDraft,
@@ -34,10 +34,10 @@ const typeOf = { ADDED: 'added', MODIFIED: 'modified', DELETED: 'deleted' } as c
 function parseWatchLine(text: string): WatchEvent | undefined {
   // The API server guarantees this form.
   const { type, object } = JSON.parse(text) as WatchLine
-  if (type === 'ERROR') throw toldError(object as StatusAnswer)
-  const told = object as KubeObject
-  if (type === 'BOOKMARK') return { type: 'bookmark', resourceVersion: told.metadata.resourceVersion }
-  return Object.hasOwn(typeOf, type) ? { type: typeOf[type as keyof typeof typeOf], object: told } : undefined
+  if (type === 'ERROR') throw watchError(object as StatusAnswer)
+  const received = object as KubeObject
+  if (type === 'BOOKMARK') return { type: 'bookmark', resourceVersion: received.metadata.resourceVersion }
+  return Object.hasOwn(typeOf, type) ? { type: typeOf[type as keyof typeof typeOf], object: received } : undefined
 }
 
 /** Yields the complete, non-empty lines of a body. Drops a last line without a line end. */
@@ -151,7 +151,7 @@ class HttpKubeClient implements KubeClient {
     try {
       return await this.#call<KubeObject>({ method: 'GET', path: pathOf(type, ref) }, signal)
     } catch (error) {
-      if (isFault(error, 'not_found')) return undefined
+      if (hasReason(error, 'not_found')) return undefined
       throw error
     }
   }
@@ -172,7 +172,7 @@ class HttpKubeClient implements KubeClient {
     const path = pathOf(type, { ...(namespace !== undefined && { namespace }) })
     const query = { watch: 'true', allowWatchBookmarks: 'true', labelSelector, resourceVersion, timeoutSeconds: String(seconds) }
     const ended = AbortSignal.any([signal, this.#closing.signal])
-    await this.#turn(signal)
+    await this.#awaitToken(signal)
     try {
       const body = await this.#open({ method: 'GET', path, query }, { headersTimeout: this.#callMs, bodyTimeout: this.#silenceMs }, ended)
       // A reader that stops early makes the body emit an error.
@@ -217,8 +217,8 @@ class HttpKubeClient implements KubeClient {
     try {
       await this.#call({ method: 'DELETE', path: pathOf(type, ref), body }, signal)
     } catch (error) {
-      if (isFault(error, 'not_found')) return
-      if (!isFault(error, 'conflict') || uid === undefined) throw error
+      if (hasReason(error, 'not_found')) return
+      if (!hasReason(error, 'conflict') || uid === undefined) throw error
       const there = await this.get(type, ref, signal)
       if (there?.metadata.uid === uid) throw error
     }
@@ -231,7 +231,7 @@ class HttpKubeClient implements KubeClient {
 
   /** Sends a request and parses its JSON answer. */
   async #call<T>(call: KubeCall, signal: AbortSignal): Promise<T> {
-    await this.#turn(signal)
+    await this.#awaitToken(signal)
     const ended = AbortSignal.any([signal, this.#closing.signal, AbortSignal.timeout(this.#callMs)])
     try {
       const body = await this.#open(call, { headersTimeout: this.#callMs, bodyTimeout: this.#callMs }, ended)
@@ -243,7 +243,7 @@ class HttpKubeClient implements KubeClient {
     }
   }
 
-  async #turn(signal: AbortSignal): Promise<void> {
+  async #awaitToken(signal: AbortSignal): Promise<void> {
     const ended = AbortSignal.any([signal, this.#closing.signal])
     await this.#paced.take(ended)
   }
@@ -292,6 +292,6 @@ function whole(type: ObjectType, draft: ObjectDraft): object {
   return { apiVersion: apiVersionOf(type), kind: type.kind, ...draft }
 }
 
-function isFault(error: unknown, fault: KubeFault): boolean {
-  return error instanceof KubeError && error.fault === fault
+function hasReason(error: unknown, reason: KubeErrorReason): boolean {
+  return error instanceof KubeError && error.reason === reason
 }

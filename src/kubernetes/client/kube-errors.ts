@@ -1,4 +1,4 @@
-import { KubeError, type KubeFault } from '../kube-api.ts'
+import { KubeError, type KubeErrorReason } from '../kube-api.ts'
 
 /** What is used of a Status, the object with which the API server answers what failed. */
 export interface StatusAnswer {
@@ -9,13 +9,13 @@ export interface StatusAnswer {
 }
 
 /** The reasons of a Status that say more than, or other than, its code. */
-const faultOfReason = new Map<string, KubeFault>([
+const reasonsByStatus = new Map<string, KubeErrorReason>([
   ['AlreadyExists', 'already_exists'],
   ['Expired', 'expired'],
   ['Gone', 'expired'],
 ])
 
-const faultOfCode = new Map<number, KubeFault>([
+const reasonsByCode = new Map<number, KubeErrorReason>([
   [401, 'unauthorized'],
   [403, 'forbidden'],
   [404, 'not_found'],
@@ -27,9 +27,9 @@ const faultOfCode = new Map<number, KubeFault>([
 /** The cause of a Status where the resource version is one that the server has not reached: one from before a backup was restored. */
 const aheadOfServer = 'ResourceVersionTooLarge'
 
-function faultOf(code: number, status: StatusAnswer | undefined): KubeFault {
+function reasonOf(code: number, status: StatusAnswer | undefined): KubeErrorReason {
   if (status?.details?.causes?.some(({ reason }) => reason === aheadOfServer) === true) return 'expired'
-  const known = faultOfReason.get(status?.reason ?? '') ?? faultOfCode.get(code)
+  const known = reasonsByStatus.get(status?.reason ?? '') ?? reasonsByCode.get(code)
   if (known !== undefined) return known
   return code >= 400 && code < 500 ? 'invalid' : 'unavailable'
 }
@@ -37,17 +37,17 @@ function faultOf(code: number, status: StatusAnswer | undefined): KubeFault {
 /** The error of an answer; `body` is its text, a Status or, from whatever stands in between, anything. */
 export function answeredError(code: number, body: string, retryAfter?: string): KubeError {
   const status = parseStatus(body)
-  const fault = faultOf(code, status)
+  const reason = reasonOf(code, status)
   const seconds = status?.details?.retryAfterSeconds ?? (retryAfter === undefined ? Number.NaN : Number(retryAfter))
   // A server that starts asks for 5 s and needs less. Only one that is too busy knows how long.
-  return new KubeError(fault, status?.message ?? `the API server answered ${code}`, {
-    ...(fault === 'throttled' && seconds > 0 && { retryAfterMs: seconds * 1000 }),
+  return new KubeError(reason, status?.message ?? `the API server answered ${code}`, {
+    ...(reason === 'throttled' && seconds > 0 && { retryAfterMs: seconds * 1000 }),
   })
 }
 
 /** The error that a watch tells in place of an event. */
-export function toldError(status: StatusAnswer): KubeError {
-  return new KubeError(faultOf(status.code ?? 500, status), status.message ?? 'the API server ended the watch')
+export function watchError(status: StatusAnswer): KubeError {
+  return new KubeError(reasonOf(status.code ?? 500, status), status.message ?? 'the API server ended the watch')
 }
 
 /** The error of a call without an answer. */

@@ -5,7 +5,7 @@ import { isMirror, type PlatformStatus } from '../platform-object.ts'
 import type { World } from '../world.ts'
 import { ownsRecord } from '../reconcile/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
-import { decidesOthers, MirroredRows, mirroredKinds } from './mirrored-rows.ts'
+import { decidesOthers, MirroredRecords, mirroredKinds } from './mirrored-records.ts'
 
 /** Mirrors records that the API owns as read-only objects (docs/spec/kubernetes.md#mirror-objects). */
 export interface Mirror {
@@ -50,7 +50,7 @@ async function remove({ world, kind, ref, signal }: ObjectPlace, cached: KubeObj
 
 async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefined): Promise<void> {
   const { world, kind, ref, signal } = place
-  const record = world.services.replica.snapshot.get(kind, uid)
+  const record = world.services.cache.tables.get(kind, uid)
   if (record === undefined) return
   const row = rowOf(kind)
   const wanted = mirrorOf(row, record)
@@ -65,7 +65,7 @@ async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefi
 
 /** Builds the mirror of a world whose caches are synced. Calls `onLeft` with the number of records without a mirror because the limit is reached. */
 export function createMirror(world: World, onLeft: (left: number) => void): Mirror {
-  const rows = new MirroredRows(world)
+  const rows = new MirroredRecords(world)
   const { namespace } = world.mirror
   function* keys(): Generator<string> {
     rows.reload()
@@ -86,7 +86,7 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
       // An object of a user under this name takes precedence and stays as it is. That also holds with a record and a mirror's label, or once the object is gone
       // but its record remains.
       if (cached !== undefined && !isMirror(cached)) return undefined
-      if (ownsRecord(world.services.replica.snapshot, world.cluster, { kind, namespace, name })) return undefined
+      if (ownsRecord(world.services.cache.tables, world.cluster, { kind, namespace, name })) return undefined
       const uid = rows.uidOf(kind, name)
       if (uid !== undefined) await show(place, uid, cached?.metadata.deletionTimestamp === undefined ? cached : undefined)
       else if (cached !== undefined) await remove(place, cached)
@@ -101,8 +101,8 @@ interface MirrorLog {
   readonly keys: () => Iterable<string>
 }
 
-function watchMirror(world: World, rows: MirroredRows, { add, keys }: MirrorLog): () => void {
-  const { replica } = world.services
+function watchMirror(world: World, rows: MirroredRecords, { add, keys }: MirrorLog): () => void {
+  const { cache } = world.services
   const { namespace } = world.mirror
   const addAll = (): void => {
     for (const key of keys()) add(key)
@@ -113,13 +113,13 @@ function watchMirror(world: World, rows: MirroredRows, { add, keys }: MirrorLog)
       if (object?.metadata.namespace === namespace) add(keyOfObject(kind, object))
     }),
   )
-  stops.push(replica.onReset(addAll))
+  stops.push(cache.onReset(addAll))
   stops.push(
-    replica.onRow((kind, old, row) => {
+    cache.onRecord((kind, old, record) => {
       const mirrored = mirroredKinds.find((other) => other === kind)
       if (mirrored === undefined) return
-      add(keyText({ kind: mirrored, namespace, name: rows.change(mirrored, old, row) }))
-      if (decidesOthers(kind, old) && decidesOthers(kind, row) && world.mirror.rootGroups.length > 0) addAll()
+      add(keyText({ kind: mirrored, namespace, name: rows.change(mirrored, old, record) }))
+      if (decidesOthers(kind, old) && decidesOthers(kind, record) && world.mirror.rootGroups.length > 0) addAll()
     }),
   )
   return () => {

@@ -22,11 +22,11 @@ export function* abandonedOwners(
   world: World,
   { kinds = recordKinds, namespace }: { kinds?: readonly RecordKind[]; namespace?: string } = {},
 ): Generator<string> {
-  const { snapshot } = world.services.replica
+  const { tables } = world.services.cache
   for (const kind of kinds) {
     const prefix = `${managedPrefix}${kind}/`
     const within = namespace === undefined ? '' : `${world.cluster.id}/${namespace}/`
-    for (const key of snapshot.keysUnder(`${prefix}${within}`)) {
+    for (const key of tables.keysUnder(`${prefix}${within}`)) {
       const owner = parseManagedBy(key.slice(prefix.length))
       if (owner?.clusterId === world.cluster.id && world.objects[kind].get(owner) === undefined) yield keyText({ kind, ...owner })
     }
@@ -36,7 +36,7 @@ export function* abandonedOwners(
 /** Returns what a binding without an object grants beyond its namespace's rights, from the current caches and snapshot. */
 function excessOf(world: World, namespace: string, binding: CachedRecord): readonly string[] {
   const authority = authorityAt(world, { row: rowOf('RoleBinding'), object: { metadata: { namespace } } }, binding.parent)
-  return exceedingAt({ place: binding.parent, authority }, givenNow(world.services.replica.snapshot, binding))
+  return exceedingAt({ place: binding.parent, authority }, givenNow(world.services.cache.tables, binding))
 }
 
 /**
@@ -52,18 +52,18 @@ export async function removeExcess(
   const { kind, namespace, name } = key
   if (kind !== 'RoleBinding') return undefined
   const { services, cluster } = world
-  const { snapshot } = services.replica
+  const { tables } = services.cache
   const managedBy = managedByText({ clusterId: cluster.id, namespace, name })
-  const binding = snapshot.get(kind, ownedUid(snapshot, kind, managedBy) ?? '')
+  const binding = tables.get(kind, ownedUid(tables, kind, managedBy) ?? '')
   const excess = binding === undefined ? [] : excessOf(world, namespace, binding)
   if (binding === undefined || excess.length === 0) return undefined
-  services.replica.assertLive()
+  services.cache.assertLive()
   const { uid } = binding
-  const told = { cluster, kind, step: 'delete', managedBy, uid } as const
+  const auditFields = { cluster, kind, step: 'delete', managedBy, uid } as const
   const caller = {
     managedBy,
     identity: clusterIdentity(cluster),
-    reach: () => authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, binding.parent).reach,
+    permissions: () => authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, binding.parent).permissions,
     authorize() {
       if (!leads()) throw new Error('the leadership was lost before the record was written')
       if (excessOf(world, namespace, binding).length === 0) throw new DomainError(10, 'the grants allow this binding again')
@@ -73,12 +73,12 @@ export async function removeExcess(
   }
   try {
     await deleteManaged(services, caller, { kind, uid })
-    auditRecord(world.auditLog, told)
+    auditRecord(world.auditLog, auditFields)
     return { conditionStatus: verdicts.exceedsGrant(excess), written: true }
   } catch (error) {
     const refused = error instanceof DomainError ? conditionStatusOf(error, true) : undefined
     if (!(error instanceof DomainError) || refused === undefined) throw error
-    auditRecord(world.auditLog, { ...told, error })
+    auditRecord(world.auditLog, { ...auditFields, error })
     return { conditionStatus: refused, written: false }
   }
 }

@@ -5,7 +5,7 @@ import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../catalog/managed-records.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
@@ -23,9 +23,9 @@ import type { ObjectPlan, RecordStep } from './plan.ts'
 import { statusOf } from './status.ts'
 import { clusterIdentity, type World } from '../world.ts'
 
-function recordsInTheWay(snapshot: Snapshot, kind: RecordKind, uid: Uid): Iterable<CachedRecord> {
-  if (kind === 'Group') return blockersOfGroup(snapshot, uid)
-  return kind === 'Role' ? snapshot.table('RoleBinding').matching('role', uid) : []
+function recordsInTheWay(tables: RecordTables, kind: RecordKind, uid: Uid): Iterable<CachedRecord> {
+  if (kind === 'Group') return blockersOfGroup(tables, uid)
+  return kind === 'Role' ? tables.table('RoleBinding').matching('role', uid) : []
 }
 
 function textOf({ kind, name, uid, managedBy }: CachedRecord): string {
@@ -35,8 +35,8 @@ function textOf({ kind, name, uid, managedBy }: CachedRecord): string {
 }
 
 /** Names the first records that block a deletion, limited to those within the namespace's grants. Empty if there are none. */
-function blockersOf(snapshot: Snapshot, { kind, uid, authority }: { kind: RecordKind; uid: Uid; authority: Authority }): string {
-  const seen = [...recordsInTheWay(snapshot, kind, uid)].filter((row) => decide(authority.reach, row.uid, emptySet).kind !== 'hidden')
+function blockersOf(tables: RecordTables, { kind, uid, authority }: { kind: RecordKind; uid: Uid; authority: Authority }): string {
+  const seen = [...recordsInTheWay(tables, kind, uid)].filter((record) => decide(authority.permissions, record.uid, emptySet).kind !== 'hidden')
   return firstOf(seen, textOf)
 }
 
@@ -74,7 +74,7 @@ function assertLeads({ leads }: Application): void {
 
 /** Throws code 7 if the organisation is suspended, as for its members. Removing what no grant allows any more still works there. */
 function assertOpen({ world, facts }: Application, authority: Authority, uid: string): void {
-  if (facts.exceedingNow.length === 0 && isUid(uid)) assertNotSuspended(world.services.replica.snapshot, authority.reach, uid)
+  if (facts.exceedingNow.length === 0 && isUid(uid)) assertNotSuspended(world.services.cache.tables, authority.permissions, uid)
 }
 
 /** The object as the caller of a write. Its grants are checked at `place`, which has the uid `uid` or contains it. */
@@ -84,7 +84,7 @@ function callerAt(application: Application, place: string, uid = place): ObjectC
   return {
     managedBy: facts.managedBy,
     identity: clusterIdentity(world.cluster),
-    reach: () => authorityAt(world, source, place).reach,
+    permissions: () => authorityAt(world, source, place).permissions,
     authorize: () => {
       assertLeads(application)
       const authority = authorityAt(world, source, place)
@@ -97,7 +97,7 @@ function callerAt(application: Application, place: string, uid = place): ObjectC
 }
 
 function recordNow({ world, row }: Application, uid: string | undefined): RecordFacts | undefined {
-  const found = uid === undefined ? undefined : world.services.replica.snapshot.get(row.record, uid)
+  const found = uid === undefined ? undefined : world.services.cache.tables.get(row.record, uid)
   return found === undefined ? undefined : recordFacts(found)
 }
 
@@ -142,18 +142,18 @@ function isKnown({ object }: ObjectFacts, conditionStatus: ConditionStatus | und
 
 async function tryStep(application: Application, step: RecordStep): Promise<StepOutcome> {
   const { world, row, facts } = application
-  const told = { cluster: world.cluster, kind: row.record, step: step.do, managedBy: facts.managedBy }
+  const auditFields = { cluster: world.cluster, kind: row.record, step: step.do, managedBy: facts.managedBy }
   try {
     const outcome = await takeStep(application, step)
-    if (outcome.written) auditRecord(world.auditLog, { ...told, uid: outcome.record?.uid ?? facts.own?.uid })
+    if (outcome.written) auditRecord(world.auditLog, { ...auditFields, uid: outcome.record?.uid ?? facts.own?.uid })
     return outcome
   } catch (error) {
     const inTheWay = step.do === 'delete' && error instanceof DomainError && error.code === 9
-    const { snapshot } = world.services.replica
-    const blockers = inTheWay ? blockersOf(snapshot, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
+    const { tables } = world.services.cache
+    const blockers = inTheWay ? blockersOf(tables, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
     const refused = error instanceof DomainError ? conditionStatusOf(error, step.do === 'delete', blockers) : undefined
     // Audited once, not on each retry.
-    if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...told, uid: facts.own?.uid, error })
+    if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...auditFields, uid: facts.own?.uid, error })
     if (refused === undefined) throw error
     return { record: application.facts.own, written: false, refused }
   }
@@ -175,7 +175,7 @@ async function patchMetadata(
     world.objects[row.record].observe(patched)
     return patched
   } catch (error) {
-    if (error instanceof KubeError && error.fault === 'not_found') return undefined
+    if (error instanceof KubeError && error.reason === 'not_found') return undefined
     throw error
   }
 }
@@ -237,7 +237,7 @@ async function letGo(application: Application, object: KubeObject): Promise<void
 
 /** Returns spec fields that the record has and the object leaves out. Undefined if the object's own fields are unknown. */
 function extraFieldsOf({ world, row, facts: { desired } }: Application, record: RecordFacts | undefined): readonly string[] | undefined {
-  const found = record === undefined ? undefined : world.services.replica.snapshot.get(row.record, record.uid)
+  const found = record === undefined ? undefined : world.services.cache.tables.get(row.record, record.uid)
   return found === undefined || 'invalid' in desired ? undefined : extraFields(row, { record: found.message, desired })
 }
 
@@ -265,7 +265,7 @@ async function report(
   try {
     world.objects[row.record].observe(await world.api.apply(row.type, { metadata: { namespace, name }, status }, { subresource: 'status' }, signal))
   } catch (error) {
-    if (!(error instanceof KubeError && error.fault === 'not_found')) throw error
+    if (!(error instanceof KubeError && error.reason === 'not_found')) throw error
     return
   }
   announce(application, conditionStatus)
@@ -285,7 +285,7 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
  */
 export async function applyPlan(application: Application, plan: ObjectPlan): Promise<Applied> {
   // Without the store, don't start a change at the API server.
-  if (plan.record.do !== 'nothing') application.world.services.replica.assertLive()
+  if (plan.record.do !== 'nothing') application.world.services.cache.assertLive()
   const kept = await hold(application, plan)
   // Remove an outdated uid first. Otherwise an interruption would leave the object with the uid of a deleted record.
   const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept

@@ -10,5 +10,5 @@ export function authorityAt(
 ): Authority {
   const { namespace: name } = object.metadata
   const { labels, grants } = world.grantsByNamespace.of(name)
-  return authorityOf(grants, { namespace: { name, labels }, objectKind: row.type.kind, place }, world.services.replica.snapshot)
+  return authorityOf(grants, { namespace: { name, labels }, objectKind: row.type.kind, place }, world.services.cache.tables)
 }

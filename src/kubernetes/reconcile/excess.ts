@@ -1,7 +1,7 @@
 import { roleCapabilities } from '../../authz/grants-index.ts'
 import { emptySet, type CapabilitySet } from '../../base/capability.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { exceeding, type Authority } from '../grants.ts'
 
 /** Returns the capabilities of a role; empty without a role. */
@@ -10,8 +10,8 @@ export function givenBy(role: CachedRecord | undefined): CapabilitySet {
 }
 
 /** Returns the capabilities that a stored RoleBinding grants now, even if its object has changed since. */
-export function givenNow(snapshot: Snapshot, binding: CachedRecord): CapabilitySet {
-  return givenBy(snapshot.get('Role', snapshot.table('RoleBinding').valueOf(binding, 'role') ?? ''))
+export function givenNow(tables: RecordTables, binding: CachedRecord): CapabilitySet {
+  return givenBy(tables.get('Role', tables.table('RoleBinding').valueOf(binding, 'role') ?? ''))
 }
 
 /** Returns the capabilities that may not be granted at `place`, the place of the record. Empty if the namespace has no grant there; other code handles that. */

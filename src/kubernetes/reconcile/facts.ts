@@ -19,9 +19,9 @@ export interface RecordFacts {
 }
 
 /** The facts of a record that is there. */
-export function recordFacts(row: CachedRecord): RecordFacts {
-  // Rows are kept under uids, and their parents are uids or the root.
-  return { uid: row.uid, parent: row.parent, managedBy: row.managedBy, etag: row.etag }
+export function recordFacts(record: CachedRecord): RecordFacts {
+  // Records are kept under uids, and their parents are uids or the root.
+  return { uid: record.uid, parent: record.parent, managedBy: record.managedBy, etag: record.etag }
 }
 
 /** What becomes of an object's surroundings: looked up at the API server itself, only for objects that are being deleted. */

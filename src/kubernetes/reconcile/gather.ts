@@ -3,7 +3,7 @@ import { emptySet, fromEnumNumbers, type CapabilitySet } from '../../base/capabi
 import { DomainError } from '../../base/errors.ts'
 import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { managedByText } from '../../engine/ownership.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import { bindableBy, bindableRole, noSuchRole } from '../../iam/index.ts'
@@ -39,12 +39,12 @@ function olderConflictingObject(
   references: ResolvedReferences,
 ): string | undefined {
   if (!references.found) return undefined
-  const { snapshot } = world.services.replica
+  const { tables } = world.services.cache
   for (const other of world.claims.like(row, object)) {
     if (!isOlder(other, object) || isMirror(other)) continue
     const { deletionTimestamp, annotations, namespace, name } = other.metadata
     if (deletionTimestamp !== undefined || annotations?.[uidAnnotation] !== undefined || isRefused(other)) continue
-    const theirs = resolveReferences(snapshot, world.cluster, { row, object: other })
+    const theirs = resolveReferences(tables, world.cluster, { row, object: other })
     const asksForTheSame = theirs.found && theirs.parent === references.parent
     if (asksForTheSame && authorityAt(world, { row, object: other }, theirs.parent).granted) return `${namespace}/${name}`
   }
@@ -75,11 +75,11 @@ interface RoleSight {
 }
 
 /** Returns the role of a binding. Undefined if the role can't be bound there, or is out of the grants' reach and must not be disclosed. */
-function roleOf(snapshot: Snapshot, references: ResolvedReferences, { authority, own }: RoleSight): CachedRecord | undefined {
+function roleOf(tables: RecordTables, references: ResolvedReferences, { authority, own }: RoleSight): CachedRecord | undefined {
   if (!references.found || references.role === undefined) return undefined
   const { role, parent } = references
-  const isHeld = own?.kind === 'RoleBinding' && snapshot.table('RoleBinding').valueOf(own, 'role') === role
-  return isHeld ? bindableRole(snapshot, role, parent) : bindableBy({ snapshot, reach: authority.reach }, role, parent)
+  const isHeld = own?.kind === 'RoleBinding' && tables.table('RoleBinding').valueOf(own, 'role') === role
+  return isHeld ? bindableRole(tables, role, parent) : bindableBy({ tables, permissions: authority.permissions }, role, parent)
 }
 
 /** Returns the capabilities that the record would grant. */
@@ -101,11 +101,11 @@ function wantedOf(
 
 /** Returns the record in the way of the object's record: one with the same name, or a binding of the same identity and role. */
 function existingByNameOf(
-  snapshot: Snapshot,
+  tables: RecordTables,
   row: ObjectKind,
   { parent, desired, references }: { parent: string; desired: Desired; references: ResolvedReferences },
 ): CachedRecord | undefined {
-  const table = snapshot.table(row.record)
+  const table = tables.table(row.record)
   if (references.found && references.identity !== undefined)
     return [...table.matching('identity', references.identity, trustedUid(parent))].find(
       (other) => other.parent === parent && table.valueOf(other, 'role') === references.role,
@@ -130,23 +130,23 @@ async function surroundingsOf(world: World, row: ObjectKind, { object, signal }:
 }
 
 /** Returns the record named by the object's annotation if it lies in `place`. Records elsewhere are out of its reach. */
-function carriedBy(snapshot: Snapshot, { row, object }: GatherSource, place: string): ObjectFacts['carried'] {
+function carriedBy(tables: RecordTables, { row, object }: GatherSource, place: string): ObjectFacts['carried'] {
   const uid = object.metadata.annotations?.[uidAnnotation]
   if (uid === undefined) return undefined
-  const found = isUid(uid) ? snapshot.get(row.record, uid) : undefined
+  const found = isUid(uid) ? tables.get(row.record, uid) : undefined
   return { uid, record: found?.parent === place ? recordFacts(found) : undefined }
 }
 
 /** Returns the record that conflicts with the object's name, or that the object could adopt. */
 function takenBy(
-  snapshot: Snapshot,
+  tables: RecordTables,
   { row, object }: GatherSource,
   at: { parent: string; desired: ObjectFacts['desired']; references: ResolvedReferences },
 ): RecordFacts | undefined {
   if ('invalid' in at.desired) return undefined
   // Identities may share a name. An existing one counts only if the object asks for adoption by name.
   if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
-  const found = existingByNameOf(snapshot, row, { ...at, desired: at.desired })
+  const found = existingByNameOf(tables, row, { ...at, desired: at.desired })
   return found === undefined ? undefined : recordFacts(found)
 }
 
@@ -166,29 +166,29 @@ export async function gather(world: World, source: GatherSource, signal: AbortSi
   const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
   const surroundings = deletionTimestamp === undefined ? undefined : await surroundingsOf(world, row, { object, signal })
   // Releasing an object is final. So wait for the last write of another controller, which the watch may not have delivered yet.
-  if (deletionTimestamp !== undefined) await world.services.replica.barrier(signal)
+  if (deletionTimestamp !== undefined) await world.services.cache.barrier(signal)
   // Read after the last await, so that all facts come from one commit.
-  const { snapshot } = world.services.replica
-  const own = snapshot.get(row.record, ownedUid(snapshot, row.record, managedBy) ?? '')
-  const references = resolveReferences(snapshot, world.cluster, source)
+  const { tables } = world.services.cache
+  const own = tables.get(row.record, ownedUid(tables, row.record, managedBy) ?? '')
+  const references = resolveReferences(tables, world.cluster, source)
   const place = placeOf(source, own, references)
   const authority = authorityAt(world, source, place)
   const within = own === undefined || own.parent === place ? { place, authority } : { place: own.parent, authority: authorityAt(world, source, own.parent) }
-  const role = roleOf(snapshot, references, { authority, own })
+  const role = roleOf(tables, references, { authority, own })
   const desired = wantedOf(world, source, { references, role })
-  const carried = carriedBy(snapshot, source, place)
+  const carried = carriedBy(tables, source, place)
   const isFree = own === undefined && authority.granted
-  const existingByName = isFree ? takenBy(snapshot, source, { parent: place, desired, references }) : undefined
+  const existingByName = isFree ? takenBy(tables, source, { parent: place, desired, references }) : undefined
   const isFirst = isFree && !('invalid' in desired) && existingByName === undefined && carried === undefined
   return {
     object,
     managedBy,
     own: own && recordFacts(own),
     carried,
-    references: assertThere(snapshot, { references, object, authority }),
+    references: assertThere(tables, { references, object, authority }),
     authority,
     exceeding: exceedingAt(within, grantedBy(source, role, desired)),
-    exceedingNow: own === undefined || row.record !== 'RoleBinding' ? [] : exceedingAt(within, givenNow(snapshot, own)),
+    exceedingNow: own === undefined || row.record !== 'RoleBinding' ? [] : exceedingAt(within, givenNow(tables, own)),
     existingByName,
     conflictingObject: isFirst ? olderConflictingObject(world, source, references) : undefined,
     desired,
@@ -198,9 +198,9 @@ export async function gather(world: World, source: GatherSource, signal: AbortSi
 
 /** Returns the references, or the missing group that a uid names. Callers without access don't learn whether the group exists. */
 function assertThere(
-  snapshot: Snapshot,
+  tables: RecordTables,
   { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: ObjectFacts['authority'] },
 ): ResolvedReferences {
-  if (!authority.granted || !references.found || references.parent === '/' || snapshot.get('Group', references.parent) !== undefined) return references
+  if (!authority.granted || !references.found || references.parent === '/' || tables.get('Group', references.parent) !== undefined) return references
   return { found: false, field: 'parentRef', meant: `the record ${object.spec.parentRef?.uid ?? references.parent}` }
 }

@@ -121,7 +121,7 @@ function isIgnorable({ services, cluster }: World, key: ObjectKey, object: KubeO
   if (!isMirror(object)) return false
   const { deletionTimestamp, finalizers } = object.metadata
   const isHeld = deletionTimestamp !== undefined && finalizers?.includes(finalizer) === true
-  return !isHeld && !ownsRecord(services.replica.snapshot, cluster, key)
+  return !isHeld && !ownsRecord(services.cache.tables, cluster, key)
 }
 
 function isInConflict(conditionStatus: ConditionStatus | undefined): boolean {
@@ -130,7 +130,7 @@ function isInConflict(conditionStatus: ConditionStatus | undefined): boolean {
 
 /** Builds the reconciler of a world whose caches are synced. It calls `leads` right before each record write. */
 export function createReconciler(world: World, observer: ReconcileObserver, leads: () => boolean): Reconciler {
-  const links = { dependents: new DependentObjects(), obstacles: new DeletionBlockers() }
+  const links = { dependents: new DependentObjects(), blockers: new DeletionBlockers() }
   function* keys(): Generator<string> {
     for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOfObject(kind, object)
     yield* abandonedOwners(world, { kinds: ['RoleBinding'] })
@@ -138,7 +138,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
   }
   return {
     keys() {
-      tellAbandoned(world, observer)
+      notifyAbandoned(world, observer)
       return keys()
     },
     watch: (add) => watchWorld(world, links, { add, keys }),
@@ -147,7 +147,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
       const { kind } = parsed
       const vanished = world.vanished.get(key)
       const cached = world.objects[kind].get(parsed) ?? (vanished && asDeleted(world, vanished))
-      links.obstacles.set(key, undefined)
+      links.blockers.set(key, undefined)
       if (cached === undefined) {
         const removed = await removeExcess(world, parsed, { leads, signal })
         if (removed !== undefined) observer.reconciled(kind, removed)
@@ -158,14 +158,14 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
       const isGone = vanished !== undefined
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const plan = planObject(facts)
-      const obstacle = isInConflict(plan.conditionStatus) ? obstacleOf(facts) : undefined
+      const blocker = isInConflict(plan.conditionStatus) ? blockerOf(facts) : undefined
       // Set before the first await, so that a concurrent removal of the obstacle triggers this object.
-      links.obstacles.set(key, obstacle)
+      links.blockers.set(key, blocker)
       const applied = await applyPlan({ world, row, facts, isGone, leads, signal }, plan)
       observer.reconciled(kind, applied)
       const { conditionStatus } = applied
       if (isGone && conditionStatus === undefined) world.vanished.forget(key, vanished)
-      const isBlind = isInConflict(conditionStatus) && obstacle === undefined
+      const isBlind = isInConflict(conditionStatus) && blocker === undefined
       return isBlind || conditionStatus?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
     },
   }
@@ -179,7 +179,7 @@ function asDeleted({ clock }: World, object: PlatformObject): PlatformObject {
 /** How many objects a log line names. */
 const namedAtOnce = 20
 
-function tellAbandoned(world: World, observer: ReconcileObserver): void {
+function notifyAbandoned(world: World, observer: ReconcileObserver): void {
   const owners = [...abandonedOwners(world)]
   observer.abandoned(owners.length)
   if (owners.length > 0)
@@ -187,35 +187,35 @@ function tellAbandoned(world: World, observer: ReconcileObserver): void {
 }
 
 /** Returns the uid of the record that an object conflicts with. */
-function obstacleOf({ own, carried, existingByName }: ObjectFacts): string | undefined {
+function blockerOf({ own, carried, existingByName }: ObjectFacts): string | undefined {
   return own === undefined ? (carried?.record ?? existingByName)?.uid : undefined
 }
 
 /** Indexes of objects that an event affects in addition to its own object or record. */
 interface Links {
   readonly dependents: DependentObjects
-  readonly obstacles: DeletionBlockers
+  readonly blockers: DeletionBlockers
 }
 
 /** Callbacks of a watch. */
-interface Told {
+interface WatchTarget {
   readonly add: (key: string) => void
   readonly keys: () => Iterable<string>
 }
 
 /** Watches both sides and adds the keys of all objects that a change affects. */
-function watchWorld(world: World, links: Links, told: Told): () => void {
-  const { replica } = world.services
+function watchWorld(world: World, links: Links, target: WatchTarget): () => void {
+  const { cache } = world.services
   const { dependents } = links
   const addAll = (): void => {
-    for (const key of told.keys()) told.add(key)
+    for (const key of target.keys()) target.add(key)
   }
   const stops = recordKinds.map((kind) => {
     for (const object of world.objects[kind].list()) dependents.change(kind, undefined, object)
     return world.objects[kind].onChange((before, after) => {
       dependents.change(kind, before, after)
       const object = after ?? before
-      if (object !== undefined) told.add(keyOfObject(kind, object))
+      if (object !== undefined) target.add(keyOfObject(kind, object))
     })
   })
   stops.push(
@@ -223,16 +223,16 @@ function watchWorld(world: World, links: Links, told: Told): () => void {
       if (isSpecChange(before, after)) addAll()
     }),
   )
-  stops.push(world.namespaces.onChange((before, after) => addNamespace(world, told, after ?? before)))
-  stops.push(replica.onReset(addAll))
-  stops.push(replica.onRow((kind, old, row) => addTouched(world, { ...links, ...told }, { kind, old, row })))
+  stops.push(world.namespaces.onChange((before, after) => addNamespace(world, target, after ?? before)))
+  stops.push(cache.onReset(addAll))
+  stops.push(cache.onRecord((kind, old, record) => addTouched(world, { ...links, ...target }, { kind, old, record })))
   return () => {
     for (const stop of stops) stop()
   }
 }
 
 /** Adds the objects of a namespace whose labels may have changed; grants select by label. */
-function addNamespace(world: World, { add }: Told, namespace: KubeObject | undefined): void {
+function addNamespace(world: World, { add }: WatchTarget, namespace: KubeObject | undefined): void {
   if (namespace === undefined) return
   const { name } = namespace.metadata
   for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(name)) add(keyOfObject(kind, object))
@@ -240,23 +240,23 @@ function addNamespace(world: World, { add }: Told, namespace: KubeObject | undef
 }
 
 /** A record before and after a change. Either may be missing. */
-interface RowChange {
+interface RecordUpdate {
   readonly record: RecordKind
   readonly uid: string
   readonly old: CachedRecord | undefined
-  readonly row: CachedRecord | undefined
+  readonly cached: CachedRecord | undefined
 }
 
 /** Adds the keys of the objects that a changed record affects. */
 function addTouched(
   world: World,
-  { add, keys, ...links }: Links & Told,
-  { kind, old, row }: { kind: string; old: CachedRecord | undefined; row: CachedRecord | undefined },
+  { add, keys, ...links }: Links & WatchTarget,
+  { kind, old, record: cached }: { kind: string; old: CachedRecord | undefined; record: CachedRecord | undefined },
 ): void {
   const record = recordKinds.find((other) => other === kind)
-  const uid = (row ?? old)?.uid
+  const uid = (cached ?? old)?.uid
   if (record === undefined || uid === undefined) return
-  for (const key of touchedBy(world, links, { record, uid, old, row })) add(key)
+  for (const key of touchedBy(world, links, { record, uid, old, cached })) add(key)
   if (record === 'Role' && boundsGrants(world, uid)) for (const key of keys()) add(key)
 }
 
@@ -269,25 +269,25 @@ function addTouched(
  * - objects that the record blocks
  * - the owner of the group that contained a deleted record
  */
-function* touchedBy(world: World, { dependents, obstacles }: Links, { record, uid, old, row }: RowChange): Generator<string> {
-  const owners = [old, row].flatMap((was) => ownerOf(world, record, was) ?? [])
+function* touchedBy(world: World, { dependents, blockers }: Links, { record, uid, old, cached }: RecordUpdate): Generator<string> {
+  const owners = [old, cached].flatMap((was) => ownerOf(world, record, was) ?? [])
   for (const owner of owners) {
     yield keyText(owner)
-    if (record === 'Role' || old?.managedBy !== row?.managedBy) yield* dependents.ofObject(owner)
+    if (record === 'Role' || old?.managedBy !== cached?.managedBy) yield* dependents.ofObject(owner)
   }
   if (record === 'Role') yield* ownersOfBindings(world, uid)
-  if (record === 'RoleBinding' && old === undefined && row !== undefined) yield* otherOwners(world, row)
-  const comesOrGoes = old === undefined || row === undefined
+  if (record === 'RoleBinding' && old === undefined && cached !== undefined) yield* otherOwners(world, cached)
+  const comesOrGoes = old === undefined || cached === undefined
   if (record === 'Role' || comesOrGoes) yield* dependents.ofRecord(uid)
-  yield* obstacles.of(uid)
-  const lay = row === undefined ? world.services.replica.snapshot.get('Group', parentOf(trustedUid(uid))) : undefined
+  yield* blockers.of(uid)
+  const lay = cached === undefined ? world.services.cache.tables.get('Group', parentOf(trustedUid(uid))) : undefined
   const parent = ownerOf(world, 'Group', lay)
   if (parent !== undefined) yield keyText(parent)
 }
 
 /** Yields the objects of this cluster that own a binding of the role, including missing objects. */
 function* ownersOfBindings(world: World, role: string): Generator<string> {
-  for (const binding of world.services.replica.snapshot.table('RoleBinding').matching('role', role)) {
+  for (const binding of world.services.cache.tables.table('RoleBinding').matching('role', role)) {
     const owner = ownerOf(world, 'RoleBinding', binding)
     if (owner !== undefined) yield keyText(owner)
   }
@@ -295,18 +295,18 @@ function* ownersOfBindings(world: World, role: string): Generator<string> {
 
 /** Yields the objects of this cluster that own a binding of another owner of the organisation. Until now the last owner had to stay (`LAST_OWNER`). */
 function* otherOwners(world: World, binding: CachedRecord): Generator<string> {
-  const { snapshot } = world.services.replica
+  const { tables } = world.services.cache
   const { parent } = binding
-  if (!isUid(parent) || !makesOwner(parent, snapshot.table('RoleBinding').valueOf(binding, 'role') ?? '')) return
-  for (const other of ownerBindings(snapshot, parent)) {
+  if (!isUid(parent) || !makesOwner(parent, tables.table('RoleBinding').valueOf(binding, 'role') ?? '')) return
+  for (const other of ownerBindings(tables, parent)) {
     const owner = ownerOf(world, 'RoleBinding', other)
     if (owner !== undefined) yield keyText(owner)
   }
 }
 
 /** Returns the object of this cluster that owns the record. */
-function ownerOf(world: World, kind: RecordKind, row: CachedRecord | undefined): ObjectKey | undefined {
-  const owner = row === undefined ? undefined : parseManagedBy(row.managedBy)
+function ownerOf(world: World, kind: RecordKind, record: CachedRecord | undefined): ObjectKey | undefined {
+  const owner = record === undefined ? undefined : parseManagedBy(record.managedBy)
   return owner?.clusterId === world.cluster.id ? { kind, namespace: owner.namespace, name: owner.name } : undefined
 }
 

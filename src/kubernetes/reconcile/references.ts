@@ -1,7 +1,7 @@
 import { builtInRoles } from '../../base/roles.ts'
 import { isUid, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
 import { managedByText } from '../../engine/ownership.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { managedKey } from '../../store/keys.ts'
 import type { ObjectKind, ReferenceRow, ObjectKey } from '../object-kinds.ts'
 import type { ObjectReference, PlatformObject } from '../platform-object.ts'
@@ -9,14 +9,14 @@ import type { Cluster } from '../world.ts'
 import type { ResolvedReferences } from './facts.ts'
 
 /** The uid of the record of `kind` that the object owns, if it has one. */
-export function ownedUid(snapshot: Snapshot, kind: string, managedBy: string): Uid | undefined {
-  const entry = snapshot.entry(managedKey(kind, managedBy))
+export function ownedUid(tables: RecordTables, kind: string, managedBy: string): Uid | undefined {
+  const entry = tables.entry(managedKey(kind, managedBy))
   return entry === undefined ? undefined : trustedUid(Buffer.from(entry.value).toString())
 }
 
 /** True where the object of this name has a record, whether the object is there or not. */
-export function ownsRecord(snapshot: Snapshot, { id }: Pick<Cluster, 'id'>, { kind, namespace, name }: ObjectKey): boolean {
-  return ownedUid(snapshot, kind, managedByText({ clusterId: id, namespace, name })) !== undefined
+export function ownsRecord(tables: RecordTables, { id }: Pick<Cluster, 'id'>, { kind, namespace, name }: ObjectKey): boolean {
+  return ownedUid(tables, kind, managedByText({ clusterId: id, namespace, name })) !== undefined
 }
 
 function meantBy({ name, uid, builtIn }: ObjectReference): string {
@@ -24,21 +24,21 @@ function meantBy({ name, uid, builtIn }: ObjectReference): string {
   return builtIn === undefined ? `the record ${uid ?? ''}` : `the built-in role ${builtIn}`
 }
 
-function resolve(snapshot: Snapshot, cluster: Cluster, at: { row: ReferenceRow; reference: ObjectReference; namespace: string }): Uid | undefined {
+function resolve(tables: RecordTables, cluster: Cluster, at: { row: ReferenceRow; reference: ObjectReference; namespace: string }): Uid | undefined {
   const { row, reference, namespace } = at
   const { name, uid, builtIn } = reference
   if (builtIn !== undefined) return builtInRoles.find((role) => role.name === builtIn)?.uid
-  if (name !== undefined) return ownedUid(snapshot, row.kind, managedByText({ clusterId: cluster.id, namespace, name }))
+  if (name !== undefined) return ownedUid(tables, row.kind, managedByText({ clusterId: cluster.id, namespace, name }))
   return uid !== undefined && isUid(uid) ? uid : undefined
 }
 
-/** What the references of `object` stand for, as of `snapshot`. A uid stands for itself: whether there is such a record is looked at where it is used. */
-export function resolveReferences(snapshot: Snapshot, cluster: Cluster, { row, object }: { row: ObjectKind; object: PlatformObject }): ResolvedReferences {
+/** What the references of `object` stand for, as of `tables`. A uid stands for itself: whether there is such a record is looked at where it is used. */
+export function resolveReferences(tables: RecordTables, cluster: Cluster, { row, object }: { row: ObjectKind; object: PlatformObject }): ResolvedReferences {
   const found: { [Field in ReferenceRow['field']]?: Uid } = {}
   for (const wanted of row.references) {
     const reference = object.spec[wanted.field]
     if (reference === undefined) continue
-    const uid = resolve(snapshot, cluster, { row: wanted, reference, namespace: object.metadata.namespace })
+    const uid = resolve(tables, cluster, { row: wanted, reference, namespace: object.metadata.namespace })
     if (uid === undefined) return { found: false, field: wanted.field, meant: meantBy(reference) }
     found[wanted.field] = uid
   }

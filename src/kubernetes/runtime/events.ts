@@ -176,7 +176,7 @@ class SeriesRecorder implements EventRecorder {
       series.dueAt = this.#timers.now() + seriesEveryMs
     } catch (error) {
       series.failures++
-      const again = error instanceof KubeError && (error.fault === 'unavailable' || error.fault === 'throttled') && series.failures <= mostFailures
+      const again = error instanceof KubeError && (error.reason === 'unavailable' || error.reason === 'throttled') && series.failures <= mostFailures
       if (again && !signal.aborted) {
         series.dueAt = this.#timers.now() + Math.max(backoffMs(backoff, series.failures, random), error.retryAfterMs ?? 0)
         return
@@ -198,7 +198,7 @@ class SeriesRecorder implements EventRecorder {
         return
       } catch (error) {
         // The API server deletes Events after an hour. Then a new one starts.
-        if (!(error instanceof KubeError) || error.fault !== 'not_found') throw error
+        if (!(error instanceof KubeError) || error.reason !== 'not_found') throw error
         series.writtenAs = undefined
         return this.#send(series, signal)
       }

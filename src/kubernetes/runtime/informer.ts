@@ -4,7 +4,7 @@ import type { Random } from '../../base/runtime.ts'
 import {
   KubeError,
   type KubeApi,
-  type KubeFault,
+  type KubeErrorReason,
   type KubeObject,
   type ListPage,
   type ObjectMeta,
@@ -39,7 +39,7 @@ const backoffs = {
   conflict: refused,
   already_exists: refused,
   invalid: refused,
-} as const satisfies Record<KubeFault, Backoff>
+} as const satisfies Record<KubeErrorReason, Backoff>
 /** A watch that ends earlier without an event counts as failed. */
 const shortWatchMs = 1_000
 
@@ -138,7 +138,7 @@ class WatchingInformer implements Informer {
   /** The cache has every change up to this version. If undefined, the next step is a new list. */
   #position: string | undefined
   /** Consecutive failures with the same fault. A watch event resets them. */
-  #failing: { readonly fault: KubeFault; readonly times: number } | undefined
+  #failing: { readonly reason: KubeErrorReason; readonly times: number } | undefined
   /** Objects passed to `observe` while a list is being read. */
   #observed: KubeObject[] = []
 
@@ -223,13 +223,13 @@ class WatchingInformer implements Informer {
     for (const cached of [...this.#cache.values()]) {
       if (objects.has(keyOf(cached.metadata))) continue
       this.#cache.remove(cached.metadata)
-      this.#tell(cached, undefined, 'list')
+      this.#notify(cached, undefined, 'list')
     }
     for (const object of objects.values()) {
       const before = this.#cache.get(object.metadata)
       if (before?.metadata.uid === object.metadata.uid && before.metadata.resourceVersion === object.metadata.resourceVersion) continue
       this.#cache.put(object)
-      this.#tell(before, object, 'list')
+      this.#notify(before, object, 'list')
     }
     this.#become({ is: 'watching', resourceVersion })
   }
@@ -265,17 +265,17 @@ class WatchingInformer implements Informer {
     if (before !== undefined && !isLater(object.metadata.resourceVersion, before.metadata.resourceVersion)) return
     const after = slim(object)
     this.#cache.put(after)
-    this.#tell(before, after, 'watch')
+    this.#notify(before, after, 'watch')
   }
 
   #drop(object: KubeObject): void {
     const before = this.#cache.get(object.metadata)
     if (before === undefined || isLater(before.metadata.resourceVersion, object.metadata.resourceVersion)) return
     this.#cache.remove(object.metadata)
-    this.#tell(before, undefined, 'watch')
+    this.#notify(before, undefined, 'watch')
   }
 
-  #tell(...[before, after, by]: Parameters<ChangeListener>): void {
+  #notify(...[before, after, by]: Parameters<ChangeListener>): void {
     for (const listener of this.#listeners) {
       try {
         listener(before, after, by)
@@ -291,15 +291,15 @@ class WatchingInformer implements Informer {
     if (signal.aborted) return
     const { log, random } = this.#options
     const error = failure instanceof KubeError ? failure : new KubeError('unavailable', 'the API server was not understood', { cause: failure })
-    const { fault } = error
-    const failures = this.#failing?.fault === fault ? this.#failing.times + 1 : 1
-    this.#failing = { fault, times: failures }
-    const absent = fault === 'not_found'
-    if (absent || fault === 'expired') this.#position = undefined
-    if (fault === 'expired' && failures === 1) return
+    const { reason } = error
+    const failures = this.#failing?.reason === reason ? this.#failing.times + 1 : 1
+    this.#failing = { reason, times: failures }
+    const absent = reason === 'not_found'
+    if (absent || reason === 'expired') this.#position = undefined
+    if (reason === 'expired' && failures === 1) return
     this.#become(absent ? { is: 'absent' } : { is: 'waiting', failures, error })
-    const waitMs = Math.max(backoffMs(backoffs[fault], failures, random), error.retryAfterMs ?? 0)
-    const fields = { kind: this.type.kind, fault, failures, error: errorText(error), afterMs: Math.round(waitMs) }
+    const waitMs = Math.max(backoffMs(backoffs[reason], failures, random), error.retryAfterMs ?? 0)
+    const fields = { kind: this.type.kind, reason, failures, error: errorText(error), afterMs: Math.round(waitMs) }
     if (absent) log.debug('a type is not there', fields)
     else if (isPowerOfTwo(failures)) log.warn('an informer failed and tries again', fields)
     await pause(waitMs, signal, this.#timers)

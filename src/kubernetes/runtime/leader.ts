@@ -116,9 +116,9 @@ class Term implements LeaseLeadership {
   /** Runs the work. Resolves when the work has ended and the Lease is released or lost. */
   async serve(work: (leadership: LeaseLeadership) => Promise<void>, signal: AbortSignal): Promise<void> {
     const { log } = this.#options
-    const giveUp = (): void => this.#over.abort(signal.reason)
-    if (signal.aborted) giveUp()
-    signal.addEventListener('abort', giveUp, { once: true })
+    const abandon = (): void => this.#over.abort(signal.reason)
+    if (signal.aborted) abandon()
+    signal.addEventListener('abort', abandon, { once: true })
     const ended = new AbortController()
     const renewing = this.#renew(ended.signal)
     try {
@@ -126,7 +126,7 @@ class Term implements LeaseLeadership {
     } catch (error) {
       if (!this.#over.signal.aborted) log.error('the work of the leader failed', { error: errorText(error) })
     } finally {
-      signal.removeEventListener('abort', giveUp)
+      signal.removeEventListener('abort', abandon)
       this.#over.abort(new Error('the work of the leader has ended'))
       ended.abort()
       await renewing

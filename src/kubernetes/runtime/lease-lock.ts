@@ -105,7 +105,7 @@ export class LeaseLock {
       return true
     } catch (error) {
       // A deleted Lease counts as another version. The next read finds none.
-      if (error instanceof KubeError && ['conflict', 'already_exists', 'not_found'].includes(error.fault)) return false
+      if (error instanceof KubeError && ['conflict', 'already_exists', 'not_found'].includes(error.reason)) return false
       throw error
     }
   }

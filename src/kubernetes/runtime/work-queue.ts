@@ -15,9 +15,9 @@ interface WaitingKey {
 
 /** A first-in-first-out line of keys for each group. The groups take turns. Each operation has constant cost, however long the lines are. */
 class FairQueue {
-  readonly #lines = new Map<string, Line<WaitingKey>>()
+  readonly #queues = new Map<string, Queue<WaitingKey>>()
   /** Groups with waiting keys, the next one first. */
-  readonly #turns = new Line<string>()
+  readonly #groupQueue = new Queue<string>()
   readonly #keys = new Set<string>()
 
   get size(): number {
@@ -32,25 +32,25 @@ class FairQueue {
   put(group: string, key: string, since: number): boolean {
     if (this.#keys.has(key)) return false
     this.#keys.add(key)
-    let line = this.#lines.get(group)
-    if (line === undefined) {
-      line = new Line()
-      this.#lines.set(group, line)
-      this.#turns.put(group)
+    let queue = this.#queues.get(group)
+    if (queue === undefined) {
+      queue = new Queue()
+      this.#queues.set(group, queue)
+      this.#groupQueue.put(group)
     }
-    line.put({ key, since })
+    queue.put({ key, since })
     return true
   }
 
   /** Removes and returns the next key. */
   take(): WaitingKey | undefined {
-    const group = this.#turns.take()
-    const line = group === undefined ? undefined : this.#lines.get(group)
-    const next = line?.take()
-    if (group === undefined || line === undefined || next === undefined) return undefined
+    const group = this.#groupQueue.take()
+    const queue = group === undefined ? undefined : this.#queues.get(group)
+    const next = queue?.take()
+    if (group === undefined || queue === undefined || next === undefined) return undefined
     this.#keys.delete(next.key)
-    if (line.size > 0) this.#turns.put(group)
-    else this.#lines.delete(group)
+    if (queue.size > 0) this.#groupQueue.put(group)
+    else this.#queues.delete(group)
     return next
   }
 }
@@ -59,7 +59,7 @@ class FairQueue {
 const cutAt = 1024
 
 /** A first-in-first-out list. */
-class Line<T> {
+class Queue<T> {
   #entries: T[] = []
   #taken = 0
 
@@ -152,7 +152,7 @@ export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
 class FairWorkQueue implements WorkQueue {
   readonly #options: WorkQueueOptions
   readonly #timers: Timers
-  readonly #lines = new FairQueue()
+  readonly #queues = new FairQueue()
   readonly #underWork = new Map<string, { again: boolean; readonly done: Promise<void> }>()
   readonly #later = new Map<string, { readonly dueAt: number; readonly stop: () => void }>()
   readonly #failures = new Map<string, number>()
@@ -165,11 +165,11 @@ class FairWorkQueue implements WorkQueue {
   }
 
   get depth(): number {
-    return this.#lines.size
+    return this.#queues.size
   }
 
   get idle(): boolean {
-    return this.#lines.size === 0 && this.#underWork.size === 0
+    return this.#queues.size === 0 && this.#underWork.size === 0
   }
 
   add(key: string): void {
@@ -178,12 +178,12 @@ class FairWorkQueue implements WorkQueue {
     this.#later.delete(key)
     const current = this.#underWork.get(key)
     if (current !== undefined) current.again = true
-    else if (this.#lines.put(this.#options.groupOf?.(key) ?? '', key, this.#timers.now())) this.#options.observer?.depth(this.depth)
+    else if (this.#queues.put(this.#options.groupOf?.(key) ?? '', key, this.#timers.now())) this.#options.observer?.depth(this.depth)
     this.#start()
   }
 
   addAfter(key: string, ms: number): void {
-    if (this.#stopped || this.#lines.has(key)) return
+    if (this.#stopped || this.#queues.has(key)) return
     const dueAt = this.#timers.now() + ms
     const known = this.#later.get(key)
     if (known !== undefined && known.dueAt <= dueAt) return
@@ -213,7 +213,7 @@ class FairWorkQueue implements WorkQueue {
     const { workers, observer } = this.#options
     if (signal === undefined) return
     while (!signal.aborted && this.#underWork.size < workers) {
-      const next = this.#lines.take()
+      const next = this.#queues.take()
       if (next === undefined) return
       observer?.depth(this.depth)
       observer?.started(this.#timers.now() - next.since)

@@ -95,8 +95,8 @@ export class Collector {
         refused: sum.refused + refused,
       }
     }
-    await this.#services.replica.barrier(signal)
-    const repos = [...this.#services.replica.snapshot.table('Repo').rows()].map((row) => row.uid)
+    await this.#services.cache.barrier(signal)
+    const repos = [...this.#services.cache.tables.table('Repo').records()].map((record) => record.uid)
     for (const repo of repos) {
       signal.throwIfAborted()
       add(await this.#orLeft(repo, () => this.collectRepo(repo, signal), signal))

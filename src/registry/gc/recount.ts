@@ -74,9 +74,9 @@ async function recount(services: Services, root: Uid, signal: AbortSignal): Prom
 }
 
 /** Returns the existing organisations, and deleted ones that still have counters. */
-async function countedRoots({ store, replica }: Services, signal: AbortSignal): Promise<ReadonlySet<Uid>> {
+async function countedRoots({ store, cache }: Services, signal: AbortSignal): Promise<ReadonlySet<Uid>> {
   const roots = new Set<Uid>()
-  for (const row of replica.snapshot.table('Repo').rows()) roots.add(rootOf(row.uid))
+  for (const record of cache.tables.table('Repo').records()) roots.add(rootOf(record.uid))
   for (const prefix of Object.values(counterPrefixes)) {
     for await (const { key } of entriesOf(store, { prefix }, signal)) {
       const root = key.slice(prefix.length).split('/', 1)[0] ?? ''

@@ -181,7 +181,7 @@ export class RepoCollection {
     let sum = nothingCollected
     let conflicts = 0
     const refusals = new Map<string, UpstreamError>()
-    for (let left = isAny; left || (await this.#toDiscard(refusals, signal)).length > 0;) {
+    for (let left = isAny; left || (await this.#pendingDeletes(refusals, signal)).length > 0;) {
       await underMark(
         { services: this.#services, repo: this.#repo },
         async (mark) => {
@@ -191,7 +191,7 @@ export class RepoCollection {
           const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
           const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
           conflicts = isDone ? 0 : conflicts + 1
-          await this.#discard(mark, refusals, signal)
+          await this.#deletePending(mark, refusals, signal)
           if (isDone) sum = { ...sum, manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
           left = garbage.manifests.length + garbage.blobs.length > (isDone ? manifests.length + blobs.length : 0) && conflicts < maxConflicts
         },
@@ -246,7 +246,7 @@ export class RepoCollection {
   }
 
   /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
-  async #toDiscard(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
+  async #pendingDeletes(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
     const found: Entry[] = []
     for await (const entry of entriesOf(this.#services.store, { prefix: `${pendingDeletePrefix}${this.#repo}/` }, signal)) {
       if (!refusals.has(entry.key)) found.push(entry)
@@ -259,10 +259,10 @@ export class RepoCollection {
    * Removes the bytes that have notes, except those still held, even under another digest. No process records new ones while the mark stands. If the upstream
    * refuses a removal, nothing is on its way there. The refusal is added to `refusals`, the note stays, and the other removals continue.
    */
-  async #discard(mark: HeldMark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
+  async #deletePending(mark: HeldMark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
     const { store } = this.#services
     const prefix = `${pendingDeletePrefix}${this.#repo}/`
-    const entries = await this.#toDiscard(refusals, signal)
+    const entries = await this.#pendingDeletes(refusals, signal)
     if (entries.length === 0) return
     const content = await this.#content(signal)
     const held = upstreamDigests(content)

@@ -79,10 +79,10 @@ function heldManifest(digests: DigestNumbers, digest: number, { value, revision 
 }
 
 /** The digests that the repo's tags point to, as of now. */
-export async function readTagged({ replica }: Services, { repo, digests }: { repo: Uid; digests: DigestNumbers }, signal: AbortSignal): Promise<Set<number>> {
-  await replica.barrier(signal)
+export async function readTagged({ cache }: Services, { repo, digests }: { repo: Uid; digests: DigestNumbers }, signal: AbortSignal): Promise<Set<number>> {
+  await cache.barrier(signal)
   const tagged = new Set<number>()
-  for (const row of replica.snapshot.table('Tag').matching('parent', repo)) tagged.add(digests.of(tagOf(row).digest))
+  for (const record of cache.tables.table('Tag').matching('parent', repo)) tagged.add(digests.of(tagOf(record).digest))
   return tagged
 }
 

@@ -37,7 +37,7 @@ function tagIn(head: Entry): Tag {
 }
 
 /** Removes the oldest of one tag's records: those that another one has replaced long ago, and those that are too many. Returns how many. */
-async function trimTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
+async function expireTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
   const { beforeMs, maxMoves } = tag
   const isTooMany = (entry: Entry): boolean => Number(fromBinary(HistoryRecordSchema, entry.value).sequence) <= tag.sequence - maxMoves
   let removed = 0
@@ -79,7 +79,7 @@ export async function expireTagHistory(store: Store, retention: HistoryRetention
   if (maxAgeMs === undefined && maxMoves === undefined) return 0
   const limits: Limits = { beforeMs: maxAgeMs === undefined ? -Infinity : nowMs - maxAgeMs, maxMoves: maxMoves ?? Infinity }
   let removed = 0
-  const trimOne = async (head: Entry): Promise<void> => void (removed += await trimTag(store, { ...tagIn(head), ...limits }, signal))
-  await oneByOne(entriesOf(store, { prefix: historyHeadPrefix }, signal), trimOne, { signal })
+  const expireOne = async (head: Entry): Promise<void> => void (removed += await expireTag(store, { ...tagIn(head), ...limits }, signal))
+  await oneByOne(entriesOf(store, { prefix: historyHeadPrefix }, signal), expireOne, { signal })
   return removed
 }

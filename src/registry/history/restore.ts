@@ -116,7 +116,7 @@ export const restoreTag: Handler = async (services, context, message) => {
       return { digest, revival, facts: revival === undefined ? facts : { ...facts, manifest: 'unchecked' as const } }
     },
     plan: (planning, { digest, revival, facts }): MutationPlan<Resource> => {
-      assertEtag(tagNamed(planning.snapshot, tag.repo, name), context.ifMatch)
+      assertEtag(tagNamed(planning.tables, tag.repo, name), context.ifMatch)
       const changes = new ChangeSet()
       changes.add(revival)
       const planned = planMove(planning, changes, { ...tag, state: { digest }, facts })

@@ -16,7 +16,7 @@ import { outboxWrite } from '../../engine/outbox.ts'
 import { recordAnswer } from '../../engine/read.ts'
 import type { Context, Handler, HandlerAnswer, MutationContext, Services } from '../../engine/services.ts'
 import { assertValid } from '../../engine/validate.ts'
-import { assertEtag, emit, existingRow, planChild, rememberKey } from '../../engine/write.ts'
+import { assertEtag, emit, existingRecord, planChild, rememberKey } from '../../engine/write.ts'
 import { manifestIn, manifestKey } from '../records/manifest-keys.ts'
 import { touchOf } from '../records/manifest-touch.ts'
 import { appendHistory, readHead, type TagHead, type TagName } from './tag-history.ts'
@@ -87,28 +87,28 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   const { nowMs } = planning
   changes.isUpsert = true
   assertHeld(changes, move, facts)
-  const row = tagNamed(planning.snapshot, repo, name)
-  if (row === undefined) {
+  const cached = tagNamed(planning.tables, repo, name)
+  if (cached === undefined) {
     const atMs = point(planning, changes, { ...move, notBeforeMs: 0 })
     changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
     const record = changed(create(TagSchema, { name }), state)
     const facts = { pushedDigest: state.pushedDigest ?? '' }
     return { tag: planChild(tagKind, planning, { changes, parent: repo, record, atMs, facts }) as TagRecord, previous: undefined }
   }
-  const current = tagOf(row)
+  const current = tagOf(cached)
   const record = changed(current, state)
   // The digest was checked when it was written.
   const previous = current.digest as Digest
-  const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? row.pushedDigest : '')
-  if (isSame(record, current) && pushedDigest === row.pushedDigest) {
+  const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? cached.pushedDigest : '')
+  if (isSame(record, current) && pushedDigest === cached.pushedDigest) {
     // What else the transaction writes counts on the tag: it may be gone by then.
-    changes.guard({ kind: 'unchanged', key: recordKey('Tag', row.uid), revision: row.revision })
+    changes.guard({ kind: 'unchanged', key: recordKey('Tag', cached.uid), revision: cached.revision })
     return { tag: current, previous }
   }
-  const notBeforeMs = row.updateMs + 1
+  const notBeforeMs = cached.updateMs + 1
   const updateMs = record.digest === current.digest ? Math.max(nowMs, notBeforeMs) : point(planning, changes, { ...move, notBeforeMs })
-  const written = { etag: newEtag(planning.services.random), createMs: row.createMs, updateMs, managedBy: row.managedBy, pushedDigest }
-  return { tag: changes.update(tagKind, { row, record, facts: written }), previous }
+  const written = { etag: newEtag(planning.services.random), createMs: cached.createMs, updateMs, managedBy: cached.managedBy, pushedDigest }
+  return { tag: changes.update(tagKind, { cached, record, facts: written }), previous }
 }
 
 /** How old a touch is, in milliseconds, before a move writes another one: well below the shortest grace period that can be set. */
@@ -124,9 +124,9 @@ function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state:
 }
 
 /** Plans a tag's removal: its history keeps that it went. */
-export function planRemoval(planning: Planning, changes: ChangeSet, { row, head }: { row: CachedRecord; head: TagHead }): void {
-  changes.remove(tagKind, row)
-  appendHistory(changes, { repo: row.parent, name: row.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: row.updateMs + 1, after: head })
+export function planRemoval(planning: Planning, changes: ChangeSet, { record, head }: { record: CachedRecord; head: TagHead }): void {
+  changes.remove(tagKind, record)
+  appendHistory(changes, { repo: record.parent, name: record.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: record.updateMs + 1, after: head })
 }
 
 /** CreateTag: makes the tag, or moves it (docs/spec/registry.md#tag-creation). */
@@ -141,9 +141,9 @@ export const createTag: Handler = async (services, context, message) => {
     commitPrepared(services, context, {
       prepare: (signal) => readMoveFacts(services, { ...where, digest: state.digest }, signal),
       plan: (planning, facts): MutationPlan<Resource> => {
-        const row = tagNamed(planning.snapshot, parent, name)
-        if (context.ifNoneMatch === '*' && row !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
-        assertEtag(row, context.ifMatch)
+        const record = tagNamed(planning.tables, parent, name)
+        if (context.ifNoneMatch === '*' && record !== undefined) throw alreadyExists('Tag', `name "${name}" is taken`)
+        assertEtag(record, context.ifMatch)
         const changes = new ChangeSet()
         const planned = planMove(planning, changes, { ...where, state, facts })
         if (context.ifNoneMatch === '*') changes.isUpsert = false
@@ -158,16 +158,16 @@ export const createTag: Handler = async (services, context, message) => {
 
 /** A creation made before with the same key is answered with the tag as it is now. */
 function earlierTag(services: Services, [uid = '']: readonly string[]): HandlerAnswer {
-  const row = services.replica.snapshot.get('Tag', uid)
-  if (row === undefined) throw notFound('Tag', uid)
-  return recordAnswer(tagKind, services, row.message)
+  const record = services.cache.tables.get('Tag', uid)
+  if (record === undefined) throw notFound('Tag', uid)
+  return recordAnswer(tagKind, services, record.message)
 }
 
 /** DeleteTag. The tag's history is kept. */
 export const deleteTag: Handler = async (services, context, message) => {
   const { uid } = message as DeleteTagRequest
-  await removeRow(services, context, {
-    find: (planning) => existingRow(tagKind, planning, uid),
+  await removeRecord(services, context, {
+    find: (planning) => existingRecord(tagKind, planning, uid),
     emit: (planning, changes) => emit(planning, context, { changes, subject: uid, body: { desc: context.method.input, message } }),
     ifMatch: context.ifMatch,
   })
@@ -176,23 +176,23 @@ export const deleteTag: Handler = async (services, context, message) => {
 
 /** What a removal of one tag needs: how it is found, and what else its transaction writes. */
 interface TagRemoval {
-  find(planning: Pick<Planning, 'snapshot'>): CachedRecord
+  find(planning: Pick<Planning, 'tables'>): CachedRecord
   emit(planning: Planning, changes: ChangeSet): void
   readonly ifMatch?: Context['ifMatch']
 }
 
-async function removeRow(services: Services, context: MutationContext, removal: TagRemoval): Promise<void> {
-  const snapshot = (): Pick<Planning, 'snapshot'> => ({ snapshot: services.replica.snapshot })
+async function removeRecord(services: Services, context: MutationContext, removal: TagRemoval): Promise<void> {
+  const tables = (): Pick<Planning, 'tables'> => ({ tables: services.cache.tables })
   await commitPrepared(services, context, {
     prepare: (signal) => {
-      const { parent: repo, name } = removal.find(snapshot())
+      const { parent: repo, name } = removal.find(tables())
       return readHead(services.store, { repo, name }, signal)
     },
     plan: (planning, head): MutationPlan<undefined> => {
-      const row = removal.find(planning)
-      assertEtag(row, removal.ifMatch)
+      const record = removal.find(planning)
+      assertEtag(record, removal.ifMatch)
       const changes = new ChangeSet()
-      planRemoval(planning, changes, { row, head })
+      planRemoval(planning, changes, { record, head })
       removal.emit(planning, changes)
       return { changes, result: undefined }
     },
@@ -213,12 +213,12 @@ export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, ho
 
 /** Removes a tag by its name, for the registry host of this name. Throws code 5 if the tag does not exist. */
 export function removeTag(services: Services, context: MutationContext, tag: { repo: Uid; name: string; host: string }): Promise<void> {
-  const find = ({ snapshot }: Pick<Planning, 'snapshot'>): CachedRecord => {
-    const row = tagNamed(snapshot, tag.repo, tag.name)
-    if (row === undefined) throw notFound('Tag', `${tag.repo}:${tag.name}`)
-    return row
+  const find = ({ tables }: Pick<Planning, 'tables'>): CachedRecord => {
+    const record = tagNamed(tables, tag.repo, tag.name)
+    if (record === undefined) throw notFound('Tag', `${tag.repo}:${tag.name}`)
+    return record
   }
-  return removeRow(services, context, { find, emit: (planning, changes) => emitTagDeleted(planning, changes, { uid: find(planning).uid, host: tag.host }) })
+  return removeRecord(services, context, { find, emit: (planning, changes) => emitTagDeleted(planning, changes, { uid: find(planning).uid, host: tag.host }) })
 }
 
 /** How many tags one transaction removes at most: each is five writes, and four guards or more. */
@@ -226,16 +226,16 @@ const maxTagsAtOnce = 16
 
 /** A tag that goes, with the head of its history. */
 export interface TagToRemove {
-  readonly row: CachedRecord
+  readonly record: CachedRecord
   readonly head: TagHead
 }
 
 /** Reads what the removal of tags looks at: of all of them, or of as many as go at once. */
 export async function readTags(
   services: Services,
-  { repo, rows: all }: { repo: Uid; rows: readonly CachedRecord[] },
+  { repo, records: all }: { repo: Uid; records: readonly CachedRecord[] },
   signal: AbortSignal,
 ): Promise<readonly TagToRemove[]> {
-  const rows = all.slice(0, maxTagsAtOnce)
-  return Promise.all(rows.map(async (row) => ({ row, head: await readHead(services.store, { repo, name: row.name }, signal) })))
+  const records = all.slice(0, maxTagsAtOnce)
+  return Promise.all(records.map(async (record) => ({ record, head: await readHead(services.store, { repo, name: record.name }, signal) })))
 }

@@ -2,7 +2,7 @@ import { decide, visibilityOf, type EffectivePermissions } from '../../authz/eff
 import { isSuspended } from '../../authz/access.ts'
 import type { CapabilitySet } from '../../base/capability.ts'
 import { isUid } from '../../base/uid.ts'
-import { listRows, type ListSource } from '../../cache/lists/list.ts'
+import { listRecords, type ListSource } from '../../cache/lists/list.ts'
 import { sortKeyOf, uidOrder } from '../../cache/lists/order.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { Services } from '../../engine/services.ts'
@@ -15,7 +15,7 @@ import { pullCapabilities } from '../tokens/rights.ts'
 
 /** What a page of a catalogue is. */
 interface CatalogPage {
-  readonly reach: EffectivePermissions
+  readonly permissions: EffectivePermissions
   /** Held at every repo that is listed. */
   readonly needed: CapabilitySet
   /** Only repos after this uid. */
@@ -27,28 +27,28 @@ const anywhere = { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: f
 
 /** Repos where the caller holds the capabilities, in uid order; none of a suspended organisation, but for operators. `next` is what the next page begins after; a page that has one may be shorter than `n`. */
 async function pullableRepos(
-  { replica }: Services,
-  { reach, needed, after, n }: CatalogPage,
-): Promise<{ rows: readonly CachedRecord[]; next: string | undefined }> {
+  { cache }: Services,
+  { permissions, needed, after, n }: CatalogPage,
+): Promise<{ records: readonly CachedRecord[]; next: string | undefined }> {
   const place = after === undefined ? undefined : sortKeyOf(uidOrder, [after])
   const current = (): ListSource => ({
-    snapshot: replica.snapshot,
+    tables: cache.tables,
     query: {
       kind: 'Repo',
       uidp: anywhere,
       filters: [],
-      visibility: visibilityOf(reach, needed),
+      visibility: visibilityOf(permissions, needed),
       order: uidOrder,
       ...(place === undefined ? {} : { after: place }),
       skip: 0,
       limit: n + 1,
     },
   })
-  const found = await listRows(current, ({ rows }) => rows)
-  const { snapshot } = replica
+  const found = await listRecords(current, ({ records }) => records)
+  const { tables } = cache
   const page = found.slice(0, n)
-  const isOpen = ({ uid }: CachedRecord): boolean => decide(reach, uid, needed).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, uid))
-  return { rows: page.filter(isOpen), next: found.length > n ? page.at(-1)?.uid : undefined }
+  const isOpen = ({ uid }: CachedRecord): boolean => decide(permissions, uid, needed).kind === 'allowed' && (permissions.operator || !isSuspended(tables, uid))
+  return { records: page.filter(isOpen), next: found.length > n ? page.at(-1)?.uid : undefined }
 }
 
 /**
@@ -61,10 +61,10 @@ export async function listCatalog(host: OciHost, exchange: RegistryExchange): Pr
   const caller = await host.gate.catalog(exchange)
   const n = parsePageLimit(exchange.query)
   const after = placeAfter(host, exchange)
-  const { snapshot } = host.services.replica
-  const { rows, next } =
-    n === 0 ? { rows: [], next: undefined } : await pullableRepos(host.services, { reach: caller.reach(), needed: pullCapabilities, after, n })
-  const repositories = rows.flatMap(({ uid }) => pathOf(snapshot, uid) ?? [])
+  const { tables } = host.services.cache
+  const { records, next } =
+    n === 0 ? { records: [], next: undefined } : await pullableRepos(host.services, { permissions: caller.permissions(), needed: pullCapabilities, after, n })
+  const repositories = records.flatMap(({ uid }) => pathOf(tables, uid) ?? [])
   const body = `${JSON.stringify({ repositories })}\n`
   const link = next === undefined ? [] : ['Link', nextLink('/v2/_catalog', { n: String(n), after: next })]
   exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', Buffer.byteLength(body), 'Cache-Control', 'no-store', ...link], body)
@@ -79,7 +79,7 @@ function placeAfter({ services }: OciHost, { query }: RegistryExchange): string 
   }
   const last = query.get('last')
   if (last === null || last === '') return undefined
-  const target = findRepository(services.replica.snapshot, last)
+  const target = findRepository(services.cache.tables, last)
   if (target?.kind === 'repo') return target.uid
   throw new RegistryError('NAME_UNKNOWN', 'last must be a repository that is there: follow the Link instead')
 }

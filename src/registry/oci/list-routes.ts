@@ -42,7 +42,7 @@ export async function listTags(host: OciHost, exchange: RegistryExchange, path: 
   const n = parsePageLimit(exchange.query)
   const last = exchange.query.get('last')
   if (last !== null && !isTagName(last)) throw new RegistryError('UNSUPPORTED', 'last must be a tag', { status: 400 })
-  const { names, more } = n === 0 ? { names: [], more: false } : await tagNames(host.services.replica.snapshot, repo, { n, ...(last === null ? {} : { last }) })
+  const { names, more } = n === 0 ? { names: [], more: false } : await tagNames(host.services.cache.tables, repo, { n, ...(last === null ? {} : { last }) })
   const headers = more ? ['Link', nextLink(`/v2/${repository}/tags/list`, { n: String(n), last: names.at(-1) })] : []
   sendJson(exchange, { body: { name: repository, tags: names }, mediaType: 'application/json', headers })
 }

@@ -83,7 +83,7 @@ export function toRegistryError(error: unknown): RegistryError {
 }
 
 /** True for what only our own log can tell more about. */
-export function isFault(error: RegistryError): boolean {
+export function isServerError(error: RegistryError): boolean {
   return error.status >= 500
 }
 

@@ -12,7 +12,7 @@ import { defaultIdleMs, beginDrain } from './blobs/idle-limit.ts'
 import { listReferrers, listTags } from './list-routes.ts'
 import { ManifestCache } from './manifests/manifest-cache.ts'
 import { deleteManifest, getManifest, putManifest } from './manifests/manifest-routes.ts'
-import { errorBody, isFault, toRegistryError } from './oci-errors.ts'
+import { errorBody, isServerError, toRegistryError } from './oci-errors.ts'
 import type { OciHost } from './oci-host.ts'
 import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
 import { readBody } from './blobs/request-body.ts'
@@ -140,7 +140,7 @@ function answerError(host: OciHost, exchange: RegistryExchange, error: unknown):
   const { response, requestId } = exchange
   const isGone = exchange.signal.aborted && (isCausedBy(error, exchange.signal.reason) || (error instanceof DomainError && error.code === 1))
   const answered = toRegistryError(error)
-  if (isFault(answered) && !isGone) {
+  if (isServerError(answered) && !isGone) {
     const { method } = exchange.request
     host.services.log.error('a request to the registry failed', {
       requestId,

@@ -31,7 +31,7 @@ interface TenantUse {
  * One thread that tenants share by the processor time that they used lately. Next is the readme whose tenants used least, of equals the one that waits longest.
  * The use of a readme counts for each of its tenants, so neither more organisations nor more identities give anyone a larger share.
  */
-class ReadmeTurns {
+class ReadmeScheduler {
   readonly #thread = new ReadmeThread(maxCpuMs)
   readonly #used = new Map<string, TenantUse>()
   #waiting: WaitingReadme[] = []
@@ -58,9 +58,9 @@ class ReadmeTurns {
     this.#running = true
     for (let next = this.#take(); next !== undefined; next = this.#take()) {
       try {
-        const { fault, cpuMs } = await this.#thread.render(next.content)
+        const { error, cpuMs } = await this.#thread.render(next.content)
         for (const tenant of next.tenants) this.#used.set(tenant, { ms: this.#usedBy(tenant) + cpuMs, atMs: performance.now() })
-        next.done.resolve(fault)
+        next.done.resolve(error)
       } catch (error) {
         next.done.reject(error)
       }
@@ -83,12 +83,12 @@ class ReadmeTurns {
   }
 }
 
-const turns = new ReadmeTurns()
+const scheduler = new ReadmeScheduler()
 
 /**
  * Returns the fault of a readme, or undefined. Readmes are rendered one after the other in a separate thread. A readme that costs more than 2 s of processor
  * time is refused, so a hostile one delays another tenant's by that much at most. Throws code 8 `TOO_MANY_WAITING`; rejects with the signal's reason.
  */
 export async function checkReadme(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
-  return await turns.check(readme, signal)
+  return await scheduler.check(readme, signal)
 }

@@ -13,7 +13,7 @@ const tooExpensive = 'costs too much to be rendered: make it shorter or simpler'
 /** What became of one readme. */
 export interface RenderedReadme {
   /** What is wrong with it. */
-  readonly fault: string | undefined
+  readonly error: string | undefined
   /** The processor time that it cost, in milliseconds; `maxCpuMs` where the thread was stopped. */
   readonly cpuMs: number
 }
@@ -43,11 +43,11 @@ export class ReadmeThread {
       clearTimeout(deadline)
       worker.off('message', onMessage).off('error', onError).off('exit', onExit)
       if (isGood) this.#release(worker)
-      else this.#discard(worker)
+      else this.#terminate(worker)
     }
-    const refuse = (fault: string): void => {
+    const refuse = (error: string): void => {
       stop(false)
-      resolve({ fault, cpuMs: this.#maxCpuMs })
+      resolve({ error, cpuMs: this.#maxCpuMs })
     }
     const onMessage = (answer: ReadmeAnswer): void => {
       if ('beganAtMs' in answer) {
@@ -56,7 +56,7 @@ export class ReadmeThread {
       }
       const cpuMs = answer.endedAtMs - (beganAtMs ?? answer.endedAtMs)
       stop(true)
-      resolve({ fault: cpuMs > this.#maxCpuMs ? tooExpensive : answer.fault, cpuMs })
+      resolve({ error: cpuMs > this.#maxCpuMs ? tooExpensive : answer.error, cpuMs })
     }
     const onError = (error: Error & { code?: string }): void => {
       if (error.code === 'ERR_WORKER_OUT_OF_MEMORY') refuse('takes too much memory to be rendered')
@@ -92,16 +92,16 @@ export class ReadmeThread {
   #create(): Worker {
     const worker = new Worker(new URL('readme-worker.ts', import.meta.url), { resourceLimits: { maxOldGenerationSizeMb: 512 } })
     // It may fail at any time, also when idle or being stopped. The next readme gets a new one.
-    return worker.on('error', () => this.#discard(worker))
+    return worker.on('error', () => this.#terminate(worker))
   }
 
   #release(worker: Worker): void {
     if (this.#worker !== worker) return
     worker.unref()
-    this.#idle = setTimeout(() => this.#discard(worker), idleMs).unref()
+    this.#idle = setTimeout(() => this.#terminate(worker), idleMs).unref()
   }
 
-  #discard(worker: Worker): void {
+  #terminate(worker: Worker): void {
     if (this.#worker === worker) {
       clearTimeout(this.#idle)
       this.#worker = undefined

@@ -1,8 +1,8 @@
 import { parentPort } from 'node:worker_threads'
-import { readmeFault } from './readme-fault.ts'
+import { readmeError } from './readme-error.ts'
 
 /** What the thread answers for one readme: the processor time at which it begins, in milliseconds, then the fault. */
-export type ReadmeAnswer = { readonly beganAtMs: number } | { readonly fault: string | undefined; readonly endedAtMs: number }
+export type ReadmeAnswer = { readonly beganAtMs: number } | { readonly error: string | undefined; readonly endedAtMs: number }
 
 /** Processor time of this thread so far, in milliseconds. */
 function spentMs(): number {
@@ -17,6 +17,6 @@ function answer(message: ReadmeAnswer): void {
 /** A thread of its own for readmes: it gets their content, one at a time, from a ReadmeThread. */
 parentPort?.on('message', (content: string) => {
   answer({ beganAtMs: spentMs() })
-  const fault = readmeFault(content)
-  answer({ fault, endedAtMs: spentMs() })
+  const error = readmeError(content)
+  answer({ error, endedAtMs: spentMs() })
 })

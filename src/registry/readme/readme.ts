@@ -28,11 +28,11 @@ export function readmeKey(repo: string): string {
   return `x/readme/${repo}`
 }
 
-/** The row of the repo that a readme belongs to, or code 5. */
-function repoRow(services: Services, uid: string): CachedRecord {
-  const row = services.replica.snapshot.get('Repo', uid)
-  if (row === undefined) throw notFound('RepoReadme', uid)
-  return row
+/** The record of the repo that a readme belongs to, or code 5. */
+function repoRecord(services: Services, uid: string): CachedRecord {
+  const record = services.cache.tables.get('Repo', uid)
+  if (record === undefined) throw notFound('RepoReadme', uid)
+  return record
 }
 
 /** A readme as the store has it now; without a revision if it was never written. */
@@ -43,9 +43,9 @@ interface StoredReadme {
 }
 
 /** Reads the readme that `repo` shows: for a synced one that of its source. */
-async function readReadme(services: Services, row: CachedRecord, signal: AbortSignal): Promise<StoredReadme> {
-  // A row of kind Repo holds a Repo.
-  const origin = originOf(recordsOf(services), row.message as unknown as Repo)
+async function readReadme(services: Services, record: CachedRecord, signal: AbortSignal): Promise<StoredReadme> {
+  // A record of kind Repo holds a Repo.
+  const origin = originOf(recordsOf(services), record.message as unknown as Repo)
   let entry
   try {
     entry = origin === undefined ? undefined : await services.store.get(readmeKey(origin.uid), signal)
@@ -55,11 +55,11 @@ async function readReadme(services: Services, row: CachedRecord, signal: AbortSi
   const envelope = entry === undefined ? undefined : readEnvelope(entry.value)
   const facts: EnvelopeFacts =
     envelope === undefined
-      ? { etag: unwrittenEtag, createMs: row.createMs, updateMs: row.createMs, managedBy: '' }
+      ? { etag: unwrittenEtag, createMs: record.createMs, updateMs: record.createMs, managedBy: '' }
       : { etag: envelope.etag, createMs: Number(envelope.createTimeMs), updateMs: Number(envelope.updateTimeMs), managedBy: envelope.managedBy }
   // A readme has what every resource has (test/base/schema.test.ts).
   const bare = (envelope === undefined ? create(RepoReadmeSchema) : fromBinary(RepoReadmeSchema, envelope.record)) as ReadmeRecord
-  bare.uid = row.uid
+  bare.uid = record.uid
   return { record: stamped(RepoReadmeSchema, bare, facts), facts, revision: entry?.revision }
 }
 
@@ -70,17 +70,17 @@ function answerOf(record: ReadmeRecord): HandlerAnswer {
 /** Handles GetRepoReadme: returns the stored readme, empty if none was written (docs/spec/registry.md#readmes). */
 export const getRepoReadme: Handler = async (services, context, message) => {
   // The request has a uid.
-  const row = repoRow(services, (message as { uid?: string }).uid ?? '')
-  return answerOf((await readReadme(services, row, context.signal)).record)
+  const record = repoRecord(services, (message as { uid?: string }).uid ?? '')
+  return answerOf((await readReadme(services, record, context.signal)).record)
 }
 
-function isSynced(row: CachedRecord): boolean {
-  // A row of kind Repo holds a Repo.
-  return (row.message as unknown as Repo).syncConfig !== undefined
+function isSynced(record: CachedRecord): boolean {
+  // A record of kind Repo holds a Repo.
+  return (record.message as unknown as Repo).syncConfig !== undefined
 }
 
 /** The readme as the request wants it. Throws code 10, 3, 8. */
-async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { row: CachedRecord; stored: StoredReadme }): Promise<ReadmeRecord> {
+async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { record: CachedRecord; stored: StoredReadme }): Promise<ReadmeRecord> {
   const { record: current } = at.stored
   const { updateMask: mask } = request
   const patch = (request.repoReadme ?? create(RepoReadmeSchema)) as ReadmeRecord // see readReadme
@@ -89,10 +89,10 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
   const next = applyMask(RepoReadmeSchema, { current, patch }, pathsOf({ desc: RepoReadmeSchema }, context, { patch, mask }))
   assertValid(RepoReadmeSchema, writableCopy(RepoReadmeSchema, next))
   if (next.content === current.content) return next
-  if (isSynced(at.row)) throw DomainError.invalid('content', 'is inherited from the source of the sync')
-  const tenants = [rootOf(at.row.uid), rootOf(callerOf(context).identity)]
-  const fault = next.content === '' ? undefined : await checkReadme({ content: next.content, tenants }, context.signal)
-  if (fault !== undefined) throw DomainError.invalid('content', fault)
+  if (isSynced(at.record)) throw DomainError.invalid('content', 'is inherited from the source of the sync')
+  const tenants = [rootOf(at.record.uid), rootOf(callerOf(context).identity)]
+  const error = next.content === '' ? undefined : await checkReadme({ content: next.content, tenants }, context.signal)
+  if (error !== undefined) throw DomainError.invalid('content', error)
   return next
 }
 
@@ -123,11 +123,11 @@ function planReadme(planning: Planning, context: Context, { seen, stored, next }
 export const updateRepoReadme: Handler = async (services, context, message) => {
   const request = message as UpdateRepoReadmeRequest // the method's own
   const prepare = async (signal: AbortSignal): Promise<ReadmeChange> => {
-    const seen = repoRow(services, request.repoReadme?.uid ?? '')
+    const seen = repoRecord(services, request.repoReadme?.uid ?? '')
     const stored = await readReadme(services, seen, signal)
-    return { seen, stored, next: await wanted(context, request, { row: seen, stored }) }
+    return { seen, stored, next: await wanted(context, request, { record: seen, stored }) }
   }
   // What a synced repo shows is its source's: there is nothing to write.
-  if (isSynced(repoRow(services, request.repoReadme?.uid ?? ''))) return answerOf((await prepare(context.signal)).next)
+  if (isSynced(repoRecord(services, request.repoReadme?.uid ?? ''))) return answerOf((await prepare(context.signal)).next)
   return answerOf(await commitPrepared(services, context, { prepare, plan: (planning, change) => planReadme(planning, context, change) }))
 }

@@ -4,7 +4,7 @@ import type { Digest } from '../../base/digest.ts'
 import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { manifestsKey, recordKey } from '../../store/keys.ts'
 import type { Entry, Write } from '../../store/store.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
@@ -30,8 +30,8 @@ export async function heldManifest(services: Services, { repo, digest }: Manifes
 }
 
 /** A number that changes whenever a manifest of the repo is deleted. Content cached under another number may be gone. */
-export function manifestGeneration(snapshot: Snapshot, repo: Uid): number {
-  return snapshot.entry(manifestsKey(repo))?.revision ?? 0
+export function manifestGeneration(tables: RecordTables, repo: Uid): number {
+  return tables.entry(manifestsKey(repo))?.revision ?? 0
 }
 
 /** A manifest whose bytes are upstream already. */
@@ -132,13 +132,13 @@ export async function putManifest(services: Services, context: MutationContext, 
       return { heads, epoch, found: await recordsOf(services, put, signal) }
     },
     plan: (planning, { heads, epoch, found }): MutationPlan<undefined> => {
-      const row = planning.snapshot.get('Repo', repo)
-      if (row === undefined) throw notFound('Repo', repo)
+      const record = planning.tables.get('Repo', repo)
+      if (record === undefined) throw notFound('Repo', repo)
       const changes = new ChangeSet()
       changes.guard(epoch)
       changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
       planRecords(planning, changes, { put, found })
-      const push = { kind: 'push', repo, parent: row.parent } as const
+      const push = { kind: 'push', repo, parent: record.parent } as const
       if (tags.length === 0) writeTraffic(planning, changes, { ...push, traffic: put.traffic })
       for (const { name, head } of heads) writeTraffic(planning, changes, { ...push, traffic: planTag(planning, changes, { put, name, head }) })
       return { changes, result: undefined }
@@ -188,7 +188,7 @@ export async function removeManifest(services: Services, context: MutationContex
       prepare: async (signal) => {
         const entry = await services.store.get(key, signal)
         if (entry !== undefined) upstreamDigest = fromBinary(ManifestRecordSchema, entry.value).upstreamDigest as Digest // a cast: the record holds nothing else
-        return { entry, tagged: await readTags(services, { repo, rows: tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }) }, signal) }
+        return { entry, tagged: await readTags(services, { repo, records: tagsAt(services.cache.tables, repo, { digest, upstreamDigest }) }, signal) }
       },
       plan: (planning, { entry, tagged }): MutationPlan<undefined> => {
         const changes = new ChangeSet()
@@ -197,14 +197,14 @@ export async function removeManifest(services: Services, context: MutationContex
         if (isHere) changes.add(deletionOf(services, name, { entry, nowMs: planning.nowMs }))
         for (const one of tagged) {
           planRemoval(planning, changes, one)
-          emitTagDeleted(planning, changes, { uid: one.row.uid, host })
+          emitTagDeleted(planning, changes, { uid: one.record.uid, host })
         }
         return { changes, result: undefined }
       },
     })
     // Also those that were made while it went: none is made of one that is gone.
-    await services.replica.barrier(context.signal)
-    if (tagsAt(services.replica.snapshot, repo, { digest, upstreamDigest }).length === 0) return
+    await services.cache.barrier(context.signal)
+    if (tagsAt(services.cache.tables, repo, { digest, upstreamDigest }).length === 0) return
   }
 }
 

@@ -20,8 +20,8 @@ import {
 import type { ListQuery, ListResult } from '../../cache/lists/list.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
 import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import { Slices } from '../../cache/slices.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import { CooperativeTask } from '../../cache/cooperative-task.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
@@ -45,27 +45,27 @@ function mirrorSchema(): ResourceRow {
 
 const schema = mirrorSchema()
 
-function repoOf(row: CachedRecord): Repo {
+function repoOf(record: CachedRecord): Repo {
   // A row of kind Repo holds a Repo.
-  return row.message as unknown as Repo
+  return record.message as unknown as Repo
 }
 
 const listsIdentities = setOf(['identity.list'])
 
 /** Which identities an answer may name (docs/spec/registry.md#mirrors): the caller's own, those that they may list, and those of bindings that they may list. */
 class IdentitySight {
-  readonly #snapshot: Snapshot
+  readonly #tables: RecordTables
   readonly #caller: Caller
-  readonly #reach: EffectivePermissions
+  readonly #permissions: EffectivePermissions
   readonly #bindings: BindingSight
   /** A page mostly repeats a few identities, and each may have many bindings. */
   readonly #known = new Map<string, boolean>()
 
-  constructor(snapshot: Snapshot, caller: Caller) {
-    this.#snapshot = snapshot
+  constructor(tables: RecordTables, caller: Caller) {
+    this.#tables = tables
     this.#caller = caller
-    this.#reach = caller.reach()
-    this.#bindings = new BindingSight(this.#reach)
+    this.#permissions = caller.permissions()
+    this.#bindings = new BindingSight(this.#permissions)
   }
 
   /** True where the caller may see the identity, by a binding at most in the organisations `roots`. */
@@ -76,24 +76,24 @@ class IdentitySight {
     if (known !== undefined) return known
     const isShown =
       identity === this.#caller.identity ||
-      decide(this.#reach, identity, listsIdentities).kind === 'allowed' ||
-      roots.some((root) => this.#bindings.showsOneOf(this.#snapshot, identity, root))
+      decide(this.#permissions, identity, listsIdentities).kind === 'allowed' ||
+      roots.some((root) => this.#bindings.showsOneOf(this.#tables, identity, root))
     this.#known.set(key, isShown)
     return isShown
   }
 }
 
-function mirrorOf(facts: RenderFacts, row: CachedRecord, { parent, sight }: { parent: Uid; sight: IdentitySight }): Mirror {
-  const { syncConfig: sync } = repoOf(row)
-  const organization = rootOf(row.uid)
+function mirrorOf(facts: RenderFacts, record: CachedRecord, { parent, sight }: { parent: Uid; sight: IdentitySight }): Mirror {
+  const { syncConfig: sync } = repoOf(record)
+  const organization = rootOf(record.uid)
   const identity = sync?.identityUid ?? ''
   return create(MirrorSchema, {
-    uid: row.uid,
+    uid: record.uid,
     organizationUid: organization,
-    organizationName: facts.snapshot.get('Group', organization)?.name ?? '',
+    organizationName: facts.tables.get('Group', organization)?.name ?? '',
     identityUid: sight.shows(identity, [rootOf(parent), organization]) ? identity : '',
     ...(sync?.expirationTime && { expirationTime: sync.expirationTime }),
-    active: sync !== undefined && isInForce(facts, row.uid, sync),
+    active: sync !== undefined && isInForce(facts, record.uid, sync),
   })
 }
 
@@ -119,15 +119,15 @@ export const listMirrors: Handler = async (services, context, message) => {
       limit: limit + 1,
     }
   }
-  const answer = ({ rows, total }: ListResult): HandlerAnswer => {
-    const page = rows.slice(0, limit)
+  const answer = ({ records, total }: ListResult): HandlerAnswer => {
+    const page = records.slice(0, limit)
     const last = page.at(-1)
     const facts = factsOf(services)
-    const shown = { parent: trustedUid(parent), sight: new IdentitySight(facts.snapshot, callerOf(context)) }
+    const shown = { parent: trustedUid(parent), sight: new IdentitySight(facts.tables, callerOf(context)) }
     return {
       message: create(ListMirrorsResponseSchema, {
-        mirrors: page.map((row) => mirrorOf(facts, row, shown)),
-        nextPageToken: rows.length > limit && last !== undefined ? nextToken(services, { order, row: last, queryHash }) : '',
+        mirrors: page.map((record) => mirrorOf(facts, record, shown)),
+        nextPageToken: records.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
         totalCount: BigInt(total),
         skipped: skip,
       }),
@@ -139,15 +139,15 @@ export const listMirrors: Handler = async (services, context, message) => {
 }
 
 /** Takes the sync out of the repo in `row`, also where a Kubernetes object owns the record, with the event that the repo was changed. */
-function planEnd(planning: Planning, context: Context, row: CachedRecord): MutationPlan<true> {
-  const record = clone(RepoSchema, repoOf(row))
+function planEnd(planning: Planning, context: Context, cached: CachedRecord): MutationPlan<true> {
+  const record = clone(RepoSchema, repoOf(cached))
   delete record.syncConfig
   const changes = new ChangeSet()
-  const { createMs, managedBy } = row
-  const facts = { etag: newEtag(planning.services.random), createMs, updateMs: Math.max(planning.nowMs, row.updateMs + 1), managedBy }
+  const { createMs, managedBy } = cached
+  const facts = { etag: newEtag(planning.services.random), createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1), managedBy }
   // A repo has what every resource has.
-  const changed = changes.update(repoKind, { row, record: record as unknown as Resource, facts })
-  emit(planning, context, { changes, subject: row.uid, body: bodyOf(repoKind, planning, changed) })
+  const changed = changes.update(repoKind, { cached, record: record as unknown as Resource, facts })
+  emit(planning, context, { changes, subject: cached.uid, body: bodyOf(repoKind, planning, changed) })
   return { changes, result: true }
 }
 
@@ -155,9 +155,9 @@ function planEnd(planning: Planning, context: Context, row: CachedRecord): Mutat
 export const endMirror: Handler = async (services, context, message) => {
   const { parent, mirrorUid } = message as EndMirrorRequest
   await commit(services, context, (planning) => {
-    const row = planning.snapshot.get(repoKind.index.kind, mirrorUid)
-    if (row === undefined || repoOf(row).syncConfig?.source !== parent) throw notFound(kind, mirrorUid, { concealed: row !== undefined })
-    return planEnd(planning, context, row)
+    const record = planning.tables.get(repoKind.index.kind, mirrorUid)
+    if (record === undefined || repoOf(record).syncConfig?.source !== parent) throw notFound(kind, mirrorUid, { concealed: record !== undefined })
+    return planEnd(planning, context, record)
   })
   return { message: create(EndMirrorResponseSchema), subject: mirrorUid }
 }
@@ -173,7 +173,7 @@ function ownContext(services: Services, signal: AbortSignal): Context {
       operator: true,
       actor: { iss: services.settings.ownIssuer },
       restrictions: {},
-      reach: () => ({ operator: true, grants: [] }),
+      permissions: () => ({ operator: true, grants: [] }),
     },
     requestId: 'expired-syncs',
     signal,
@@ -183,8 +183,8 @@ function ownContext(services: Services, signal: AbortSignal): Context {
   })
 }
 
-function isExpired(row: CachedRecord, nowMs: number): boolean {
-  const end = repoOf(row).syncConfig?.expirationTime
+function isExpired(record: CachedRecord, nowMs: number): boolean {
+  const end = repoOf(record).syncConfig?.expirationTime
   return end !== undefined && nowMs >= timestampMs(end)
 }
 
@@ -193,22 +193,22 @@ function isExpired(row: CachedRecord, nowMs: number): boolean {
  * the end. Rejects with DomainError, or the signal's reason.
  */
 export async function endExpiredSyncs(services: Services, signal: AbortSignal): Promise<number> {
-  const { replica, clock, log } = services
+  const { cache, clock, log } = services
   const context = ownContext(services, signal)
-  const slices = new Slices()
+  const task = new CooperativeTask()
   let ended = 0
   const end = async ({ uid }: CachedRecord): Promise<void> => {
-    if (slices.isOver) await slices.pause()
-    const row = replica.snapshot.get(repoKind.index.kind, uid)
-    if (row === undefined || !isExpired(row, clock.now())) return
+    if (task.shouldYield) await task.pause()
+    const record = cache.tables.get(repoKind.index.kind, uid)
+    if (record === undefined || !isExpired(record, clock.now())) return
     const isEnded = await commit(services, context, (planning): MutationPlan<boolean> => {
-      const current = planning.snapshot.get(repoKind.index.kind, uid)
+      const current = planning.tables.get(repoKind.index.kind, uid)
       if (current === undefined || !isExpired(current, planning.nowMs)) return { changes: new ChangeSet(), result: false }
       return planEnd(planning, context, current)
     })
     ended += Number(isEnded)
   }
-  await oneByOne([...replica.snapshot.table(repoKind.index.kind).having(sourceFilter)], end, {
+  await oneByOne([...cache.tables.table(repoKind.index.kind).having(sourceFilter)], end, {
     signal,
     failed: ({ uid }, error) => log.warn('a sync that has expired could not be ended', { repo: uid, error: errorText(error) }),
   })

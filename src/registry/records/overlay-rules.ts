@@ -1,5 +1,5 @@
 import { createPublicKey, X509Certificate } from 'node:crypto'
-import { hostFault } from '../../auth/safe-address.ts'
+import { hostError } from '../../auth/safe-address.ts'
 import { DomainError, type FieldViolation } from '../../base/errors.ts'
 import type { CustomOverlay, CustomOverlay_Certificates, CustomOverlay_ImageContents } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
@@ -15,7 +15,7 @@ function blockLabel(text: string): string | undefined {
   return pemBlock.exec(text)?.[1]
 }
 
-function keyFault(content: string): string | undefined {
+function keyError(content: string): string | undefined {
   if (blockLabel(content) !== 'PUBLIC KEY') return 'must be exactly one PEM block of type PUBLIC KEY'
   try {
     return createPublicKey(content).asymmetricKeyType === 'rsa' ? undefined : 'must be an RSA key'
@@ -35,7 +35,7 @@ function isVersion3(der: Uint8Array): boolean {
   return Buffer.from(der.subarray(at, at + 5)).toString('hex') === 'a003020102'
 }
 
-function certificateFault(content: string): string | undefined {
+function certificateError(content: string): string | undefined {
   if (content.includes('PRIVATE KEY-----')) return 'must not hold a private key'
   if (blockLabel(content) !== 'CERTIFICATE') return 'must be exactly one PEM block of type CERTIFICATE'
   try {
@@ -49,9 +49,9 @@ function bytesOf(entries: readonly { readonly content: string }[]): number {
   return entries.reduce((sum, entry) => sum + Buffer.byteLength(entry.content), 0)
 }
 
-function* contentsFaults(contents: CustomOverlay_ImageContents): Generator<FieldViolation> {
+function* contentsErrors(contents: CustomOverlay_ImageContents): Generator<FieldViolation> {
   for (const [at, url] of contents.runtimeRepositories.entries()) {
-    const description = hostFault(url)
+    const description = hostError(url)
     if (description !== undefined) yield { field: `custom_overlay.contents.runtime_repositories[${at}]`, description }
   }
   const field = 'custom_overlay.contents.runtime_keyring'
@@ -60,16 +60,16 @@ function* contentsFaults(contents: CustomOverlay_ImageContents): Generator<Field
     if (name.startsWith('platform')) yield { field: `${field}[${at}].name`, description: 'must not start with platform' }
     else if (names.has(name)) yield { field: `${field}[${at}].name`, description: 'is the name of an entry before' }
     names.add(name)
-    const description = keyFault(content)
+    const description = keyError(content)
     if (description !== undefined) yield { field: `${field}[${at}].content`, description }
   }
   if (bytesOf(contents.runtimeKeyring) > maxKeyringBytes) yield { field, description: `must be at most ${maxKeyringBytes} bytes in all` }
 }
 
-function* certificateFaults({ additional }: CustomOverlay_Certificates): Generator<FieldViolation> {
+function* certificateErrors({ additional }: CustomOverlay_Certificates): Generator<FieldViolation> {
   const field = 'custom_overlay.certificates.additional'
   for (const [at, { content }] of additional.entries()) {
-    const description = certificateFault(content)
+    const description = certificateError(content)
     if (description !== undefined) yield { field: `${field}[${at}].content`, description }
   }
   if (bytesOf(additional) > maxCertificateBytes) yield { field, description: `must be at most ${maxCertificateBytes} bytes in all` }
@@ -78,8 +78,8 @@ function* certificateFaults({ additional }: CustomOverlay_Certificates): Generat
 /** Throws code 3 with every fault of an overlay that the schema can't say (docs/spec/registry.md#custom-overlays). */
 export function assertOverlay(overlay: CustomOverlay | undefined): void {
   if (overlay === undefined) return
-  const faults: FieldViolation[] = []
-  if (overlay.contents !== undefined) faults.push(...contentsFaults(overlay.contents))
-  if (overlay.certificates !== undefined) faults.push(...certificateFaults(overlay.certificates))
-  if (faults.length > 0) throw DomainError.invalidFields(faults)
+  const violations: FieldViolation[] = []
+  if (overlay.contents !== undefined) violations.push(...contentsErrors(overlay.contents))
+  if (overlay.certificates !== undefined) violations.push(...certificateErrors(overlay.certificates))
+  if (violations.length > 0) throw DomainError.invalidFields(violations)
 }

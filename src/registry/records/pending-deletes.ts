@@ -20,7 +20,7 @@ export function pendingDeleteNote(repo: string, sort: ContentSort, bytes: { dige
  * Schedules unrecorded bytes for the next collection, also if the caller aborted. The collection removes them unless a record holds them by then. Only logs
  * where that fails.
  */
-export async function discardUnrecorded(services: Services, { repo, sort, digest }: { repo: Uid; sort: ContentSort; digest: string }): Promise<void> {
+export async function scheduleDelete(services: Services, { repo, sort, digest }: { repo: Uid; sort: ContentSort; digest: string }): Promise<void> {
   const note = pendingDeleteNote(repo, sort, { digest })
   try {
     // A note that is there may have a record.

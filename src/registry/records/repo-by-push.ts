@@ -41,7 +41,7 @@ function unmakeable(error: DomainError, { sort, name, path }: PushTarget & { sor
 async function makeByPush(services: Services, context: MutationContext, place: PushTarget & { sort: keyof typeof made }): Promise<Uid> {
   const { parent, name, host, sort } = place
   const { kind, desc, event } = made[sort]
-  const there = (): Uid | undefined => services.replica.snapshot.table(kind.index.kind).child(parent, name)?.uid
+  const there = (): Uid | undefined => services.cache.tables.table(kind.index.kind).child(parent, name)?.uid
   // Every resource has what Resource adds.
   const draft = create(desc as DescMessage, { name }) as unknown as Resource
   try {
@@ -61,7 +61,7 @@ async function makeByPush(services: Services, context: MutationContext, place: P
     if (!(error instanceof DomainError)) throw error
     if (error.code === 3) throw unmakeable(error, place)
     if (error.code !== 6) throw error
-    await services.replica.barrier(context.signal)
+    await services.cache.barrier(context.signal)
     const uid = there()
     if (uid === undefined) throw error
     return uid

@@ -1,6 +1,6 @@
 import { isUid, lineage, rootParent, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 
 /** The repo that a path names, or the place where one of that name may be made. */
 export type RepoTarget =
@@ -19,19 +19,19 @@ export function isRepositoryName(path: string): boolean {
 }
 
 /** A root group by its uid or its name (docs/spec/registry.md#repo-paths). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
-function organisation(snapshot: Snapshot, segment: string): CachedRecord | undefined {
-  const identified = isUid(segment) ? snapshot.get('Group', segment) : undefined
-  return identified ?? snapshot.table('Group').child(rootParent, segment)
+function organisation(tables: RecordTables, segment: string): CachedRecord | undefined {
+  const identified = isUid(segment) ? tables.get('Group', segment) : undefined
+  return identified ?? tables.table('Group').child(rootParent, segment)
 }
 
 /** Returns the existing groups on a path. */
-function groupsOn(snapshot: Snapshot, names: readonly string[]): CachedRecord[] {
+function groupsOn(tables: RecordTables, names: readonly string[]): CachedRecord[] {
   const [first = '', ...rest] = names
-  const root = organisation(snapshot, first)
+  const root = organisation(tables, first)
   if (root === undefined) return []
   const groups = [root]
   for (const name of rest) {
-    const group = snapshot.table('Group').child((groups.at(-1) ?? root).uid, name)
+    const group = tables.table('Group').child((groups.at(-1) ?? root).uid, name)
     if (group === undefined) break
     groups.push(group)
   }
@@ -39,33 +39,33 @@ function groupsOn(snapshot: Snapshot, names: readonly string[]): CachedRecord[] 
 }
 
 /**
- * What `<organisation>/<group>.../<repo>` names as of `snapshot`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name or is the
+ * What `<organisation>/<group>.../<repo>` names as of `tables`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name or is the
  * organisation alone, and where there is no such organisation.
  */
-export function findRepository(snapshot: Snapshot, path: string): RepoTarget | undefined {
+export function findRepository(tables: RecordTables, path: string): RepoTarget | undefined {
   if (!isRepositoryName(path)) return undefined
   const names = path.split('/')
   const name = names.pop() ?? ''
-  const groups = groupsOn(snapshot, names)
+  const groups = groupsOn(tables, names)
   const parent = groups.at(-1)
   if (parent === undefined) return undefined
   const missing = names.slice(groups.length)
   if (missing.length > 0) return { kind: 'absent', parent: parent.uid, groups: missing, name }
-  const repo = snapshot.hasKind('Repo') ? snapshot.table('Repo').child(parent.uid, name) : undefined
+  const repo = tables.hasKind('Repo') ? tables.table('Repo').child(parent.uid, name) : undefined
   return repo === undefined ? { kind: 'absent', parent: parent.uid, groups: missing, name } : { kind: 'repo', uid: repo.uid, parent: parent.uid, name }
 }
 
 /** Returns the last existing group on a path, below which the rest would be created. Undefined if not even the organisation exists. */
-export function nearestGroup(snapshot: Snapshot, path: string): Uid | undefined {
-  return isRepositoryName(path) ? groupsOn(snapshot, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
+export function nearestGroup(tables: RecordTables, path: string): Uid | undefined {
+  return isRepositoryName(path) ? groupsOn(tables, path.split('/').slice(0, -1)).at(-1)?.uid : undefined
 }
 
 /** Returns the path of a repo, by names. Returns undefined if the repo is gone, or if its names make no valid OCI name, so that no path leads to it. */
-export function pathOf(snapshot: Snapshot, repo: Uid): string | undefined {
+export function pathOf(tables: RecordTables, repo: Uid): string | undefined {
   const [, ...groups] = lineage(repo)
-  const rows = [snapshot.get('Repo', repo), ...groups.map((group) => snapshot.get('Group', group))]
-  const path = rows
-    .map((row) => row?.name ?? '')
+  const records = [tables.get('Repo', repo), ...groups.map((group) => tables.get('Group', group))]
+  const path = records
+    .map((record) => record?.name ?? '')
     .reverse()
     .join('/')
   return isRepositoryName(path) ? path : undefined

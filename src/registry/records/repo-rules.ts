@@ -2,15 +2,15 @@ import { isSuspended } from '../../authz/access.ts'
 import { DomainError } from '../../base/errors.ts'
 import { lineage, rootParent, rootOf, type Uid } from '../../base/uid.ts'
 import type { Resource } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import type { MutationDraft, Planning } from '../../engine/kind.ts'
 import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
 /** Whether anybody may pull from the repo: it is one of the public organisation, which `publicOrganization` names. */
-export function isPublicRepo(snapshot: Snapshot, publicOrganization: string | undefined, repo: Uid): boolean {
+export function isPublicRepo(tables: RecordTables, publicOrganization: string | undefined, repo: Uid): boolean {
   if (publicOrganization === undefined) return false
-  const root = snapshot.table('Group').child(rootParent, publicOrganization)
-  return root !== undefined && rootOf(repo) === root.uid && !isSuspended(snapshot, root.uid)
+  const root = tables.table('Group').child(rootParent, publicOrganization)
+  return root !== undefined && rootOf(repo) === root.uid && !isSuspended(tables, root.uid)
 }
 
 /** A repo as it is kept. */
@@ -21,10 +21,10 @@ const maxRepositoryLength = 255
 
 /** Throws code 3 where the new uid or the path is longer than a registry takes. */
 export function assertReachable(planning: Planning, draft: MutationDraft<RepoRecord>): void {
-  const { services, snapshot } = planning
+  const { services, tables } = planning
   const prefix = services.settings.registry?.upstreamPrefixLength ?? 0
   if (prefix + draft.uid.length > maxRepositoryLength) throw DomainError.invalid('parent', 'is too deep in the tree for a repo')
   let path = draft.record.name
-  if (draft.parent !== rootParent) for (const group of lineage(draft.parent)) path = `${snapshot.get('Group', group)?.name ?? ''}/${path}`
+  if (draft.parent !== rootParent) for (const group of lineage(draft.parent)) path = `${tables.get('Group', group)?.name ?? ''}/${path}`
   if (path.length > maxRepositoryLength) throw DomainError.invalid('name', `makes a path of more than ${maxRepositoryLength} characters`)
 }

@@ -1,6 +1,6 @@
 import { RepoSchema } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { KindIndex, CachedRecord } from '../../cache/records/cached-record.ts'
-import { sweepKey } from '../../store/keys.ts'
+import { cascadeKey } from '../../store/keys.ts'
 import { defineKind, type Extra, type Planning } from '../../engine/kind.ts'
 import { assertOverlay } from './overlay-rules.ts'
 import { readmeKey } from '../readme/readme.ts'
@@ -24,13 +24,13 @@ export function removedRepoKey(repo: string): string {
   return `${removedRepoPrefix}${repo}`
 }
 
-/** The tags are swept behind the mark, the readme goes at once, the bytes later; history is kept (docs/spec/conventions.md#deletion-order). */
-function removal(planning: Planning, row: CachedRecord): Extra {
+/** The tags are removed behind the mark, the readme goes at once, the bytes later; history is kept (docs/spec/conventions.md#deletion-order). */
+function removal(planning: Planning, record: CachedRecord): Extra {
   return {
     writes: [
-      { kind: 'put', key: sweepKey(row.uid), value: Buffer.from(index.kind) },
-      { kind: 'put', key: removedRepoKey(row.uid), value: Buffer.from(String(planning.nowMs)) },
-      { kind: 'delete', key: readmeKey(row.uid) },
+      { kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) },
+      { kind: 'put', key: removedRepoKey(record.uid), value: Buffer.from(String(planning.nowMs)) },
+      { kind: 'delete', key: readmeKey(record.uid) },
     ],
   }
 }

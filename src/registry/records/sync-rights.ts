@@ -10,22 +10,22 @@ import { isPublicRepo } from './repo-rules.ts'
 /** What it takes at a repo to show it elsewhere: the right to pull from it. */
 const neededAtSource = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
 
-function isPublic({ snapshot, settings }: RenderFacts, repo: Uid): boolean {
-  return isPublicRepo(snapshot, settings.registry?.publicOrganization, repo)
+function isPublic({ tables, settings }: RenderFacts, repo: Uid): boolean {
+  return isPublicRepo(tables, settings.registry?.publicOrganization, repo)
 }
 
 /** Whether an identity may pull from a repo now, by its own role bindings: roles of a session do not count. Cost: that of the depth of the repo. */
-function holdsPull({ snapshot, grants, settings }: RenderFacts, identity: Uid, repo: Uid): boolean {
+function holdsPull({ tables, grants, settings }: RenderFacts, identity: Uid, repo: Uid): boolean {
   if (settings.operators.has(identity)) return true
-  if (isSuspended(snapshot, repo) || snapshot.get('Identity', identity) === undefined) return false
-  const reach = grants.reachOf({ identity, operator: false, restrictions: {} })
-  return containsAll(capabilitiesAt(reach, repo), neededAtSource)
+  if (isSuspended(tables, repo) || tables.get('Identity', identity) === undefined) return false
+  const permissions = grants.permissionsOf({ identity, operator: false, restrictions: {} })
+  return containsAll(capabilitiesAt(permissions, repo), neededAtSource)
 }
 
 /** Whether the right under which a sync was set up holds now. A Kubernetes object has no rights of its own beyond its organisation. */
 function hasRight(facts: RenderFacts, { mirror, identity, source }: { mirror: Uid; identity: string; source: Uid }): boolean {
   if (isPublic(facts, source)) return true
-  if (identity === '') return rootOf(source) === rootOf(mirror) && !isSuspended(facts.snapshot, source)
+  if (identity === '') return rootOf(source) === rootOf(mirror) && !isSuspended(facts.tables, source)
   return holdsPull(facts, trustedUid(identity), source)
 }
 
@@ -48,8 +48,8 @@ export function identityOfSync({ ownership, caller }: Planning): string {
  * pulls from the source.
  */
 export function maySync(planning: Planning, facts: RenderFacts, { mirror, source }: { mirror: Uid; source: Uid }): boolean {
-  const { reach, snapshot } = planning
-  const isOpen = reach.operator || !isSuspended(snapshot, source)
-  const mayPull = isPublic(facts, source) || (isOpen && decide(reach, source, neededAtSource).kind === 'allowed')
+  const { permissions, tables } = planning
+  const isOpen = permissions.operator || !isSuspended(tables, source)
+  const mayPull = isPublic(facts, source) || (isOpen && decide(permissions, source, neededAtSource).kind === 'allowed')
   return mayPull && hasRight(facts, { mirror, identity: identityOfSync(planning), source })
 }

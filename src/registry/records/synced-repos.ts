@@ -5,7 +5,7 @@ import { isNamed } from '../../base/schema/field-mask.ts'
 import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
 import { RepoSchema, type Repo, type SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import type { MutationDraft, Planning, Records } from '../../engine/kind.ts'
 import type { RegistrySettings } from '../../engine/services.ts'
 import { factsOf, recordsOf } from '../../engine/shown.ts'
@@ -38,7 +38,7 @@ const inheritedNames = { catalogTier: 'catalog_tier', bundles: 'bundles', aliase
 >
 
 function repoAt(records: Pick<Records, 'get'>, uid: string): Repo | undefined {
-  // A row of kind Repo holds a Repo.
+  // A record of kind Repo holds a Repo.
   return records.get('Repo', uid)?.message as unknown as Repo | undefined
 }
 
@@ -58,17 +58,17 @@ export function originOf(records: Records, repo: Repo): Repo | undefined {
   return at
 }
 
-/** The identities under whose rights `row` and the mirrors that it leads to show their sources: originOf asks what they may. */
-export function mirroringIdentities(snapshot: Snapshot, row: CachedRecord): Uid[] {
-  const repos = snapshot.table('Repo')
+/** The identities under whose rights `record` and the mirrors that it leads to show their sources: originOf asks what they may. */
+export function mirroringIdentities(tables: RecordTables, record: CachedRecord): Uid[] {
+  const repos = tables.table('Repo')
   const identities: Uid[] = []
-  let at: CachedRecord | undefined = row
+  let at: CachedRecord | undefined = record
   for (let hops = 0; at !== undefined && hops < maxHops; hops++) {
     const source = repos.valueOf(at, sourceFilter)
     if (source === undefined) break
-    // A row of kind Repo holds a Repo.
+    // A record of kind Repo holds a Repo.
     identities.push(trustedUid((at.message as unknown as Repo).syncConfig?.identityUid ?? ''))
-    at = snapshot.get('Repo', source)
+    at = tables.get('Repo', source)
   }
   return identities
 }
@@ -107,10 +107,10 @@ function pathOfReference(text: string, settings: RegistrySettings | undefined): 
 
 /** Resolves a text to a repo. The text is a uid, a name in the catalogue (a repo of the public organisation), or a reference to an image in the repo. */
 function namedSource(planning: Planning, text: string): Repo | undefined {
-  const { snapshot, services } = planning
-  if (isUid(text)) return repoAt(snapshot, text)
-  const target = findRepository(snapshot, pathOfReference(text, services.settings.registry))
-  return target?.kind === 'repo' ? repoAt(snapshot, target.uid) : undefined
+  const { tables, services } = planning
+  if (isUid(text)) return repoAt(tables, text)
+  const target = findRepository(tables, pathOfReference(text, services.settings.registry))
+  return target?.kind === 'repo' ? repoAt(tables, target.uid) : undefined
 }
 
 /** The repo that a sync is to copy from, where the caller may set up a sync with it. Foreign and missing are the same code 3. */

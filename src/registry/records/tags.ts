@@ -3,7 +3,7 @@ import { millisecondUpTo } from '../../base/whole-milliseconds.ts'
 import { TagSchema, type ListTagsRequest, type Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { Order } from '../../cache/lists/order.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { defineKind } from '../../engine/kind.ts'
 
 /** A tag as it is stored. */
@@ -59,26 +59,26 @@ export const tagKind = defineKind<TagRecord>({
   },
 })
 
-/** The message of a row of kind Tag. */
-export function tagOf(row: CachedRecord): TagRecord {
-  return row.message as TagRecord
+/** The message of a record of kind Tag. */
+export function tagOf(record: CachedRecord): TagRecord {
+  return record.message as TagRecord
 }
 
 /** The tag of this name in the repo. */
-export function tagNamed(snapshot: Snapshot, repo: string, name: string): CachedRecord | undefined {
-  return snapshot.table('Tag').child(repo, name)
+export function tagNamed(tables: RecordTables, repo: string, name: string): CachedRecord | undefined {
+  return tables.table('Tag').child(repo, name)
 }
 
 /** The digest by which the registry host answers a tag: the one that its manifest was pushed by. */
-export function answeredDigest(row: CachedRecord): Digest {
+export function answeredDigest(record: CachedRecord): Digest {
   // A cast: digests are checked before they are written.
-  return (row.pushedDigest || tagOf(row).digest) as Digest
+  return (record.pushedDigest || tagOf(record).digest) as Digest
 }
 
 /** The tags of the repo that point to the manifest under the digest. `upstreamDigest` is the SHA-256 of its bytes: tags that it was pushed with by another digest have that one. */
-export function tagsAt(snapshot: Snapshot, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): CachedRecord[] {
-  const pointing = [...snapshot.table('Tag').matching('digest', upstreamDigest)].filter((row) => row.parent === repo)
-  return digest === upstreamDigest ? pointing : pointing.filter((row) => row.pushedDigest === digest)
+export function tagsAt(tables: RecordTables, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): CachedRecord[] {
+  const pointing = [...tables.table('Tag').matching('digest', upstreamDigest)].filter((record) => record.parent === repo)
+  return digest === upstreamDigest ? pointing : pointing.filter((record) => record.pushedDigest === digest)
 }
 
 function compareNames(a: string, b: string): number {
@@ -91,12 +91,12 @@ function compareNames(a: string, b: string): number {
 const listingOrder: Order = { terms: [], id: 'name-fold', compare: (a, b) => compareNames(a.name, b.name) }
 
 /** Names of the repo's tags in the order of the registry's lists: `n` of them at most, those after `last` where it is given. `more` tells whether others follow. */
-export async function tagNames(snapshot: Snapshot, repo: string, page: { last?: string; n: number }): Promise<{ names: string[]; more: boolean }> {
+export async function tagNames(tables: RecordTables, repo: string, page: { last?: string; n: number }): Promise<{ names: string[]; more: boolean }> {
   const { last, n } = page
   for (;;) {
-    const { tree, state } = await snapshot.table('Tag').views.view({ place: 'child', uid: repo, filters: [] }, listingOrder)
+    const { tree, state } = await tables.table('Tag').views.view({ place: 'child', uid: repo, filters: [] }, listingOrder)
     if (state !== 'ready') continue
-    const from = last === undefined ? 0 : tree.rankBy((row) => compareNames(row.name, last) <= 0)
-    return { names: tree.items(from, from + n).map((row) => row.name), more: from + n < tree.size }
+    const from = last === undefined ? 0 : tree.rankBy((record) => compareNames(record.name, last) <= 0)
+    return { names: tree.items(from, from + n).map((record) => record.name), more: from + n < tree.size }
   }
 }

@@ -1,4 +1,4 @@
-import type { Authenticated, Authenticator } from '../../auth/tokens/authenticator.ts'
+import type { AuthenticatedCaller, Authenticator } from '../../auth/tokens/authenticator.ts'
 import { isOperator, type Operator } from '../../auth/tokens/principal.ts'
 import { TokenError } from '../../auth/tokens/token-error.ts'
 import { DomainError } from '../../base/errors.ts'
@@ -24,7 +24,9 @@ export interface RegistryAuthenticatorOptions {
 
 /** A credential that was verified, as far as it goes without the records. */
 export type VerifiedCredential =
-  { readonly kind: 'none' } | { readonly kind: 'platform'; readonly token: Authenticated } | { readonly kind: 'registry'; readonly claims: RegistryClaims }
+  | { readonly kind: 'none' }
+  | { readonly kind: 'platform'; readonly token: AuthenticatedCaller }
+  | { readonly kind: 'registry'; readonly claims: RegistryClaims }
 
 /** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
 export interface RegistryAuthenticator {
@@ -44,12 +46,12 @@ export function createRegistryAuthenticator(options: RegistryAuthenticatorOption
   const counts = createCounts(options.limits)
 
   async function barrier(): Promise<void> {
-    if (reads === 'bounded') services.replica.assertLive()
-    else await services.replica.barrier()
+    if (reads === 'bounded') services.cache.assertLive()
+    else await services.cache.barrier()
   }
 
   /** `barrier`, and what the bearer may do as of then: of one with very many role bindings that takes several turns. */
-  async function upToDate({ identityUid, restrictions }: Pick<Authenticated, 'identityUid' | 'restrictions'>): Promise<void> {
+  async function upToDate({ identityUid, restrictions }: Pick<AuthenticatedCaller, 'identityUid' | 'restrictions'>): Promise<void> {
     await barrier()
     await services.grants.prepare(identityUid, restrictions)
   }
@@ -99,9 +101,9 @@ export function createRegistryAuthenticator(options: RegistryAuthenticatorOption
 }
 
 /** What a registry token says of its bearer: what a platform credential said. */
-export function bearerOf(services: Services, { identityUid, act, restrictions }: Authenticated): GrantBearer {
+export function bearerOf(services: Services, { identityUid, act, restrictions }: AuthenticatedCaller): GrantBearer {
   // This replica's clock may be behind the one that made the identity.
-  const notBeforeMs = services.replica.snapshot.get('Identity', identityUid)?.createMs ?? 0
+  const notBeforeMs = services.cache.tables.get('Identity', identityUid)?.createMs ?? 0
   return { identityUid, act, restrictions, notBeforeMs }
 }
 
@@ -120,7 +122,7 @@ function isBasic(authorization: string | undefined): boolean {
 
 /** Rewords an error for a client that sent a user name and a password. That a password is no JWT means nothing to its user. */
 function aboutPassword(error: unknown): unknown {
-  const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.fault === 'unreadable'
+  const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.reason === 'unreadable'
   if (!isUnreadable) return error
   return new DomainError(16, 'the user name must be _token, or the uid of an identity, and the password a token that is known here', { cause: error })
 }

@@ -1,4 +1,4 @@
-import { decide as decideReach } from '../../authz/effective-permissions.ts'
+import { decide as decideAccess } from '../../authz/effective-permissions.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { emptySet } from '../../base/capability.ts'
 import { isWithin, type Uid } from '../../base/uid.ts'
@@ -105,7 +105,7 @@ function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedR
   const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
   if (credential.kind === 'registry' && access === undefined)
     throw denied('the token grants nothing for this image: it is for another one, or there is no right to this one')
-  const target = findRepository(options.services.replica.snapshot, path)
+  const target = findRepository(options.services.cache.tables, path)
   // A token is issued for what is there, or could be made. The answer is the same whatever has the name now: it does not tell what an heir has.
   if (access !== undefined && (target === undefined || !agrees(access, target))) throw denied('the token is for what had this name before')
   if (target === undefined) throw unknown(options, asked)
@@ -131,9 +131,9 @@ function isAllowed(
   caller: Caller | undefined,
   asked: { target: RepoTarget; action: RegistryAction },
 ): boolean {
-  const { snapshot } = services.replica
-  if (asked.action === 'pull' && isPublic(snapshot, publicOrganization, asked.target)) return true
-  return caller !== undefined && holds(snapshot, caller.reach(), asked)
+  const { tables } = services.cache
+  if (asked.action === 'pull' && isPublic(tables, publicOrganization, asked.target)) return true
+  return caller !== undefined && holds(tables, caller.permissions(), asked)
 }
 
 /**
@@ -145,8 +145,8 @@ function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
 }
 
 /** Whether the caller may know what is there. */
-function hasReach(caller: Caller, uid: Uid): boolean {
-  return decideReach(caller.reach(), uid, emptySet).kind !== 'hidden'
+function mayLookAt(caller: Caller, uid: Uid): boolean {
+  return decideAccess(caller.permissions(), uid, emptySet).kind !== 'hidden'
 }
 
 /**
@@ -155,14 +155,14 @@ function hasReach(caller: Caller, uid: Uid): boolean {
  */
 function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: RequestedAccess): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
-  const nearest = nearestGroup(services.replica.snapshot, path)
-  return nearest !== undefined && hasReach(caller, nearest) ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
+  const nearest = nearestGroup(services.cache.tables, path)
+  return nearest !== undefined && mayLookAt(caller, nearest) ? new RegistryError('NAME_UNKNOWN', 'there is no such repository') : denied('permission denied')
 }
 
 function refused({ services, challenger }: RegistryGateOptions, { scopes, caller }: RequestedAccess, target: RepoTarget): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const place = placeOf(target)
-  return denied(isSuspended(services.replica.snapshot, place) && hasReach(caller, place) ? 'the organisation is suspended' : 'permission denied')
+  return denied(isSuspended(services.cache.tables, place) && mayLookAt(caller, place) ? 'the organisation is suspended' : 'permission denied')
 }
 
 function denied(message: string): RegistryError {
@@ -170,7 +170,7 @@ function denied(message: string): RegistryError {
 }
 
 function pullable(options: RegistryGateOptions, { credential, caller }: RequestedAccess, path: string): ReturnType<AdmittedRequest['pullable']> {
-  const target = findRepository(options.services.replica.snapshot, path)
+  const target = findRepository(options.services.cache.tables, path)
   if (target?.kind !== 'repo' || !isAllowed(options, caller, { target, action: 'pull' })) return undefined
   if (credential.kind !== 'registry') return target.uid
   const access = credential.claims.access.get(path)

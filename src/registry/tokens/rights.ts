@@ -4,7 +4,7 @@ import { setOf, union, type CapabilitySet } from '../../base/capability.ts'
 import type { Uid } from '../../base/uid.ts'
 import { isPublicRepo } from '../records/repo-rules.ts'
 import type { RepoTarget } from '../records/repo-paths.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { capabilitiesOfAction, type RegistryAction } from '../gate.ts'
 
 const needed: Readonly<Record<RegistryAction, CapabilitySet>> = {
@@ -28,12 +28,12 @@ export function placeOf(target: RepoTarget): Uid {
 }
 
 /** Returns whether these permissions allow the action. At an absent target `push` creates the repo, and the groups on its path. */
-export function holds(snapshot: Snapshot, reach: EffectivePermissions, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
+export function holds(tables: RecordTables, permissions: EffectivePermissions, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
   const place = placeOf(target)
-  return decide(reach, place, neededFor(target, action)).kind === 'allowed' && (reach.operator || !isSuspended(snapshot, place))
+  return decide(permissions, place, neededFor(target, action)).kind === 'allowed' && (permissions.operator || !isSuspended(tables, place))
 }
 
 /** Whether anybody may pull from it: a repo of the public organisation. */
-export function isPublic(snapshot: Snapshot, publicOrganization: string | undefined, target: RepoTarget): boolean {
-  return target.kind === 'repo' && isPublicRepo(snapshot, publicOrganization, target.uid)
+export function isPublic(tables: RecordTables, publicOrganization: string | undefined, target: RepoTarget): boolean {
+  return target.kind === 'repo' && isPublicRepo(tables, publicOrganization, target.uid)
 }

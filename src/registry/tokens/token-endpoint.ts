@@ -10,7 +10,7 @@ import type { Presented } from '../gate.ts'
 import { beginDrain } from '../oci/blobs/idle-limit.ts'
 import { readBody } from '../oci/blobs/request-body.ts'
 import { RegistryExchange } from '../oci/exchange.ts'
-import { errorBody, isFault } from '../oci/oci-errors.ts'
+import { errorBody, isServerError } from '../oci/oci-errors.ts'
 import { requestTarget } from '../oci/request-target.ts'
 import { findRepository } from '../records/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -102,7 +102,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       const { remoteAddress } = exchange
       if ((asked ?? request.headers).authorization !== undefined)
         auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
-      if (isFault(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: errorText(error.cause ?? error) })
+      if (isServerError(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: errorText(error.cause ?? error) })
       const body = errorBody(error)
       const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
       if (!response.headersSent) exchange.send(error.status, lines, body)
@@ -176,12 +176,13 @@ function read(request: IncomingMessage): TokenRequest | Promise<TokenRequest> {
 
 /** What the caller may do of what is asked; nothing at all where that is nothing. */
 function grant({ services, publicOrganization }: TokenEndpointOptions, caller: Caller | undefined, { path, actions }: RepositoryScope): TokenAccess[] {
-  const { snapshot } = services.replica
-  const target = findRepository(snapshot, path)
+  const { tables } = services.cache
+  const target = findRepository(tables, path)
   if (target === undefined) return []
-  const reach = caller?.reach()
+  const permissions = caller?.permissions()
   const granted = actions.filter(
-    (action) => (action === 'pull' && isPublic(snapshot, publicOrganization, target)) || (reach !== undefined && holds(snapshot, reach, { target, action })),
+    (action) =>
+      (action === 'pull' && isPublic(tables, publicOrganization, target)) || (permissions !== undefined && holds(tables, permissions, { target, action })),
   )
   if (granted.length === 0) return []
   return [{ path, actions: granted, place: target.kind === 'repo' ? { uid: target.uid } : { parent: target.parent } }]

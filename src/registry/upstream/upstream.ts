@@ -57,7 +57,7 @@ export interface Upload {
 
 /**
  * Bytes for an upload. `body` is read to its end, or destroyed if the call fails; the upstream sets the pace. The call rejects with an error of `body`. Its
- * pieces may share memory and stay unchanged, except those that were given away (`giveAway`). The upstream may free these once they are sent.
+ * pieces may share memory and stay unchanged, except those that were given away (`transferOwnership`). The upstream may free these once they are sent.
  */
 export interface Chunk {
   readonly body: Readable

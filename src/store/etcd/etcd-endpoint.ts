@@ -110,7 +110,7 @@ const streamMethods: Methods<StreamCalls> = {
   leaseKeepAlive: { path: '/etcdserverpb.Lease/LeaseKeepAlive', encode: encodeLeaseId, decode: decodeLease },
 }
 
-/** Pause of a `patient` caller between its own failed connections; the channel has its own pace. */
+/** Pause of a caller that retries between its own failed connections; the channel has its own pace. */
 const reconnectEveryMs = 100
 
 /** Maximum time for a channel to connect, in milliseconds. gRPC has no limit of its own, and the system resends lost packets for minutes. */
@@ -169,23 +169,23 @@ export class EtcdEndpoint {
   }
 
   /**
-   * Resolves true once the channel is connected, false if connecting failed or took until `deadline` (in `performance.now()` time). With `patient`, repeats
+   * Resolves true once the channel is connected, false if connecting failed or took until `deadline` (in `performance.now()` time). With `retries`, repeats
    * failed attempts until the deadline. Nothing has been sent while this is false.
    */
-  async connected(deadline: number, patient: boolean): Promise<boolean> {
+  async connected(deadline: number, retries: boolean): Promise<boolean> {
     for (;;) {
       // Each wait may replace the channel.
       const channel = this.#client.getChannel()
       const state = channel.getConnectivityState(true)
       if (state === connectivityState.READY) {
         if (await this.#session.connected(deadline)) return true
-        if (!patient || performance.now() + reconnectEveryMs > deadline) return false
+        if (!retries || performance.now() + reconnectEveryMs > deadline) return false
         await delay(reconnectEveryMs)
         continue
       }
       if (state === connectivityState.SHUTDOWN) return false
       this.#connectTimer ??= setTimeout(() => this.#replaceUnconnected(), connectTimeoutMs).unref()
-      if (state === connectivityState.TRANSIENT_FAILURE && !patient) return false
+      if (state === connectivityState.TRANSIENT_FAILURE && !retries) return false
       const changed = await new Promise<boolean>((resolve) => {
         channel.watchConnectivityState(state, dateOf(deadline), (error) => resolve(error === undefined))
       })

@@ -34,7 +34,7 @@ const maxLookedAt = 256
  */
 export class GroupCommit {
   readonly #sending: Sending
-  readonly #waiting = new Lines()
+  readonly #waiting = new FairQueue()
   /** Groups under way with a member whose caller stopped waiting. */
   readonly #abandoned = new Set<Promise<void>>()
   #running = 0
@@ -139,40 +139,40 @@ export class GroupCommit {
 }
 
 /** Waiting transactions, with one queue for each root that they write to. Transactions without a root share a queue. */
-class Lines {
+class FairQueue {
   /** In the order of their turns; none is empty. */
-  readonly #lines = new Map<string, Set<PendingTransaction>>()
+  readonly #queues = new Map<string, Set<PendingTransaction>>()
 
   get isEmpty(): boolean {
-    return this.#lines.size === 0
+    return this.#queues.size === 0
   }
 
   add(member: PendingTransaction): void {
-    const line = this.#lines.get(member.root)
-    if (line === undefined) this.#lines.set(member.root, new Set([member]))
-    else line.add(member)
+    const queue = this.#queues.get(member.root)
+    if (queue === undefined) this.#queues.set(member.root, new Set([member]))
+    else queue.add(member)
   }
 
   remove(member: PendingTransaction): void {
-    const line = this.#lines.get(member.root)
-    line?.delete(member)
-    if (line?.size === 0) this.#lines.delete(member.root)
+    const queue = this.#queues.get(member.root)
+    queue?.delete(member)
+    if (queue?.size === 0) this.#queues.delete(member.root)
   }
 
   takeAll(): PendingTransaction[] {
-    const all = [...this.#lines.values()].flatMap((line) => [...line])
-    this.#lines.clear()
+    const all = [...this.#queues.values()].flatMap((queue) => [...queue])
+    this.#queues.clear()
     return all
   }
 
   /** Takes the members for which `fits` returns true, one of each queue in turn. A queue whose first member was taken has its next turn after all others. */
   take(fits: (member: PendingTransaction) => boolean): PendingTransaction[] {
-    const lines = this.#firstLines()
+    const queues = this.#firstQueues()
     const taken = new Set<PendingTransaction>()
-    let turns = lines.map((line) => line.values())
-    for (let looks = 0; turns.length > 0 && looks < maxLookedAt;) {
-      const round = turns.slice(0, maxLookedAt - looks)
-      turns = round.filter((members) => {
+    let iterators = queues.map((queue) => queue.values())
+    for (let looks = 0; iterators.length > 0 && looks < maxLookedAt;) {
+      const round = iterators.slice(0, maxLookedAt - looks)
+      iterators = round.filter((members) => {
         const { value: member } = members.next()
         if (member === undefined) return false
         looks += 1
@@ -180,24 +180,24 @@ class Lines {
         return true
       })
     }
-    for (const line of lines) {
-      const [first] = line
+    for (const queue of queues) {
+      const [first] = queue
       if (first === undefined || !taken.has(first)) continue
-      this.#lines.delete(first.root)
-      this.#lines.set(first.root, line)
+      this.#queues.delete(first.root)
+      this.#queues.set(first.root, queue)
     }
     for (const member of taken) this.remove(member)
     return [...taken]
   }
 
   /** Returns the queues considered for one group. */
-  #firstLines(): Set<PendingTransaction>[] {
-    const lines: Set<PendingTransaction>[] = []
-    for (const line of this.#lines.values()) {
-      if (lines.length === maxLookedAt) break
-      lines.push(line)
+  #firstQueues(): Set<PendingTransaction>[] {
+    const queues: Set<PendingTransaction>[] = []
+    for (const queue of this.#queues.values()) {
+      if (queues.length === maxLookedAt) break
+      queues.push(queue)
     }
-    return lines
+    return queues
   }
 }
 

@@ -223,22 +223,22 @@ function openSocket(address: string, tls: EtcdTls | undefined): Socket {
 function receive(stream: ClientHttp2Stream, settle: (outcome: Buffer | UnaryError) => void): void {
   const chunks: Buffer[] = []
   let failure: UnaryError | undefined
-  let isTold = false
-  const tell = (headers: IncomingHttpHeaders): void => {
+  let isSettled = false
+  const settleFrom = (headers: IncomingHttpHeaders): void => {
     failure = failureOf(headers)
-    isTold = true
+    isSettled = true
   }
   stream.on('response', (headers: IncomingHttpHeaders & IncomingHttpStatusHeader) => {
     if (headers[':status'] !== 200) failure = new UnaryError(status.UNAVAILABLE, `HTTP status ${headers[':status']}`)
-    else if (headers['grpc-status'] !== undefined) tell(headers)
+    else if (headers['grpc-status'] !== undefined) settleFrom(headers)
   })
   stream.on('data', (chunk: Buffer) => chunks.push(chunk))
-  stream.on('trailers', tell)
+  stream.on('trailers', settleFrom)
   stream.on('error', (error: Error) => settle(new UnaryError(status.UNAVAILABLE, 'the connection to etcd broke', error)))
   // The last event, even after an error.
   stream.on('close', () => {
     if (failure !== undefined) settle(failure)
-    else if (!isTold) settle(new UnaryError(status.UNAVAILABLE, 'the answer was cut off'))
+    else if (!isSettled) settle(new UnaryError(status.UNAVAILABLE, 'the answer was cut off'))
     else settle(messageIn(chunks))
   })
 }

@@ -52,11 +52,11 @@ export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOp
 }
 
 /** Checks the JSON of a single field's value, as in a query parameter. Returns a fault as a sentence. */
-export function shapeValue(field: DescField, value: JsonValue): { readonly json: JsonValue } | { readonly fault: string } {
+export function shapeValue(field: DescField, value: JsonValue): { readonly json: JsonValue } | { readonly error: string } {
   const shaping = new Shaping({ strict: false })
   const json = shaping.singular(field, value, field.name)
-  const fault = shaping.violations[0]
-  return fault === undefined && json !== undefined ? { json } : { fault: fault?.description ?? 'is not valid' }
+  const violation = shaping.violations[0]
+  return violation === undefined && json !== undefined ? { json } : { error: violation?.description ?? 'is not valid' }
 }
 
 class Shaping {
@@ -74,7 +74,7 @@ class Shaping {
     for (const [key, item] of Object.entries(value)) {
       if (this.#isFull) break
       if (key === '__proto__') {
-        this.#fault(`${prefix}${key}`, 'is not allowed')
+        this.#refuse(`${prefix}${key}`, 'is not allowed')
         continue
       }
       const field = fieldOfKey(desc, key)
@@ -87,7 +87,7 @@ class Shaping {
       if (item === null && field.message?.typeName !== 'google.protobuf.Value') continue
       const clash = Object.hasOwn(out, field.jsonName) ? 'is given twice' : oneofClash(field, oneofs)
       if (clash !== undefined) {
-        this.#fault(path, clash)
+        this.#refuse(path, clash)
         continue
       }
       const shaped = fieldAccess(field).outputOnly ? this.#ignorable(field, item, path) : this.#field(field, item, path)
@@ -99,13 +99,13 @@ class Shaping {
   singular(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
     if (field.message !== undefined) return this.#message(field.message, value, path)
     if (field.enum !== undefined) return this.#enum(field.enum, value, path)
-    const fault = scalarFault(field.scalar ?? ScalarType.STRING, value)
-    return fault === undefined ? value : this.#fault(path, fault)
+    const error = scalarError(field.scalar ?? ScalarType.STRING, value)
+    return error === undefined ? value : this.#refuse(path, error)
   }
 
   #unknown(desc: DescMessage, key: string, prefix: string): void {
     const { strict, elsewhere } = this.#options
-    if (strict) this.#fault(`${prefix}${key.slice(0, 100)}`, unknownKey(desc, key, prefix === '' ? elsewhere : []))
+    if (strict) this.#refuse(`${prefix}${key.slice(0, 100)}`, unknownKey(desc, key, prefix === '' ? elsewhere : []))
   }
 
   get #isFull(): boolean {
@@ -125,17 +125,17 @@ class Shaping {
 
   /** Ignores a client's value of an output-only field, so nothing about it is a fault (docs/spec/resources.md#output-only-fields). */
   #ignorable(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
-    const faults = this.violations.length
+    const violationsBefore = this.violations.length
     const shaped = this.#field(field, value, path)
-    if (this.violations.length === faults) return shaped
-    this.violations.length = faults
+    if (this.violations.length === violationsBefore) return shaped
+    this.violations.length = violationsBefore
     return undefined
   }
 
   #list(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
-    if (!Array.isArray(value)) return this.#fault(path, 'must be a list')
+    if (!Array.isArray(value)) return this.#refuse(path, 'must be a list')
     const excess = lengthViolation(field, value.length, path)
-    if (excess !== undefined) return this.#fault(excess.field, excess.description)
+    if (excess !== undefined) return this.#refuse(excess.field, excess.description)
     const noted = this.present.length
     const items: JsonValue[] = []
     for (const [index, item] of value.entries()) {
@@ -148,16 +148,16 @@ class Shaping {
   }
 
   #map(field: DescField & { fieldKind: 'map' }, value: JsonValue, path: string): JsonValue | undefined {
-    if (!isJsonObject(value)) return this.#fault(path, 'must be an object')
+    if (!isJsonObject(value)) return this.#refuse(path, 'must be an object')
     const pairs = Object.entries(value)
     const excess = lengthViolation(field, pairs.length, path)
-    if (excess !== undefined) return this.#fault(excess.field, excess.description)
+    if (excess !== undefined) return this.#refuse(excess.field, excess.description)
     const noted = this.present.length
     const out: JsonObject = {}
     for (const [key, item] of pairs) {
       if (this.#isFull) break
-      const fault = key === '__proto__' ? 'has a key that is not allowed' : mapKeyFault(field.mapKey, key)
-      const shaped = fault === undefined ? this.singular(field, item, `${path}[${JSON.stringify(key.slice(0, 100))}]`) : this.#fault(path, fault)
+      const error = key === '__proto__' ? 'has a key that is not allowed' : mapKeyError(field.mapKey, key)
+      const shaped = error === undefined ? this.singular(field, item, `${path}[${JSON.stringify(key.slice(0, 100))}]`) : this.#refuse(path, error)
       if (shaped !== undefined) out[key] = shaped
     }
     this.present.length = noted
@@ -166,7 +166,7 @@ class Shaping {
 
   #message(desc: DescMessage, value: JsonValue, path: string): JsonValue | undefined {
     if (isLeafMessage(desc)) return this.#leaf(desc, value, path)
-    return isJsonObject(value) ? this.object(desc, value, `${path}.`) : this.#fault(path, 'must be an object')
+    return isJsonObject(value) ? this.object(desc, value, `${path}.`) : this.#refuse(path, 'must be an object')
   }
 
   #leaf(desc: DescMessage, value: JsonValue, path: string): JsonValue | undefined {
@@ -175,7 +175,7 @@ class Shaping {
       return value
     } catch {
       // protobuf-es describes the fault in its own terms; the sentence below describes the valid form.
-      return this.#fault(path, leafSentences[desc.typeName] ?? 'has the wrong form')
+      return this.#refuse(path, leafSentences[desc.typeName] ?? 'has the wrong form')
     }
   }
 
@@ -188,10 +188,10 @@ class Shaping {
       if (alias !== undefined) return alias.number
     }
     const names = desc.values.map(({ name }) => name)
-    return this.#fault(path, names.length <= 10 ? `must be one of ${names.join(', ')}` : `must be the name of a ${desc.name}, such as ${names[1] ?? ''}`)
+    return this.#refuse(path, names.length <= 10 ? `must be one of ${names.join(', ')}` : `must be the name of a ${desc.name}, such as ${names[1] ?? ''}`)
   }
 
-  #fault(field: string, description: string): undefined {
+  #refuse(field: string, description: string): undefined {
     this.violations.push({ field, description })
   }
 }
@@ -242,9 +242,9 @@ const integerRanges: Readonly<Partial<Record<ScalarType, { readonly min: bigint;
   [ScalarType.FIXED64]: uint64Range,
 }
 
-function scalarFault(scalar: ScalarType, value: JsonValue): string | undefined {
+function scalarError(scalar: ScalarType, value: JsonValue): string | undefined {
   const range = integerRanges[scalar]
-  if (range !== undefined) return integerFault(range, value)
+  if (range !== undefined) return integerError(range, value)
   switch (scalar) {
     case ScalarType.STRING:
       return typeof value === 'string' && value.isWellFormed() ? undefined : 'must be a string'
@@ -268,7 +268,7 @@ function isBase64(text: string): boolean {
   }
 }
 
-function integerFault(range: { readonly min: bigint; readonly max: bigint }, value: JsonValue): string | undefined {
+function integerError(range: { readonly min: bigint; readonly max: bigint }, value: JsonValue): string | undefined {
   if (typeof value !== 'number' && typeof value !== 'string') return 'must be a whole number'
   if (typeof value === 'number' ? !Number.isSafeInteger(value) : !/^-?\d{1,20}$/.test(value)) return 'must be a whole number'
   const whole = BigInt(value)
@@ -279,8 +279,8 @@ function isFloat(value: JsonValue): boolean {
   return typeof value === 'number' ? Number.isFinite(value) : typeof value === 'string' && /^(?:NaN|-?Infinity|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)$/.test(value)
 }
 
-function mapKeyFault(scalar: ScalarType, key: string): string | undefined {
+function mapKeyError(scalar: ScalarType, key: string): string | undefined {
   if (scalar === ScalarType.STRING) return key.isWellFormed() ? undefined : 'has a key that is not text'
   if (scalar === ScalarType.BOOL) return key === 'true' || key === 'false' ? undefined : 'must have the keys true and false'
-  return scalarFault(scalar, key) === undefined ? undefined : 'must have whole numbers as keys'
+  return scalarError(scalar, key) === undefined ? undefined : 'must have whole numbers as keys'
 }

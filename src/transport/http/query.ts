@@ -55,7 +55,7 @@ export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField
       if (first.message === UIDPFilterSchema) refuse(key, 'must not be empty: leave it out, or name a place')
     } else if (!isMask(first)) {
       const value = parseText(found.field, text)
-      if ('fault' in value) violations.push({ field: key, description: value.fault })
+      if ('error' in value) violations.push({ field: key, description: value.error })
       else assign(json, found.path, value.json)
     }
   }
@@ -113,7 +113,7 @@ function resolve(desc: DescMessage, segments: readonly string[]): { readonly pat
   return isValue ? { path, field } : undefined
 }
 
-type Parsed = { readonly json: JsonValue } | { readonly fault: string }
+type Parsed = { readonly json: JsonValue } | { readonly error: string }
 
 const booleans: Readonly<Record<string, boolean>> = { true: true, false: false, '1': true, '0': false }
 
@@ -121,7 +121,7 @@ function parseText(field: DescField, text: string): Parsed {
   if (isImageRefs(field)) return { json: imageRef(text) }
   if (field.scalar === ScalarType.BOOL) {
     const value = Object.hasOwn(booleans, text) ? booleans[text] : undefined
-    return value === undefined ? { fault: 'must be true or false' } : { json: value }
+    return value === undefined ? { error: 'must be true or false' } : { json: value }
   }
   if (field.enum !== undefined && /^-?\d{1,10}$/.test(text)) return shapeValue(field, Number(text))
   return shapeValue(field, text)

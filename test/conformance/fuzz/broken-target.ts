@@ -144,7 +144,7 @@ export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
     corpus: () => Promise.resolve(sampleCorpus),
     changes: () => Promise.resolve(changes === true ? since('changes').map((id) => ({ key: `r/Group/${id}`, how: 'added' as const })) : []),
     memory: () => memoryInUse(),
-    faults: () => Promise.resolve(logs === true ? since('logs').map((requestId) => ({ requestId, text: 'unexpected' })) : []),
+    errors: () => Promise.resolve(logs === true ? since('logs').map((requestId) => ({ requestId, text: 'unexpected' })) : []),
     work: () => Promise.resolve({ totalMs: 0, longestTurnMs: 0 }),
     fill: () => Promise.resolve([]),
     token: () => Promise.resolve('token'),

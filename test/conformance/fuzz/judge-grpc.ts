@@ -7,7 +7,7 @@ import type { GrpcDraft } from './grpc-draft.ts'
 import type { Finding } from './judge-http.ts'
 
 /** Codes that say that the server is at fault: UNKNOWN, INTERNAL, UNAVAILABLE, DATA_LOSS. */
-const faultCodes: ReadonlySet<number> = new Set([2, 13, 14, 15])
+const errorCodes: ReadonlySet<number> = new Set([2, 13, 14, 15])
 
 /** A call that is answered before there is a call of ours: what gRPC itself says of it is all. */
 interface AnsweredBelow {
@@ -66,19 +66,19 @@ export function judgeGrpc(draft: GrpcDraft, outcome: GrpcOutcome): Finding[] {
   if (answeredBelow.some(({ matches }) => matches(draft, outcome))) return []
   if (code === undefined) return [{ kind: 'form', text: `no status; HTTP ${outcome.httpStatus}, reset ${reset}, ${ended}` }]
   if (code === 0) return outcome.requestId === undefined ? [{ kind: 'form', text: 'no request id' }] : []
-  if (faultCodes.has(code)) return [{ kind: 'fault', text: `code ${code}: ${outcome.message}` }]
+  if (errorCodes.has(code)) return [{ kind: 'fault', text: `code ${code}: ${outcome.message}` }]
   return judgeStatus(outcome)
 }
 
 function judgeStatus({ code, message, details, requestId }: GrpcOutcome): Finding[] {
-  const faults: string[] = []
-  if (message === '') faults.push('no message')
+  const errors: string[] = []
+  if (message === '') errors.push('no message')
   if (details === undefined) return [{ kind: 'form', text: `code ${code} without details: ${message}` }]
   const status = fromBinary(StatusSchema, details)
   const info = status.details.map((any) => anyUnpack(any, ErrorInfoSchema)).find((found) => found !== undefined)
-  if (status.code !== code) faults.push(`details of code ${status.code}`)
-  if (info === undefined) faults.push('no ErrorInfo')
+  if (status.code !== code) errors.push(`details of code ${status.code}`)
+  if (info === undefined) errors.push('no ErrorInfo')
   else if (info.reason === '' || info.domain === '' || info.metadata['requestId'] !== requestId || requestId === undefined)
-    faults.push(`ErrorInfo ${JSON.stringify(info)} for request ${requestId}`)
-  return faults.length === 0 ? [] : [{ kind: 'form', text: `code ${code} with ${faults.join(', ')}` }]
+    errors.push(`ErrorInfo ${JSON.stringify(info)} for request ${requestId}`)
+  return errors.length === 0 ? [] : [{ kind: 'form', text: `code ${code} with ${errors.join(', ')}` }]
 }

@@ -22,13 +22,13 @@ export interface Finding {
 }
 
 /** An answer of 500 or above that is documented. */
-interface DocumentedFault {
+interface DocumentedError {
   readonly why: string
   readonly matches: (draft: HttpDraft, answer: HttpAnswer) => boolean
 }
 
 /** All of them: any other is a breach. */
-const documentedFaults: readonly DocumentedFault[] = [
+const documentedErrors: readonly DocumentedError[] = [
   {
     why: 'a method of the schema that has no handler yet',
     matches: ({ verb }, { status, body }) => status === 501 && (verb === 'HEAD' || body.includes('"code":12')),
@@ -44,7 +44,7 @@ const documentedFaults: readonly DocumentedFault[] = [
 ]
 
 /** HTTP statuses of errors beside those of their codes. */
-const narrowerStatuses: readonly number[] = [405, 408, 413, 415, 417, 431]
+const transportErrorStatuses: readonly number[] = [405, 408, 413, 415, 417, 431]
 
 /** Texts that only a server that shows its inside would send. */
 const inside = /node:internal|node_modules|\.ts:\d+|\bat (?:async )?[\w.<>]+ \(|Cannot read propert|is not a function|SQLITE_|etcdserver/
@@ -91,16 +91,16 @@ interface StatusBody {
   readonly details?: unknown
 }
 
-function judgeStatus(answer: HttpAnswer, narrower: readonly number[] = narrowerStatuses): Finding[] {
+function judgeStatus(answer: HttpAnswer, transportStatuses: readonly number[] = transportErrorStatuses): Finding[] {
   const body = parsed(answer.body) as StatusBody | undefined
   if (body === undefined || body === null) return [{ kind: 'form', text: `an error without a JSON body: ${shown(answer.body)}` }]
   const { code, message, details } = body
-  const faults: string[] = []
+  const errors: string[] = []
   const known = httpStatusOfCode[code as keyof typeof httpStatusOfCode] as number | undefined // undefined where the code is none
-  if (known === undefined || (answer.status !== known && !narrower.includes(answer.status))) faults.push(`code ${JSON.stringify(code)}`)
-  if (typeof message !== 'string' || message === '') faults.push('no message')
-  if (!isErrorInfo(details, answer.headers['x-request-id'])) faults.push(`details ${JSON.stringify(details ?? null).slice(0, 300)}`)
-  return faults.length === 0 ? [] : [{ kind: 'form', text: `status ${answer.status} with ${faults.join(', ')}` }]
+  if (known === undefined || (answer.status !== known && !transportStatuses.includes(answer.status))) errors.push(`code ${JSON.stringify(code)}`)
+  if (typeof message !== 'string' || message === '') errors.push('no message')
+  if (!isErrorInfo(details, answer.headers['x-request-id'])) errors.push(`details ${JSON.stringify(details ?? null).slice(0, 300)}`)
+  return errors.length === 0 ? [] : [{ kind: 'form', text: `status ${answer.status} with ${errors.join(', ')}` }]
 }
 
 /** True where the details say reason, domain and the answer's request id. */
@@ -134,7 +134,7 @@ const oauthErrors: readonly unknown[] = [
 
 /** An error of OAuth has what every error has, besides. Most are of status 400. */
 function judgeOauthError(answer: HttpAnswer): Finding[] {
-  const findings = judgeStatus(answer, [...narrowerStatuses, 400])
+  const findings = judgeStatus(answer, [...transportErrorStatuses, 400])
   const body = parsed(answer.body) as { error?: unknown; error_description?: unknown } | undefined | null
   const isWhole = oauthErrors.includes(body?.error) && typeof body?.error_description === 'string' && body.error_description !== ''
   return isWhole ? findings : [...findings, { kind: 'form', text: `status ${answer.status} without an error of OAuth: ${shown(answer.body)}` }]
@@ -192,7 +192,7 @@ export function judgeHttp(draft: HttpDraft, outcome: HttpOutcome, forms: readonl
   if (outcome.ended === 'late') findings.push({ kind: 'hang', text: `not done after ${Math.round(outcome.milliseconds)} ms` })
   if (outcome.malformed !== undefined && outcome.ended === 'closed') findings.push({ kind: 'connection', text: outcome.malformed })
   for (const answer of outcome.answers) {
-    if (answer.status >= 500 && !documentedFaults.some(({ matches }) => matches(draft, answer)))
+    if (answer.status >= 500 && !documentedErrors.some(({ matches }) => matches(draft, answer)))
       findings.push({ kind: 'fault', text: `status ${answer.status}: ${shown(answer.body)}` })
     if (inside.test(answer.body.toString('latin1'))) findings.push({ kind: 'leak', text: shown(answer.body) })
     const isProbe = draft.port === 'api' && answer.headers['x-request-id'] === probeId

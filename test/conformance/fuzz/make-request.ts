@@ -41,7 +41,7 @@ export type Made = {
 )
 
 /** How often each thing is done; the rest is left as it was. */
-const chances = { other: 0.25, message: 0.6, second: 0.3, generated: 0.1, otherCaller: 0.1, nobody: 0.03, http: 0.5, connection: 0.06 } as const
+const chances = { other: 0.25, message: 0.6, second: 0.3, generated: 0.1, otherCaller: 0.1, anonymous: 0.03, http: 0.5, connection: 0.06 } as const
 
 /** What is done to an HTTP request, each as often as the others. */
 const httpMutations: readonly HttpMutation[] = [...bodyMutations, ...targetMutations, ...headerMutations, ...wireMutations]
@@ -75,7 +75,7 @@ function baseOf(method: MethodRow, corpus: Corpus, random: Random): { request: J
   const example = random.chance(chances.generated) ? undefined : random.pickMaybe(corpus.examples.filter((each) => each.method === name))
   const request = example === undefined ? generated(method.input, corpus, random) : structuredClone(example.request)
   const own = example?.token ?? random.pick(corpus.tokens)
-  const token = random.chance(chances.nobody) ? undefined : random.chance(chances.otherCaller) ? random.pick(corpus.tokens) : own
+  const token = random.chance(chances.anonymous) ? undefined : random.chance(chances.otherCaller) ? random.pick(corpus.tokens) : own
   const mutations: string[] = []
   while (random.chance(mutations.length === 0 ? chances.message : chances.second)) {
     const mutation = random.pick(messageMutations)

@@ -91,7 +91,7 @@ export interface StateChange {
 }
 
 /** What the server logged that it never should. */
-export interface LoggedFault {
+export interface LoggedError {
   readonly requestId: string
   readonly text: string
 }

@@ -234,7 +234,7 @@ export class Run {
   }
 
   async #lookAtLog(made: readonly Made[]): Promise<void> {
-    for (const { requestId, text } of await this.#target.faults()) {
+    for (const { requestId, text } of await this.#target.errors()) {
       const by = made.find(({ number }) => requestIdOf(number) === requestId)
       this.#breach({ kind: 'log', text: text.slice(0, 3000) }, by)
     }

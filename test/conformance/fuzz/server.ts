@@ -20,7 +20,7 @@ import { makeDirectory } from '../../iam/scim/directory.ts'
 import { cases } from '../walk/cases.ts'
 import { accessOf, methodNamed } from '../walk/method-case.ts'
 import { makeWorld, swept, trustedIssuer, walkTerms, type World } from '../walk/world.ts'
-import type { Corpus, Example, Filling, LoggedFault, Ports, Question, Work } from './protocol.ts'
+import type { Corpus, Example, Filling, LoggedError, Ports, Question, Work } from './protocol.ts'
 import { LoginCorpusMaker } from './login-corpus.ts'
 import { StateLook } from './state-look.ts'
 
@@ -47,9 +47,9 @@ async function corpusOf(server: TestServer, logins: LoginCorpusMaker): Promise<C
   const outsider = await makeMember(server, world.group)
   const directory = await makeDirectory(server)
   const ids = await Promise.all(Array.from({ length: 10 }, (_, index) => directory.add({ active: index % 3 !== 0 })))
-  const { snapshot } = server.running.engine.replica
+  const { tables } = server.running.engine.cache
   const below = (uid: string): boolean => [world.group, world.other.group, tenant.group].some((root) => uid.startsWith(root))
-  const uids = [...snapshot.kinds()].flatMap((table) => [...table.rows()].map(({ uid }) => uid as string).filter(below))
+  const uids = [...tables.kinds()].flatMap((table) => [...table.records()].map(({ uid }) => uid as string).filter(below))
   const registryToken = await registry.tokenFor(`repository:${tenant.path}:pull,push`, tenant.authorization)
   return {
     examples,
@@ -63,12 +63,12 @@ async function corpusOf(server: TestServer, logins: LoginCorpusMaker): Promise<C
 }
 
 /** Lines that say that something went wrong that was not foreseen; takes all lines out. */
-function takeFaults(server: TestServer): LoggedFault[] {
+function takeErrors(server: TestServer): LoggedError[] {
   const lines = server.logs.splice(0)
-  return lines.filter(isFault).map((line) => ({ requestId: String(line.fields['requestId'] ?? ''), text: inspect(line, { depth: 6 }) }))
+  return lines.filter(isLoggedError).map((line) => ({ requestId: String(line.fields['requestId'] ?? ''), text: inspect(line, { depth: 6 }) }))
 }
 
-function isFault({ level, message, fields }: LogLine): boolean {
+function isLoggedError({ level, message, fields }: LogLine): boolean {
   return (
     level === 'error' ||
     /unexpected|unhandled/i.test(message) ||
@@ -122,7 +122,7 @@ async function answer({ server, look, logins }: Subject, question: Exclude<Quest
       server.logs.length = 0
       return await memoryInUse()
     case 'faults':
-      return takeFaults(server)
+      return takeErrors(server)
     case 'work':
       return takeWork()
     case 'fill':

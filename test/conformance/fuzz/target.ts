@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { AskedProcess } from '../../support/parts/asked-process.ts'
 import type { MemoryInUse } from '../../support/parts/memory-in-use.ts'
-import type { Corpus, Filling, LoggedFault, Ports, Question, StateChange, Work } from './protocol.ts'
+import type { Corpus, Filling, LoggedError, Ports, Question, StateChange, Work } from './protocol.ts'
 
 /** What is fuzzed: its ports, and what its process says of itself. */
 export interface Target {
@@ -13,7 +13,7 @@ export interface Target {
   /** Right after full garbage collections. */
   memory(): Promise<MemoryInUse>
   /** What the server logged since this was asked last that it never should, also on standard error. */
-  faults(): Promise<readonly LoggedFault[]>
+  errors(): Promise<readonly LoggedError[]>
   /** What its thread did. */
   work(): Promise<Work>
   /** Writes records; resolves with their uids once the server has them. */
@@ -54,8 +54,8 @@ class ServerTarget implements Target {
     return this.#process.ask({ ask: 'memory' })
   }
 
-  async faults(): Promise<readonly LoggedFault[]> {
-    const logged = await this.#process.ask<LoggedFault[]>({ ask: 'faults' })
+  async errors(): Promise<readonly LoggedError[]> {
+    const logged = await this.#process.ask<LoggedError[]>({ ask: 'faults' })
     const said = this.#process.takeOutput().replaceAll(notOurs, '').trim()
     return said === '' ? logged : [...logged, { requestId: '', text: `standard output or error: ${said}` }]
   }

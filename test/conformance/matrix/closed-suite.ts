@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { suspend } from '../../support/suspend.ts'
 import { makePerson, roleUid } from '../../support/test-server.ts'
 import { basic } from '../../registry/tokens/registry-world.ts'
-import { missingBeside } from '../walk/world.ts'
+import { missingSibling } from '../walk/world.ts'
 import { answerAbout } from './asking.ts'
 import type { Stage } from './stage.ts'
 
@@ -12,7 +12,7 @@ export function closedSuite(get: () => Stage): void {
   test('by anything in an organisation that is suspended', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
-    const subject = stage.somebody()
+    const subject = stage.person()
     const { uid, token } = await makePerson(stage.server, { issuer: stage.issuer.issuer, subject: subject.subject })
     for (const each of [org, other]) await stage.bind(each, uid, 'owner')
     const repo = await stage.uid('CreateRepo', { parent: org.group, repo: { name: 'source', description: 'a secret' } }, org.token)
@@ -33,11 +33,11 @@ export function closedSuite(get: () => Stage): void {
       expect((await stage.ok('ListRepos', { uidp: { descendantsOf: org.group } }, member))['totalCount']).toBe('0')
     }
     const answers = await Promise.all(
-      [repo, missingBeside(repo)].map(async (asked) => answerAbout(await stage.call('GetRepo', { uid: asked }, other.token, { requestId: 'same' }), asked)),
+      [repo, missingSibling(repo)].map(async (asked) => answerAbout(await stage.call('GetRepo', { uid: asked }, other.token, { requestId: 'same' }), asked)),
     )
     expect(answers[0]).toBe(answers[1])
     // Nor is anything of it used from outside.
-    const sources = await Promise.all([repo, missingBeside(repo)].map((source) => stage.refused(3, ['CreateRepo', synced(source), token])))
+    const sources = await Promise.all([repo, missingSibling(repo)].map((source) => stage.refused(3, ['CreateRepo', synced(source), token])))
     expect(new Set(sources.map(({ message }) => message)).size).toBe(1)
   })
 
@@ -48,10 +48,10 @@ export function closedSuite(get: () => Stage): void {
     const change = { group: { uid: org.group, description: 'mine' } }
     // A token of ours says whose it is: the header is for those of others.
     expect((await stage.call('UpdateGroup', change, weak.token, { identity: org.owner })).code).not.toBe(0)
-    const somebody = stage.somebody()
-    const external = await stage.external(somebody)
+    const person = stage.person()
+    const external = await stage.external(person)
     const refusals = await Promise.all(
-      [org.owner, weak.uid, missingBeside(org.owner), roleUid('owner')].map((identity) => stage.call('UpdateGroup', change, external, { identity })),
+      [org.owner, weak.uid, missingSibling(org.owner), roleUid('owner')].map((identity) => stage.call('UpdateGroup', change, external, { identity })),
     )
     expect(refusals.map(({ code }) => code)).toEqual([7, 7, 7, 7])
     expect(new Set(refusals.map(({ message }) => message)).size).toBe(1)

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { freshName, makeMember, roleUid } from '../../support/test-server.ts'
 import { basic, bearer, RegistryWorld, type Tenant } from '../../registry/tokens/registry-world.ts'
 import { askScim, makeDirectory } from '../../iam/scim/directory.ts'
-import { missingBeside } from '../walk/world.ts'
+import { missingSibling } from '../walk/world.ts'
 import type { TestPerson, Stage } from './stage.ts'
 
 /** Everything secret that somebody can hold, each made for one door. */
@@ -71,7 +71,7 @@ interface Held {
   readonly credentials: Credentials
   readonly tenant: Tenant
   readonly world: RegistryWorld
-  readonly somebody: TestPerson
+  readonly person: TestPerson
   /** The address of a SCIM server that is on. */
   readonly scimEndpoint: string
 }
@@ -80,9 +80,9 @@ async function makeCredentials(stage: Stage): Promise<Held> {
   const world = new RegistryWorld(stage.server)
   const tenant = await world.tenant()
   const { group, token } = tenant
-  const somebody = stage.somebody()
-  await stage.bind(tenant, somebody.uid, 'owner')
-  await stage.ok('Register', {}, await stage.external(somebody))
+  const person = stage.person()
+  await stage.bind(tenant, person.uid, 'owner')
+  await stage.ok('Register', {}, await stage.external(person))
   const provider = await stage.provider(tenant, freshName('client'))
   for (let at = 0; at < 2; at++) await stage.group(tenant)
   const { state, cookie } = await signInOf(stage, provider)
@@ -92,9 +92,9 @@ async function makeCredentials(stage: Stage): Promise<Held> {
     'an access token for the API': token,
     'an access token for the registry host': await world.accessToken(tenant.owner),
     'a registry token': await world.tokenFor(`repository:${tenant.path}:pull`, tenant.authorization),
-    'a refresh token': await stage.refreshToken(somebody),
-    'an ID token for the platform': await stage.external(somebody),
-    'an ID token for another client': await stage.external(somebody, 'another-client'),
+    'a refresh token': await stage.refreshToken(person),
+    'an ID token for the platform': await stage.external(person),
+    'an ID token for another client': await stage.external(person, 'another-client'),
     'a SCIM token': directory.scimToken,
     "another organisation's SCIM token": foreign.scimToken,
     'the code of an invite': await text('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('owner'), ttl: '60s' } }, 'code'),
@@ -102,7 +102,7 @@ async function makeCredentials(stage: Stage): Promise<Held> {
     'the state of a sign-in': state,
     'the cookie of a sign-in': cookie,
   }
-  return { credentials, tenant, world, somebody, scimEndpoint: directory.endpoint }
+  return { credentials, tenant, world, person, scimEndpoint: directory.endpoint }
 }
 
 /** To sign out by what is no refresh token, or none any more, is no error (RFC 7009 2.2); access and registry tokens can't be revoked. */
@@ -148,17 +148,17 @@ export function apiClientsSuite(get: () => Stage): void {
     const list = { uidp: { childrenOf: group }, pageSize: 1 }
     for (const [name, credential] of Object.entries(others)) {
       expect((await stage.call('ListGroups', { ...list, pageToken: credential }, token)).code, name).toBe(3)
-      expect((await stage.call('Register', { code: credential }, await stage.external(held.somebody))).code, name).toBe(5)
+      expect((await stage.call('Register', { code: credential }, await stage.external(held.person))).code, name).toBe(5)
     }
     await stage.ok('ListGroups', { ...list, pageToken }, token)
     const ownEndpoints: readonly string[] = ['an access token for the registry host', 'an ID token for the platform']
     for (const [name, credential] of Object.entries({ ...others, pageToken, invite })) {
       // As nobody in particular an access token for the host counts; as an identity none does whose claim match it does not meet.
-      const [nobody, asIdentity] = await Promise.all([
+      const [anonymous, asIdentity] = await Promise.all([
         held.world.requestToken([], basic('_token', credential)),
         held.world.requestToken([], basic(owner, credential)),
       ])
-      if (!ownEndpoints.includes(name)) expect([401, 403], name).toContain(nobody.status)
+      if (!ownEndpoints.includes(name)) expect([401, 403], name).toContain(anonymous.status)
       expect([401, 403], name).toContain(asIdentity.status)
     }
   })
@@ -172,8 +172,8 @@ export function apiClientsSuite(get: () => Stage): void {
     const places = [
       theirs.provider,
       off.provider,
-      missingBeside(mine.provider),
-      missingBeside(mine.provider.slice(0, 40)),
+      missingSibling(mine.provider),
+      missingSibling(mine.provider.slice(0, 40)),
       mine.provider.slice(0, 40),
       'no/uid',
     ]

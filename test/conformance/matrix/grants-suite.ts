@@ -26,9 +26,9 @@ export function grantsSuite(get: () => Stage): void {
   test('by pointing at oneself an identity that has more', async () => {
     const stage = get()
     const org = await stage.organisation()
-    const beside = await stage.group(org)
+    const sibling = await stage.group(org)
     const weak = await stage.holding(org, ['identity.update', 'identity.list', 'groups.list'])
-    const stronger = await makeMember(stage.server, org.group, { role: 'viewer', bindAt: beside })
+    const stronger = await makeMember(stage.server, org.group, { role: 'viewer', bindAt: sibling })
     const capable = await stage.holding(org, ['identity.update', 'identity.list', 'repo.list'])
     for (const uid of [org.owner, stronger.uid, capable.uid]) {
       for (const relationship of await relationships()) await stage.refused(7, ['UpdateIdentity', { identity: { uid, ...relationship } }, weak.token])
@@ -94,10 +94,10 @@ export function grantsSuite(get: () => Stage): void {
   test('by binding above, in a sibling group or elsewhere', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
-    const [team, beside] = [await stage.group(org), await stage.group(org)]
+    const [team, sibling] = [await stage.group(org), await stage.group(org)]
     const lead = await makeMember(stage.server, org.group, { role: 'owner', bindAt: team })
     const roleBinding = { identityUid: lead.uid, roleUid: roleUid('viewer') }
-    for (const parent of [org.group, beside, other.group]) {
+    for (const parent of [org.group, sibling, other.group]) {
       await stage.refused(5, ['CreateRoleBinding', { parent, roleBinding }, lead.token])
       await stage.refused(5, ['BatchCreateRoleBindings', { parent, requests: [{ roleBinding }] }, lead.token])
       await stage.refused(3, ['BatchCreateRoleBindings', { parent: team, requests: [{ parent, roleBinding }] }, lead.token])

@@ -47,7 +47,7 @@ class Tried {
   /** What was said of what is missing, and of what looks so, to whomever, where the uid has so many parts; what was said to those without a token. */
   readonly blind = new Map<string, Set<string>>()
   /** Where a denial told whether something is there. */
-  readonly telling: string[] = []
+  readonly differences: string[] = []
 
   constructor(ground: Ground, method: string, row: ScopedRow) {
     this.#ground = ground
@@ -79,7 +79,7 @@ class Tried {
     const missing = missingIn(things.place, uid)
     const absent = await this.#ask(name, missing, things)
     if (answerAbout(reply, uid).replaceAll('<parent>', '') !== answerAbout(absent, missing).replaceAll('<parent>', ''))
-      this.telling.push(`${key}: ${absent.raw}`)
+      this.differences.push(`${key}: ${absent.raw}`)
   }
 
   /** What is missing altogether, in uids of one part: no cell asks for it. */
@@ -100,6 +100,6 @@ export function placesSuite(ground: Ground): void {
     await tried.tryRoot()
     expect(Object.fromEntries([...tried.codes].sort())).toEqual(Object.fromEntries([...tried.expected].sort()))
     for (const [key, answers] of tried.blind) expect([...answers], key).toHaveLength(1)
-    expect(tried.telling).toEqual([])
+    expect(tried.differences).toEqual([])
   })
 }

@@ -37,7 +37,7 @@ const member = {
   because: 'docs/spec/iam.md#role-bindings: the group lies at or below the identity’s own; docs/spec/iam.md#references-in-bodies',
 } as const
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
-const somebody = 'd'.repeat(40)
+const person = 'd'.repeat(40)
 
 /** What is there is told to whoever has all rights in it, nothing of what lies elsewhere. */
 const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
@@ -82,7 +82,7 @@ export const references: readonly ReferenceRow[] = [
   {
     field: 'iam.v2.RoleBinding.role_uid',
     method: 'RoleBindingsService/CreateRoleBinding',
-    request: (roleUid, own) => ({ parent: own.place, roleBinding: { identityUid: somebody, roleUid } }),
+    request: (roleUid, own) => ({ parent: own.place, roleBinding: { identityUid: person, roleUid } }),
     ...custom,
   },
   {
@@ -94,20 +94,20 @@ export const references: readonly ReferenceRow[] = [
   {
     field: 'iam.v2.RoleBinding.role_uid',
     method: 'RoleBindingsService/BatchCreateRoleBindings',
-    request: (roleUid, own) => ({ parent: own.place, requests: [{ roleBinding: { identityUid: somebody, roleUid } }] }),
+    request: (roleUid, own) => ({ parent: own.place, requests: [{ roleBinding: { identityUid: person, roleUid } }] }),
     ...custom,
   },
   {
     field: 'iam.v2.BatchCreateRoleBindingsRequest.role_uid',
     method: 'RoleBindingsService/BatchCreateRoleBindings',
-    request: (roleUid, own) => ({ parent: own.place, roleUid, requests: [{ roleBinding: { identityUid: somebody } }] }),
+    request: (roleUid, own) => ({ parent: own.place, roleUid, requests: [{ roleBinding: { identityUid: person } }] }),
     ...custom,
   },
   {
     field: 'iam.v2.CreateRoleBindingRequest.parent',
     method: 'RoleBindingsService/BatchCreateRoleBindings',
     names: 'place',
-    request: (parent, own) => ({ parent: own.place, requests: [{ parent, roleBinding: { identityUid: somebody, roleUid: grantedRole } }] }),
+    request: (parent, own) => ({ parent: own.place, requests: [{ parent, roleBinding: { identityUid: person, roleUid: grantedRole } }] }),
     root: [0, 3, 3, 3, 3, 3],
     subgroup: [0, 3, 3, 3, 3, 3],
     because: 'docs/spec/iam.md#role-binding-batches: the item’s parent is that of the batch',

@@ -3,7 +3,7 @@ import { decodeJwt } from 'jose'
 import { expect, test } from 'vitest'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { freshName, makeMember, makePerson, roleUid, type Organisation } from '../../support/test-server.ts'
-import { makeRole, missingBeside } from '../walk/world.ts'
+import { makeRole, missingSibling } from '../walk/world.ts'
 import { nowhere } from './asking.ts'
 import type { TestPerson, Stage } from './stage.ts'
 
@@ -16,10 +16,10 @@ async function exchanged(stage: Stage, token: string, request: JsonObject = {}):
 
 /** Somebody who was bound before they came, and registered. */
 async function registered(stage: Stage, org: Organisation, role = 'viewer'): Promise<TestPerson> {
-  const somebody = stage.somebody()
-  await stage.bind(org, somebody.uid, role)
-  await stage.ok('Register', {}, await stage.external(somebody))
-  return somebody
+  const person = stage.person()
+  await stage.bind(org, person.uid, role)
+  await stage.ok('Register', {}, await stage.external(person))
+  return person
 }
 
 async function invite(stage: Stage, { group, token }: Organisation, more: JsonObject = {}): Promise<{ uid: string; code: string }> {
@@ -49,7 +49,7 @@ async function foreignThings(stage: Stage, other: Organisation): Promise<Foreign
 
 /** What nothing is called, of the same form. */
 function missingLike(value: string): string[] {
-  return /^[0-9a-f/]+$/.test(value) ? [missingBeside(value), nowhere(value)] : [value.split('').reverse().join('')]
+  return /^[0-9a-f/]+$/.test(value) ? [missingSibling(value), nowhere(value)] : [value.split('').reverse().join('')]
 }
 
 interface SignInRow {
@@ -105,13 +105,13 @@ export function sessionsSuite(get: () => Stage): void {
     const claims = { email: 'ceo@acme.example', email_verified: true }
     const { code } = await invite(stage, org, { email: 'ceo@acme.example' })
     // As if the invite were not there.
-    const mallory = stage.somebody()
+    const mallory = stage.person()
     const foreign = await stage.refused(5, ['Register', { code }, await stage.external(mallory, theirs, claims)])
     const missing = await stage.refused(5, ['Register', { code: 'none' }, await stage.external(mallory, theirs, claims)])
     expect(foreign.message).toBe(missing.message)
-    await stage.refused(7, ['Register', { code }, await stage.external(stage.somebody(), mine, { ...claims, email_verified: false })])
-    await stage.refused(7, ['Register', { code }, await stage.external(stage.somebody(), mine, { ...claims, email: 'cto@acme.example' })])
-    expect(await stage.ok('Register', { code }, await stage.external(stage.somebody(), mine, claims))).toMatchObject({ group: org.group })
+    await stage.refused(7, ['Register', { code }, await stage.external(stage.person(), mine, { ...claims, email_verified: false })])
+    await stage.refused(7, ['Register', { code }, await stage.external(stage.person(), mine, { ...claims, email: 'cto@acme.example' })])
+    expect(await stage.ok('Register', { code }, await stage.external(stage.person(), mine, claims))).toMatchObject({ group: org.group })
   })
 
   test("by a sign-in at a provider of one's own as somebody who has rights elsewhere", async () => {
@@ -130,9 +130,9 @@ export function sessionsSuite(get: () => Stage): void {
   test('by exchanging a narrowed token again, for more', async () => {
     const stage = get()
     const org = await stage.organisation()
-    const somebody = await registered(stage, org, 'owner')
-    const external = await stage.external(somebody)
-    const narrow = await exchanged(stage, external, { scopes: [org.group], cap: ['groups.list'] })
+    const person = await registered(stage, org, 'owner')
+    const external = await stage.external(person)
+    const restricted = await exchanged(stage, external, { scopes: [org.group], cap: ['groups.list'] })
     const { config } = stage.server
     for (const request of [
       {},
@@ -140,19 +140,19 @@ export function sessionsSuite(get: () => Stage): void {
       { cap: ['groups.list', 'groups.delete'] },
       { scopes: [org.group] },
       { identity: org.owner },
-      { identity: somebody.uid },
+      { identity: person.uid },
     ])
-      await stage.refused(7, ['Exchange', request, narrow])
+      await stage.refused(7, ['Exchange', request, restricted])
     await stage.refused(7, ['Exchange', {}, await exchanged(stage, external)])
-    await stage.refused(7, ['DeleteGroup', { uid: org.group }, narrow])
+    await stage.refused(7, ['DeleteGroup', { uid: org.group }, restricted])
   })
 
   test('by refreshing into more than the refresh token was cut to', async () => {
     const stage = get()
     const org = await stage.organisation()
     const team = await stage.group(org)
-    const somebody = await registered(stage, org, 'owner')
-    const refresh = await stage.refreshToken(somebody, { scopes: [trustedUid(team)] })
+    const person = await registered(stage, org, 'owner')
+    const refresh = await stage.refreshToken(person, { scopes: [trustedUid(team)] })
     const { config } = stage.server
     for (const more of [{ scopes: [org.group, team] }, { scope: org.group }, { aud: [config.registry.host] }, { aud: [config.baseUrl, config.registry.host] }])
       await stage.refused(7, ['ExchangeRefreshToken', more, refresh])
@@ -168,12 +168,12 @@ export function sessionsSuite(get: () => Stage): void {
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const client = freshName('client')
     await stage.provider(org, client)
-    const somebody = await registered(stage, org)
+    const person = await registered(stage, org)
     const foreign = await foreignThings(stage, other)
     const bearers: Readonly<Record<typeof bearer, () => Promise<string>>> = {
-      'an ID token for the platform': () => stage.external(somebody),
-      'an ID token for a client': () => stage.external(somebody, client),
-      'a refresh token': () => stage.refreshToken(somebody),
+      'an ID token for the platform': () => stage.external(person),
+      'an ID token for a client': () => stage.external(person, client),
+      'a refresh token': () => stage.refreshToken(person),
     }
     const values = [foreign[names], ...missingLike(foreign[names])]
     const replies = await Promise.all(values.map(async (value) => stage.call(rpc, request(value), await bearers[bearer]())))
@@ -189,11 +189,7 @@ export function sessionsSuite(get: () => Stage): void {
   test('by an invite that was used, ran out, was deleted, or is for another group', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
-    const join = async (code: string, somebody = stage.somebody()): Promise<[string, JsonObject, string]> => [
-      'Register',
-      { code },
-      await stage.external(somebody),
-    ]
+    const join = async (code: string, person = stage.person()): Promise<[string, JsonObject, string]> => ['Register', { code }, await stage.external(person)]
     const single = await invite(stage, org, { singleUse: true })
     await stage.ok(...(await join(single.code)))
     const used = await stage.refused(5, await join(single.code))
@@ -209,11 +205,11 @@ export function sessionsSuite(get: () => Stage): void {
     expect(new Set(refusals.map(({ message }) => message)).size).toBe(1)
     // A code is of one group, and gives nothing in another one.
     const { code } = await invite(stage, other)
-    const somebody = stage.somebody()
-    expect(await stage.ok(...(await join(code, somebody)))).toMatchObject({ group: other.group })
-    const token = await exchanged(stage, await stage.external(somebody))
+    const person = stage.person()
+    expect(await stage.ok(...(await join(code, person)))).toMatchObject({ group: other.group })
+    const token = await exchanged(stage, await stage.external(person))
     await stage.refused(5, ['GetGroup', { uid: org.group }, token])
-    await stage.refused(3, ['Register', { code, identityId: org.owner }, await stage.external(stage.somebody())])
+    await stage.refused(3, ['Register', { code, identityId: org.owner }, await stage.external(stage.person())])
   })
 
   test('by a name that belonged to a group that is gone', async () => {
@@ -239,15 +235,15 @@ export function sessionsSuite(get: () => Stage): void {
     const member = await makeMember(stage.server, org.group, { role: 'owner' })
     await stage.ok('DeleteIdentity', { uid: member.uid }, org.token)
     for (const rpc of ['ListGroups', 'Auth/Validate']) await stage.refused(16, [rpc, {}, member.token])
-    const somebody = await registered(stage, org, 'owner')
-    const earlier = await exchanged(stage, await stage.external(somebody))
-    await stage.ok('Auth/Delete', { id: somebody.uid }, earlier)
+    const person = await registered(stage, org, 'owner')
+    const earlier = await exchanged(stage, await stage.external(person))
+    await stage.ok('Auth/Delete', { id: person.uid }, earlier)
     await stage.refused(16, ['Auth/Validate', {}, earlier])
     // Their bindings went with them; who comes again begins anew.
     const { code } = await invite(stage, org)
-    await stage.ok('Register', { code }, await stage.external(somebody))
+    await stage.ok('Register', { code }, await stage.external(person))
     await stage.refused(16, ['Auth/Validate', {}, earlier])
-    const later = await exchanged(stage, await stage.external(somebody))
+    const later = await exchanged(stage, await stage.external(person))
     await stage.refused(7, ['CreateGroup', { parent: org.group, group: { name: freshName('team') } }, later])
   })
 
@@ -260,9 +256,9 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.ok('GetGroup', { uid: org.group }, cut)
     await stage.ok('DeleteRoleBinding', { uid: binding }, org.token)
     for (const token of [member.token, cut]) await stage.refused(5, ['GetGroup', { uid: org.group }, token])
-    const narrowed = await stage.holding(org, ['groups.list', 'repo.list'])
-    await stage.ok('UpdateRole', { role: { uid: narrowed.role, capabilities: ['CAP_IAM_GROUPS_LIST'] } }, org.token)
-    expect((await stage.ok('ListRepos', {}, narrowed.token))['totalCount']).toBe('0')
+    const restricted = await stage.holding(org, ['groups.list', 'repo.list'])
+    await stage.ok('UpdateRole', { role: { uid: restricted.role, capabilities: ['CAP_IAM_GROUPS_LIST'] } }, org.token)
+    expect((await stage.ok('ListRepos', {}, restricted.token))['totalCount']).toBe('0')
   })
 
   test('by a session whose mapping, role or provider is gone', async () => {
@@ -277,8 +273,8 @@ export function sessionsSuite(get: () => Stage): void {
       return stage.uid('CreateExternalGroupRoleMapping', { parent, externalGroupRoleMapping }, org.token)
     }
     const mappings = [await map(role), await map(kept)]
-    const somebody = stage.somebody()
-    const external = await stage.external(somebody, client, { groups: ['developers'] })
+    const person = stage.person()
+    const external = await stage.external(person, client, { groups: ['developers'] })
     await stage.ok('Register', {}, external)
     const named = { identityProvider: parent }
     const session = await exchanged(stage, external, named)

@@ -66,7 +66,7 @@ export class Stage {
     return this.uid('CreateRoleBinding', { parent: at, roleBinding: { identityUid, roleUid: roleUid(role) } }, token)
   }
 
-  somebody(): TestPerson {
+  person(): TestPerson {
     const subject = freshName('somebody')
     return { subject, uid: personUid(this.issuer.issuer, subject) }
   }

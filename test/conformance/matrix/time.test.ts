@@ -5,7 +5,7 @@ import { freshName, type TestServer } from '../../support/test-server.ts'
 import { RegistryWorld } from '../../registry/tokens/registry-world.ts'
 import { askScim, makeDirectory, type Directory } from '../../iam/scim/directory.ts'
 import { ask, missingIn } from './asking.ts'
-import { round, telling } from './telling-time.ts'
+import { round, compareTimings } from './timing.ts'
 import { grantedRole, makeMatrixWorld, startMatrixServer, type MatrixWorld, type Things } from './world.ts'
 
 let server: TestServer
@@ -116,7 +116,7 @@ function askedScim([provider, token]: Shown): () => Promise<unknown> {
   return async () => expect((await askScim(`${server.config.baseUrl}/scim/v2/${provider}/Users`, 'GET', { token })).status).toBe(401)
 }
 
-function comparisonOf({ named, call, missing }: Timed, plantedMs = 0): Parameters<typeof telling>[0] {
+function comparisonOf({ named, call, missing }: Timed, plantedMs = 0): Parameters<typeof compareTimings>[0] {
   const { own, other } = world.things
   const foreign = named(other)
   const absent = missing?.(foreign) ?? missingIn(other.place, foreign)
@@ -129,11 +129,11 @@ function comparisonOf({ named, call, missing }: Timed, plantedMs = 0): Parameter
 
 describe('how long an answer takes does not tell what is foreign from what is missing', () => {
   test.each(Object.entries(timed))('%s', { timeout: 120_000 }, async (_, row) => {
-    expect(await telling(comparisonOf(row))).toEqual([])
+    expect(await compareTimings(comparisonOf(row))).toEqual([])
   })
 
   test.each(Object.entries(refusedByScim))('at a SCIM server: %s', { timeout: 120_000 }, async (_, [one, other]) => {
-    expect(await telling({ one: askedScim(one(directories)), other: askedScim(other(directories)), pairs: 150, rounds: 4 })).toEqual([])
+    expect(await compareTimings({ one: askedScim(one(directories)), other: askedScim(other(directories)), pairs: 150, rounds: 4 })).toEqual([])
   })
 
   test('a quarter of a call more would be seen, or what is clear of the noise: on a quiet machine a fifth of a millisecond', { timeout: 120_000 }, async () => {
@@ -142,7 +142,7 @@ describe('how long an answer takes does not tell what is foreign from what is mi
     let found = 0
     for (let tries = 0; tries < 10 && found === 0; tries++) {
       const { noise, usual } = await round(comparisonOf(row))
-      found = (await telling(comparisonOf(row, Math.max(0.2, 3 * noise, usual / 4)))).length
+      found = (await compareTimings(comparisonOf(row, Math.max(0.2, 3 * noise, usual / 4)))).length
     }
     expect(found).toBe(4)
   })

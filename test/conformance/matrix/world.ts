@@ -188,7 +188,7 @@ async function operatorByProvider(server: TestServer, group: string): Promise<st
   await makePerson(server, operator)
   const act = { ...operator, audience: config.baseUrl }
   const identityUid = personUid(operator.issuer, operator.subject)
-  return (await running.signIn.tokens.mint({ identityUid, audiences: [config.baseUrl], act, restrictions: { knownIn: [trustedUid(group)] } })).token
+  return (await running.signIn.tokens.mint({ identityUid, audiences: [config.baseUrl], act, restrictions: { trustedGroups: [trustedUid(group)] } })).token
 }
 
 async function tokensOf(server: TestServer, groups: Groups, owners: { mine: Member; theirs: Member }): Promise<MatrixWorld['tokens']> {
@@ -215,7 +215,7 @@ async function tokensOf(server: TestServer, groups: Groups, owners: { mine: Memb
     'an owner, cut to the subgroup': await cut({ scopes: [trustedUid(own)] }),
     'an owner, cut to another tenant': await cut({ scopes: [trustedUid(other)] }),
     'a mapped viewer': await server.tokenFor(bare.uid, { roles: [{ group: trustedUid(ancestor), role: trustedUid(roleUid('viewer')) }] }),
-    'an owner everywhere, by the provider of the subgroup': await server.tokenFor(everywhere, { knownIn: [trustedUid(own)] }),
+    'an owner everywhere, by the provider of the subgroup': await server.tokenFor(everywhere, { trustedGroups: [trustedUid(own)] }),
     'an operator, by a provider': await operatorByProvider(server, ancestor),
     'an operator': await server.operatorToken(),
   }

@@ -5,7 +5,7 @@ import { freshName, ok, roleUid } from '../../support/test-server.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
 import { until } from '../../store/store-harness.ts'
 import { identityFields, listAll, make, startReplicas, type Client, type Replicas } from './replicas.ts'
-import { expectSoundStore, ownersOf, storedRows } from './store-invariants.ts'
+import { expectSoundStore, ownersOf, storedRecords } from './store-invariants.ts'
 
 const times = (count: number): number[] => Array.from({ length: count }, (_, index) => index)
 const viewer = roleUid('viewer')
@@ -185,7 +185,7 @@ describeOnStores('concurrent writers', (kind) => {
       expectCodes(replies, [0, 3, 5, 6, 7, 9, 10, 16])
       for (const reply of replies.filter(({ code }) => code === 9)) expect(reply.details['ErrorInfo']).toMatchObject({ reason: 'LAST_OWNER' })
       expect(Math.min(...seen), 'owners that a reader saw').toBeGreaterThan(0)
-      expect(ownersOf(await storedRows(replicas.store), org).length, 'owners in the store').toBeGreaterThan(0)
+      expect(ownersOf(await storedRecords(replicas.store), org).length, 'owners in the store').toBeGreaterThan(0)
       // The last one can not go, except by an operator's hand.
       const left = await listAll(operator, 'ListRoleBindings', { uidp: { childrenOf: org }, role: owner })
       const identities = left.map((binding) => String((binding['identity'] as JsonObject)['uid']))
@@ -230,9 +230,9 @@ describeOnStores('concurrent writers', (kind) => {
         // What was moved away in time stays, and all at once.
         expect((await operator.at(replica, 'GetRoleBinding', { uid: early })).code).toBe(moved.code === 0 ? 0 : 5)
       }
-      const rows = await storedRows(replicas.store)
+      const records = await storedRecords(replicas.store)
       await expectSoundStore(replicas.store)
-      expect(rows.some((row) => row.kind === 'Identity' && row.uid === member)).toBe(false)
+      expect(records.some((record) => record.kind === 'Identity' && record.uid === member)).toBe(false)
     }
   })
 
@@ -315,7 +315,7 @@ describeOnStores('concurrent writers', (kind) => {
       expect((await client.at(replica, 'GetGroup', { uid: group })).code).toBe(5)
       expect(ok(await client.at(replica, 'ListGroups', {}))['totalCount']).toBe('0')
     }
-    await until(async () => (await storedRows(replicas.store)).every((row) => row.parent !== group))
+    await until(async () => (await storedRecords(replicas.store)).every((record) => record.parent !== group))
     await expectSoundStore(replicas.store)
   })
 })

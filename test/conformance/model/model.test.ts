@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { describeOnStores } from '../../support/parts/require-part.ts'
-import { picker } from '../../cache/rows.ts'
+import { picker } from '../../cache/records.ts'
 import { campaignLength, soakFactor, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import type { NaiveWorld } from './naive-world.ts'
 import { change } from './random-changes.ts'

@@ -25,7 +25,7 @@ export interface NaiveTerm {
 }
 
 /** Where the caller holds what the list needs: everywhere, or in these groups and below; `roots` also shows root-level records. */
-export interface NaiveReach {
+export interface NaiveVisibility {
   readonly everywhere: boolean
   readonly groups: readonly string[]
   readonly roots: boolean
@@ -38,7 +38,7 @@ export interface NaiveQuery {
   /** Exact filters, `name` among them. */
   readonly filters: readonly (readonly [string, string])[]
   readonly order: readonly NaiveTerm[]
-  readonly reach: NaiveReach
+  readonly visibility: NaiveVisibility
   /** Only what changed later, where it is set. */
   readonly changedAfterMs?: number
 }
@@ -53,12 +53,12 @@ export function isBelow(uid: string, ancestor: string): boolean {
   return ancestor !== '' && uid.startsWith(`${ancestor}/`)
 }
 
-function seen(reach: NaiveReach, record: NaiveRecord): boolean {
-  if (reach.everywhere) return true
-  if (reach.roots && !record.uid.includes('/')) return true
+function seen(visibility: NaiveVisibility, record: NaiveRecord): boolean {
+  if (visibility.everywhere) return true
+  if (visibility.roots && !record.uid.includes('/')) return true
   // A group is seen by who reaches it; anything else by who reaches the group that it lies in (docs/spec/conventions.md#list-reach).
   const place = record.kind === 'Group' ? record.uid : parentOf(record.uid)
-  return reach.groups.some((group) => place === group || isBelow(place, group))
+  return visibility.groups.some((group) => place === group || isBelow(place, group))
 }
 
 function inUidp(uidp: NaiveUidp, record: NaiveRecord): boolean {
@@ -86,7 +86,7 @@ export function compareBy(order: readonly NaiveTerm[]): (a: NaiveRecord, b: Naiv
 export function naiveList(records: Iterable<NaiveRecord>, query: NaiveQuery): NaiveRecord[] {
   return [...records]
     .filter((record) => record.updateMs > (query.changedAfterMs ?? -Infinity))
-    .filter((record) => record.kind === query.kind && seen(query.reach, record) && inUidp(query.uidp, record))
+    .filter((record) => record.kind === query.kind && seen(query.visibility, record) && inUidp(query.uidp, record))
     .filter((record) => query.filters.every(([filter, value]) => (filter === 'name' ? record.name : record.filters[filter]) === value))
     .sort(compareBy(query.order))
 }

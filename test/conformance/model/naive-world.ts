@@ -1,4 +1,4 @@
-import { isBelow, naiveList, type NaiveQuery, type NaiveReach, type NaiveRecord } from './naive-list.ts'
+import { isBelow, naiveList, type NaiveQuery, type NaiveVisibility, type NaiveRecord } from './naive-list.ts'
 
 /** A record as the naive model keeps it. */
 export interface ModelRecord extends NaiveRecord {
@@ -78,7 +78,7 @@ export class NaiveWorld {
     return held.has(capability) ? 0 : 7
   }
 
-  reach(caller: ModelCaller, kind: ModelKind): NaiveReach {
+  visibility(caller: ModelCaller, kind: ModelKind): NaiveVisibility {
     if (caller.operator) return { everywhere: true, groups: [], roots: true }
     const groups = this.grants(caller)
       .map(({ group }) => group)
@@ -98,7 +98,7 @@ export class NaiveWorld {
   mayTouch(caller: ModelCaller, target: { kind: ModelKind; uid: string; deed: Deed }): number {
     const { kind, uid, deed } = target
     if (this.isBuiltIn(kind, uid)) {
-      if (this.reach(caller, 'Role').groups.length === 0 && !caller.operator) return 5
+      if (this.visibility(caller, 'Role').groups.length === 0 && !caller.operator) return 5
       return deed === 'LIST' ? 0 : 7
     }
     const may = this.mayAt(caller, uid, this.capability(kind, deed))

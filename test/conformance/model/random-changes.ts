@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { freshName } from '../../support/test-server.ts'
-import { one, type Pick } from '../../cache/rows.ts'
+import { one, type Pick } from '../../cache/records.ts'
 import { modelKinds, type ModelRecord } from './naive-world.ts'
 import { capabilities, expectCode, expectShown, fields, modelled, names, parentOf, relationships, someCaller, someUid, type Real } from './real-world.ts'
 

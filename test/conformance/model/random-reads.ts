@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
-import { one, type Pick } from '../../cache/rows.ts'
+import { one, type Pick } from '../../cache/records.ts'
 import { compareBy, type NaiveQuery, type NaiveTerm, type NaiveUidp } from './naive-list.ts'
 import { modelKinds, type Deed, type ModelKind, type ModelRecord } from './naive-world.ts'
 import { change } from './random-changes.ts'
@@ -71,7 +71,7 @@ export async function listSome(pick: Pick, real: Real): Promise<void> {
   for (let page = 0; page < 12; page++) {
     const skip = pick(4) === 0 ? pick(6) : 0
     // Rights may have changed between pages: they are live.
-    const query: NaiveQuery = { kind, uidp, filters, order, reach: world.reach(caller, kind) }
+    const query: NaiveQuery = { kind, uidp, filters, order, visibility: world.visibility(caller, kind) }
     const all = world.list(query)
     const last = after
     const rest = last === undefined ? all : all.filter((record) => compareBy(order)(record, last) > 0)

@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import type { Reply } from '../../support/api-clients.ts'
 import { makeMember, makeOrganisation, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
-import { one, type Pick } from '../../cache/rows.ts'
+import { one, type Pick } from '../../cache/records.ts'
 import { modelKinds, NaiveWorld, type ModelCaller, type ModelKind, type ModelRecord } from './naive-world.ts'
 
 /** The field of a list answer that holds its records. */
@@ -118,11 +118,11 @@ export async function start(store: 'sqlite' | 'etcd'): Promise<Real> {
   const reader = await makeMember(server, org.group, { role: 'viewer', bindAt: first })
   ok(await server.rest.call('CreateRoleBinding', { parent: second, roleBinding: { identityUid: reader.uid, roleUid: roleUid('viewer') } }, { token }))
   const local = await makeMember(server, first, { role: 'owner' })
-  const nobody = await makeMember(server, org.group)
+  const powerless = await makeMember(server, org.group)
   real.callers.push({ title: 'owner', operator: false, identity: org.owner, token: org.token })
   real.callers.push({ title: 'viewer of two subgroups', operator: false, identity: reader.uid, token: reader.token })
   real.callers.push({ title: 'owner of a subgroup', operator: false, identity: local.uid, token: local.token })
-  real.callers.push({ title: 'nobody', operator: false, identity: nobody.uid, token: nobody.token })
+  real.callers.push({ title: 'nobody', operator: false, identity: powerless.uid, token: powerless.token })
   for (const kind of modelKinds) await real.learn(kind)
   for (const uid of [org.group, first, second, ...real.callers.map((caller) => caller.identity)]) real.protected.add(uid)
   return real

@@ -104,8 +104,8 @@ async function expectClient({ tokens, enabled, revoked }: Model, real: Real, sta
   const works = tokens.map((issued) => enabled && !revoked && isAlive(issued, nowMs))
   const found = await Promise.all([...tokens.map(({ token }) => token), ...wrong].map((token) => opens(real, token)))
   expect({ state, enabled, found }).toEqual({ state, enabled, found: [...works, ...wrong.map(() => false)] })
-  const told = `${state}, ${enabled ? 'on' : 'off'}, ${works.filter(Boolean).length} of ${Math.min(works.length, 2)}`
-  real.seen.set(told, (real.seen.get(told) ?? 0) + 1)
+  const reported = `${state}, ${enabled ? 'on' : 'off'}, ${works.filter(Boolean).length} of ${Math.min(works.length, 2)}`
+  real.seen.set(reported, (real.seen.get(reported) ?? 0) + 1)
 }
 
 /** When a new token is to end: `undefined` asks for nothing, Infinity for never. */

@@ -226,9 +226,9 @@ specSuite('explain and access', (spec) => {
   // docs/spec/iam.md#explain-and-access
   test("an asker's narrowed token sees less, and what it is told stays true", async () => {
     const { group, team, owner, ann, here } = await makePlace(spec)
-    const narrowed = await spec.server.tokenFor(owner, { scopes: [trustedUid(team)], capabilities: setOf(['role_bindings.list']) })
+    const restricted = await spec.server.tokenFor(owner, { scopes: [trustedUid(team)], capabilities: setOf(['role_bindings.list']) })
     const question = { identity: ann, capability: 'groups.delete', resource: team }
-    expect(await explained(narrowed, question)).toMatchObject({ allowed: true, inherited: true, withheldGroups: [group], bindings: [{ uid: here }] })
+    expect(await explained(restricted, question)).toMatchObject({ allowed: true, inherited: true, withheldGroups: [group], bindings: [{ uid: here }] })
     const other = await spec.server.tokenFor(owner, { capabilities: setOf(['groups.list']) })
     const refused = await explain(other, question)
     expectFailure(refused, { code: 7 })

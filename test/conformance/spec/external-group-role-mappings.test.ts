@@ -69,8 +69,8 @@ specSuite('external group role mappings', (spec) => {
     const { map, provider } = await ground(spec)
     const made = await map({ externalGroupId })
     expect(made['externalGroupId']).toBe(externalGroupId)
-    const { snapshot } = spec.server.running.engine.replica
-    expect(mappingsFor(snapshot, trustedUid(provider), [externalGroupId]).map(({ mapping }) => mapping)).toEqual([uidOf(made)])
+    const { tables } = spec.server.running.engine.cache
+    expect(mappingsFor(tables, trustedUid(provider), [externalGroupId]).map(({ mapping }) => mapping)).toEqual([uidOf(made)])
   })
 
   // docs/spec/identities.md#group-mappings
@@ -113,12 +113,12 @@ specSuite('external group role mappings', (spec) => {
     await map({}, await makeProvider(spec, group, token))
     const wanted = [await map(), await map({ roleUid: roleUid('editor') }), await map({ externalGroupId: 'leads', roleUid: roleUid('owner') })]
     await map({ externalGroupId: 'others' })
-    const { snapshot } = spec.server.running.engine.replica
-    const found = mappingsFor(snapshot, trustedUid(provider), ['staff', 'leads', 'staff', 'nobody', ''])
+    const { tables } = spec.server.running.engine.cache
+    const found = mappingsFor(tables, trustedUid(provider), ['staff', 'leads', 'staff', 'nobody', ''])
     expect(found.map(({ mapping }) => mapping)).toEqual(wanted.map(uidOf).sort())
     expect(found.map(({ roleUid: role }) => role).sort()).toEqual(['viewer', 'editor', 'owner'].map(roleUid).sort())
     expect(new Set(found.map(({ scope }) => scope))).toEqual(new Set([group]))
-    expect(mappingsFor(snapshot, trustedUid(foreign.provider), ['leads'])).toEqual([])
+    expect(mappingsFor(tables, trustedUid(foreign.provider), ['leads'])).toEqual([])
   })
 
   // docs/spec/identities.md#mapping-batches
@@ -168,7 +168,7 @@ specSuite('external group role mappings', (spec) => {
     expect((externalGroupRoleMappings as JsonObject[]).map(uidOf)).toEqual(made)
     expect(await list({ identityProviderUid: provider })).toEqual([kept])
     const events = await mappingEvents(spec, provider, 'deleted.batch')
-    const told = events.flatMap(({ body }) => fromBinary(BatchDeleteExternalGroupRoleMappingsResponseSchema, body).externalGroupRoleMappings)
-    expect(told.map(({ uid }) => uid).sort()).toEqual([...made].sort())
+    const reported = events.flatMap(({ body }) => fromBinary(BatchDeleteExternalGroupRoleMappingsResponseSchema, body).externalGroupRoleMappings)
+    expect(reported.map(({ uid }) => uid).sort()).toEqual([...made].sort())
   })
 })

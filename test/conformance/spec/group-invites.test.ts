@@ -157,11 +157,11 @@ specSuite('group invites', (spec) => {
   test('a deleted invite is gone; deleting what is missing is 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code } = await invite(group, token)
-    const { replica } = spec.server.running.engine
-    expect(findInvite(replica.snapshot, String(code))?.uid).toBe(uid)
+    const { cache } = spec.server.running.engine
+    expect(findInvite(cache.tables, String(code))?.uid).toBe(uid)
     await spec.ok('DeleteGroupInvite', { uid: String(uid) }, { token })
     for (const rpc of ['GetGroupInvite', 'DeleteGroupInvite']) expectFailure(await spec.call(rpc, { uid: String(uid) }, { token }), { code: 5 })
-    expect(findInvite(replica.snapshot, String(code))).toBeUndefined()
+    expect(findInvite(cache.tables, String(code))).toBeUndefined()
   })
 
   // docs/spec/conventions.md#deletion-order
@@ -195,9 +195,9 @@ specSuite('group invites', (spec) => {
   test('what an invite promises is found by its code and by nothing else', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code, keyId, expirationTime } = await invite(group, token, { email: 'New@Example.com', singleUse: true })
-    const { snapshot } = spec.server.running.engine.replica
-    const row = findInvite(snapshot, String(code))
-    expect(row && inviteTerms(row)).toEqual({
+    const { tables } = spec.server.running.engine.cache
+    const record = findInvite(tables, String(code))
+    expect(record && inviteTerms(record)).toEqual({
       group,
       roleUid: roleUid('viewer'),
       email: 'new@example.com',
@@ -205,7 +205,6 @@ specSuite('group invites', (spec) => {
       expirationMs: Date.parse(String(expirationTime)),
     })
     const digest = createHash('sha256').update(String(code)).digest('hex')
-    for (const other of ['', 'x', uid, keyId, digest, `${String(code)} `, String(code).slice(0, -1)])
-      expect(findInvite(snapshot, String(other))).toBeUndefined()
+    for (const other of ['', 'x', uid, keyId, digest, `${String(code)} `, String(code).slice(0, -1)]) expect(findInvite(tables, String(other))).toBeUndefined()
   })
 })

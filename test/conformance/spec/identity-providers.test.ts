@@ -39,10 +39,10 @@ function make(spec: Spec, group: string, token: string, change: JsonObject = {})
 
 /** The provider's client secret, as who signs people in will see it. */
 function stored(spec: Spec, uid: string): string | undefined {
-  const { replica, services } = spec.server.running.engine
-  const row = replica.snapshot.get('IdentityProvider', uid)
-  if (row === undefined) throw new Error('no provider')
-  return openSecret(services.keyring, row, clientSecretPath)
+  const { cache, services } = spec.server.running.engine
+  const record = cache.tables.get('IdentityProvider', uid)
+  if (record === undefined) throw new Error('no provider')
+  return openSecret(services.keyring, record, clientSecretPath)
 }
 
 /** Everything that the store holds and everything that was logged, as text. */

@@ -125,7 +125,7 @@ specSuite('joining an organisation', (spec) => {
     for (const restrictions of [{ capabilities: setOf(['groups.list']) }, { scopes: [trustedUid(team)] }])
       expectFailure(await join(team, await spec.server.tokenFor(person.uid, restrictions)), { code: 7 })
     // The provider of another organisation does not speak for the person here.
-    expectFailure(await join(team, await spec.server.tokenFor(person.uid, { knownIn: [trustedUid(other.group)] })), { code: 5 })
+    expectFailure(await join(team, await spec.server.tokenFor(person.uid, { trustedGroups: [trustedUid(other.group)] })), { code: 5 })
     await suspend(spec.server, org.group)
     expectFailure(await join(team, token), { code: 7, reason: 'ORGANIZATION_SUSPENDED' })
     await reinstate(spec.server, org.group)
@@ -189,7 +189,7 @@ specSuite('joining an organisation', (spec) => {
     const { store } = spec.server.running.engine
     expect(await store.get(pendingKey(trustedUid(person.uid), trustedUid(org.group)), signal())).toBeUndefined()
     await spec.ok('Auth/Delete', { id: other.uid }, { token: await tokenOf(other) })
-    await spec.server.running.engine.services.sweeper.finish(signal())
+    await spec.server.running.engine.services.cascader.finish(signal())
     expect(await store.get(pendingKey(trustedUid(other.uid), trustedUid(org.group)), signal())).toBeUndefined()
   })
 
@@ -211,7 +211,7 @@ specSuite('joining an organisation', (spec) => {
     const held = uidOf(await bind(org, person.uid))
     const token = await tokenOf(person)
     const comes = async (): Promise<unknown> => bind(org, person.uid, { role: roleUid('editor') })
-    await spec.server.running.engine.replica.barrier()
+    await spec.server.running.engine.cache.barrier()
     failNext(spec.server, async (real, call) => (await comes(), real.transact(...call)), pendingPrefix)
     await spec.ok('DeleteRoleBinding', { uid: held }, { token: org.token })
     expect(await roots(token)).toEqual([person.home.group])
@@ -260,14 +260,14 @@ specSuite('joining an organisation', (spec) => {
   test('bindings of the version before count as joined', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
-    const { replica, store, services } = spec.server.running.engine
+    const { cache, store, services } = spec.server.running.engine
     const nowMs = services.clock.now()
     const changes = new ChangeSet()
     const uid = trustedUid(`${org.group}/${randomBytes(8).toString('hex')}`)
     const record = create(RoleBindingSchema, { identityUid: person.uid, roleUid: viewer }) as unknown as Resource
     changes.create(roleBindingKind, { uid, record, facts: { etag: newEtag(services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' } })
     const outcome = await store.transact(changes, signal())
-    if (outcome.committed) await replica.reached(outcome.revision, signal())
+    if (outcome.committed) await cache.reached(outcome.revision, signal())
     expect(await roots(await tokenOf(person))).toContain(org.group)
     expect(await spec.ok('GetRoleBinding', { uid }, { token: org.token })).toMatchObject({ identity: { name: 'some body' } })
     await bind(org, person.uid, { role: roleUid('editor') })
@@ -320,7 +320,7 @@ specSuite('joining an organisation', (spec) => {
 
   test('the leader forgets many in few transactions, and keeps those who were bound meanwhile', async () => {
     const org = await makeOrganisation(spec.server)
-    const { services, store, replica } = spec.server.running.engine
+    const { services, store, cache } = spec.server.running.engine
     const [bound = '', ...others] = strangers(231)
     await bind(org, bound)
     // As the version before left them: nothing is bound.
@@ -329,7 +329,7 @@ specSuite('joining an organisation', (spec) => {
         .slice(at, at + 100)
         .map((person) => ({ kind: 'put', key: pendingKey(trustedUid(person), trustedUid(org.group)), value: new Uint8Array() }) as const)
       const outcome = await store.transact({ guards: [], writes }, signal())
-      if (outcome.committed) await replica.reached(outcome.revision, signal())
+      if (outcome.committed) await cache.reached(outcome.revision, signal())
     }
     expect(await pendingIn(org)).toBe(231)
     let transactions = 0
@@ -350,7 +350,7 @@ specSuite('joining an organisation', (spec) => {
     await bind(org, person.uid, { at: team })
     await spec.ok('DeleteGroup', { uid: team }, { token: org.token })
     const { services, store } = spec.server.running.engine
-    await services.sweeper.finish(signal())
+    await services.cascader.finish(signal())
     const kept = () => store.get(pendingKey(trustedUid(person.uid), trustedUid(org.group)), signal())
     expect(await kept()).toBeDefined()
     expect(await forgetPending(services, signal())).toBeGreaterThan(0)

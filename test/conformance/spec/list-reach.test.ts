@@ -107,8 +107,8 @@ specSuiteEverywhere('list filters and reach', (spec) => {
   // docs/spec/tokens.md#narrowing
   test('a token that its exchange narrowed to one group lists that group only', async () => {
     const { owner, sub, deep } = await tree()
-    const narrowed = await spec.server.tokenFor(owner, { scopes: [trustedUid(sub)] })
-    expect(await groups({}, narrowed)).toEqual([sub, deep])
+    const restricted = await spec.server.tokenFor(owner, { scopes: [trustedUid(sub)] })
+    expect(await groups({}, restricted)).toEqual([sub, deep])
   })
 
   // docs/spec/conventions.md#list-filters

@@ -19,7 +19,7 @@ function objectCaller(managedBy: string, role = 'owner'): ObjectCaller {
   return {
     managedBy,
     identity: trustedUid('0'.repeat(40)),
-    reach: () => ({ operator: false, grants: [{ group: everywhere, capabilities: setOf(roleCapabilities[role] ?? []) }] }),
+    permissions: () => ({ operator: false, grants: [{ group: everywhere, capabilities: setOf(roleCapabilities[role] ?? []) }] }),
     authorize: () => undefined,
     requestId: 'test',
     signal: AbortSignal.timeout(30_000),
@@ -61,8 +61,8 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(refused.details['ErrorInfo']).toMatchObject({ metadata: { cluster: 'cluster-1', namespace: owner.namespace, name: 'team' } })
     expect(await spec.ok('GetGroup', { uid }, { token })).toMatchObject({ description: '', managedBy: caller.managedBy })
     await spec.ok(rpc, request(uid), { token, forceOwnership: 'true' })
-    expect(services.replica.snapshot.get('Group', uid)?.managedBy ?? '').toBe('')
-    expect(services.replica.snapshot.entry(managedKey('Group', caller.managedBy))).toBeUndefined()
+    expect(services.cache.tables.get('Group', uid)?.managedBy ?? '').toBe('')
+    expect(services.cache.tables.entry(managedKey('Group', caller.managedBy))).toBeUndefined()
   })
 
   test('force needs all that the owner role has, and is refused in other words than yes and no', async () => {
@@ -99,7 +99,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
       await expect(updateManaged(services, other, { ...change, adopts })).rejects.toMatchObject({ code: 9, reason: 'NOT_OWNED' })
     await deleteManaged(services, other, { kind: 'Group', uid })
     await releaseManaged(services, other, { kind: 'Group', uid })
-    expect(services.replica.snapshot.get('Group', uid)?.managedBy).toContain('/team')
+    expect(services.cache.tables.get('Group', uid)?.managedBy).toContain('/team')
     await expect(updateManaged(services, other, { ...change, uid: trustedUid(group), adopts: false })).rejects.toMatchObject({ reason: 'NOT_OWNED' })
   })
 
@@ -107,14 +107,14 @@ specSuite('records that Kubernetes objects own', (spec) => {
     const { uid, services, caller } = await managedGroup(spec)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { description: 'a team' }), paths: ['description'], adopts: false }
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: true })
-    const { etag } = services.replica.snapshot.get('Group', uid) ?? {}
+    const { etag } = services.cache.tables.get('Group', uid) ?? {}
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: false })
-    expect(services.replica.snapshot.get('Group', uid)?.etag).toBe(etag)
+    expect(services.cache.tables.get('Group', uid)?.etag).toBe(etag)
   })
 
   test('the fields that the object sets are kept by writes of others, and dropped with the owner', async () => {
     const { uid, services, caller, token, group } = await managedGroup(spec)
-    const own = () => services.replica.snapshot.get('Group', uid)
+    const own = () => services.cache.tables.get('Group', uid)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { name: 'team', description: 'a team' }), adopts: false }
     await updateManaged(services, caller, { ...change, paths: ['name', 'description'] })
     expect(own()?.ownedFields).toEqual(['name', 'description'])
@@ -122,7 +122,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     const organisation = { kind: 'Group', uid: trustedUid(group), record: record(GroupSchema, { description: 'root' }), paths: ['description'], adopts: true }
     await updateManaged(services, root, organisation)
     await spec.ok('SetGroupLimits', { uid: group, resourceLimits: { record_mib: 7 } }, { token: await spec.server.operatorToken() })
-    expect(services.replica.snapshot.get('Group', group)?.ownedFields).toEqual(['description'])
+    expect(services.cache.tables.get('Group', group)?.ownedFields).toEqual(['description'])
     await spec.ok('UpdateGroup', { group: { uid, name: 'ours' } }, { token, forceOwnership: 'true' })
     expect(own()).toMatchObject({ managedBy: '', ownedFields: [] })
     await updateManaged(services, caller, { ...change, adopts: true, paths: ['name'] })
@@ -133,24 +133,24 @@ specSuite('records that Kubernetes objects own', (spec) => {
 
   test('a set of fields that is new alone changes nothing that readers see', async () => {
     const { uid, services, caller } = await managedGroup(spec)
-    const before = services.replica.snapshot.get('Group', uid)
+    const before = services.cache.tables.get('Group', uid)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { name: 'team' }), paths: ['name'], adopts: false }
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: false })
-    const after = services.replica.snapshot.get('Group', uid)
+    const after = services.cache.tables.get('Group', uid)
     expect(after).toMatchObject({ etag: before?.etag, updateMs: before?.updateMs, ownedFields: ['name'] })
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: false })
-    expect(services.replica.snapshot.get('Group', uid)?.revision).toBe(after?.revision)
+    expect(services.cache.tables.get('Group', uid)?.revision).toBe(after?.revision)
   })
 
   test('a field of a later version in the set of fields is passed over', async () => {
     const { uid, services, caller } = await managedGroup(spec)
-    const row = services.replica.snapshot.get('Group', uid)
-    if (row === undefined) throw new Error('no record')
-    const value = envelopeBytes({ ...row.envelope, ownedFields: ['description', 'field_of_a_later_version'] })
+    const cached = services.cache.tables.get('Group', uid)
+    if (cached === undefined) throw new Error('no record')
+    const value = envelopeBytes({ ...cached.envelope, ownedFields: ['description', 'field_of_a_later_version'] })
     const outcome = await services.store.transact({ guards: [], writes: [{ kind: 'put', key: recordKey('Group', uid), value }] }, caller.signal)
-    if (outcome.committed) await services.replica.reached(outcome.revision, caller.signal)
+    if (outcome.committed) await services.cache.reached(outcome.revision, caller.signal)
     await updateManaged(services, caller, { kind: 'Group', uid, record: record(GroupSchema, { name: 'team' }), paths: ['name'], adopts: false })
-    expect(services.replica.snapshot.get('Group', uid)?.ownedFields).toEqual(['name'])
+    expect(services.cache.tables.get('Group', uid)?.ownedFields).toEqual(['name'])
   })
 
   // docs/spec/kubernetes.md#release
@@ -161,11 +161,11 @@ specSuite('records that Kubernetes objects own', (spec) => {
     const change = { kind: 'Group', uid, record: record(GroupSchema, { description: 'theirs' }), paths: ['description'] }
     await expect(updateManaged(services, caller, { ...change, adopts: false })).rejects.toMatchObject({ reason: 'NOT_OWNED' })
     await updateManaged(services, caller, { ...change, adopts: true })
-    expect(services.replica.snapshot.entry(managedKey('Group', caller.managedBy))).toBeDefined()
+    expect(services.cache.tables.entry(managedKey('Group', caller.managedBy))).toBeDefined()
     expectFailure(await spec.call('DeleteGroup', { uid }, { token }), { code: 9, reason: 'MANAGED_BY_KUBERNETES' })
     await deleteManaged(services, caller, { kind: 'Group', uid })
     expectFailure(await spec.call('GetGroup', { uid }, { token }), { code: 5 })
-    expect(services.replica.snapshot.entry(managedKey('Group', caller.managedBy))).toBeUndefined()
+    expect(services.cache.tables.entry(managedKey('Group', caller.managedBy))).toBeUndefined()
   })
 
   // docs/spec/kubernetes.md#adoption

@@ -52,7 +52,7 @@ specSuite(
       const [owner, name] = [await person(), freshName('acme')]
       await remove(await aged(name, owner), owner)
       const again = await aged(name, owner)
-      expect(spec.server.running.engine.services.replica.snapshot.entry(heldNameKey(name))).toBeUndefined()
+      expect(spec.server.running.engine.services.cache.tables.entry(heldNameKey(name))).toBeUndefined()
       expect((await create(name, await person())).code).toBe(6)
       await remove(again, owner)
       expectFailure(await create(name, await person()), held)
@@ -88,9 +88,7 @@ specSuite(
       expect((await create(first, await person())).code).toBe(0)
       spec.clock.advance(hourMs)
       for (const name of others) expect((await rename(uid, name, owner)).code).toBe(0)
-      const reserved = [early, ...others.slice(0, -1)].map(
-        (name) => spec.server.running.engine.services.replica.snapshot.entry(heldNameKey(name)) !== undefined,
-      )
+      const reserved = [early, ...others.slice(0, -1)].map((name) => spec.server.running.engine.services.cache.tables.entry(heldNameKey(name)) !== undefined)
       expect(reserved).toEqual([false, true, true, true, true, true])
     })
 
@@ -123,8 +121,8 @@ specSuite(
       spec.clock.advance(10 * dayMs)
       const { services } = spec.server.running.engine
       await forgetHeldNames(services, AbortSignal.timeout(10_000))
-      await services.replica.barrier()
-      expect([name, later].map((each) => services.replica.snapshot.entry(heldNameKey(each)) !== undefined)).toEqual([false, true])
+      await services.cache.barrier()
+      expect([name, later].map((each) => services.cache.tables.entry(heldNameKey(each)) !== undefined)).toEqual([false, true])
     })
   },
   { env: { TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'true' } },

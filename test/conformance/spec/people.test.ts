@@ -58,53 +58,53 @@ specSuite(
   (spec) => {
     // docs/spec/identities.md#registration
     test('somebody who is not registered is told to register; nobody expects them: code 7 NOT_INVITED, and nothing is stored', async () => {
-      const somebody = new TestPerson(spec)
-      expectFailure(await spec.call('Exchange', {}, { token: await somebody.token() }), { code: 7 })
-      expectFailure(await somebody.register(), { code: 7, reason: 'NOT_INVITED' })
-      expect(spec.server.running.engine.replica.snapshot.get('Identity', somebody.uid)).toBeUndefined()
+      const person = new TestPerson(spec)
+      expectFailure(await spec.call('Exchange', {}, { token: await person.token() }), { code: 7 })
+      expectFailure(await person.register(), { code: 7, reason: 'NOT_INVITED' })
+      expect(spec.server.running.engine.cache.tables.get('Identity', person.uid)).toBeUndefined()
     })
 
     // docs/spec/identities.md#registration
     test('whom somebody bound a role before registers, and has it at once', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
-      await somebody.bind(org)
-      const answer = await somebody.register({}, { email: 'Some.Body@example.org', email_verified: true, name: 'Some Body' })
-      expect(answer.body).toEqual({ identity: somebody.uid, group: '' })
-      const { token } = await spec.ok('Exchange', {}, { token: await somebody.token() })
+      const person = new TestPerson(spec)
+      await person.bind(org)
+      const answer = await person.register({}, { email: 'Some.Body@example.org', email_verified: true, name: 'Some Body' })
+      expect(answer.body).toEqual({ identity: person.uid, group: '' })
+      const { token } = await spec.ok('Exchange', {}, { token: await person.token() })
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: String(token) })).toMatchObject({ uid: org.group })
       const operator = await spec.server.operatorToken()
-      expect(await spec.ok('GetIdentity', { uid: somebody.uid }, { token: operator })).toMatchObject({
+      expect(await spec.ok('GetIdentity', { uid: person.uid }, { token: operator })).toMatchObject({
         name: 'some body',
         email: 'Some.Body@example.org',
-        claimMatch: { issuer: spec.server.devIssuer.issuer, subject: somebody.subject },
+        claimMatch: { issuer: spec.server.devIssuer.issuer, subject: person.subject },
       })
       // Twice is as good as once.
-      expect((await somebody.register()).body).toEqual({ identity: somebody.uid, group: '' })
+      expect((await person.register()).body).toEqual({ identity: person.uid, group: '' })
     })
 
     // docs/spec/tokens.md#who-am-i
     test('the token of a person says how their issuer describes them, and so does Validate', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
+      const person = new TestPerson(spec)
       const claims = { name: 'Some Body', picture: 'https://pictures.example/some', given_name: 'Some', email: 'some@example.org', email_verified: true }
-      await somebody.bind(org)
-      expect((await somebody.register({}, claims)).code).toBe(0)
-      const { token } = await spec.ok('Exchange', {}, { token: await somebody.token(claims) })
+      await person.bind(org)
+      expect((await person.register({}, claims)).code).toBe(0)
+      const { token } = await spec.ok('Exchange', {}, { token: await person.token(claims) })
       const { email_verified: _verified, ...upstream } = claims
       expect(decodeJwt(String(token))['upstream']).toEqual(upstream)
       const profile = { name: 'Some Body', picture: 'https://pictures.example/some', givenName: 'Some' }
-      for (const bearer of [String(token), await somebody.token(claims)])
+      for (const bearer of [String(token), await person.token(claims)])
         expect(await spec.ok('Auth/Validate', {}, { token: bearer })).toMatchObject({ email: 'some@example.org', emailVerified: true, profile })
     })
 
     // docs/spec/identities.md#records-of-people
     test('an e-mail that the issuer did not verify is kept as such', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
-      await somebody.bind(org)
-      expect((await somebody.register({}, { email: 'some@example.org' })).code).toBe(0)
-      const read = await spec.ok('GetIdentity', { uid: somebody.uid }, { token: await spec.server.operatorToken() })
+      const person = new TestPerson(spec)
+      await person.bind(org)
+      expect((await person.register({}, { email: 'some@example.org' })).code).toBe(0)
+      const read = await spec.ok('GetIdentity', { uid: person.uid }, { token: await spec.server.operatorToken() })
       expect(read).toMatchObject({ emailUnverified: 'some@example.org' })
       expect(read['email'] ?? '').toBe('')
     })
@@ -112,12 +112,12 @@ specSuite(
     // docs/spec/identities.md#registration
     test('a uid that is not the one of the token is refused; a dry run registers nobody', async () => {
       const org = await makeOrganisation(spec.server)
-      const [somebody, another] = [new TestPerson(spec), new TestPerson(spec)]
-      await somebody.bind(org)
-      expectFailure(await somebody.register({ identityId: another.uid }), { code: 3, fields: ['identity_id'] })
-      expect((await spec.call('Register', { identityId: somebody.uid }, { token: await somebody.token(), validateOnly: true })).code).toBe(0)
-      expect(spec.server.running.engine.replica.snapshot.get('Identity', somebody.uid)).toBeUndefined()
-      expect((await somebody.register({ identityId: somebody.uid })).code).toBe(0)
+      const [person, another] = [new TestPerson(spec), new TestPerson(spec)]
+      await person.bind(org)
+      expectFailure(await person.register({ identityId: another.uid }), { code: 3, fields: ['identity_id'] })
+      expect((await spec.call('Register', { identityId: person.uid }, { token: await person.token(), validateOnly: true })).code).toBe(0)
+      expect(spec.server.running.engine.cache.tables.get('Identity', person.uid)).toBeUndefined()
+      expect((await person.register({ identityId: person.uid })).code).toBe(0)
     })
 
     // docs/spec/identities.md#registration
@@ -132,15 +132,15 @@ specSuite(
     // docs/spec/identities.md#registration
     test('a person deletes their own identity: bindings and tokens are gone, and the uid is theirs again', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
-      const token = await somebody.signedIn(org)
+      const person = new TestPerson(spec)
+      const token = await person.signedIn(org)
       expectFailure(await spec.call('Auth/Delete', { id: org.owner }, { token }), { code: 5 })
       expectFailure(await spec.call('Auth/Delete', { id: org.owner }, { token: org.token }), { code: 5 })
-      expect((await spec.call('Auth/Delete', { id: somebody.uid }, { token, validateOnly: true })).code).toBe(0)
-      expect((await spec.call('Auth/Delete', { id: somebody.uid }, { token })).code).toBe(0)
+      expect((await spec.call('Auth/Delete', { id: person.uid }, { token, validateOnly: true })).code).toBe(0)
+      expect((await spec.call('Auth/Delete', { id: person.uid }, { token })).code).toBe(0)
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token }), { code: 16 })
-      expect(itemsOf(await spec.ok('ListRoleBindings', { identity: somebody.uid }, { token: org.token }), 'roleBindings')).toEqual([])
-      const again = await somebody.signedIn(org)
+      expect(itemsOf(await spec.ok('ListRoleBindings', { identity: person.uid }, { token: org.token }), 'roleBindings')).toEqual([])
+      const again = await person.signedIn(org)
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: again })).toMatchObject({ uid: org.group })
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token }), { code: 16 })
     })
@@ -148,23 +148,23 @@ specSuite(
     // docs/spec/iam.md#last-owner
     test('a person who is the only owner of one of several organisations can not go', async () => {
       const [first, second] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
-      const somebody = new TestPerson(spec)
-      const token = await somebody.signedIn(first, 'owner')
-      await somebody.bind(second, 'owner')
+      const person = new TestPerson(spec)
+      const token = await person.signedIn(first, 'owner')
+      await person.bind(second, 'owner')
       const held = { uidp: { childrenOf: second.group }, identity: second.owner }
       const others = itemsOf(await spec.ok('ListRoleBindings', held, { token }), 'roleBindings')
       for (const other of others) await spec.ok('DeleteRoleBinding', { uid: uidOf(other) }, { token })
-      expectFailure(await spec.call('Auth/Delete', { id: somebody.uid }, { token }), { code: 9, reason: 'LAST_OWNER', violations: ['LAST_OWNER'] })
+      expectFailure(await spec.call('Auth/Delete', { id: person.uid }, { token }), { code: 9, reason: 'LAST_OWNER', violations: ['LAST_OWNER'] })
       await spec.ok('GetGroup', { uid: first.group }, { token })
     })
 
     // docs/spec/tokens.md#narrowing
     test('a token that was narrowed does not delete its person', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
-      await somebody.signedIn(org)
-      const narrowed = await spec.ok('Exchange', { cap: ['groups.list'] }, { token: await somebody.token() })
-      expectFailure(await spec.call('Auth/Delete', { id: somebody.uid }, { token: String(narrowed['token']) }), { code: 7 })
+      const person = new TestPerson(spec)
+      await person.signedIn(org)
+      const restricted = await spec.ok('Exchange', { cap: ['groups.list'] }, { token: await person.token() })
+      expectFailure(await spec.call('Auth/Delete', { id: person.uid }, { token: String(restricted['token']) }), { code: 7 })
     })
   },
   { env },
@@ -201,9 +201,9 @@ specSuite(
   (spec) => {
     const start = async (of: Parameters<typeof refreshToken>[2] = {}): Promise<{ org: Organisation; person: string; token: string }> => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
-      await somebody.signedIn(org)
-      return { org, person: somebody.uid, token: await refreshToken(spec, somebody.uid, of) }
+      const person = new TestPerson(spec)
+      await person.signedIn(org)
+      return { org, person: person.uid, token: await refreshToken(spec, person.uid, of) }
     }
     const families = async (person: string): Promise<number> =>
       (await spec.server.running.engine.store.range({ prefix: `${refreshPrefix}${person}/`, limit: 10 }, signal())).entries.length
@@ -333,11 +333,11 @@ specSuite(
     // docs/spec/tokens.md#refresh-tokens
     test('with the person all their refresh tokens go, also for who registers again', async () => {
       const org = await makeOrganisation(spec.server)
-      const somebody = new TestPerson(spec)
-      const access = await somebody.signedIn(org)
-      const token = await refreshToken(spec, somebody.uid)
-      expect((await spec.call('Auth/Delete', { id: somebody.uid }, { token: access })).code).toBe(0)
-      await somebody.signedIn(org)
+      const person = new TestPerson(spec)
+      const access = await person.signedIn(org)
+      const token = await refreshToken(spec, person.uid)
+      expect((await spec.call('Auth/Delete', { id: person.uid }, { token: access })).code).toBe(0)
+      await person.signedIn(org)
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
     })
 

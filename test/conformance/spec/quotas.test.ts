@@ -90,7 +90,7 @@ specSuite(
     test('the bytes of records are counted in MiB, and growing a record counts', async () => {
       const org = await organisationWith(spec, { record_mib: 1 })
       const { server } = spec
-      const bytes = (): number => server.running.engine.replica.snapshot.usageOf(org.group as never)?.bytes ?? 0
+      const bytes = (): number => server.running.engine.cache.tables.usageOf(org.group as never)?.bytes ?? 0
       const before = bytes()
       let reply: Reply | undefined
       for (let at = 0; at < 40 && (reply === undefined || reply.code === 0); at++)

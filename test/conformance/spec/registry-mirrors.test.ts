@@ -131,16 +131,16 @@ specSuite('mirrors of a repo', (spec) => {
     const { group, source, token } = await withSource()
     const own = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: freshName('own'), syncConfig: { source } } }, { token }))
     const foreign = await mirrored(source)
-    const { replica, store } = spec.server.running.engine
+    const { cache, store } = spec.server.running.engine
     for (const uid of [own, foreign.mirror]) {
-      const row = replica.snapshot.get('Repo', uid)
-      if (row === undefined) throw new Error('no such repo')
-      const record = clone(RepoSchema, row.message as unknown as Repo)
+      const cached = cache.tables.get('Repo', uid)
+      if (cached === undefined) throw new Error('no such repo')
+      const record = clone(RepoSchema, cached.message as unknown as Repo)
       if (record.syncConfig !== undefined) record.syncConfig.identityUid = ''
       const changes = new ChangeSet()
-      changes.update(repoKind, { row, record: record as unknown as Resource, facts: row })
+      changes.update(repoKind, { cached, record: record as unknown as Resource, facts: cached })
       const outcome = await store.transact(changes, signal())
-      if (outcome.committed) await replica.reached(outcome.revision, signal())
+      if (outcome.committed) await cache.reached(outcome.revision, signal())
     }
     await expectShown(own, token)
     await expectHidden(foreign.mirror, foreign.person.token)
@@ -153,7 +153,7 @@ specSuite('mirrors of a repo', (spec) => {
     const object = (): ObjectCaller => ({
       managedBy: `cluster/ns/${freshName('repo')}`,
       identity: trustedUid('c'.repeat(40)),
-      reach: () => ({
+      permissions: () => ({
         operator: false,
         grants: [group, other.group].map((at) => ({
           group: trustedUid(at),

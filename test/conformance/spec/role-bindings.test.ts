@@ -115,8 +115,8 @@ specSuite('role bindings', (spec) => {
     }
     expect(new Set(answers).size).toBe(2)
     // Who owns the group decides what a binding in it grants; and everybody knows themselves.
-    const narrower = { roleBinding: { uid: uidOf(bound.body), roleUid: local } }
-    expect(await spec.ok('UpdateRoleBinding', narrower, { token: lead.token })).toMatchObject({ identity: { uid: owner }, role: { uid: local } })
+    const lesser = { roleBinding: { uid: uidOf(bound.body), roleUid: local } }
+    expect(await spec.ok('UpdateRoleBinding', lesser, { token: lead.token })).toMatchObject({ identity: { uid: owner }, role: { uid: local } })
     await spec.ok('CreateRoleBinding', { parent: team, roleBinding: { identityUid: lead.uid, roleUid: local } }, { token: lead.token })
   })
 

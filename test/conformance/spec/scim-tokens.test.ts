@@ -21,7 +21,7 @@ async function providerOf(spec: Spec) {
   const uid = uidOf(await spec.ok('CreateIdentityProvider', { parent: group, identityProvider }, { token }))
   const scim = async (): Promise<JsonObject> => (await spec.ok('GetIdentityProvider', { uid }, { token }))['scim'] as JsonObject
   const works = (scimToken: unknown): boolean =>
-    checkScimToken(scimStateOf(spec.server.running.engine.replica.snapshot, trustedUid(uid)), String(scimToken), spec.clock.now())
+    checkScimToken(scimStateOf(spec.server.running.engine.cache.tables, trustedUid(uid)), String(scimToken), spec.clock.now())
   const verb = (rpc: string, request: JsonObject = {}) => spec.ok(rpc, { identityProviderUid: uid, ...request }, { token })
   return { ...organisation, uid, scim, works, verb }
 }
@@ -161,8 +161,8 @@ specSuite('SCIM tokens', (spec) => {
     const few = { code: 9, reason: 'SCIM_MIN_OWNERS', violations: ['SCIM_MIN_OWNERS'] }
     expectFailure(await set({ enabled: true, etag }), few)
     // An owner in name only: nobody has signed in so yet; and a role through a mapping.
-    const { uid: nobody = '' } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('nobody') }, { token })
-    await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: nobody, roleUid: roleUid('owner') } }, { token })
+    const { uid: anonymous = '' } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('nobody') }, { token })
+    await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: anonymous, roleUid: roleUid('owner') } }, { token })
     const mapping = { externalGroupId: 'admins', roleUid: roleUid('owner'), scope: group }
     await spec.ok('CreateExternalGroupRoleMapping', { parent: uid, externalGroupRoleMapping: mapping }, { token })
     expectFailure(await set({ enabled: true, etag }), few)

@@ -62,8 +62,8 @@ specSuite(
       const { uid, token } = await person()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
       for (const restrictions of [{ scopes: [trustedUid(group)] }, { capabilities: setOf(['groups.list']) }]) {
-        const narrowed = await spec.server.tokenFor(uid, restrictions)
-        expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed }), { code: 7 })
+        const restricted = await spec.server.tokenFor(uid, restrictions)
+        expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: restricted }), { code: 7 })
       }
     })
 

@@ -43,7 +43,7 @@ specSuite(
   (spec) => {
     const bindingsOf = async (identity: string): Promise<unknown[]> =>
       itemsOf(await spec.ok('ListRoleBindings', { identity }, { token: await spec.server.operatorToken() }), 'roleBindings')
-    const isRegistered = (identity: string): boolean => spec.server.running.engine.replica.snapshot.get('Identity', identity) !== undefined
+    const isRegistered = (identity: string): boolean => spec.server.running.engine.cache.tables.get('Identity', identity) !== undefined
     const invite = async ({ group, token }: Organisation, more: JsonObject = {}): Promise<string> =>
       String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', ...more } }, { token }))['code'])
 
@@ -128,7 +128,7 @@ specSuite(
       )
       const role = { name: 'late', capabilities: ['CAP_REPO_LIST'] }
       expectFailure(await spec.call('CreateRole', { parent: group, role }, { token }), closed)
-      expect(spec.server.running.engine.replica.snapshot.table('Role').matching('parent', group).size).toBe(0)
+      expect(spec.server.running.engine.cache.tables.table('Role').matching('parent', group).size).toBe(0)
     })
 
     // docs/spec/iam.md#suspended-organisations

@@ -141,7 +141,7 @@ specSuite(
       await spec.ok('DeleteGroup', { uid: child }, { token })
       const { engine } = spec.server.running
       const left = async (): Promise<number> => {
-        await engine.services.sweeper.finish(AbortSignal.timeout(5_000))
+        await engine.services.cascader.finish(AbortSignal.timeout(5_000))
         return (await engine.store.range({ prefix: `r/TermsAcceptance/${child}/`, limit: 10 }, AbortSignal.timeout(5_000))).entries.length
       }
       await expect.poll(left).toBe(0)

@@ -44,9 +44,9 @@ function common(prefix: string, bad: BadField): Omit<BadInput, 'request'> {
 }
 
 /** The faults in the resource of a create request; `resource` is its field, proto name. */
-export function inCreate(resource: string, faults: readonly BadField[]): BadInput[] {
+export function inCreate(resource: string, errors: readonly BadField[]): BadInput[] {
   const key = camelCase(resource)
-  return faults.map((bad) => ({
+  return errors.map((bad) => ({
     ...common(resource, bad),
     request: (valid) => {
       const given = Object.entries(valid[key] as JsonObject).filter(([name]) => !(bad.clear ?? []).includes(name)) // a create request carries its resource
@@ -56,9 +56,9 @@ export function inCreate(resource: string, faults: readonly BadField[]): BadInpu
 }
 
 /** The same faults in an update, whose mask names the fields at fault. */
-export function inUpdate(resource: string, faults: readonly BadField[]): BadInput[] {
+export function inUpdate(resource: string, errors: readonly BadField[]): BadInput[] {
   const key = camelCase(resource)
-  return faults.map((bad) => ({
+  return errors.map((bad) => ({
     ...common(resource, bad),
     request: (valid) => {
       const { uid = '' } = valid[key] as JsonObject // an update request carries its resource

@@ -5,7 +5,7 @@ import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, makeMember, ok } from '../../support/test-server.ts'
 import type { Walked } from './cases.ts'
 import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './method-case.ts'
-import { auditLines, confinedToken, missingBeside, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
+import { auditLines, confinedToken, missingSibling, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
 
 /** What every method is asked, whoever may call it. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
@@ -112,7 +112,7 @@ function expectDenied({ method, world }: Subject, request: JsonObject, denial: {
 async function expectHidden(subject: Subject, request: JsonObject, token: string): Promise<void> {
   const { method } = subject
   const uid = placeIn(method, request)
-  const missing = missingBeside(uid)
+  const missing = missingSibling(uid)
   const found = await refused(subject, request, { token })
   expect(found.code, found.message).toBe(5)
   expect(found.details['ResourceInfo']).toMatchObject({ resourceName: uid })
@@ -157,7 +157,7 @@ const scoped = {
     // What is missing looks the same to those who would see it.
     const uid = placeIn(method, request)
     if (uid === world.group) return
-    const missing = missingBeside(uid)
+    const missing = missingSibling(uid)
     const toOwner = await refused(subject, movedTo(method, request, missing), { token: world.token })
     const toStranger = await refused(subject, request, { token: world.other.token })
     expect(shapeOf(toOwner, missing)).toEqual(shapeOf(toStranger, uid))
@@ -266,7 +266,7 @@ const list = {
     await expectNothing(subject, world.other.token)
     // A filter outside of reach is answered like one on nothing.
     const found = await call(subject, await row.request(world), { token: world.other.token })
-    const absent = await call(subject, { uidp: { descendantsOf: missingBeside(world.group) } }, { token: world.other.token })
+    const absent = await call(subject, { uidp: { descendantsOf: missingSibling(world.group) } }, { token: world.other.token })
     expect(found.body, apiClient.name).toEqual(absent.body)
   },
   async 'an identity of a subgroup'(subject) {

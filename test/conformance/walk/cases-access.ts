@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { long, longUid } from './bad-fields.ts'
 import { makeMember } from '../../support/test-server.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
-import { missingBeside, type World } from './world.ts'
+import { missingSibling, type World } from './world.ts'
 
 function withValue(field: string, value: JsonObject[string] | ((world: World) => Promise<string> | string)): NonNullable<BadInput['request']> {
   return async (valid, world) => ({ ...valid, [field]: typeof value === 'function' ? await value(world) : value })
@@ -28,7 +28,7 @@ export const accessCases: Readonly<Record<string, MethodCase>> = {
       { what: 'no identity', breaks: ['identity:required'], request: withValue('identity', ''), fields: ['identity'] },
       { what: 'an identity that is no uid', breaks: ['identity:string.pattern'], request: withValue('identity', 'ann'), fields: ['identity'] },
       { what: 'an identity longer than any uid', breaks: ['identity:string.max_len'], request: withValue('identity', longUid), fields: ['identity'] },
-      { what: 'an identity that is missing', request: withValue('identity', (world) => missingBeside(world.owner)), code: 5 },
+      { what: 'an identity that is missing', request: withValue('identity', (world) => missingSibling(world.owner)), code: 5 },
       { what: 'an identity of another tenant', request: withValue('identity', (world) => world.other.owner), code: 5 },
       {
         what: 'an identity that has no binding here, of somebody who may not read it',

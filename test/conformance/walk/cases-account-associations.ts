@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName, makeMember } from '../../support/test-server.ts'
 import { inCreate, inUpdate, long, longUid, pairs, type BadField } from './bad-fields.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
-import { made, missingBeside, type World } from './world.ts'
+import { made, missingSibling, type World } from './world.ts'
 
 const account = '123456789012'
 /** What every association of the walk is called. */
@@ -97,7 +97,7 @@ function manyServices(count: number): JsonObject {
 /** Missing, foreign and unfit: the same answer. */
 function badServices(bound: (valid: JsonObject, serviceBindings: JsonObject) => JsonObject): BadInput[] {
   const identities: readonly [string, (world: World, group: string) => Promise<string> | string][] = [
-    ['that is missing', (world) => missingBeside(world.owner)],
+    ['that is missing', (world) => missingSibling(world.owner)],
     ['of another tenant', (world) => world.other.owner],
     ['of the group above', (world) => world.owner],
     ['of the group that is no service principal', async (world, group) => (await makeMember(world.server, group)).uid],

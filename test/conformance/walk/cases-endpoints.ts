@@ -7,7 +7,7 @@ import { issueRefreshToken } from '../../../src/iam/signin/refresh-tokens.ts'
 import { freshName, ok, roleUid } from '../../support/test-server.ts'
 import { long } from './bad-fields.ts'
 import type { BadInput, ExternalCase, MethodCase } from './method-case.ts'
-import { made, missingBeside, type World } from './world.ts'
+import { made, missingSibling, type World } from './world.ts'
 
 /** Whom the identity made last trusts. */
 const subjects = new WeakMap<World, string>()
@@ -44,7 +44,7 @@ const badExchange: readonly BadInput[] = [
   { what: 'a scope in the list that is too long', breaks: ['scopes[]:string.max_len'], request: exchangeWith({ scopes: [long(256)] }), fields: ['scopes'] },
   { what: 'an identity that is too long', breaks: ['identity:string.max_len'], request: exchangeWith({ identity: long(256) }), fields: ['identity'] },
   { what: 'an identity that is no uid', request: exchangeWith({ identity: 'somebody' }), code: 7 },
-  { what: 'an identity that is missing', request: ({ identity }) => ({ identity: missingBeside(String(identity)) }), code: 7 },
+  { what: 'an identity that is missing', request: ({ identity }) => ({ identity: missingSibling(String(identity)) }), code: 7 },
   { what: 'more capabilities than 256', breaks: ['cap:repeated.max_items'], request: exchangeWith({ cap: texts(257) }), fields: ['cap'] },
   { what: 'an empty capability', only: 'grpc', breaks: ['cap[]:string.min_len'], request: exchangeWith({ cap: [''] }), fields: ['cap'] },
   { what: 'a capability that is too long', breaks: ['cap[]:string.max_len'], request: exchangeWith({ cap: [long(256)] }), fields: ['cap'] },
@@ -62,7 +62,7 @@ const exchangeCase: ExternalCase = {
   stranger: (world) => externalToken(world, 'somebody-else'),
   async alike(world) {
     const token = await externalToken(world, subjects.get(world) ?? '')
-    return [world.other.owner, missingBeside(world.other.owner)].map((identity) => ({ request: { identity }, token, about: identity }))
+    return [world.other.owner, missingSibling(world.other.owner)].map((identity) => ({ request: { identity }, token, about: identity }))
   },
   codes: { unsigned: 7, stranger: 7, ours: 7 },
 }

@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { roleUid } from '../../support/test-server.ts'
 import { inCreate, longUid, type BadField } from './bad-fields.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
-import { made, makeRole, missingBeside, plainCapability, type World } from './world.ts'
+import { made, makeRole, missingSibling, plainCapability, type World } from './world.ts'
 
 const badInvite: readonly BadField[] = [
   { what: 'no role', breaks: ['role_uid:required'], clear: ['roleUid'] },
@@ -22,7 +22,7 @@ const badInvite: readonly BadField[] = [
 /** Missing, foreign and out of place: the same answer. */
 const badRoles: readonly BadInput[] = (
   [
-    ['that is missing', (world) => missingBeside(world.plainRole)],
+    ['that is missing', (world) => missingSibling(world.plainRole)],
     ['of another tenant', (world) => makeRole(world.server, world.other.group, [plainCapability])],
     ['of a subgroup', (world) => makeRole(world.server, world.subgroup, [plainCapability])],
     ['that is an identity', (world) => world.owner],

@@ -50,11 +50,11 @@ const operator = ({ server }: World): Promise<string> => server.operatorToken()
 /** A name as a deleted organisation leaves it. */
 async function reservedName({ running: { engine } }: World['server']): Promise<string> {
   const name = freshName('reserved')
-  const { clock, replica } = engine.services
+  const { clock, cache } = engine.services
   const held = create(HeldNameSchema, { releaseTimeMs: BigInt(clock.now()), groupUid: 'e'.repeat(40) })
   const put = { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) } as const
   const outcome = await engine.store.transact({ guards: [], writes: [put] }, AbortSignal.timeout(10_000))
-  if (outcome.committed) await replica.reached(outcome.revision)
+  if (outcome.committed) await cache.reached(outcome.revision)
   return name
 }
 

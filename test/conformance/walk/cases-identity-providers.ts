@@ -3,7 +3,7 @@ import { expect } from 'vitest'
 import { freshName, ok, roleUid } from '../../support/test-server.ts'
 import { inCreate, inUpdate, long, longUid, type BadField } from './bad-fields.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
-import { made, makeRole, missingBeside, plainCapability, type World } from './world.ts'
+import { made, makeRole, missingSibling, plainCapability, type World } from './world.ts'
 
 const issuer = 'https://login.idp.example'
 const oidc = { issuer, clientId: 'platform', clientSecret: 'a secret of the client' }
@@ -58,7 +58,7 @@ function badRoles(change: (valid: JsonObject, defaultRole: string) => JsonObject
     fields: ['default_role'],
   })
   return [
-    of('a default role that is missing', (world) => missingBeside(world.plainRole)),
+    of('a default role that is missing', (world) => missingSibling(world.plainRole)),
     of('a default role of another tenant', (world) => makeRole(world.server, world.other.group, [plainCapability])),
     of('a default role of a subgroup', (world) => makeRole(world.server, world.subgroup, [plainCapability])),
     of('a group for a default role', (world) => world.subgroup),

@@ -3,7 +3,7 @@ import { freshName, roleUid } from '../../support/test-server.ts'
 import { inCreate, long, longUid, type BadField } from './bad-fields.ts'
 import { newProvider } from './cases-identity-providers.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
-import { made, makeRole, missingBeside, plainCapability, type World } from './world.ts'
+import { made, makeRole, missingSibling, plainCapability, type World } from './world.ts'
 
 const badMapping: readonly BadField[] = [
   { what: 'no external group', clear: ['externalGroupId'], fields: ['external_group_id'] },
@@ -34,7 +34,7 @@ function changed(valid: JsonObject, change: JsonObject): JsonObject {
 
 /** What a mapping points to and is not there, or may not be used here, gets the same answer. */
 const badReferences: readonly BadInput[] = [
-  { what: 'a role that is missing', request: (valid, world) => changed(valid, { roleUid: missingBeside(world.plainRole) }), fields: ['role_uid'] },
+  { what: 'a role that is missing', request: (valid, world) => changed(valid, { roleUid: missingSibling(world.plainRole) }), fields: ['role_uid'] },
   {
     what: 'a role of another tenant',
     request: async (valid, world) => changed(valid, { roleUid: await makeRole(world.server, world.other.group, [plainCapability]) }),
@@ -47,7 +47,7 @@ const badReferences: readonly BadInput[] = [
   },
   { what: 'a subgroup for a scope', request: (valid, world) => changed(valid, { scope: world.subgroup }), fields: ['scope'] },
   { what: 'another tenant for a scope', request: (valid, world) => changed(valid, { scope: world.other.group }), fields: ['scope'] },
-  { what: 'a scope that is missing', request: (valid, world) => changed(valid, { scope: missingBeside(world.group) }), fields: ['scope'] },
+  { what: 'a scope that is missing', request: (valid, world) => changed(valid, { scope: missingSibling(world.group) }), fields: ['scope'] },
   { what: 'a mapping that is there already', request: (valid, world) => again(valid, world), code: 6 },
   { what: 'a group for a provider', request: (valid, world) => ({ ...valid, parent: world.subgroup }), code: 5 },
 ]
@@ -95,7 +95,7 @@ export const mappingCases: Readonly<Record<string, MethodCase>> = {
       {
         what: 'more names than 1000',
         breaks: ['names:repeated.max_items'],
-        request: ({ parent = '' }) => ({ parent, names: Array.from({ length: 1001 }, () => missingBeside(`${String(parent)}/${'a'.repeat(16)}`)) }),
+        request: ({ parent = '' }) => ({ parent, names: Array.from({ length: 1001 }, () => missingSibling(`${String(parent)}/${'a'.repeat(16)}`)) }),
         fields: ['names'],
       },
       { what: 'a name that is no uid', breaks: ['names[]:string.pattern'], request: ({ parent = '' }) => ({ parent, names: ['all'] }), fields: ['names'] },

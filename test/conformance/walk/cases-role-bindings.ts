@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { makeMember, roleUid } from '../../support/test-server.ts'
 import { inCreate, inUpdate, longUid, type BadField } from './bad-fields.ts'
 import type { BadInput, MethodCase } from './method-case.ts'
-import { made, makeRole, missingBeside, plainCapability, type World } from './world.ts'
+import { made, makeRole, missingSibling, plainCapability, type World } from './world.ts'
 
 const badBinding: readonly BadField[] = [
   { what: 'an identity that is no uid', breaks: ['identity_uid:string.pattern'], set: { identityUid: 'somebody' } },
@@ -22,11 +22,11 @@ function badReferences(bound: (valid: JsonObject, change: JsonObject) => JsonObj
   const role = async (valid: JsonObject, uid: Promise<string> | string): Promise<JsonObject> => bound(valid, { roleUid: await uid })
   const memberOf = async (world: World, group: string): Promise<string> => (await makeMember(world.server, group)).uid
   return [
-    { what: 'an identity that is missing', request: (valid, world) => identity(valid, missingBeside(world.owner)), fields: ['identity_uid'] },
+    { what: 'an identity that is missing', request: (valid, world) => identity(valid, missingSibling(world.owner)), fields: ['identity_uid'] },
     { what: 'an identity of another tenant', request: (valid, world) => identity(valid, world.other.owner), fields: ['identity_uid'] },
     { what: 'an identity of a subgroup', request: (valid, world) => identity(valid, memberOf(world, world.subgroup)), fields: ['identity_uid'] },
     { what: 'a group for an identity', request: (valid, world) => identity(valid, world.subgroup), fields: ['identity_uid'] },
-    { what: 'a role that is missing', request: (valid, world) => role(valid, missingBeside(world.plainRole)), fields: ['role_uid'] },
+    { what: 'a role that is missing', request: (valid, world) => role(valid, missingSibling(world.plainRole)), fields: ['role_uid'] },
     {
       what: 'a role of another tenant',
       request: (valid, world) => role(valid, makeRole(world.server, world.other.group, [plainCapability])),
@@ -96,7 +96,7 @@ const badBatch: readonly BadInput[] = [
     what: 'a good item before a bad one',
     request: async (valid, world) => ({
       ...valid,
-      requests: [...(valid['requests'] as JsonObject[]), { roleBinding: { ...(await freshPair(world)), identityUid: missingBeside(world.owner) } }],
+      requests: [...(valid['requests'] as JsonObject[]), { roleBinding: { ...(await freshPair(world)), identityUid: missingSibling(world.owner) } }],
     }),
     fields: ['requests.role_binding.identity_uid'],
   },

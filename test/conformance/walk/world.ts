@@ -95,7 +95,7 @@ export function restrictedToken(world: World, restrictions: { capabilities?: Cap
 
 /** Puts a record into the store past all rules: what no method makes, or makes no longer. */
 async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; record: Message }): Promise<void> {
-  const { store, replica } = server.running.engine
+  const { store, cache } = server.running.engine
   const changes = new ChangeSet()
   const now = Date.now()
   // The record is one of the kind's own messages.
@@ -103,7 +103,7 @@ async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; reco
   changes.create(kind, { uid: source.uid, record, facts: { etag: freshName('etag'), createMs: now, updateMs: now, managedBy: '' } })
   const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(5_000))
   if (!outcome.committed) throw new Error(`${source.uid} can not be planted`)
-  await replica.barrier(AbortSignal.timeout(5_000))
+  await cache.barrier(AbortSignal.timeout(5_000))
 }
 
 /** A token of a person, registered here, for whose e-mail address the trusted issuer vouches. */
@@ -125,7 +125,7 @@ export async function confinedToken({ server, group, subgroup }: Pick<World, 'se
 }
 
 /** A uid beside this one that nothing has. */
-export function missingBeside(uid: string): string {
+export function missingSibling(uid: string): string {
   if (!isUid(uid)) throw new Error(`no uid: ${uid}`)
   const parent = parentOf(uid)
   return parent === rootParent ? randomBytes(20).toString('hex') : `${parent}/${randomBytes(8).toString('hex')}`
@@ -143,7 +143,7 @@ export function auditLines(server: TestServer, requestId: string): LogLine[] {
 
 /** Waits until nothing is left to be swept, so that nothing writes behind a test's back. */
 export async function swept(server: TestServer, boundMs = 5_000): Promise<void> {
-  const { sweeper } = server.running.engine.services
-  for (const end = Date.now() + boundMs; await sweeper.finish(AbortSignal.timeout(boundMs));)
+  const { cascader } = server.running.engine.services
+  for (const end = Date.now() + boundMs; await cascader.finish(AbortSignal.timeout(boundMs));)
     if (Date.now() > end) throw new Error('the sweeper does not come to an end')
 }

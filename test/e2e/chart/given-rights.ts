@@ -36,7 +36,7 @@ function known(kube: Kube): Promise<readonly string[]> {
 }
 
 /** Gives it to the controller's service account. Resolves with a token of it. */
-export async function giveRights({ kube }: { readonly kube: Kube }): Promise<string> {
+export async function grantRights({ kube }: { readonly kube: Kube }): Promise<string> {
   await kube.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items: await controllerRoles() }))
   await vi.waitFor(() => expect(known(kube)).resolves.toEqual(oneOfEach.map(() => 'yes')), { timeout: 30_000, interval: 50 })
   return (await kube.kubectl(['-n', place.namespace, 'create', 'token', 'taproot-controller'])).trim()

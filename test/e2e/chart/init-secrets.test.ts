@@ -164,7 +164,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
         await install(rules)
         await expect(make(wanted, { by, afterMs: 5 * yearMs, timeoutMs: 0 }), `without ${verb}`).rejects.toMatchObject({
           name: KubeError.name,
-          fault: 'forbidden',
+          reason: 'forbidden',
         })
       }
     } finally {

@@ -8,7 +8,7 @@ import { ok, type Organisation } from '../../support/test-server.ts'
 import { startControllerWorld, type ControllerWorld } from '../../kubernetes/controller-world.ts'
 import { describeWithParts } from '../../support/parts/require-part.ts'
 import { auditLogOf, resourceOf, type AuditLog } from './audit-log.ts'
-import { controllerRoles, giveRights, place } from './given-rights.ts'
+import { controllerRoles, grantRights, place } from './given-rights.ts'
 import type { Rendered } from './helm.ts'
 
 const account = 'system:serviceaccount:default:taproot-controller'
@@ -38,7 +38,7 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-removed-rights-'))
     audit = await auditLogOf(account, directory)
     roles = (await controllerRoles()).filter(({ kind }) => kind === 'Role' || kind === 'ClusterRole')
-    world = await startControllerWorld({ kube: { flags: audit.flags }, mirror: { enabled: true, namespace: place.namespace }, controllerToken: giveRights })
+    world = await startControllerWorld({ kube: { flags: audit.flags }, mirror: { enabled: true, namespace: place.namespace }, controllerToken: grantRights })
     organisation = await world.organisation()
     namespace = await world.namespace(organisation)
     await world.api.create(objectTypes.serviceAccount, { metadata: { namespace, name: 'puller', annotations: { [pullSecretAnnotation]: 'pull' } } }, signal)

@@ -11,7 +11,7 @@ const clusterKinds = ['ClusterRole', 'ClusterRoleBinding', 'CustomResourceDefini
 const testTimeoutMs = 120_000
 
 /** What a hardened namespace (Pod Security Standard "restricted") and a GitOps tool expect of every pod. */
-function faultsOf({ name, spec }: { readonly name: string; readonly spec: Rendered['spec'] }): string[] {
+function errorsOf({ name, spec }: { readonly name: string; readonly spec: Rendered['spec'] }): string[] {
   const { securityContext: pod, containers } = spec
   const faults = [
     spec.enableServiceLinks === false ? '' : 'Services set its environment',
@@ -42,7 +42,7 @@ describeWithPart('helm', 'the chart', () => {
     expect(await renderText(values)).toBe(text)
     const objects = objectsOf(text)
     expect(names(objects, 'Secret')).toEqual([])
-    expect(podSpecs(objects).flatMap(faultsOf)).toEqual([])
+    expect(podSpecs(objects).flatMap(errorsOf)).toEqual([])
     for (const { kind, metadata } of objects) expect(metadata.namespace !== undefined, `${kind} ${metadata.name}`).toBe(!clusterKinds.includes(kind))
     const keys = objects.map(({ kind, metadata }) => `${kind} ${metadata.namespace ?? ''} ${metadata.name}`)
     expect(keys).toEqual([...new Set(keys)])

@@ -61,7 +61,7 @@ function tainted(minReplicas: number, maxReplicas: number): Values {
   }
 }
 
-const podsReach = (cluster: Cluster, count: number): Promise<void> =>
+const untilPods = (cluster: Cluster, count: number): Promise<void> =>
   orReport(cluster, () =>
     until(async () => (await Promise.all(served.map((component) => podsOf(cluster, component)))).every((pods) => pods.length === count), waitMs),
   )
@@ -123,7 +123,7 @@ const rows: readonly Row[] = [
     },
     values: () => tainted(2, 4),
     installed: async ({ cluster }) => {
-      await podsReach(cluster, 2)
+      await untilPods(cluster, 2)
       const list = JSON.parse(await cluster.kubectl(['-n', release, 'get', 'hpa', '-o', 'json'])) as { items: readonly object[] } // a cast of a list
       const expected = served.map((component) => ({
         spec: { scaleTargetRef: { kind: 'Deployment', name: `taproot-${component}` }, minReplicas: 2, maxReplicas: 4 },
@@ -143,10 +143,10 @@ const rows: readonly Row[] = [
     },
     change: async ({ cluster, upgrade }) => {
       await upgrade(tainted(3, 4))
-      await podsReach(cluster, 3)
+      await untilPods(cluster, 3)
       await awaitRelease(cluster)
       await upgrade(tainted(1, 2))
-      await podsReach(cluster, 2)
+      await untilPods(cluster, 2)
       await awaitRelease(cluster)
     },
   },

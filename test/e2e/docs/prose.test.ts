@@ -9,7 +9,7 @@ const directory = mkdtempSync(join(tmpdir(), 'taproot-prose-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
 /** What `tools/prose.js` prints about a file with this text, one line for each fault, without the path. */
-function faultsOf(text: string, name = 'page.md'): string[] {
+function errorsOf(text: string, name = 'page.md'): string[] {
   const page = relative(root, join(directory, name))
   writeFileSync(join(directory, name), text)
   const { status, stderr } = spawnSync(process.execPath, ['tools/prose.js', page], { cwd: root, encoding: 'utf8' })
@@ -41,11 +41,11 @@ describe('the prose check', () => {
     ['a banned word within another', 'The indoors are warm.', 0],
     ['a banned word in code', 'The file `door.ts` is gone.', 0],
   ])('%s', (_title, text, count) => {
-    expect(faultsOf(text)).toHaveLength(count)
+    expect(errorsOf(text)).toHaveLength(count)
   })
 
   test('names line and words', () => {
-    expect(faultsOf('Fine.\n\nNobody knows.\n')).toEqual(['3: "Nobody": use a plainer word'])
+    expect(errorsOf('Fine.\n\nNobody knows.\n')).toEqual(['3: "Nobody": use a plainer word'])
   })
 
   test.each([
@@ -59,7 +59,7 @@ describe('the prose check', () => {
     ['a text without words', `export const one = '${sentence(26).replaceAll(' ', '-')}'\n`, 0],
     ['a directive', `// eslint-disable-next-line ${sentence(26)}\nexport const one = 1\n`, 0],
   ])('of code reads comments and texts: %s', (_title, text, count) => {
-    expect(faultsOf(text, 'code.ts')).toHaveLength(count)
+    expect(errorsOf(text, 'code.ts')).toHaveLength(count)
   })
 
   test.each([
@@ -70,11 +70,11 @@ describe('the prose check', () => {
     ['a template that is shown, where each value is one word', 'notes.txt', `${sentence(24).slice(0, -1)} {{ .Values.one }} two.\n`, 1],
     ['a command in it', 'notes.txt', `Run:\n\n  ${sentence(26)}\n`, 0],
   ])('of other files: %s', (_title, name, text, count) => {
-    expect(faultsOf(text, name)).toHaveLength(count)
+    expect(errorsOf(text, name)).toHaveLength(count)
   })
 
   test('reads the titles of tests, and no other text of a test', () => {
     const text = `test('${sentence(26)}', () => undefined)\ntest.each([['${sentence(27)}', 1]])('%s', () => undefined)\nexport const one = '${sentence(28)}'\n`
-    expect(faultsOf(text, 'code.test.ts').map((line) => line.slice(0, 11))).toEqual(['1: 26 words', '2: 27 words'])
+    expect(errorsOf(text, 'code.test.ts').map((line) => line.slice(0, 11))).toEqual(['1: 26 words', '2: 27 words'])
   })
 })

@@ -119,7 +119,7 @@ describeWithPart('crane', 'moving a registry in', () => {
         }
       }
       expect(found).toEqual(pushed)
-      expect([...server.running.engine.replica.snapshot.table('Repo').matching('parent', group)]).toHaveLength(2)
+      expect([...server.running.engine.cache.tables.table('Repo').matching('parent', group)]).toHaveLength(2)
     })
   })
 })

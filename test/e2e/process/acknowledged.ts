@@ -54,13 +54,13 @@ export class Writer {
 
   /** Compares with what the server has now, and takes that over. Returns one line for each difference that no write explains. */
   async check(target: WriterTarget): Promise<string[]> {
-    const faults: string[] = []
+    const errors: string[] = []
     for (const entry of this.#entries) {
-      const fault = await this.#checkOne(target, entry)
-      if (fault !== undefined) faults.push(fault)
+      const error = await this.#checkOne(target, entry)
+      if (error !== undefined) errors.push(error)
       if (entry.acknowledged === undefined) this.#entries.delete(entry)
     }
-    return faults
+    return errors
   }
 
   /** The resources that must be there; right after `check`. */
@@ -183,20 +183,20 @@ async function listAll({ apiClient, token, group }: WriterTarget, kind: keyof ty
  * may have made groups or identities below the group but those in `others`.
  */
 export async function differences(target: WriterTarget, writers: readonly Writer[], others: readonly string[] = []): Promise<string[]> {
-  const faults = (await Promise.all(writers.map((writer) => writer.check(target)))).flat()
+  const errors = (await Promise.all(writers.map((writer) => writer.check(target)))).flat()
   const entries = writers.flatMap((writer) => writer.entries())
   for (const kind of ['Group', 'Identity'] as const) {
     const wanted = new Set([...others, ...entries.flatMap((entry) => (entry.kind === kind && entry.uid !== undefined ? [entry.uid] : []))])
     const found = new Set((await listAll(target, kind)).map((record) => String(record['uid'])))
-    faults.push(...[...found].filter((uid) => !wanted.has(uid)).map((uid) => `${kind} ${uid} is listed, but nobody has it`))
-    faults.push(...[...wanted].filter((uid) => !found.has(uid) && !others.includes(uid)).map((uid) => `${kind} ${uid} is not listed`))
+    errors.push(...[...found].filter((uid) => !wanted.has(uid)).map((uid) => `${kind} ${uid} is listed, but nobody has it`))
+    errors.push(...[...wanted].filter((uid) => !found.has(uid) && !others.includes(uid)).map((uid) => `${kind} ${uid} is not listed`))
   }
   const bound = new Set(
     (await listAll(target, 'RoleBinding')).map((record) => String((record['identity'] as JsonObject | undefined)?.['uid'] ?? record['identityUid'])),
   )
   const identities = entries.filter((entry) => entry.kind === 'Identity')
-  faults.push(...identities.filter((entry) => entry.bound && !bound.has(entry.uid ?? '')).map((entry) => `the binding of ${String(entry.uid)} is gone`))
+  errors.push(...identities.filter((entry) => entry.bound && !bound.has(entry.uid ?? '')).map((entry) => `the binding of ${String(entry.uid)} is gone`))
   const known = new Set([...others, ...identities.map((entry) => entry.uid ?? '')])
-  faults.push(...[...bound].filter((uid) => !known.has(uid)).map((uid) => `a binding is left of ${uid}`))
-  return faults
+  errors.push(...[...bound].filter((uid) => !known.has(uid)).map((uid) => `a binding is left of ${uid}`))
+  return errors
 }

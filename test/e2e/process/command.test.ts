@@ -76,9 +76,9 @@ describe('a command that can not be run', () => {
     await writeFile(join(cwd, 'taproot.yaml'), 'api:\n  prot: 1\nops:\n  port: many\nflavour: sweet\n')
     const { code, stdout, stderr } = await run([command, '--config', 'taproot.yaml'], { cwd, env: { TAPROOT_STORE_KIND: 'paper' } })
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
-    const faults = lines(stderr)
-    expect(faults).toHaveLength(4)
-    for (const named of ['api.prot', 'ops.port', 'flavour', 'TAPROOT_STORE_KIND']) expect(faults.filter((line) => line.includes(named))).toHaveLength(1)
+    const errors = lines(stderr)
+    expect(errors).toHaveLength(4)
+    for (const named of ['api.prot', 'ops.port', 'flavour', 'TAPROOT_STORE_KIND']) expect(errors.filter((line) => line.includes(named))).toHaveLength(1)
     await expect(stat(join(cwd, '.taproot'))).rejects.toThrow('ENOENT')
   })
 

@@ -36,7 +36,7 @@ describeWithPart('etcd', 'taproot encryption-key', () => {
       const both = [await start('old'), await start('new')]
       expect(await run('old', 'retire', '--key-file', 'old')).toMatchObject({ code: 1, stderr: expect.stringContaining('itself') as unknown })
       expect(await run('new', 'retire', '--key-file', 'old')).toEqual({ code: 0, stdout: 'retired: 1 key opens the store\n', stderr: '' })
-      await expect(start('old')).rejects.toMatchObject({ name: 'SealingError', fault: 'wrong_key' })
+      await expect(start('old')).rejects.toMatchObject({ name: 'SealingError', reason: 'wrong_key' })
       for (const server of [...both, await start('new')]) expect(server.running.engine.signingKeys.current().kid).toBe(kid)
       await makeOrganisation(running)
     },

@@ -107,7 +107,7 @@ describeWithPart('etcd', 'an etcd whose quota is used up', () => {
     await makeRoom(etcd)
     ok(await server.rest.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }))
     ok(await server.grpc.call('DeleteGroup', { uid: child }, { token }))
-    expect(server.running.engine.replica.state.kind).toBe('live')
+    expect(server.running.engine.cache.state.kind).toBe('live')
   })
 
   test(

@@ -134,7 +134,7 @@ describeWithPart('etcd', 'a backup of etcd restored under a running replica', ()
 
       const seen = await revisionOf(etcd.endpoints)
       proxy.cut()
-      await until(() => server.running.engine.replica.state.kind === 'broken')
+      await until(() => server.running.engine.cache.state.kind === 'broken')
       expect(await readiness(server)).toEqual({ status: 503, text: 'not ready: snapshot\n' })
       await restore(scene, backup, seen)
       proxy.resume()

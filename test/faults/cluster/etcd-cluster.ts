@@ -25,7 +25,7 @@ export interface EtcdClusterOptions {
   /** How large a member's database may grow; etcd's own default if absent. */
   readonly quotaBytes?: number | undefined
   /** True where leaders stay though the machine is busy: a member waits 10 s for its leader, not 1 s. */
-  readonly isPatient?: boolean
+  readonly hasLongTimeouts?: boolean
 }
 
 /** Many small snapshots of the log, so that a member that was away is brought up to date both ways that etcd knows. */
@@ -45,7 +45,7 @@ export class EtcdCluster {
   }
 
   /** Starts the members; resolves when all serve. On failure nothing is left running. */
-  static async start({ directory, network, members: count, quotaBytes, isPatient = false }: EtcdClusterOptions): Promise<EtcdCluster> {
+  static async start({ directory, network, members: count, quotaBytes, hasLongTimeouts = false }: EtcdClusterOptions): Promise<EtcdCluster> {
     await mkdir(directory, { recursive: true })
     const program = programOf('etcd')
     // Peers name themselves by their id in every request. Which member has which id is known once all run.
@@ -63,7 +63,7 @@ export class EtcdCluster {
       }),
     )
     const initialCluster = nodes.map((node) => `${node.name}=http://127.0.0.1:${node.ports.advertisedPort}`).join(',')
-    const timeouts = isPatient ? ['--heartbeat-interval', '1000', '--election-timeout', '10000'] : []
+    const timeouts = hasLongTimeouts ? ['--heartbeat-interval', '1000', '--election-timeout', '10000'] : []
     const flags = [...memberFlags, ...timeouts, ...(quotaBytes === undefined ? [] : ['--quota-backend-bytes', String(quotaBytes)])]
     const members = nodes.map((node) => new Member({ ...node, program, directory, initialCluster, flags }))
     const cluster = new EtcdCluster({ members, directory, names })

@@ -4,7 +4,7 @@ import { EnvelopeSchema, OutboxEventSchema } from '../../../src/gen/taproot/stor
 import { outboxPrefix } from '../../../src/engine/log/outbox-keys.ts'
 import type { Entry, Store, Write } from '../../../src/store/store.ts'
 import { startTestServer, type TestServer } from '../../support/test-server.ts'
-import { readAll } from '../../conformance/model/store-faults.ts'
+import { readAll } from '../../conformance/model/store-errors.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { until } from '../cluster/until.ts'
 import { checkHistory } from './check-history.ts'
@@ -15,7 +15,7 @@ import { startWorkload } from './workload.ts'
 /** A store in which something was damaged: the entries that were replaced, and what the audit has to say. */
 interface Damage {
   readonly writes: readonly Write[]
-  readonly says: RegExp
+  readonly message: RegExp
   /** What is wrong with the history that ends with this store, if anything. */
   readonly refused?: RegExp
 }
@@ -51,7 +51,7 @@ function rewritten({ key, value }: Entry): Write {
 const damages: Readonly<Record<string, (entries: readonly Entry[]) => Damage>> = {
   'an acknowledged record is gone, its keys are left': (entries) => ({
     writes: [remove(child(entries, 'Role'))],
-    says: /^i\/name\/Role\/.*: there is no record for this key/,
+    message: /^i\/name\/Role\/.*: there is no record for this key/,
     refused: /^(record|members) Role/,
   }),
   'an acknowledged record is gone with all its keys': (entries) => {
@@ -61,51 +61,51 @@ const damages: Readonly<Record<string, (entries: readonly Entry[]) => Damage>> =
       writes: entries
         .filter(({ key }) => key === name.key || (key.startsWith('r/Role/') && key.endsWith(uid)) || key.startsWith(`i/used/RoleBinding.role/${uid}`))
         .map(remove),
-      says: /was made, and is gone without an event of its deletion/,
+      message: /was made, and is gone without an event of its deletion/,
       refused: /^(record|members) Role/,
     }
   },
   'an acknowledged change is lost': (entries) => ({
     writes: [rewritten(child(entries, 'Identity'))],
-    says: /^Identity .*: its last state has 0 events/,
+    message: /^Identity .*: its last state has 0 events/,
     refused: /^record Identity/,
   }),
-  'a record has no name key': (entries) => ({ writes: [remove(nameOf(entries, 'Group'))], says: /^Group .*: has no key i\/name\/Group/ }),
+  'a record has no name key': (entries) => ({ writes: [remove(nameOf(entries, 'Group'))], message: /^Group .*: has no key i\/name\/Group/ }),
   'a name key names another record': (entries) => ({
     writes: [put(nameOf(entries, 'Group').key, text('another'))],
-    says: /^Group .*: i\/name\/Group\/.* names another/,
+    message: /^Group .*: i\/name\/Group\/.* names another/,
   }),
   'a name key has no record': (entries) => ({
     writes: [put(`${nameOf(entries, 'Role').key}-left`, text('gone'))],
-    says: /^i\/name\/Role\/.*-left: there is no record for this key/,
+    message: /^i\/name\/Role\/.*-left: there is no record for this key/,
   }),
   'a reverse key is missing': (entries) => ({
     writes: [remove(entryOf(entries, 'i/used/RoleBinding.identity/'))],
-    says: /^RoleBinding .*: has no key i\/used\/RoleBinding.identity/,
+    message: /^RoleBinding .*: has no key i\/used\/RoleBinding.identity/,
   }),
-  'the owners key of a root group is missing': (entries) => ({ writes: [remove(entryOf(entries, 'i/owners/'))], says: /^Group .*: has no owners key/ }),
+  'the owners key of a root group is missing': (entries) => ({ writes: [remove(entryOf(entries, 'i/owners/'))], message: /^Group .*: has no owners key/ }),
   'an identity is gone, its bindings are left without a mark': (entries) => {
     const bound = entryOf(entries, 'i/used/RoleBinding.identity/', ({ key }) => key.split(':')[0]?.split('/').length === 5)
     const identity = bound.key.slice('i/used/RoleBinding.identity/'.length).split(':')[0] ?? ''
-    return { writes: [{ kind: 'delete', key: `r/Identity/${identity}` }], says: /^RoleBinding .*: its identity .* is gone/, refused: /^record Identity/ }
+    return { writes: [{ kind: 'delete', key: `r/Identity/${identity}` }], message: /^RoleBinding .*: its identity .* is gone/, refused: /^record Identity/ }
   },
   'a record lies under a group that is gone': (entries) => {
     const record = child(entries, 'Identity')
     const orphan = `r/Identity/${'f'.repeat(40)}/${'0'.repeat(16)}`
-    return { writes: [put(orphan, record.value)], says: /^Identity f{40}\/0{16}: its Group is gone/ }
+    return { writes: [put(orphan, record.value)], message: /^Identity f{40}\/0{16}: its Group is gone/ }
   },
   'a creation has no event': (entries) => ({
     writes: [remove(eventOf(entries, child(entries, 'Identity'), 'created'))],
-    says: /^Identity .*: is there and has 0 events of its creation/,
+    message: /^Identity .*: is there and has 0 events of its creation/,
   }),
   'a mutation has two events': (entries) => {
     const event = eventOf(entries, child(entries, 'Identity'), 'created')
-    return { writes: [put(`${event.key}0`, event.value)], says: /one mutation has two events/ }
+    return { writes: [put(`${event.key}0`, event.value)], message: /one mutation has two events/ }
   },
-  'an idempotency key is never trimmed': (entries) => ({ writes: [remove(entryOf(entries, 'x/idem/t/'))], says: /^x\/idem\/t\/.*is missing/ }),
+  'an idempotency key is never trimmed': (entries) => ({ writes: [remove(entryOf(entries, 'x/idem/t/'))], message: /^x\/idem\/t\/.*is missing/ }),
   'an hour has an idempotency key that is gone': (entries) => ({
     writes: [remove(entryOf(entries, 'x/idem/k/'))],
-    says: /^x\/idem\/t\/.*there is no idempotency key for it/,
+    message: /^x\/idem\/t\/.*there is no idempotency key for it/,
   }),
 }
 
@@ -131,10 +131,10 @@ describeWithPart('history-checker', 'the audit of a store', () => {
   test('finds nothing where nothing is wrong', async () => {
     const { store } = server.running.engine
     const { length } = history.operations
-    expect((await finalAudit({ store, history })).faults).toEqual([])
+    expect((await finalAudit({ store, history })).errors).toEqual([])
     expect(await checkHistory(history)).toMatchObject({ ok: true })
     history.operations.length = length
-    expect((await finalAudit({ store })).faults).toEqual([])
+    expect((await finalAudit({ store })).errors).toEqual([])
   })
 
   test('misses no events where they may have been trimmed', async () => {
@@ -143,7 +143,7 @@ describeWithPart('history-checker', 'the audit of a store', () => {
     const { entries } = await readAll(store, outboxPrefix)
     await committed(store, entries.slice(0, 50).map(remove))
     try {
-      expect((await finalAudit({ store, history, isTrimmed: true })).faults).toEqual([])
+      expect((await finalAudit({ store, history, isExpired: true })).errors).toEqual([])
     } finally {
       history.operations.length = length
       await committed(
@@ -158,12 +158,12 @@ describeWithPart('history-checker', 'the audit of a store', () => {
       const { store } = server.running.engine
       const { length } = history.operations
       const { entries } = await readAll(store, '')
-      const { writes, says, refused } = damage(entries)
+      const { writes, message, refused } = damage(entries)
       const before = new Map(entries.map((entry) => [entry.key, entry.value]))
       await committed(store, writes)
       try {
-        const { faults } = await finalAudit({ store, history })
-        expect(faults.some((fault) => says.test(fault)) || `none of: ${faults.join('; ')}`).toBe(true)
+        const { errors } = await finalAudit({ store, history })
+        expect(errors.some((fault) => message.test(fault)) || `none of: ${errors.join('; ')}`).toBe(true)
         const parts = (await checkHistory(history)).failures.map((failure) => failure.partition)
         if (refused === undefined) expect(parts).toEqual([])
         else expect(parts.some((part) => refused.test(part)) || parts).toBe(true)

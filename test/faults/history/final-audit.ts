@@ -3,16 +3,16 @@ import { fromBinary } from '@bufbuild/protobuf'
 import { IdempotencyRecordSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { idempotencyHour, idempotencyHourPrefix, idempotencyKey } from '../../../src/engine/idempotency.ts'
 import { outboxPrefix } from '../../../src/engine/log/outbox-keys.ts'
-import { sweepPrefix } from '../../../src/store/keys.ts'
+import { cascadePrefix } from '../../../src/store/keys.ts'
 import type { Entry, Store } from '../../../src/store/store.ts'
-import { readAll, recordsOf, storedBinding, structureFaults, type StoredRecord } from '../../conformance/model/store-faults.ts'
+import { readAll, recordsOf, storedBinding, structureErrors, type StoredRecord } from '../../conformance/model/store-errors.ts'
 import type { History, HistoryKind, Operation, Seen } from './history.ts'
-import { eventsOf, outboxFaults } from './outbox-audit.ts'
+import { eventsOf, outboxErrors } from './outbox-audit.ts'
 
 /** What an audit found. */
 export interface AuditReport {
   /** One line for each fault; none where all is well. */
-  readonly faults: readonly string[]
+  readonly errors: readonly string[]
   readonly records: number
   readonly outboxEvents: number
 }
@@ -26,12 +26,12 @@ export interface AuditOptions {
    * True where events and idempotency keys may have been trimmed, as after jumps of the clock by days: then it is no fault that some are missing. False by
    * default.
    */
-  readonly isTrimmed?: boolean
+  readonly isExpired?: boolean
 }
 
 /** How long sweeps may take to end, in milliseconds. */
-const sweepTimeoutMs = 30_000
-const sweepPollMs = 100
+const cascadeTimeoutMs = 30_000
+const cascadePollMs = 100
 /** The client of the last reads, which is none of the workload's. */
 const auditor = 1_000_000
 
@@ -40,8 +40,8 @@ const auditor = 1_000_000
  * their event, acknowledged writes that are not there. Waits for sweeps to end first. Puts what is stored into the history as last reads, so it is called
  * before `checkHistory`. Without a history only the store is looked at.
  */
-export async function finalAudit({ store, history, isTrimmed = false }: AuditOptions): Promise<AuditReport> {
-  await sweepsEnded(store)
+export async function finalAudit({ store, history, isExpired = false }: AuditOptions): Promise<AuditReport> {
+  await cascadesEnded(store)
   const call = history?.now() ?? 0
   const { entries, revision } = await readAll(store, 'r/')
   const index = await readAll(store, 'i/', revision)
@@ -49,27 +49,27 @@ export async function finalAudit({ store, history, isTrimmed = false }: AuditOpt
   const idempotency = await readAll(store, 'x/idem/', revision)
   const records = recordsOf(entries)
   const events = eventsOf(outbox.entries)
-  const faults = structureFaults(records, index.entries)
-  if (!isTrimmed) faults.push(...idempotencyFaults(idempotency.entries))
+  const errors = structureErrors(records, index.entries)
+  if (!isExpired) errors.push(...idempotencyErrors(idempotency.entries))
   if (history !== undefined) {
-    if (!isTrimmed) faults.push(...outboxFaults(history.operations, { events, records }))
+    if (!isExpired) errors.push(...outboxErrors(history.operations, { events, records }))
     recordStore(history, records, call)
   }
-  return { faults, records: records.length, outboxEvents: events.length }
+  return { errors, records: records.length, outboxEvents: events.length }
 }
 
 /** Waits until no mark is left, or patience is; then what is left is a fault. */
-async function sweepsEnded(store: Store): Promise<void> {
-  const deadline = performance.now() + sweepTimeoutMs
+async function cascadesEnded(store: Store): Promise<void> {
+  const deadline = performance.now() + cascadeTimeoutMs
   while (performance.now() < deadline) {
-    const { entries } = await store.range({ prefix: sweepPrefix, limit: 1 }, AbortSignal.timeout(sweepTimeoutMs))
+    const { entries } = await store.range({ prefix: cascadePrefix, limit: 1 }, AbortSignal.timeout(cascadeTimeoutMs))
     if (entries.length === 0) return
-    await delay(sweepPollMs)
+    await delay(cascadePollMs)
   }
 }
 
 /** Every remembered key stands under the hour in which it is trimmed, and the other way round. */
-function idempotencyFaults(entries: readonly Entry[]): string[] {
+function idempotencyErrors(entries: readonly Entry[]): string[] {
   const keys = new Set(entries.map((entry) => entry.key))
   const wanted = new Set<string>()
   for (const entry of entries.filter(({ key }) => !key.startsWith(idempotencyHourPrefix))) {

@@ -12,7 +12,7 @@ export interface ListPage {
 }
 
 /** What is wrong with a page in itself, for people; undefined where nothing is. */
-export function faultOfPage({ records, total, hasNext, pageSize, orderBy = 'uid asc' }: ListPage): string | undefined {
+export function pageError({ records, total, hasNext, pageSize, orderBy = 'uid asc' }: ListPage): string | undefined {
   const shown = `shows ${records.length} of ${total} records`
   if (records.length > pageSize) return `${shown}, more than the ${pageSize} that were asked for`
   if (hasNext && records.length < pageSize) return `${shown} and says that more follow, though the page has room for ${pageSize}`

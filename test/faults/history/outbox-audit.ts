@@ -2,7 +2,7 @@ import { fromBinary, type Message } from '@bufbuild/protobuf'
 import { registry } from '../../../src/base/schema/schema.ts'
 import { OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
 import type { Entry } from '../../../src/store/store.ts'
-import type { StoredRecord } from '../../conformance/model/store-faults.ts'
+import type { StoredRecord } from '../../conformance/model/store-errors.ts'
 import type { Operation } from './history.ts'
 
 /** An event of the outbox, by what it tells of a record. */
@@ -42,7 +42,7 @@ function counted(items: readonly StoredEvent[], holds: (event: StoredEvent) => b
 }
 
 /** An acknowledged mutation has exactly one event. */
-function acknowledgedFaults({ uid, events, operations }: Subject): string[] {
+function acknowledgedErrors({ uid, events, operations }: Subject): string[] {
   return operations.flatMap((operation) => {
     const verb = verbs[operation.action]
     if (operation.outcome !== 'ok' || verb === undefined) return []
@@ -53,24 +53,24 @@ function acknowledgedFaults({ uid, events, operations }: Subject): string[] {
 }
 
 /** A mutation that is stored has its event, and every event its mutation. */
-function storedFaults({ uid, events, operations, stored }: Subject): string[] {
-  const faults: string[] = []
+function storedErrors({ uid, events, operations, stored }: Subject): string[] {
+  const errors: string[] = []
   const created = counted(events, (event) => event.verb === 'created')
-  if (stored !== undefined && created !== 1) faults.push(`${stored.kind} ${uid}: is there and has ${created} events of its creation`)
+  if (stored !== undefined && created !== 1) errors.push(`${stored.kind} ${uid}: is there and has ${created} events of its creation`)
   const written = counted(events, (event) => event.etag === stored?.etag)
-  if (stored !== undefined && written !== 1) faults.push(`${stored.kind} ${uid}: its last state has ${written} events`)
-  if (stored !== undefined && events.some((event) => event.verb === 'deleted')) faults.push(`${stored.kind} ${uid}: is there after an event of its deletion`)
+  if (stored !== undefined && written !== 1) errors.push(`${stored.kind} ${uid}: its last state has ${written} events`)
+  if (stored !== undefined && events.some((event) => event.verb === 'deleted')) errors.push(`${stored.kind} ${uid}: is there after an event of its deletion`)
   // Role bindings also go with their identity or group, without an event of their own.
   const isGone = stored === undefined && operations.every((operation) => operation.kind !== 'RoleBinding')
-  if (isGone && created > 0 && !events.some((event) => event.verb === 'deleted')) faults.push(`${uid}: was made, and is gone without an event of its deletion`)
+  if (isGone && created > 0 && !events.some((event) => event.verb === 'deleted')) errors.push(`${uid}: was made, and is gone without an event of its deletion`)
   const etags = events.map((event) => event.etag).filter((etag) => etag !== '')
-  if (new Set(etags).size < etags.length) faults.push(`${uid}: one mutation has two events`)
+  if (new Set(etags).size < etags.length) errors.push(`${uid}: one mutation has two events`)
   for (const { verb, etag } of events) {
     const explained = operations.some((operation) => verbs[operation.action] === verb && (operation.outcome === 'unknown' || isOf(operation, etag)))
     // A creation that nobody got an answer for is not known by its uid.
-    if (!explained && verb !== 'created') faults.push(`${uid}: an event (${verb} ${etag}) without a mutation that anyone asked for`)
+    if (!explained && verb !== 'created') errors.push(`${uid}: an event (${verb} ${etag}) without a mutation that anyone asked for`)
   }
-  return faults
+  return errors
 }
 
 function isOf(operation: Operation, etag: string): boolean {
@@ -78,7 +78,7 @@ function isOf(operation: Operation, etag: string): boolean {
 }
 
 /** Refused as unavailable means: not done (docs/spec/errors.md#final-refusals). */
-function unavailableFaults({ uid, events, operations }: Subject): string[] {
+function unavailableErrors({ uid, events, operations }: Subject): string[] {
   return operations
     .filter((operation) => operation.action === 'update' && operation.code === 14 && operation.kind !== 'RoleBinding')
     .filter((operation) => events.some((event) => event.description === operation.value))
@@ -86,7 +86,7 @@ function unavailableFaults({ uid, events, operations }: Subject): string[] {
 }
 
 /** Compares the events of every record that the history names with what was asked for and what is stored; one line for each fault. */
-export function outboxFaults(operations: readonly Operation[], store: { events: readonly StoredEvent[]; records: readonly StoredRecord[] }): string[] {
+export function outboxErrors(operations: readonly Operation[], store: { events: readonly StoredEvent[]; records: readonly StoredRecord[] }): string[] {
   const subjects = new Map<string, { events: StoredEvent[]; operations: Operation[] }>()
   for (const operation of operations) {
     if (operation.uid === undefined) continue
@@ -98,6 +98,6 @@ export function outboxFaults(operations: readonly Operation[], store: { events: 
   const stored = new Map(store.records.map((record) => [record.uid, record]))
   return [...subjects].flatMap(([uid, known]) => {
     const subject: Subject = { uid, ...known, stored: stored.get(uid) }
-    return [...acknowledgedFaults(subject), ...storedFaults(subject), ...unavailableFaults(subject)]
+    return [...acknowledgedErrors(subject), ...storedErrors(subject), ...unavailableErrors(subject)]
   })
 }

@@ -4,7 +4,7 @@ import { reasonOf, type ApiCall, type CallResult } from './api-calls.ts'
 import { isExplained, missingOf, type Asked } from './explained-answers.ts'
 import type { History, HistoryKind, Operation, Outcome, Seen } from './history.ts'
 import { kindFacts, type Versions } from './known-records.ts'
-import { faultOfPage } from './list-page.ts'
+import { pageError } from './list-page.ts'
 
 /** How one client reaches the API: by its own choice of doors, or by a fixed one. */
 export type Send = (call: ApiCall) => Promise<CallResult>
@@ -176,7 +176,7 @@ export class RecordedCalls {
     // Every list answer has one array, of its kind.
     const records = body[plural] as JsonObject[]
     const [total, hasNext] = [Number(body['totalCount']), (body['nextPageToken'] ?? '') !== '']
-    const fault = faultOfPage({ records, total, hasNext, pageSize, orderBy: orderOf(query) })
+    const fault = pageError({ records, total, hasNext, pageSize, orderBy: orderOf(query) })
     if (fault !== undefined) this.#options.wrong(`${list} of ${parent} ${fault}`)
     // More than one page is no state that was there at one moment.
     if (fault !== undefined || hasNext) return undefined

@@ -21,7 +21,7 @@ export class SimulatedHistory {
   readonly #stored = new Map<string, Stored>()
   readonly #gone: Stored[] = []
   /** The uids that clients were told. */
-  readonly #told = new Set<string>()
+  readonly #reported = new Set<string>()
   /** Grows with every operation: the moment at which the server does it. */
   #now = 0
   #made = 0
@@ -44,14 +44,14 @@ export class SimulatedHistory {
 
   /** A record that is there, or now and then one that is gone; clients must have been told of it. */
   #known(): Stored | undefined {
-    const all = (this.#random.fraction() < 0.1 ? this.#gone : [...this.#stored.values()]).filter(({ seen }) => this.#told.has(seen.uid))
+    const all = (this.#random.fraction() < 0.1 ? this.#gone : [...this.#stored.values()]).filter(({ seen }) => this.#reported.has(seen.uid))
     return all.length === 0 ? undefined : this.#random.pick(all)
   }
 
   #happens(fields: Omit<Operation, 'client' | 'call' | 'return' | 'parent'>): void {
     const lost = fields.outcome === 'unknown'
     const call = this.#now - this.#random.between(0, 25)
-    if (!lost) for (const { uid } of [...(fields.members ?? []), fields]) if (uid !== undefined) this.#told.add(uid)
+    if (!lost) for (const { uid } of [...(fields.members ?? []), fields]) if (uid !== undefined) this.#reported.add(uid)
     const ended = lost ? null : this.#now + this.#random.between(0, 25)
     this.operations.push({ client: this.#random.between(0, 7), call, return: ended, parent: group, ...fields })
   }
@@ -68,7 +68,7 @@ export class SimulatedHistory {
 
   #create(): void {
     this.#made += 1
-    const identities = [...this.#stored.values()].filter(({ kind, seen }) => kind === 'Identity' && this.#told.has(seen.uid))
+    const identities = [...this.#stored.values()].filter(({ kind, seen }) => kind === 'Identity' && this.#reported.has(seen.uid))
     const kind = this.#random.pick<HistoryKind>(identities.length === 0 ? ['Identity', 'Role'] : ['Identity', 'Role', 'RoleBinding'])
     const identity = kind === 'RoleBinding' ? this.#random.pick(identities).seen.uid : undefined
     const value = kind === 'RoleBinding' ? this.#random.pick(['viewer', 'editor']) : `v${this.#made}`

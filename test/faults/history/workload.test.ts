@@ -22,7 +22,7 @@ async function startServer(store: 'sqlite' | 'etcd'): Promise<{ server: TestServ
 interface Run {
   readonly history: History
   readonly summary: WorkloadSummary
-  readonly faults: readonly string[]
+  readonly errors: readonly string[]
   readonly conditionStatus: ConditionStatus
 }
 
@@ -43,8 +43,8 @@ async function run(of: {
   await until(() => workload.ended >= operations, { withinMs: runMs, what: `${operations} operations end` })
   const summary = await workload.stop()
   if (isHonest) await workload.settle()
-  const faults = isHonest ? (await finalAudit({ store: server.running.engine.store, history })).faults : []
-  return { history, summary, faults, conditionStatus: await checkHistory(history) }
+  const errors = isHonest ? (await finalAudit({ store: server.running.engine.store, history })).errors : []
+  return { history, summary, errors, conditionStatus: await checkHistory(history) }
 }
 
 const allWell = { ok: true, failures: [], unknown: [] }
@@ -52,8 +52,8 @@ const allWell = { ok: true, failures: [], unknown: [] }
 describeOnStores('a workload on a healthy server', (store) => {
   describeWithPart('history-checker', 'and the checker', () => {
     test('is explained, and the store is sound', { timeout: 2 * runMs }, async () => {
-      const { summary, faults, conditionStatus, history } = await run({ ...(await startServer(store)), operations: 500, isHonest: true })
-      expect(faults).toEqual([])
+      const { summary, errors, conditionStatus, history } = await run({ ...(await startServer(store)), operations: 500, isHonest: true })
+      expect(errors).toEqual([])
       expect(conditionStatus).toMatchObject({ ...allWell, checked: history.operations.length })
       expect(summary.outcomes.unknown).toBe(0)
       // The clients do get in each other's way.
@@ -84,8 +84,8 @@ describeOnStores('a workload on a healthy server', (store) => {
         }
       }
       // What is settled goes through the same proxy.
-      const { summary, faults, conditionStatus } = await run({ server, url: proxy.url, operations: 400, isHonest: true, repeatsCreations, meanwhile })
-      expect(faults).toEqual([])
+      const { summary, errors, conditionStatus } = await run({ server, url: proxy.url, operations: 400, isHonest: true, repeatsCreations, meanwhile })
+      expect(errors).toEqual([])
       expect(conditionStatus).toMatchObject(allWell)
       expect(summary.outcomes.unknown).toBeGreaterThan(0)
     })

@@ -40,7 +40,7 @@ export interface Action {
   /** Needs an installation with little room. */
   readonly littleRoom?: boolean
   /** What is kept for some time only, events and idempotency keys, may be gone early: such a run can't tell where one is missing. */
-  readonly trims?: boolean
+  readonly expires?: boolean
   /** Wall clocks jump: tokens end at any time. */
   readonly jumps?: boolean
   /** Why this machine can't make it, in one line; undefined where it can. */

@@ -170,8 +170,8 @@ export const processActions = {
       for (const member of members) network.setBoth(api.name, member, { state })
       // A replica that hears nothing must say so; one that was killed meanwhile is not ready either.
       if (context.random.fraction() < 0.3) {
-        const says = async (): Promise<boolean> => !(await api.isReady())
-        await until(says, { withinMs: 30_000, what: `${api.name} without its store says that it is not ready`, signal: context.signal })
+        const answers = async (): Promise<boolean> => !(await api.isReady())
+        await until(answers, { withinMs: 30_000, what: `${api.name} without its store says that it is not ready`, signal: context.signal })
       }
       return async () => {
         for (const member of members) network.setBoth(api.name, member, { state: 'open' })
@@ -196,7 +196,7 @@ export const processActions = {
     },
   },
   'clock jump': jumping(jumpsMs),
-  'clock jump by days': { ...jumping(jumpsOfDaysMs), trims: true },
+  'clock jump by days': { ...jumping(jumpsOfDaysMs), expires: true },
   'full disk': {
     needs: embedded,
     locks: ['room'],

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises'
-import { sweepPrefix } from '../../../src/store/keys.ts'
+import { cascadePrefix } from '../../../src/store/keys.ts'
 import type { Store } from '../../../src/store/store.ts'
 import type { Installation } from '../cluster/installation.ts'
 import { checkHistory } from '../history/check-history.ts'
@@ -13,7 +13,7 @@ export interface EpochsOptions {
   readonly seed: number
   readonly clients: number
   /** What is kept for some time only may be gone early: no creation is repeated then, and missing events are no fault. */
-  readonly isTrimmed: boolean
+  readonly isExpired: boolean
   /** Tokens may end at any time. */
   readonly clocksJump: boolean
   /** Something that must never be so. */
@@ -21,7 +21,7 @@ export interface EpochsOptions {
 }
 
 /** How long an embedded store may take to sweep what hangs on deleted records. */
-const sweepMs = 30_000
+const cascadeMs = 30_000
 
 /** The workload, in epochs: each has a history of its own, which is checked when it ends. */
 export class Epochs {
@@ -51,7 +51,7 @@ export class Epochs {
 
   /** Starts the workload with a fresh history. */
   begin(): void {
-    const { installation, seed, clients, isTrimmed, clocksJump } = this.#options
+    const { installation, seed, clients, isExpired, clocksJump } = this.#options
     const history = new History()
     this.histories.push(history)
     this.#workload = startWorkload({
@@ -60,7 +60,7 @@ export class Epochs {
       seed: seed + 1_000_003 * (this.histories.length - 1),
       clients,
       history,
-      repeatsCreations: !isTrimmed,
+      repeatsCreations: !isExpired,
       hasGuest: !clocksJump,
     })
   }
@@ -89,7 +89,7 @@ export class Epochs {
     this.#endedAcknowledged += workload.acknowledged
     this.#workload = undefined
     await this.#attempt('audit', async () => {
-      const { faults } = await this.#withStore((store) => finalAudit({ store, history, isTrimmed: this.#options.isTrimmed }))
+      const { errors: faults } = await this.#withStore((store) => finalAudit({ store, history, isExpired: this.#options.isExpired }))
       for (const fault of faults) this.#options.violation(`audit: ${fault}`)
     })
     await this.#attempt('checker', async () => {
@@ -128,12 +128,12 @@ export class Epochs {
   /** An embedded store is its process's alone: that is killed for a look, and started again while sweeps are left. */
   async #openSwept(): Promise<Store> {
     const { installation } = this.#options
-    const deadline = performance.now() + sweepMs
+    const deadline = performance.now() + cascadeMs
     for (;;) {
       if (installation.kind === 'embedded') await Promise.all(installation.apis.map((api) => api.kill()))
       const store = installation.openStore()
       if (installation.kind !== 'embedded' || performance.now() > deadline) return store
-      const { entries } = await store.range({ prefix: sweepPrefix, limit: 1 }, AbortSignal.timeout(5_000))
+      const { entries } = await store.range({ prefix: cascadePrefix, limit: 1 }, AbortSignal.timeout(5_000))
       if (entries.length === 0) return store
       await store.close()
       await Promise.all(installation.apis.map((api) => api.restart()))

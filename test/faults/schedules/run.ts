@@ -119,9 +119,9 @@ class Run {
     this.#options = options
     this.#installation = installation
     const { clients, lanes } = options.schedule
-    const isTrimmed = namesIn(lanes).some((name) => actions[name].trims)
+    const isExpired = namesIn(lanes).some((name) => actions[name].expires)
     const clocksJump = namesIn(lanes).some((name) => actions[name].jumps)
-    this.#epochs = new Epochs({ installation, seed: options.seed, clients, isTrimmed, clocksJump, violation: (text) => this.#violate(text) })
+    this.#epochs = new Epochs({ installation, seed: options.seed, clients, isExpired, clocksJump, violation: (text) => this.#violate(text) })
   }
 
   async run(): Promise<Omit<RunReport, 'directory' | 'leftOut'>> {

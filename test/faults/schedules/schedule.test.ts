@@ -11,5 +11,5 @@ test('wall clocks that do not jump by days trim nothing early, also where one th
 
 test('only the schedule of clocks makes faults after which a missing event can not be told', () => {
   const all: [string, Schedule][] = Object.entries(schedules)
-  expect(all.filter(([, { lanes }]) => namesIn(lanes).some((name) => actions[name].trims)).map(([name]) => name)).toEqual(['clocks'])
+  expect(all.filter(([, { lanes }]) => namesIn(lanes).some((name) => actions[name].expires)).map(([name]) => name)).toEqual(['clocks'])
 })

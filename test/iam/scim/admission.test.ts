@@ -59,8 +59,8 @@ specSuite(
       const name = freshName('person')
       await directory.add({ userName: `${name}@example.org`, externalId: name })
       const uid = personUid(login.issuer, name)
-      const { snapshot } = spec.server.running.engine.replica
-      expect(snapshot.get('Identity', uid)).toBeUndefined()
+      const { tables } = spec.server.running.engine.cache
+      expect(tables.get('Identity', uid)).toBeUndefined()
       const token = (await signIn(spec, directory, name)).get('token')
       expect(await reads(directory, token)).toBe(0)
       expect(await rolesOf(directory, uid)).toHaveLength(1)
@@ -71,7 +71,7 @@ specSuite(
       const directory = await staffed(spec)
       const name = freshName('stranger')
       expectRefused(await signIn(spec, directory, name))
-      expect(spec.server.running.engine.replica.snapshot.get('Identity', personUid(login.issuer, name))).toBeUndefined()
+      expect(spec.server.running.engine.cache.tables.get('Identity', personUid(login.issuer, name))).toBeUndefined()
       // The userName, or an externalId in another case, is not who they are.
       await directory.add({ userName: name, externalId: name.toUpperCase() })
       expectRefused(await signIn(spec, directory, name))

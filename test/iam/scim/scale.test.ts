@@ -16,7 +16,7 @@ const batch = 40
 
 /** Puts users into the store as the SCIM server does, many at a time. */
 async function fill({ running }: TestServer, { provider }: Directory): Promise<void> {
-  const { store, replica, services } = running.engine
+  const { store, cache, services } = running.engine
   const signal = AbortSignal.timeout(120_000)
   for (let at = 0; at < many; at += batch) {
     const changes = new ChangeSet()
@@ -31,7 +31,7 @@ async function fill({ running }: TestServer, { provider }: Directory): Promise<v
     }
     const outcome = await store.transact(changes, signal)
     if (!outcome.committed) throw new Error('not committed')
-    if (at + batch >= many) await replica.reached(outcome.revision, signal)
+    if (at + batch >= many) await cache.reached(outcome.revision, signal)
   }
 }
 

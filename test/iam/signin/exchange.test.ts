@@ -242,11 +242,11 @@ describe('narrowing', () => {
   test('a narrowed operator is bound by it too', async () => {
     const token = await server.devIssuer.mintDevToken({ subject: 'operator', audience: baseUrl })
     const team = await makeGroup(organisation.group)
-    const narrowed = String(ok(await server.grpc.call('SecurityTokenService/Exchange', { scopes: [team], cap: ['groups.list'] }, { token }))['token'])
-    ok(await server.rest.call('GetGroup', { uid: team }, { token: narrowed }))
-    expect((await server.rest.call('GetGroup', { uid: organisation.group }, { token: narrowed })).code).toBe(5)
-    expect((await server.rest.call('DeleteGroup', { uid: team }, { token: narrowed })).code).toBe(7)
-    expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: narrowed })).code).toBe(7)
+    const restricted = String(ok(await server.grpc.call('SecurityTokenService/Exchange', { scopes: [team], cap: ['groups.list'] }, { token }))['token'])
+    ok(await server.rest.call('GetGroup', { uid: team }, { token: restricted }))
+    expect((await server.rest.call('GetGroup', { uid: organisation.group }, { token: restricted })).code).toBe(5)
+    expect((await server.rest.call('DeleteGroup', { uid: team }, { token: restricted })).code).toBe(7)
+    expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: restricted })).code).toBe(7)
   })
 
   test.each([

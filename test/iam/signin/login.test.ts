@@ -195,7 +195,7 @@ specSuite(
       const name = freshName('person')
       const refused = await login(spec, name, { idp_id: org.provider, invite, ...requestedValue })
       expect([answerOf(refused, 'status_code'), answerOf(refused, 'error')]).toEqual(['400', expect.stringMatching(`^Invalid argument: ${field}: `)])
-      expect(spec.server.running.engine.replica.snapshot.get('Identity', personUid(plain.issuer, name))).toBeUndefined()
+      expect(spec.server.running.engine.cache.tables.get('Identity', personUid(plain.issuer, name))).toBeUndefined()
       expect(answerOf(await login(spec, name, { idp_id: org.provider, invite }), 'error')).toBe('')
     })
 

@@ -53,7 +53,7 @@ async function stored(segment: string, subjectPattern: string): Promise<string> 
   const changes = new ChangeSet()
   changes.create(identityKind, { uid, record, facts: { etag: newEtag(engine.services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' } })
   const outcome = await engine.store.transact(changes, AbortSignal.timeout(5_000))
-  if (outcome.committed) await engine.replica.reached(outcome.revision, AbortSignal.timeout(5_000))
+  if (outcome.committed) await engine.cache.reached(outcome.revision, AbortSignal.timeout(5_000))
   return uid
 }
 

@@ -98,8 +98,8 @@ specSuite(
         [group, 'editor', true],
       ])
       expect(await held(token)).toEqual([[group, 'viewer', false]])
-      const narrow = await exchanged(token, { identityProvider: provider, cap: ['groups.list'] })
-      expect(await held(narrow)).toEqual([
+      const restricted = await exchanged(token, { identityProvider: provider, cap: ['groups.list'] })
+      expect(await held(restricted)).toEqual([
         [group, 'viewer', false],
         [group, 'editor', false],
       ])

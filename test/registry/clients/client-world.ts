@@ -56,7 +56,7 @@ async function startClientWorld(over: 'folder' | 'distribution'): Promise<Client
   const home = await mkdtemp(join(tmpdir(), 'taproot-client-'))
   return {
     host: server.config.registry.host,
-    organisation: server.running.engine.replica.snapshot.get('Group', made.group)?.name ?? '',
+    organisation: server.running.engine.cache.tables.get('Group', made.group)?.name ?? '',
     token,
     home,
     async run(part, args, options) {

@@ -74,7 +74,7 @@ export async function startCollectingHost(upstream: (clock: TestClock) => Promis
       return collect()
     },
     repoOf(repository) {
-      const target = findRepository(host.services.replica.snapshot, repository)
+      const target = findRepository(host.services.cache.tables, repository)
       if (target?.kind !== 'repo') throw new Error(`no repo ${repository}`)
       return trustedUid(target.uid)
     },

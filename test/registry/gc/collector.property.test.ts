@@ -195,7 +195,7 @@ class Repo {
   }
 
   async #untag(tag: TagText): Promise<void> {
-    const uid = tagNamed(this.#host.services.replica.snapshot, this.#repo, tag)?.uid
+    const uid = tagNamed(this.#host.services.cache.tables, this.#repo, tag)?.uid
     if (uid !== undefined) expect([0, 5]).toContain((await this.#call('DeleteTag', { uid })).code)
   }
 
@@ -253,14 +253,14 @@ class Repo {
   }
 
   #tagged(tag: TagText): Digest | undefined {
-    const row = tagNamed(this.#host.services.replica.snapshot, this.#repo, tag)
+    const record = tagNamed(this.#host.services.cache.tables, this.#repo, tag)
     // The host parsed it.
-    return row === undefined ? undefined : (tagOf(row).digest as Digest)
+    return record === undefined ? undefined : (tagOf(record).digest as Digest)
   }
 
   /** The digests of tags and history, those of deleted manifests left out. */
   async #named(): Promise<Set<string>> {
-    await this.#host.services.replica.barrier()
+    await this.#host.services.cache.barrier()
     const { entries } = await this.#host.services.store.range({ prefix: `${historyPrefix}${this.#repo}:`, limit: 10_000 }, soon())
     const named = [...entries.map(({ value }) => fromBinary(HistoryRecordSchema, value).digest), ...tags.map((tag) => this.#tagged(tag) ?? '')]
     return new Set(named.filter((digest) => digest !== '' && !this.#removed.has(digest)))

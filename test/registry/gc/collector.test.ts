@@ -44,7 +44,7 @@ describe.each([
   const pull = async (repository: string, reference: string): Promise<number> =>
     (await host.client.send('GET', `/v2/${repository}/manifests/${reference}`)).status
   const deleteTag = async (repo: Uid, tag: string): Promise<void> => {
-    const uid = tagNamed(host.services.replica.snapshot, repo, tag)?.uid ?? ''
+    const uid = tagNamed(host.services.cache.tables, repo, tag)?.uid ?? ''
     ok(await host.server.rest.call('DeleteTag', { uid }, { token: await host.server.tokenFor(host.owner) }))
   }
 
@@ -227,8 +227,8 @@ describe.each([
     })
     const context = { caller, signal: soon(), validateOnly: false, ownership: apiOwnership, authorize: () => undefined }
     await removeManifest(services, context, { repo, digest: image.digest, host: 'registry.test' })
-    expect(tagNamed(host.services.replica.snapshot, repo, 'latest')).toBeUndefined()
-    expect(tagNamed(host.services.replica.snapshot, repo, 'other')).toBeUndefined()
+    expect(tagNamed(host.services.cache.tables, repo, 'latest')).toBeUndefined()
+    expect(tagNamed(host.services.cache.tables, repo, 'other')).toBeUndefined()
   })
 
   test('a deleted digest comes back with the restore of its tag, until it is collected', async () => {

@@ -88,15 +88,15 @@ describe('what somebody comes to count on while garbage is collected', () => {
 
   test('an image that a pusher was told of between the look and the removal stays, and one that went first is not there', async () => {
     const { repository, image } = await repoWithDue()
-    const told: number[] = []
-    const ask = async (): Promise<void> => void told.push((await host.client.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status)
+    const reported: number[] = []
+    const ask = async (): Promise<void> => void reported.push((await host.client.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status)
     const moment = moments['between the look at the records and their removal'](host.repoOf(repository))
     expect(await host.collect({}, happeningBefore(host.services, moment, ask))).toMatchObject({ manifests: 0, left: 0 })
     expect(await pull(repository, image.digest)).toBe(200)
     host.clock.advance(2 * graceMs)
     host.intercepts.set('deleteManifest', (_given, work) => ask().then(work))
     expect(await host.collect()).toMatchObject({ manifests: 1 })
-    expect(told).toEqual([200, 404])
+    expect(reported).toEqual([200, 404])
   })
 
   test('a HEAD by tag, a GET and a second HEAD write nothing', async () => {

@@ -49,20 +49,20 @@ class Scene {
 
   /** Asks twice; what the second gets. */
   bring({ name }: Known): AcquiredBlob {
-    this.cache.lend(name)
-    const lent = this.cache.lend(name)
-    if (lent === undefined) throw new Error('there is no room')
-    return lent
+    this.cache.acquire(name)
+    const acquired = this.cache.acquire(name)
+    if (acquired === undefined) throw new Error('there is no room')
+    return acquired
   }
 
   /** Asks for all of it, and reads it where it is lent. */
   async ask({ name, content }: Known): Promise<'lent' | 'streamed'> {
     const before = this.bodies.length
-    const lent = this.cache.lend(name)
-    if (lent === undefined) return 'streamed'
+    const acquired = this.cache.acquire(name)
+    if (acquired === undefined) return 'streamed'
     this.bodies[before]?.body.end(content)
-    expect(await readAll(lent, name.size)).toEqual(content)
-    lent.giveBack()
+    expect(await readAll(acquired, name.size)).toEqual(content)
+    acquired.release()
     return 'lent'
   }
 }
@@ -136,19 +136,19 @@ test('what is being read does not give way at once, and counts until it is given
   const scene = new Scene(1000)
   const [one, two, three] = [1, 2, 3].map((number) => known(number, 450)) as [Known, Known, Known]
   for (const each of [one, one, two, two]) await scene.ask(each)
-  const held = [one, two].map(({ name }) => scene.cache.lend(name)) as [AcquiredBlob, AcquiredBlob]
+  const held = [one, two].map(({ name }) => scene.cache.acquire(name)) as [AcquiredBlob, AcquiredBlob]
   expect(await scene.ask(three)).toBe('streamed')
-  expect(held.map((each) => each.isRecalled())).toEqual([false, false])
+  expect(held.map((each) => each.isEvicted())).toEqual([false, false])
   expect(await scene.ask(three)).toBe('streamed')
-  expect(held.map((each) => each.isRecalled())).toEqual([true, false])
+  expect(held.map((each) => each.isEvicted())).toEqual([true, false])
   expect(await scene.ask(three), 'still').toBe('streamed')
-  expect(held.map((each) => each.isRecalled())).toEqual([true, false])
+  expect(held.map((each) => each.isEvicted())).toEqual([true, false])
   expect(await readAll(held[0], 450), 'it may take its time').toEqual(one.content)
   expect(scene.cache.bytes).toBe(900)
-  for (let time = 0; time < 2; time++) held[0].giveBack()
+  for (let time = 0; time < 2; time++) held[0].release()
   expect(scene.cache.bytes).toBe(450)
   expect([await scene.ask(three), await scene.ask(two)]).toEqual(['lent', 'lent'])
-  held[1].giveBack()
+  held[1].release()
   expect(scene.cache.bytes).toBe(900)
 })
 
@@ -156,12 +156,12 @@ test('nothing goes where that would not be enough', async () => {
   const scene = new Scene(1000)
   const [one, two, three] = [known(1, 100), [known(2, 450), known(3, 450)], known(4, 300)] as const
   for (const each of [one, one, two[0], two[0], two[1], two[1]]) await scene.ask(each)
-  const held = two.map(({ name }) => scene.cache.lend(name))
+  const held = two.map(({ name }) => scene.cache.acquire(name))
   expect([await scene.ask(three), await scene.ask(three)]).toEqual(['streamed', 'streamed'])
   const before = scene.bodies.length
   expect(await scene.ask(one)).toBe('lent')
   expect(scene.bodies).toHaveLength(before)
-  for (const each of held) each?.giveBack()
+  for (const each of held) each?.release()
 })
 
 test('parts neither bring a blob nor count as asks for it; one of what is there is lent', async () => {
@@ -172,75 +172,75 @@ test('parts neither bring a blob nor count as asks for it; one of what is there 
     [0, 398],
     [1, 399],
   ] as const)
-    for (let time = 0; time < 3; time++) expect(scene.cache.lend(name, { first, last })).toBeUndefined()
-  expect(scene.cache.lend(name)).toBeUndefined()
-  expect(scene.cache.lend(name, { first: 0, last: 0 })).toBeUndefined()
-  const all = scene.cache.lend(name, { first: 0, last: 399 })
+    for (let time = 0; time < 3; time++) expect(scene.cache.acquire(name, { first, last })).toBeUndefined()
+  expect(scene.cache.acquire(name)).toBeUndefined()
+  expect(scene.cache.acquire(name, { first: 0, last: 0 })).toBeUndefined()
+  const all = scene.cache.acquire(name, { first: 0, last: 399 })
   expect(all).toBeDefined()
   await expect.poll(() => scene.bodies.length).toBe(1)
-  expect(scene.cache.lend(name, { first: 100, last: 399 }), 'begins where nothing is yet').toBeUndefined()
+  expect(scene.cache.acquire(name, { first: 100, last: 399 }), 'begins where nothing is yet').toBeUndefined()
   scene.bodies[0]?.body.write(content.subarray(0, 150))
   await expect.poll(() => all?.blob.available).toBe(150)
-  const part = scene.cache.lend(name, { first: 100, last: 399 })
+  const part = scene.cache.acquire(name, { first: 100, last: 399 })
   expect(Buffer.from((await part?.blob.bytes(100, 400, never)) ?? [])).toEqual(content.subarray(100, 150))
-  part?.giveBack()
-  all?.giveBack()
+  part?.release()
+  all?.release()
 })
 
 test('who asks while it comes gets what is there, then the rest', async () => {
   const scene = new Scene(1000)
   const one = known(1, 400)
-  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [AcquiredBlob, AcquiredBlob]
-  const reading = lent.map((each) => readAll(each, 400))
+  const acquired = [scene.bring(one), scene.cache.acquire(one.name)] as [AcquiredBlob, AcquiredBlob]
+  const reading = acquired.map((each) => readAll(each, 400))
   await expect.poll(() => scene.bodies.length).toBe(1)
   scene.bodies[0]?.body.write(one.content.subarray(0, 150))
-  await expect.poll(() => lent[0].blob.available).toBe(150)
-  expect(Buffer.from(await lent[1].blob.bytes(0, 400, never))).toEqual(one.content.subarray(0, 150))
+  await expect.poll(() => acquired[0].blob.available).toBe(150)
+  expect(Buffer.from(await acquired[1].blob.bytes(0, 400, never))).toEqual(one.content.subarray(0, 150))
   scene.bodies[0]?.body.end(one.content.subarray(150))
   expect(await Promise.all(reading)).toEqual([one.content, one.content])
-  for (const each of lent) each.giveBack()
+  for (const each of acquired) each.release()
   expect(scene.cache.bytes).toBe(400)
 })
 
-const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buffer) => void; says: string; leaves: number }>> = {
+const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buffer) => void; message: string; leaves: number }>> = {
   'breaks off': {
     spoil: (body, content) => {
       body.write(content.subarray(0, 100))
       body.destroy(new Error('its own reason'))
     },
-    says: 'its own reason',
+    message: 'its own reason',
     leaves: 100,
   },
-  'is closed without a reason': { spoil: (body) => void body.destroy(), says: 'broke off', leaves: 0 },
-  'ends too early': { spoil: (body, content) => void body.end(content.subarray(0, 399)), says: '1 bytes are missing', leaves: 399 },
+  'is closed without a reason': { spoil: (body) => void body.destroy(), message: 'broke off', leaves: 0 },
+  'ends too early': { spoil: (body, content) => void body.end(content.subarray(0, 399)), message: '1 bytes are missing', leaves: 399 },
   'does not end': {
     spoil: (body, content) => {
       for (const piece of [content.subarray(0, 100), content, content.subarray(0, 50)]) body.write(piece)
     },
-    says: 'more bytes',
+    message: 'more bytes',
     leaves: 100,
   },
   'is not what the digest names': {
     spoil: (body, content) => void body.end(Buffer.concat([content.subarray(0, 399), Buffer.of((content.at(-1) ?? 0) ^ 1)])),
-    says: 'other bytes',
+    message: 'other bytes',
     leaves: 0,
   },
 }
 
-test.each(Object.entries(breaks))('one that %s fails for all who read it before the last byte, and is not kept', async (_, { spoil, says, leaves }) => {
+test.each(Object.entries(breaks))('one that %s fails for all who read it before the last byte, and is not kept', async (_, { spoil, message, leaves }) => {
   const scene = new Scene(1000)
   const one = known(1, 400)
-  const lent = [scene.bring(one), scene.cache.lend(one.name)] as [AcquiredBlob, AcquiredBlob]
-  const reading = Promise.allSettled(lent.map((each) => readAll(each, 400)))
+  const acquired = [scene.bring(one), scene.cache.acquire(one.name)] as [AcquiredBlob, AcquiredBlob]
+  const reading = Promise.allSettled(acquired.map((each) => readAll(each, 400)))
   await expect.poll(() => scene.bodies.length).toBe(1)
   spoil(scene.bodies[0]!.body, one.content)
-  for (const outcome of await reading) expect(outcome).toMatchObject({ status: 'rejected', reason: { message: expect.stringContaining(says) as unknown } })
-  expect(lent[0].blob.available).toBe(leaves)
-  expect(lent[0].isRecalled()).toBe(false)
+  for (const outcome of await reading) expect(outcome).toMatchObject({ status: 'rejected', reason: { message: expect.stringContaining(message) as unknown } })
+  expect(acquired[0].blob.available).toBe(leaves)
+  expect(acquired[0].isEvicted()).toBe(false)
   expect(scene.failures).toEqual([one.name.digest])
   expect(await scene.ask(one), 'while somebody still has the broken one').toBe('lent')
   expect(scene.cache.bytes).toBe(800)
-  for (const each of lent) each.giveBack()
+  for (const each of acquired) each.release()
   expect(scene.cache.bytes).toBe(400)
 })
 
@@ -249,14 +249,14 @@ test('one that was over before anybody listened fails', async () => {
     const scene = new Scene(1000)
     const opening = Promise.withResolvers<undefined>()
     scene.reading = opening.promise
-    const lent = scene.bring(known(1, 400))
+    const acquired = scene.bring(known(1, 400))
     await expect.poll(() => scene.bodies.length).toBe(1)
     const { body } = scene.bodies[0]!
     body.on('error', () => undefined).destroy(reason)
     await new Promise((resolve) => body.once('close', resolve))
     opening.resolve(undefined)
-    await expect(lent.blob.bytes(0, 400, never)).rejects.toThrow(reason?.message ?? 'broke off')
-    lent.giveBack()
+    await expect(acquired.blob.bytes(0, 400, never)).rejects.toThrow(reason?.message ?? 'broke off')
+    acquired.release()
     expect(scene.cache.bytes).toBe(0)
   }
 })
@@ -266,14 +266,14 @@ test.each(['while it comes', 'before it begins'])('where nobody waits any more i
   const one = known(1, 400)
   const opening = Promise.withResolvers<undefined>()
   if (when === 'before it begins') scene.reading = opening.promise
-  const [first, second] = [scene.bring(one), scene.cache.lend(one.name)]
+  const [first, second] = [scene.bring(one), scene.cache.acquire(one.name)]
   await expect.poll(() => scene.bodies.length).toBe(1)
   const { body } = scene.bodies[0]!
   body.write(one.content.subarray(0, 100))
-  first.giveBack()
+  first.release()
   if (when === 'while it comes') await expect.poll(() => second?.blob.available).toBe(100)
   expect([body.destroyed, scene.cache.bytes]).toEqual([false, 400])
-  second?.giveBack()
+  second?.release()
   expect(scene.cache.bytes).toBe(0)
   opening.resolve(undefined)
   await expect.poll(() => body.destroyed).toBe(true)
@@ -284,12 +284,12 @@ test.each(['while it comes', 'before it begins'])('where nobody waits any more i
 
 test('a reader whose client is gone waits no more', async () => {
   const scene = new Scene(1000)
-  const lent = scene.bring(known(1, 400))
+  const acquired = scene.bring(known(1, 400))
   const leaving = new AbortController()
-  const reading = lent.blob.bytes(0, 400, leaving.signal)
+  const reading = acquired.blob.bytes(0, 400, leaving.signal)
   leaving.abort(new Error('left'))
   await expect(reading).rejects.toThrow('left')
-  lent.giveBack()
+  acquired.release()
   expect(scene.cache.bytes).toBe(0)
 })
 
@@ -298,14 +298,14 @@ test('where the system has no memory for it, it is passed on, and nothing else g
   const [one, huge] = [known(1, 300), known(2, 300)]
   for (let time = 0; time < 2; time++) await scene.ask(one)
   const name = { ...huge.name, size: 2 ** 52 }
-  for (let time = 0; time < 3; time++) expect(scene.cache.lend(name)).toBeUndefined()
+  for (let time = 0; time < 3; time++) expect(scene.cache.acquire(name)).toBeUndefined()
   expect(await scene.ask(one)).toBe('lent')
 })
 
 /** Readers of many blobs, whose upstream does what it is told to. */
 class Crowd {
   readonly #bodies = new Map<Digest, PassThrough[]>()
-  readonly #reading: { readonly lent: AcquiredBlob; readonly known: Known; readonly read: Promise<Buffer | 'broken'> }[] = []
+  readonly #reading: { readonly acquired: AcquiredBlob; readonly known: Known; readonly read: Promise<Buffer | 'broken'> }[] = []
   readonly cache: BlobCache
 
   constructor(maxBytes: number) {
@@ -319,10 +319,10 @@ class Crowd {
 
   readonly steps = {
     ask: (one: Known): void => {
-      const lent = this.cache.lend(one.name)
-      if (lent !== undefined) this.#reading.push({ lent, known: one, read: readAll(lent, one.name.size).catch(() => 'broken' as const) })
+      const acquired = this.cache.acquire(one.name)
+      if (acquired !== undefined) this.#reading.push({ acquired, known: one, read: readAll(acquired, one.name.size).catch(() => 'broken' as const) })
     },
-    leave: (_: Known, which: number): void => this.#reading.splice(which, 1)[0]?.lent.giveBack(),
+    leave: (_: Known, which: number): void => this.#reading.splice(which, 1)[0]?.acquired.release(),
     break: ({ name }: Known): void => void this.#bodies.get(name.digest)?.at(-1)?.destroy(new Error('broken')),
     bring: ({ name, content }: Known): void => void this.#bodies.get(name.digest)?.at(-1)?.end(content),
   }
@@ -331,9 +331,9 @@ class Crowd {
   held(all: readonly Known[]): number {
     let held = 0
     for (const { name } of all) {
-      const lent = this.cache.lend(name, { first: 0, last: 0 })
-      if (lent !== undefined) held += lent.blob.size
-      lent?.giveBack()
+      const acquired = this.cache.acquire(name, { first: 0, last: 0 })
+      if (acquired !== undefined) held += acquired.blob.size
+      acquired?.release()
     }
     return held
   }
@@ -341,10 +341,10 @@ class Crowd {
   /** Lets everything come, and everybody read to the end. */
   async end(all: readonly Known[]): Promise<void> {
     for (const one of all) for (const body of this.#bodies.get(one.name.digest) ?? []) if (!body.writableEnded) body.end(one.content)
-    for (const { lent, known: one, read } of this.#reading) {
+    for (const { acquired, known: one, read } of this.#reading) {
       const got = await read
       if (got !== 'broken') expect(got).toEqual(one.content)
-      lent.giveBack()
+      acquired.release()
     }
   }
 }
@@ -367,9 +367,9 @@ test('whatever is asked for, left, broken or brought: never more than the memory
       expect(crowd.cache.bytes).toBe(crowd.held(all))
       for (const one of all.filter(({ name }) => name.size <= maxBytes / 2)) {
         for (const what of ['ask', 'ask', 'bring'] as const) crowd.steps[what](one)
-        const lent = crowd.cache.lend(one.name)
-        expect(lent).toBeDefined()
-        lent?.giveBack()
+        const acquired = crowd.cache.acquire(one.name)
+        expect(acquired).toBeDefined()
+        acquired?.release()
         await crowd.end(all)
       }
     }),

@@ -18,7 +18,7 @@ describeOnStores('records of blobs', (store) => {
     host = await startTestHost({ upstream: startDiskUpstream, store })
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'v1')
-    const target = findRepository(host.services.replica.snapshot, repository)
+    const target = findRepository(host.services.cache.tables, repository)
     repo = trustedUid(target?.kind === 'repo' ? target.uid : '')
   })
   afterAll(() => host?.stop())

@@ -53,7 +53,7 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
       expect([got.status, got.headers['content-type'], got.body.equals(index.bytes)]).toEqual([200, indexType, true])
     }
     for (const blob of blobs) expect((await host.client.send('GET', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
-    const target = findRepository(host.services.replica.snapshot, repository)
+    const target = findRepository(host.services.cache.tables, repository)
     const image = { repoUid: target?.kind === 'repo' ? target.uid : '', digest: index.digest }
     const token = await host.server.tokenFor(host.owner)
     expect((await host.server.rest.call('GetArchitectures', image, { token })).body).toEqual({ architectures: [] })

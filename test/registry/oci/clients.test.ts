@@ -167,22 +167,22 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
   })
 
   test('500 clients that stand still hold up nobody', { timeout: 60_000 }, async () => {
-    const patient = await startTestHost({ upstream, handler: { idleMs: 60_000 } })
+    const slowHost = await startTestHost({ upstream, handler: { idleMs: 60_000 } })
     try {
-      const locations = await Promise.all(Array.from({ length: 500 }, () => begunAt(patient, patient.organisation)))
+      const locations = await Promise.all(Array.from({ length: 500 }, () => begunAt(slowHost, slowHost.organisation)))
       const sockets = locations.map((location) => {
-        const socket = connect(patient.port, '127.0.0.1')
+        const socket = connect(slowHost.port, '127.0.0.1')
         socket.on('error', () => undefined)
-        socket.write(`PATCH ${location} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${patient.owner}\r\nContent-Length: 1000000\r\n\r\nbytes`)
+        socket.write(`PATCH ${location} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${slowHost.owner}\r\nContent-Length: 1000000\r\n\r\nbytes`)
         return socket
       })
-      await until(async () => (await connectionsOf(patient)) >= 500)
-      const pushed = `${patient.organisation}/pushed`
-      await patient.client.pushImage(pushed, 'v1')
-      for (let at = 0; at < 100; at++) expect((await patient.client.send('GET', `/v2/${pushed}/manifests/v1`)).status).toBe(200)
+      await until(async () => (await connectionsOf(slowHost)) >= 500)
+      const pushed = `${slowHost.organisation}/pushed`
+      await slowHost.client.pushImage(pushed, 'v1')
+      for (let at = 0; at < 100; at++) expect((await slowHost.client.send('GET', `/v2/${pushed}/manifests/v1`)).status).toBe(200)
       for (const socket of sockets) socket.destroy()
     } finally {
-      await patient.stop()
+      await slowHost.stop()
     }
   })
 

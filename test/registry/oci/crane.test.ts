@@ -34,7 +34,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     registry = await startUpstream()
     server = await startTestServer({ env: registry === undefined ? {} : { TAPROOT_REGISTRY_UPSTREAM_URL: registry.url } })
     organisation = await makeOrganisation(server)
-    name = server.running.engine.replica.snapshot.get('Group', organisation.group)?.name ?? ''
+    name = server.running.engine.cache.tables.get('Group', organisation.group)?.name ?? ''
     directory = await mkdtemp(join(tmpdir(), 'taproot-crane-test-'))
     host = `127.0.0.1:${server.config.registry.port}`
     const token = await registryToken()
@@ -78,7 +78,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
   }
 
   function repoUid(path: string): string {
-    return server.running.engine.replica.snapshot.table('Repo').child(organisation.group, path)?.uid ?? ''
+    return server.running.engine.cache.tables.table('Repo').child(organisation.group, path)?.uid ?? ''
   }
 
   test('pushes, looks, lists, pulls, copies and deletes', { timeout: 120_000 }, async () => {
@@ -114,9 +114,9 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     const size = config.size + layers.reduce((sum, layer) => sum + layer.size, 0)
     expect(ok(await server.rest.call('GetSize', platform, { token }))).toEqual({ size: String(size), architecture: 'amd64' })
     const history = await client.send('GET', `/v2/${name}/facts/_service/history/latest`)
-    const told = JSON.parse(history.body.toString()) as { history: { digest: string; updateTimestamp: string }[] } // a cast of what the spec says
-    expect(told.history.map(({ digest }) => digest)).toEqual(digests)
-    expect(told.history.map(({ updateTimestamp }) => updateTimestamp)).toEqual(told.history.map(({ updateTimestamp }) => updateTimestamp).toSorted())
+    const reported = JSON.parse(history.body.toString()) as { history: { digest: string; updateTimestamp: string }[] } // a cast of what the spec says
+    expect(reported.history.map(({ digest }) => digest)).toEqual(digests)
+    expect(reported.history.map(({ updateTimestamp }) => updateTimestamp)).toEqual(reported.history.map(({ updateTimestamp }) => updateTimestamp).toSorted())
   })
 
   test('an index of two platforms, and a referrer that is found', { timeout: 120_000 }, async () => {
@@ -158,16 +158,16 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
       const group = ok(await server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'before' } }, { token }))
       for (const tag of ['v1', 'v1', 'v2']) await push(`${host}/${name}/before/app:${tag}`)
       /** What is there below a group: tags, where they point to, and where they pointed to before. */
-      const told = async (at: string): Promise<unknown> => {
+      const reported = async (at: string): Promise<unknown> => {
         const tags = (await run('ls', `${host}/${name}/${at}/app`)).split('\n')
         const digests = await Promise.all(tags.map((tag) => run('digest', `${host}/${name}/${at}/app:${tag}`)))
         const histories = await Promise.all(tags.map((tag) => client.send('GET', `/v2/${name}/${at}/app/_service/history/${tag}`)))
         return { tags, digests, histories: histories.map(({ body }) => JSON.parse(body.toString()) as { history: unknown[] }) } // a cast of what the spec says
       }
-      const before = await told('before')
+      const before = await reported('before')
       expect(before).toMatchObject({ tags: ['v1', 'v2'], histories: [{ history: [{}, {}] }, { history: [{}] }] })
       ok(await server.rest.call('UpdateGroup', { group: { uid: group['uid'] ?? '', name: 'after' } }, { token }))
-      expect(await told('after')).toEqual(before)
+      expect(await reported('after')).toEqual(before)
       expect((await crane(['digest', `${host}/${name}/before/app:v1`], { env: { DOCKER_CONFIG: directory } })).code).toBe(1)
     })
 

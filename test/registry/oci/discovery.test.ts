@@ -222,7 +222,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     const { digest } = await client.pushImage(repository, 'v1')
     await client.pushImage(repository, 'v2')
     const { server, services, owner } = host
-    const repo = services.replica.snapshot.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid ?? ''
+    const repo = services.cache.tables.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid ?? ''
     const token = await server.tokenFor(owner)
     await server.rest.call('CreateTag', { parent: repo, tag: { name: 'v1', digest, deprecated: true } }, { token })
     const path = `/v2/${repository}/manifests`
@@ -246,7 +246,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     await client.putManifest(repository, 'latest', index)
     const { server, owner, services } = host
     const token = await server.tokenFor(owner)
-    const repoUid = services.replica.snapshot.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid ?? ''
+    const repoUid = services.cache.tables.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid ?? ''
     const architectures = await server.rest.call('GetArchitectures', { repoUid, digest: index.digest }, { token })
     expect(architectures.body).toEqual({ architectures: ['arm64', 'amd64'] })
     const single = await server.rest.call('GetArchitectures', { repoUid, digest: arm.digest }, { token })

@@ -172,7 +172,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
   }
 
   /** Of these two there is room for one more of their size only where one of them goes. */
-  const twoHot = async (): Promise<readonly [Pushed, Pushed]> => {
+  const twoCached = async (): Promise<readonly [Pushed, Pushed]> => {
     const both = [await pushed(9_000_000), await pushed(9_000_000)] as const
     for (const { path } of both) for (let time = 0; time < 2; time++) await get(path)
     return both
@@ -181,7 +181,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
   const readsOf = ({ digest }: Pushed): number => reads.filter((read) => read === digest).length
 
   /** Pulls it until nothing of it is read from the upstream any more. */
-  const untilHot = async (one: Pushed): Promise<void> => {
+  const untilCached = async (one: Pushed): Promise<void> => {
     await expect
       .poll(async () => {
         const before = readsOf(one)
@@ -192,14 +192,14 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
   }
 
   test('are given up by who reads them slowly, when others are wanted; who reads them gets the rest all the same', async () => {
-    const [one, two] = await twoHot()
+    const [one, two] = await twoCached()
     const responses = [await pullSlowly(one.path), await pullSlowly(two.path, { range: 'bytes=1000-8999999' })]
     const third = await pushed(9_000_000)
     for (let time = 0; time < 3; time++) expect((await get(third.path)).body.equals(third.bytes)).toBe(true)
     expect([one, two, third].map(readsOf)).toEqual([2, 2, 3])
     // It takes one piece more: the rest then comes from the upstream.
     held[0]?.nudge()
-    await untilHot(third)
+    await untilCached(third)
     for (const { letGo } of held.splice(0)) letGo()
     const [first, second] = await Promise.all(responses.map((response) => readAnswer(response)))
     expect(first?.body.equals(one.bytes)).toBe(true)
@@ -208,8 +208,8 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
   })
 
   test('are not held by who went away in the middle', async () => {
-    for (const { path } of await twoHot()) (await pullSlowly(path)).on('error', () => undefined).destroy()
-    await untilHot(await pushed(9_000_000))
+    for (const { path } of await twoCached()) (await pullSlowly(path)).on('error', () => undefined).destroy()
+    await untilCached(await pushed(9_000_000))
     for (const { letGo } of held.splice(0)) letGo()
   })
 

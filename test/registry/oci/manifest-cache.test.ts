@@ -18,7 +18,7 @@ test.each([
   const { client, services, upstream } = host
   const repository = host.freshRepository()
   const { digest, bytes } = await client.pushImage(repository, 'v1')
-  const repo = services.replica.snapshot.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid
+  const repo = services.cache.tables.table('Repo').child(host.group, repository.split('/')[1] ?? '')?.uid
   if (repo === undefined) throw new Error('no repo')
   const getManifest: Upstream['getManifest'] = async (...call) => {
     const found = await upstream.getManifest(...call)

@@ -26,9 +26,9 @@ async function startStorage(): Promise<Storage> {
   const requests: IncomingMessage[] = []
   const server = createServer((request, response) => {
     requests.push(request)
-    void give(request, response).catch(() => response.writeHead(404).end())
+    void answer(request, response).catch(() => response.writeHead(404).end())
   })
-  async function give(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  async function answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const bytes = await readFile(join(storage.directory, new URL(request.url ?? '', storage.url).pathname))
     const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? '') ?? []
     const part = first === undefined || last === undefined ? bytes : bytes.subarray(Number(first), Number(last) + 1)
@@ -62,7 +62,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
     const server: TestServer = await startTestServer({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: registry.url, ...redirects } })
     const world = new RegistryWorld(server)
     const organisation: Organisation = await makeOrganisation(server)
-    const name = server.running.engine.replica.snapshot.get('Group', organisation.group)?.name ?? ''
+    const name = server.running.engine.cache.tables.get('Group', organisation.group)?.name ?? ''
     const token = await world.accessToken(organisation.owner)
     const client = new OciClient(server.config.registry.port, token)
     const layer = randomBytes(5_000)
@@ -142,19 +142,19 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
     })
 
     test('reads itself what it has to know of an image', async () => {
-      const repo = host.server.running.engine.replica.snapshot.table('Repo').child(host.organisation.group, 'app')?.uid ?? ''
+      const repo = host.server.running.engine.cache.tables.table('Repo').child(host.organisation.group, 'app')?.uid ?? ''
       const asking = { repoUid: repo, digest: String((await host.client.send('HEAD', `/v2/${host.image}/manifests/v1`)).headers['docker-content-digest']) }
       expect(await host.server.rest.call('GetArchitectures', asking, { token: host.organisation.token })).toMatchObject({ body: { architectures: ['amd64'] } })
     })
 
     test('tells of what was pulled there', async () => {
-      const told = async (): Promise<number> => {
+      const reported = async (): Promise<number> => {
         const { entries } = await host.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))
         return entries.filter(({ value }) => [host.digest, 'registry.pull'].every((text) => Buffer.from(value).includes(text))).length
       }
-      const before = await told()
+      const before = await reported()
       expect(await host.client.send('GET', host.blob)).toMatchObject({ status: 307 })
-      await expect.poll(told, { timeout: 20_000 }).toBeGreaterThan(before)
+      await expect.poll(reported, { timeout: 20_000 }).toBeGreaterThan(before)
     })
   })
 

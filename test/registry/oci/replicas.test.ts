@@ -39,7 +39,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
   })
 
   function uidOf(repository: string): string {
-    return one.services.replica.snapshot.table('Repo').child(one.group, repository.split('/')[1] ?? '')?.uid ?? ''
+    return one.services.cache.tables.table('Repo').child(one.group, repository.split('/')[1] ?? '')?.uid ?? ''
   }
 
   test('an upload that one began goes on at the other', async () => {

@@ -23,18 +23,18 @@ function withProperty<T extends object>(target: T, name: keyof T, value: unknown
 
 /** The services of a replica that has not heard that a tag went, until it asks the store how far it is. */
 function notHavingHeard(services: Services, gone: CachedRecord): Services {
-  const { replica } = services
+  const { cache } = services
   let isStale = true
   const table = (kind: string): unknown => {
-    const real = replica.snapshot.table(kind)
+    const real = cache.tables.table(kind)
     return kind === 'Tag' && isStale ? withProperty(real, 'child', () => gone) : real
   }
   const barrier = async (signal: AbortSignal): Promise<void> => {
-    await replica.barrier(signal)
+    await cache.barrier(signal)
     isStale = false
   }
-  const stale = withProperty(withProperty(replica, 'snapshot', withProperty(replica.snapshot, 'table', table)), 'barrier', barrier)
-  return { ...services, replica: stale }
+  const stale = withProperty(withProperty(cache, 'tables', withProperty(cache.tables, 'table', table)), 'barrier', barrier)
+  return { ...services, cache: stale }
 }
 
 test('a push that finds its tag as it is to be, while another replica deletes both, makes both again', async () => {
@@ -44,11 +44,11 @@ test('a push that finds its tag as it is to be, while another replica deletes bo
     const signal = AbortSignal.timeout(20_000)
     const repository = host.freshRepository()
     const image = await client.pushImage(repository, 'latest')
-    const target = findRepository(services.replica.snapshot, repository)
+    const target = findRepository(services.cache.tables, repository)
     if (target?.kind !== 'repo') throw new Error('the push made the repo')
     const repo = target.uid
-    const row = tagNamed(services.replica.snapshot, repo, 'latest')
-    if (row === undefined) throw new Error('the push made the tag')
+    const cached = tagNamed(services.cache.tables, repo, 'latest')
+    if (cached === undefined) throw new Error('the push made the tag')
     expect((await client.send('DELETE', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(202)
     const caller = callerOfToken(services, {
       identityUid: trustedUid(host.owner),
@@ -61,9 +61,9 @@ test('a push that finds its tag as it is to be, while another replica deletes bo
     const { digest, record } = parseManifest({ bytes: image.bytes, contentType: image.mediaType })
     const epoch = await contentEpoch(services, repo, signal)
     const traffic = { host: 'registry.test', remoteAddress: '127.0.0.1', userAgent: 'test' }
-    await putManifest(notHavingHeard(services, row), context, { repo, digest, record, tags: ['latest'], epoch, traffic })
-    await services.replica.barrier(signal)
-    const made = tagNamed(services.replica.snapshot, repo, 'latest')
+    await putManifest(notHavingHeard(services, cached), context, { repo, digest, record, tags: ['latest'], epoch, traffic })
+    await services.cache.barrier(signal)
+    const made = tagNamed(services.cache.tables, repo, 'latest')
     expect(made === undefined ? undefined : tagOf(made).digest).toBe(image.digest)
     expect((await client.send('GET', `/v2/${repository}/manifests/latest`)).status).toBe(200)
     const history = await readHistory(services, { repo, name: 'latest', limit: 10 }, signal)

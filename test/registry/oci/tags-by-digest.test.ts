@@ -36,8 +36,8 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
   }
   const get = (repository: string, reference: string): Promise<Answer> => host.client.send('GET', `/v2/${repository}/manifests/${reference}`)
   const digestOfTag = (repository: string, name: string): string | undefined => {
-    const row = tagNamed(host.services.replica.snapshot, host.repoOf(repository), name)
-    return row === undefined ? undefined : tagOf(row).digest
+    const record = tagNamed(host.services.cache.tables, host.repoOf(repository), name)
+    return record === undefined ? undefined : tagOf(record).digest
   }
   const movesOf = async (repository: string, name: string): Promise<unknown> =>
     (await readHistory(host.services, { repo: host.repoOf(repository), name, limit: 10 }, soon()))?.records.map(({ digest }) => digest)

@@ -23,13 +23,13 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     client = host.client
     const { owner, group } = await makeOrganisation(host.server)
     stranger = host.as(owner)
-    theirs = host.services.replica.snapshot.get('Group', group)?.name ?? ''
+    theirs = host.services.cache.tables.get('Group', group)?.name ?? ''
   })
 
   afterAll(() => host?.stop())
 
   function uidOf(repository: string, group: string = host.group): string {
-    return host.services.replica.snapshot.table('Repo').child(group, repository.split('/')[1] ?? '')?.uid ?? ''
+    return host.services.cache.tables.table('Repo').child(group, repository.split('/')[1] ?? '')?.uid ?? ''
   }
 
   test('bytes that another tenant has are not here, however they are asked for', async () => {
@@ -158,9 +158,9 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     })
 
     test('nobody is asked who they are', async () => {
-      const nobody = host.as(undefined)
-      expect(await nobody.send('GET', '/v2/')).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
-      expect((await nobody.send('PUT', `/v2/${host.freshRepository()}/manifests/v1`, { body: Buffer.alloc(100_000) })).status).toBe(401)
+      const anonymous = host.as(undefined)
+      expect(await anonymous.send('GET', '/v2/')).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
+      expect((await anonymous.send('PUT', `/v2/${host.freshRepository()}/manifests/v1`, { body: Buffer.alloc(100_000) })).status).toBe(401)
     })
   })
 
@@ -182,7 +182,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       await client.send('GET', `/v2/${repository}/blobs/${layers[0]?.digest}`, { headers })
       await client.send('GET', `/v2/${repository}/manifests/none`, { headers })
       const events = (await eventsOf(repository)).filter(({ type }) => type.startsWith('dev.taproot.registry.'))
-      const told = events.map(({ type, source, group, actorSubject, body }) => {
+      const reported = events.map(({ type, source, group, actorSubject, body }) => {
         const {
           repository: path,
           repoId,
@@ -206,7 +206,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
         ])
         return [type.split('.')[3], what, method, tag, digest, tagPreviousDigest, userAgent]
       })
-      expect(told).toEqual(
+      expect(reported).toEqual(
         expect.arrayContaining([
           ['push', 'manifest', undefined, 'v1', first.digest, undefined, ''],
           ['push', 'manifest', undefined, 'v1', second.digest, first.digest, ''],
@@ -215,7 +215,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
           ['pull', 'blob', 'GET', undefined, layers[0]?.digest, undefined, 'tester/1'],
         ]),
       )
-      expect(told).toHaveLength(5)
+      expect(reported).toHaveLength(5)
     })
 
     test('a client with a very long name loses nobody an event: the name is cut', async () => {

@@ -7,7 +7,7 @@ import { findRepository } from '../../../src/registry/records/repo-paths.ts'
 
 /** A gate without tokens: `Bearer <uid>` is that identity. What it may do is what bindings say. */
 export function createTestGate(services: Services): Gate {
-  const { replica, clock } = services
+  const { cache, clock } = services
   const callerOf = (authorization: string | undefined): Caller => {
     const uid = /^Bearer ([0-9a-f/]+)$/.exec(authorization ?? '')?.[1]
     if (uid === undefined) throw new RegistryError('UNAUTHORIZED', 'sign in first')
@@ -17,10 +17,10 @@ export function createTestGate(services: Services): Gate {
   return {
     async enter({ authorization, signal }, { repository, actions }) {
       const caller = callerOf(authorization)
-      await replica.barrier(signal)
-      const target = findRepository(replica.snapshot, repository)
+      await cache.barrier(signal)
+      const target = findRepository(cache.tables, repository)
       if (target === undefined) throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
-      const may = (action: RegistryAction): boolean => holds(replica.snapshot, caller.reach(), { target, action })
+      const may = (action: RegistryAction): boolean => holds(cache.tables, caller.permissions(), { target, action })
       if (!actions.every(may)) throw new RegistryError('DENIED', 'permission denied')
       return {
         repository,
@@ -28,19 +28,19 @@ export function createTestGate(services: Services): Gate {
         caller,
         may,
         pullable: (path) => {
-          const other = findRepository(replica.snapshot, path)
-          return other?.kind === 'repo' && holds(replica.snapshot, caller.reach(), { target: other, action: 'pull' }) ? other.uid : undefined
+          const other = findRepository(cache.tables, path)
+          return other?.kind === 'repo' && holds(cache.tables, caller.permissions(), { target: other, action: 'pull' }) ? other.uid : undefined
         },
       }
     },
     async catalog({ authorization, signal }) {
       const caller = callerOf(authorization)
-      await replica.barrier(signal)
+      await cache.barrier(signal)
       return caller
     },
     async signedIn({ authorization, signal }) {
       callerOf(authorization)
-      await replica.barrier(signal)
+      await cache.barrier(signal)
     },
   }
 }

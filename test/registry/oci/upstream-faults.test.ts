@@ -37,13 +37,13 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
 
   test('names, lists and what is in memory go on; contents are 503 with a clear message; all heals', { timeout: 60_000 }, async () => {
     const repository = host.freshRepository()
-    const hot = await client.pushImage(repository, 'hot')
+    const cached = await client.pushImage(repository, 'hot')
     const cold = await client.pushImage(repository, 'cold')
     await client.send('GET', `/v2/${repository}/manifests/hot`)
     const upload = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
     const blob = await client.putBlob(repository, randomBytes(1000))
     await registry.kill()
-    for (const path of ['tags/list', `referrers/${hot.digest}`, 'manifests/hot', `manifests/${hot.digest}`]) {
+    for (const path of ['tags/list', `referrers/${cached.digest}`, 'manifests/hot', `manifests/${cached.digest}`]) {
       expect([path, (await client.send('GET', `/v2/${repository}/${path}`)).status]).toEqual([path, 200])
     }
     expect((await client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)

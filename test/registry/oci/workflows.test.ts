@@ -299,7 +299,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
         [manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [descriptorOf(image)] }), 404, 'MANIFEST_BLOB_UNKNOWN'],
         [manifestOf({ ...content, layers }), 400, 'MANIFEST_INVALID'],
       ]
-      const target = findRepository(host.services.replica.snapshot, repository)
+      const target = findRepository(host.services.cache.tables, repository)
       if (target?.kind !== 'repo') throw new Error('the repo was made by the image')
       const { uid } = target
       for (const [manifest, status, code] of rows) {

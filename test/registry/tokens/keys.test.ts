@@ -52,7 +52,7 @@ describe('the authority', () => {
     expect(stored).not.toContain(secret)
     expect(stored).not.toContain(Buffer.from(secret, 'base64url').toString('base64').slice(0, 30))
     const other = createKeyring({ store, keyEncryptionKey: Buffer.alloc(32, 8), random }, signal)
-    await expect(other).rejects.toMatchObject({ fault: 'wrong_key' })
+    await expect(other).rejects.toMatchObject({ reason: 'wrong_key' })
   })
 })
 

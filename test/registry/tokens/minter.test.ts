@@ -90,7 +90,7 @@ const said = (() => {
     profile: maybe(word.map((name) => ({ name }))),
     scopes: maybe(fc.array(uid, { maxLength: 1 })),
     capabilities: maybe(fc.constantFrom(setOf(['repo.list']), setOf(['tag.list']), setOf([]))),
-    knownIn: maybe(fc.array(uid, { maxLength: 1 })),
+    trustedGroups: maybe(fc.array(uid, { maxLength: 1 })),
     roles: maybe(fc.array(fc.record({ group: uid, role: uid }, { noNullPrototype: true }), { maxLength: 1 })),
     path: fc.constantFrom('acme/app', 'acme/other'),
     actions: fc.subarray<RegistryAction>(['pull', 'push', 'delete']),

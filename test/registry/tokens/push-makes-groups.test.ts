@@ -7,10 +7,10 @@ import { bearer } from './registry-world.ts'
 registrySuite('a push below groups that are not there', (suite) => {
   /** The paths of all repos below a group. */
   const pathsBelow = (group: string): string[] => {
-    const { snapshot } = suite.world.server.running.engine.replica
-    const nameOf = (uid: string): string => (snapshot.get('Repo', uid) ?? snapshot.get('Group', uid))?.name ?? ''
-    const repos = [...snapshot.table('Repo').rows()].filter((row) => row.uid.startsWith(`${group}/`))
-    return repos.map((row) => [...lineage(trustedUid(row.uid))].map(nameOf).reverse().join('/'))
+    const { tables } = suite.world.server.running.engine.cache
+    const nameOf = (uid: string): string => (tables.get('Repo', uid) ?? tables.get('Group', uid))?.name ?? ''
+    const repos = [...tables.table('Repo').records()].filter((record) => record.uid.startsWith(`${group}/`))
+    return repos.map((record) => [...lineage(trustedUid(record.uid))].map(nameOf).reverse().join('/'))
   }
 
   test('makes the groups and the repo, with a token that was asked for before they were there', async () => {
@@ -49,7 +49,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     const { world, mine } = suite
     const root = freshName('nobody')
     expect(await world.upload(`${root}/app`, mine.authorization)).toMatchObject({ status: 403, codes: ['DENIED'] })
-    expect([...world.server.running.engine.replica.snapshot.table('Group').matching('name', root)]).toEqual([])
+    expect([...world.server.running.engine.cache.tables.table('Group').matching('name', root)]).toEqual([])
   })
 
   test('never makes anything in a group of another tenant', async () => {

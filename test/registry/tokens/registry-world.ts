@@ -199,10 +199,10 @@ export class RegistryWorld {
   }
 
   async #write(changes: ChangeSet): Promise<void> {
-    const { store, replica } = this.server.running.engine
+    const { store, cache } = this.server.running.engine
     const outcome = await store.transact(changes, AbortSignal.timeout(5_000))
     if (!outcome.committed) throw new Error('the store refused')
-    await replica.reached(outcome.revision, AbortSignal.timeout(5_000))
+    await cache.reached(outcome.revision, AbortSignal.timeout(5_000))
   }
 
   async #create(rpc: string, request: Parameters<TestServer['rest']['call']>[1]): Promise<string> {

@@ -45,13 +45,13 @@ registrySuite('a registry token', (suite) => {
     test('for another identity, another person behind it, a narrower credential, other actions or another image', async () => {
       const { owner, authorization, group } = suite.mine
       const other = await suite.world.member(group, { role: 'owner' })
-      const narrow = bearer(await suite.world.accessToken(owner, { restrictions: { scopes: [trustedUid(group)] } }))
+      const restricted = bearer(await suite.world.accessToken(owner, { restrictions: { scopes: [trustedUid(group)] } }))
       const delegate = bearer(await suite.world.accessToken(owner, { actor: { issuer: 'https://issuer.example', subject: 'another' } }))
       const tokens = await atOnce(
         () => tokenOf(authorization),
         () => tokenOf(other.authorization),
         () => tokenOf(delegate),
-        () => tokenOf(narrow),
+        () => tokenOf(restricted),
         () => tokenOf(authorization, 'pull,push'),
         () => suite.world.tokenFor(`repository:${suite.mine.name}/another:push`, authorization),
       )

@@ -10,9 +10,9 @@ import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-ups
 import { bodyOf, never } from './content.ts'
 
 const [directory = '', root = ''] = process.argv.slice(2)
-const say = (line: string): void => void writeSync(1, `${line}\n`)
+const print = (line: string): void => void writeSync(1, `${line}\n`)
 const upstream = await createDiskUpstream({ directory, clock: Date, random: { bytes: randomBytes } })
-say('open')
+print('open')
 await Promise.all(Array.from({ length: 4 }, (_, lane) => work(trustedUid(`${root}/${String(lane).repeat(16)}`))))
 
 async function work(repo: Uid): Promise<never> {
@@ -27,10 +27,10 @@ async function work(repo: Uid): Promise<never> {
     if (rest.length === 0) await upstream.finishUpload(repo, { state, digest, chunk: { body: bodyOf(first!) } }, never)
     else await upstream.finishUpload(repo, { state, digest: digestOf(Buffer.concat(rest)) }, never)
     const named = rest.length === 0 ? digest : digestOf(Buffer.concat(rest))
-    say(`blob ${repo} ${named}`)
-    if (await upstream.mountBlob(other, { digest: named, from: repo }, never)) say(`blob ${other} ${named}`)
+    print(`blob ${repo} ${named}`)
+    if (await upstream.mountBlob(other, { digest: named, from: repo }, never)) print(`blob ${other} ${named}`)
     const manifest = Buffer.from(JSON.stringify({ layers: [{ digest: named }] }))
     await upstream.putManifest(repo, { digest: digestOf(manifest), mediaType: 'application/vnd.oci.image.manifest.v1+json', bytes: manifest }, never)
-    say(`manifest ${repo} ${digestOf(manifest)}`)
+    print(`manifest ${repo} ${digestOf(manifest)}`)
   }
 }

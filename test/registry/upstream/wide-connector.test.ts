@@ -5,7 +5,7 @@ import type { AddressInfo } from 'node:net'
 import { setImmediate as turn } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 import { expect, onTestFinished, test } from 'vitest'
-import { giveAway, release } from '../../../src/registry/release.ts'
+import { transferOwnership, release } from '../../../src/registry/release.ts'
 import { createWideConnector } from '../../../src/registry/upstream/http/wide-connector.ts'
 
 const bytes = randomBytes(12_000_000)
@@ -59,7 +59,7 @@ test('what is given away is released once it is written; other bytes stay', asyn
   const got: Buffer[] = []
   const { url, dispatcher } = await serve((incoming, response) => void incoming.on('data', (chunk: Buffer) => got.push(chunk)).on('end', () => response.end()))
   const own = [randomBytes(100_000), randomBytes(10), randomBytes(70_000)]
-  const given = own.map((piece) => giveAway(Buffer.from(new Uint8Array(piece).buffer)))
+  const given = own.map((piece) => transferOwnership(Buffer.from(new Uint8Array(piece).buffer)))
   const pieces = [own[0], given[0], own[1], given[1], given[2], own[2]].filter((piece) => piece !== undefined)
   const whole = sha256(...pieces)
   async function* body(): AsyncGenerator<Uint8Array> {

@@ -2,7 +2,7 @@ import { JsonBoundsError, parseBoundedJson } from '../../../base/bounded-json.ts
 import { DomainError } from '../../../base/errors.ts'
 import { isUid } from '../../../base/uid.ts'
 import { projectionOf } from '../scim-answers.ts'
-import { scimFault } from '../scim-error.ts'
+import { scimError } from '../scim-error.ts'
 import { parseFilter } from '../scim-filter.ts'
 import type { ScimListQuery } from '../scim-list.ts'
 import { isObject, maxUserBytes } from '../scim-values.ts'
@@ -31,7 +31,7 @@ function assertSchema(body: Readonly<Record<string, unknown>>, urn: string): voi
   const { schemas } = body
   if (schemas === undefined) return
   const named = Array.isArray(schemas) && schemas.some((schema) => typeof schema === 'string' && schema.toLowerCase() === urn.toLowerCase())
-  if (!named) throw scimFault('invalidSyntax', `schemas must name ${urn}`)
+  if (!named) throw scimError('invalidSyntax', `schemas must name ${urn}`)
 }
 
 /** The body, a JSON object whose `schemas`, if it has any, name `urn`. Throws `invalidSyntax`, and code 3 with HTTP 413 or 415. */
@@ -43,9 +43,9 @@ export async function readBody(request: WebRequest, urn: string): Promise<Readon
   try {
     body = parseBoundedJson(text)
   } catch (error) {
-    throw scimFault('invalidSyntax', error instanceof JsonBoundsError ? `the body ${error.message}` : 'the body is not valid JSON')
+    throw scimError('invalidSyntax', error instanceof JsonBoundsError ? `the body ${error.message}` : 'the body is not valid JSON')
   }
-  if (!isObject(body)) throw scimFault('invalidSyntax', 'the body must be a JSON object')
+  if (!isObject(body)) throw scimError('invalidSyntax', 'the body must be a JSON object')
   assertSchema(body, urn)
   return body
 }
@@ -60,21 +60,21 @@ export function etagMatcher(header: string | undefined): ((etag: string) => bool
 function wholeNumber(value: unknown, name: string): number | undefined {
   if (value === undefined || value === null) return undefined
   const number = typeof value === 'string' && /^[+-]?\d{1,15}$/.test(value.trim()) ? Number(value) : value
-  if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw scimFault('invalidValue', `${name} must be a whole number`)
+  if (typeof number !== 'number' || !Number.isSafeInteger(number)) throw scimError('invalidValue', `${name} must be a whole number`)
   return number
 }
 
 function nameList(value: unknown, name: string): readonly string[] | undefined {
   if (value === undefined || value === null || value === '') return undefined
   const list: readonly unknown[] = typeof value === 'string' ? value.split(',') : Array.isArray(value) ? value : [value]
-  if (!list.every((item) => typeof item === 'string')) throw scimFault('invalidValue', `${name} must be names of attributes`)
+  if (!list.every((item) => typeof item === 'string')) throw scimError('invalidValue', `${name} must be names of attributes`)
   return list
 }
 
 /** Parses the members of a list's query, or of a search's body (RFC 7644, 3.4.2 and 3.4.3). Throws `invalidFilter`, `invalidValue`. */
 export function listQuery(asked: Readonly<Record<string, unknown>>): ScimListQuery {
   const { filter } = asked
-  if (filter !== undefined && filter !== null && typeof filter !== 'string') throw scimFault('invalidFilter', 'filter must be a string')
+  if (filter !== undefined && filter !== null && typeof filter !== 'string') throw scimError('invalidFilter', 'filter must be a string')
   return {
     filter: typeof filter === 'string' && filter.trim() !== '' ? parseFilter(filter) : undefined,
     startIndex: wholeNumber(asked['startIndex'], 'startIndex') ?? 1,

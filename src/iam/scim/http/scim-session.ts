@@ -16,7 +16,7 @@ export interface ScimSession extends ScimWriting {
 }
 
 /** A directory has no capabilities: it only manages its own users. */
-const reach: EffectivePermissions = { operator: false, grants: [] }
+const permissions: EffectivePermissions = { operator: false, grants: [] }
 /** Stands for a missing provider. */
 const noProvider = trustedUid('0'.repeat(40))
 /** Decoded for a provider without credentials, so that the check takes as long as with credentials. */
@@ -29,11 +29,11 @@ function invalidToken(): DomainError {
 
 /** Throws code 16 unless the token is valid at this provider now. Takes the same steps for a missing provider. */
 function assertWorks(services: Services, provider: Uid, token: string): void {
-  const { snapshot } = services.replica
-  const row = snapshot.get('IdentityProvider', provider)
-  const state = scimStateOf(snapshot, provider)
+  const { tables } = services.cache
+  const record = tables.get('IdentityProvider', provider)
+  const state = scimStateOf(tables, provider)
   const works = checkScimToken(state ?? fromBinary(ScimStateSchema, noState), token, services.clock.now())
-  if (!works || row === undefined || state?.enabled !== true) throw invalidToken()
+  if (!works || record === undefined || state?.enabled !== true) throw invalidToken()
 }
 
 /** Authenticates a directory by its SCIM token. Throws code 16, code 7 if its organisation is suspended, and StoreError. */
@@ -42,15 +42,15 @@ export async function openSession(services: Services, asked: { provider: string;
   // Costs the store nothing.
   if (!isScimToken(token)) throw invalidToken()
   const provider = isUid(asked.provider) ? asked.provider : noProvider
-  await services.replica.barrier(signal)
+  await services.cache.barrier(signal)
   const authorize = (): void => {
     assertWorks(services, provider, token)
-    assertNotSuspended(services.replica.snapshot, reach, provider)
+    assertNotSuspended(services.cache.tables, permissions, provider)
   }
   authorize()
   const { ownIssuer } = services.settings
   const context: MutationContext = {
-    caller: { identity: provider, operator: false, actor: { iss: ownIssuer, sub: `scim:${provider}` }, restrictions: {}, reach: () => reach },
+    caller: { identity: provider, operator: false, actor: { iss: ownIssuer, sub: `scim:${provider}` }, restrictions: {}, permissions: () => permissions },
     signal,
     validateOnly: false,
     authorize,

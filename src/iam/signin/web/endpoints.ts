@@ -39,7 +39,7 @@ function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
       }
       const { identity } = await registerByToken(options, { ...registration, authorization, as, before })
       // A dry run registers no one, so an unknown person has no token to check.
-      const isKnown = services.replica.snapshot.get('Identity', identity) !== undefined
+      const isKnown = services.cache.tables.get('Identity', identity) !== undefined
       if (call.validateOnly && !isKnown) return { message: create(RawTokenSchema), subject: identity }
     }
     const { token, expiryMs, principal } = await exchange(input, call.signal)

@@ -14,8 +14,8 @@ import { groupKind } from '../../records/groups.ts'
 import { shownOf } from '../../../engine/shown.ts'
 import type { Caller, Services } from '../../../engine/services.ts'
 import type { CachedRecord } from '../../../cache/records/cached-record.ts'
-import { Slices, Turns } from '../../../cache/slices.ts'
-import type { Snapshot } from '../../../cache/snapshot.ts'
+import { CooperativeTask, CooperativeScheduler } from '../../../cache/cooperative-task.ts'
+import type { RecordTables } from '../../../cache/record-tables.ts'
 import type { Call } from '../../../transport/call.ts'
 import { createJsonEncoders } from '../../../transport/json-encode.ts'
 
@@ -81,28 +81,28 @@ function isBinding(holding: Holding): holding is CachedRecord {
 }
 
 /** Returns the uids of the group and the role. */
-function placeOf(snapshot: Snapshot, holding: Holding): { readonly group: string; readonly role: string } {
-  return isBinding(holding) ? { group: holding.parent, role: snapshot.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
+function placeOf(tables: RecordTables, holding: Holding): { readonly group: string; readonly role: string } {
+  return isBinding(holding) ? { group: holding.parent, role: tables.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
 }
 
 /** Returns the bindings of the caller, then the roles of the session that no binding gives. Reads more than the group of a binding only if the session has a role there. */
-function holdingsOf(snapshot: Snapshot, { restrictions: { roles = [] } }: Caller, bindings: Iterable<CachedRecord>): Holding[] {
+function holdingsOf(tables: RecordTables, { restrictions: { roles = [] } }: Caller, bindings: Iterable<CachedRecord>): Holding[] {
   const held = [...bindings]
   if (roles.length === 0) return held
-  const table = snapshot.table('RoleBinding')
+  const table = tables.table('RoleBinding')
   const groups = new Set<string>(roles.map(({ group }) => group))
   const left = new Map(roles.map((one) => [`${one.group} ${one.role}`, one]))
-  for (const row of held) if (groups.has(row.parent)) left.delete(`${row.parent} ${table.valueOf(row, 'role') ?? ''}`)
+  for (const record of held) if (groups.has(record.parent)) left.delete(`${record.parent} ${table.valueOf(record, 'role') ?? ''}`)
   return [...held, ...left.values()]
 }
 
-function sourceOf(snapshot: Snapshot, reach: EffectivePermissions, holding: Holding): BindingSource | undefined {
-  const place = placeOf(snapshot, holding)
-  const role = snapshot.get('Role', place.role)
-  const group = snapshot.get('Group', place.group)
+function sourceOf(tables: RecordTables, permissions: EffectivePermissions, holding: Holding): BindingSource | undefined {
+  const place = placeOf(tables, holding)
+  const role = tables.get('Role', place.role)
+  const group = tables.get('Group', place.group)
   if (role === undefined || group === undefined) return undefined
-  const held = intersect(roleCapabilities(role), capabilitiesAt(reach, group.uid))
-  return isEmpty(held) ? undefined : { role, group, root: snapshot.get('Group', rootOf(group.uid)), held }
+  const held = intersect(roleCapabilities(role), capabilitiesAt(permissions, group.uid))
+  return isEmpty(held) ? undefined : { role, group, root: tables.get('Group', rootOf(group.uid)), held }
 }
 
 function heldOf(services: Services, { group, role, held }: BindingSource): WhoAmI_Held {
@@ -126,7 +126,7 @@ function isSame(one: BindingSource, other: BindingSource): boolean {
  */
 export class HeldAnswers {
   readonly #services: Services
-  readonly #turns = new Turns()
+  readonly #scheduler = new CooperativeScheduler()
   readonly #cached = new RecentMap<string, HeldAnswer>(cachedBytes, (answer) => answer.weight)
   readonly #beingMade = new Map<string, Promise<readonly Uint8Array[]>>()
   /** Answers that are cached or being made. */
@@ -134,14 +134,14 @@ export class HeldAnswers {
 
   constructor(services: Services) {
     this.#services = services
-    const { replica } = services
-    replica.onReset(() => this.#end(() => true))
-    replica.onHide((kind, rows) => {
+    const { cache } = services
+    cache.onReset(() => this.#end(() => true))
+    cache.onHide((kind, records) => {
       if (kind !== 'RoleBinding' || this.#watched.size === 0) return
-      const identities = new Set(rows.map((row) => this.#identityOf(row)))
+      const identities = new Set(records.map((record) => this.#identityOf(record)))
       this.#end(({ identity }) => identities.has(identity))
     })
-    replica.onRow((kind, old, row) => this.#changed(kind, old, row))
+    cache.onRecord((kind, old, record) => this.#changed(kind, old, record))
   }
 
   /**
@@ -149,12 +149,12 @@ export class HeldAnswers {
    * encoded pieces, which the transport joins.
    */
   async of(form: AnswerForm, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
-    const { snapshot } = this.#services.replica
-    const bindings = snapshot.table('RoleBinding').matching('identity', caller.identity)
+    const { tables } = this.#services.cache
+    const bindings = tables.table('RoleBinding').matching('identity', caller.identity)
     if (bindings.size <= answeredAtOnce) {
-      const reach = caller.reach()
-      const sources = holdingsOf(snapshot, caller, bindings)
-        .map((holding) => sourceOf(snapshot, reach, holding))
+      const permissions = caller.permissions()
+      const sources = holdingsOf(tables, caller, bindings)
+        .map((holding) => sourceOf(tables, permissions, holding))
         .filter((source) => source !== undefined)
       return { items: sources.map((source) => heldOf(this.#services, source)) }
     }
@@ -175,26 +175,28 @@ export class HeldAnswers {
 
   /** Restarts after a change of a record that the answer depends on. Unchanged items come from earlier passes, so each pass is shorter. */
   async #make(key: string, form: AnswerForm, caller: Caller): Promise<readonly Uint8Array[]> {
-    const slices = new Slices(this.#turns)
+    const task = new CooperativeTask(this.#scheduler)
     let made = new Map<Holding, Item>()
     for (let pass = 1; ; pass++) {
-      await slices.pause()
+      await task.pause()
       const answer = new HeldAnswer(caller)
       const watch = new WeakRef(answer)
       this.#watched.add(watch)
       const next: typeof made = new Map()
-      const { replica } = this.#services
-      const reach = caller.reach()
+      const { cache } = this.#services
+      const permissions = caller.permissions()
       // Each step takes long for many grants.
-      if (slices.isOver) await slices.pause()
-      capabilitiesAt(reach, caller.identity)
-      if (slices.isOver) await slices.pause()
-      const { snapshot } = replica
-      const rows = holdingsOf(snapshot, caller, snapshot.table('RoleBinding').matching('identity', caller.identity))
+      if (task.shouldYield) await task.pause()
+      capabilitiesAt(permissions, caller.identity)
+      if (task.shouldYield) await task.pause()
+      const { tables } = cache
+      const rows = holdingsOf(tables, caller, tables.table('RoleBinding').matching('identity', caller.identity))
       const pieces: Uint8Array[] = []
       for (let at = 0; at < rows.length && answer.isCurrent; at += recordsPerCheck) {
-        if (slices.isOver && pass < maxPasses) await slices.pause()
-        const items = rows.slice(at, at + recordsPerCheck).flatMap((holding) => this.#itemOf(answer, holding, { reach, form, before: made.get(holding) }) ?? [])
+        if (task.shouldYield && pass < maxPasses) await task.pause()
+        const items = rows
+          .slice(at, at + recordsPerCheck)
+          .flatMap((holding) => this.#itemOf(answer, holding, { permissions, form, before: made.get(holding) }) ?? [])
         const piece = Buffer.concat(items.map(({ bytes }) => bytes))
         pieces.push(piece)
         let end = 0
@@ -207,7 +209,7 @@ export class HeldAnswers {
         this.#cached.set(key, answer)
         // A later call may come after a change.
         this.#beingMade.delete(key)
-        await slices.pause()
+        await task.pause()
         return whole
       }
       made = new Map([...made, ...next])
@@ -217,29 +219,29 @@ export class HeldAnswers {
   #itemOf(
     answer: HeldAnswer,
     holding: Holding,
-    { reach, form, before }: { reach: EffectivePermissions; form: AnswerForm; before: Item | undefined },
+    { permissions, form, before }: { permissions: EffectivePermissions; form: AnswerForm; before: Item | undefined },
   ): Item | undefined {
-    const { snapshot } = this.#services.replica
-    const { group, role } = placeOf(snapshot, holding)
+    const { tables } = this.#services.cache
+    const { group, role } = placeOf(tables, holding)
     answer.roles.add(role)
     answer.groups.add(group)
     answer.groups.add(rootOf(trustedUid(group)))
-    const source = sourceOf(snapshot, reach, holding)
+    const source = sourceOf(tables, permissions, holding)
     if (source === undefined) return undefined
     return before !== undefined && isSame(before, source) ? before : { ...source, holding, bytes: writers[form](heldOf(this.#services, source)) }
   }
 
   #identityOf(binding: CachedRecord): string {
-    return this.#services.replica.snapshot.table('RoleBinding').valueOf(binding, 'identity') ?? ''
+    return this.#services.cache.tables.table('RoleBinding').valueOf(binding, 'identity') ?? ''
   }
 
-  #changed(kind: string, old: CachedRecord | undefined, row: CachedRecord | undefined): void {
+  #changed(kind: string, old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     if (this.#watched.size === 0) return
-    const uid = (row ?? old)?.uid ?? ''
+    const uid = (record ?? old)?.uid ?? ''
     if (kind === 'Role') this.#end(({ roles }) => roles.has(uid))
     else if (kind === 'Group') this.#end(({ groups }) => groups.has(uid))
     else if (kind === 'RoleBinding') {
-      const [was, is] = [old && this.#identityOf(old), row && this.#identityOf(row)]
+      const [was, is] = [old && this.#identityOf(old), record && this.#identityOf(record)]
       this.#end(({ identity }) => identity === was || identity === is)
     }
   }

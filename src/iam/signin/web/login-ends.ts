@@ -37,9 +37,9 @@ export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, r
   try {
     tokenIssue.check(requested)
   } catch (error) {
-    const fault = error instanceof DomainError ? error.details.badRequest?.[0] : undefined
-    if (fault === undefined) throw error
-    throw DomainError.invalid(fault.field === 'aud' ? audienceField : 'scope', fault.description, { cause: error })
+    const violation = error instanceof DomainError ? error.details.badRequest?.[0] : undefined
+    if (violation === undefined) throw error
+    throw DomainError.invalid(violation.field === 'aud' ? audienceField : 'scope', violation.description, { cause: error })
   }
 }
 

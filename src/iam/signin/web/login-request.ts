@@ -48,7 +48,7 @@ const ends: Readonly<Record<string, (text: string, options: LoginEndOptions) => 
   },
 }
 
-const faults: Readonly<Record<string, string>> = {
+const errors: Readonly<Record<string, string>> = {
   redirect: 'must be an address on this machine (http://localhost:<port>/...), or one of the setting login.redirects',
   headless_code: 'must be an X25519 public key, in base64url without padding',
   user_code: 'must be the code that a device shows',
@@ -58,7 +58,7 @@ function endOf(query: URLSearchParams, options: LoginEndOptions): LoginEnd | Dom
   const named = Object.keys(ends).filter((name) => (query.get(name) ?? '') !== '')
   const [name = 'redirect'] = named
   if (named.length > 1) return DomainError.invalid(named[1] ?? '', `can not be combined with ${name}`)
-  return ends[name]?.(query.get(name) ?? '', options) ?? DomainError.invalid(name, faults[name] ?? '')
+  return ends[name]?.(query.get(name) ?? '', options) ?? DomainError.invalid(name, errors[name] ?? '')
 }
 
 /** Returns true for `true` and `1`. */

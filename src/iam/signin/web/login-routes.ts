@@ -30,12 +30,12 @@ function noProvider(): DomainError {
 
 /** Returns the provider that the request names. Throws code 5 without a match, code 3 for several. */
 async function chosenProvider({ services }: LoginOptions, { provider }: LoginRequest, signal: AbortSignal): Promise<Uid> {
-  await services.replica.barrier(signal)
-  const { snapshot } = services.replica
-  const uids = 'uid' in provider ? [provider.uid] : providersOfOrganization(snapshot, provider.organization).map((row) => row.uid)
+  await services.cache.barrier(signal)
+  const { tables } = services.cache
+  const uids = 'uid' in provider ? [provider.uid] : providersOfOrganization(tables, provider.organization).map((record) => record.uid)
   if (uids.length > 1) throw DomainError.invalid('idp_id', 'must be the uid of an identity provider, because the organisation has several')
   const [uid] = uids
-  if (uid === undefined || snapshot.get('IdentityProvider', uid) === undefined) throw noProvider()
+  if (uid === undefined || tables.get('IdentityProvider', uid) === undefined) throw noProvider()
   return uid
 }
 
@@ -62,9 +62,9 @@ const lifetimes = { once: 'for an hour at most', lasting: 'until signed out, wit
 
 /** Returns the facts that a person needs to decide, for the confirmation page. */
 function factsOf({ services }: LoginOptions, { requested, provider }: ChosenLogin, device?: RequestedDeviceLogin): Confirmation['facts'] {
-  const { snapshot } = services.replica
+  const { tables } = services.cache
   // A record of kind Group contains a Group.
-  const group = snapshot.get('Group', parentOf(provider))?.message as unknown as Group | undefined
+  const group = tables.get('Group', parentOf(provider))?.message as unknown as Group | undefined
   const facts: (readonly [string, string])[] = [
     ['People of', group?.name ?? parentOf(provider)],
     ['Signed in', requested.refresh ? lifetimes.lasting : lifetimes.once],
@@ -148,7 +148,7 @@ async function refreshTokenFor(
   const issuedAtMs = Math.max(services.clock.now(), principal.createTimeMs ?? 0)
   const claims = { act: principal.act, restrictions, issuedAtMs }
   const { provider } = login
-  const externalId = externalIdOf(services.replica.snapshot, provider, decodeToken(idToken))
+  const externalId = externalIdOf(services.cache.tables, provider, decodeToken(idToken))
   return (await issueRefreshToken(services, { person: principal.identityUid, claims, provider, externalId, audiences }, signal)).text
 }
 
@@ -197,8 +197,8 @@ async function handOver({ services }: LoginOptions, { login, request }: Returnin
 
 /** Returns the client at the provider. Throws code 9 if it changed since the browser was sent there. */
 async function sameClient({ services }: LoginOptions, { provider: uid, issuer, clientId }: PendingLogin, signal: AbortSignal): Promise<OidcClient> {
-  await services.replica.barrier(signal)
-  const client = unchangedProvider(services.replica.snapshot, { uid, issuer, clientId }) && oidcClientOf(services, uid)
+  await services.cache.barrier(signal)
+  const client = unchangedProvider(services.cache.tables, { uid, issuer, clientId }) && oidcClientOf(services, uid)
   if (client === undefined) throw new DomainError(9, 'the identity provider was changed during the sign-in: start again')
   return client
 }
@@ -232,8 +232,8 @@ async function finishSignIn(options: LoginOptions, request: WebRequest): Promise
 
 /** GET /orgcheck?name=: true if people can sign in with the organisation's name. */
 async function check({ services }: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
-  await services.replica.barrier(request.signal)
-  const found = providersOfOrganization(services.replica.snapshot, request.query.get('name') ?? '').length > 0
+  await services.cache.barrier(request.signal)
+  const found = providersOfOrganization(services.cache.tables, request.query.get('name') ?? '').length > 0
   return jsonAnswer(200, found)
 }
 

@@ -2,7 +2,7 @@ import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { parseAuthorization } from '../../../auth/tokens/authorization-header.ts'
 import { decodeToken, type DecodedToken } from '../../../auth/tokens/decoded-token.ts'
-import type { Exchanged, TokenHolder, TokenIssue, RequestedToken } from '../exchange.ts'
+import type { Exchanged, TokenSubject, TokenIssue, RequestedToken } from '../exchange.ts'
 import type { ExternalSignIn, PersonToken, SignInAs } from '../../../auth/oidc/external-sign-in.ts'
 import { tokenFailure } from '../../../auth/tokens/token-error.ts'
 import { DomainError } from '../../../base/errors.ts'
@@ -39,13 +39,13 @@ function claimText(token: DecodedToken, claim: string): string | undefined {
 }
 
 /** Returns the person of a verified token, for the registration. */
-export function personOfToken(token: DecodedToken, { uid, act, knownIn }: PersonToken): Person {
+export function personOfToken(token: DecodedToken, { uid, act, trustedGroups }: PersonToken): Person {
   return {
     uid,
     act,
     name: claimText(token, 'name') ?? claimText(token, 'preferred_username'),
     emailUnverified: claimText(token, 'email'),
-    ...(knownIn === undefined ? {} : { knownIn }),
+    ...(trustedGroups === undefined ? {} : { trustedGroups }),
   }
 }
 
@@ -75,7 +75,7 @@ export async function registerByToken(
 ): Promise<Registered> {
   const { token, person } = await verifiedPerson(signIn, authorization, { as, signal: rest.signal })
   before?.(person.uid)
-  await services.replica.barrier(rest.signal)
+  await services.cache.barrier(rest.signal)
   return registerPerson(services, { ...rest, person: personOfToken(token, person), via: person.via })
 }
 
@@ -135,8 +135,8 @@ export async function refreshed(
   { text, requested }: { text: string; requested: RequestedToken },
   signal: AbortSignal,
 ): Promise<Refreshed> {
-  const holderOf = ({ person, claims, audiences }: RefreshGrant): TokenHolder => {
-    const createTimeMs = services.replica.snapshot.get('Identity', person)?.createMs
+  const holderOf = ({ person, claims, audiences }: RefreshGrant): TokenSubject => {
+    const createTimeMs = services.cache.tables.get('Identity', person)?.createMs
     return { identityUid: person, act: claims.act, restrictions: claims.restrictions, audiences, ...(createTimeMs === undefined ? {} : { createTimeMs }) }
   }
   const before = (grant: RefreshGrant): void => {

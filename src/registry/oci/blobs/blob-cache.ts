@@ -27,9 +27,9 @@ export interface BlobCacheOptions {
 export interface AcquiredBlob {
   readonly blob: CachedBlob
   /** True where the memory is wanted for another blob: the reader is to give it back, and reads the rest from the upstream. */
-  isRecalled(): boolean
+  isEvicted(): boolean
   /** Gives it back; what comes after the first time does nothing. */
-  giveBack(): void
+  release(): void
 }
 
 interface BlobCacheEntry {
@@ -76,7 +76,7 @@ export class BlobCache {
   }
 
   /** The blob, for who reads all of it, or a part; undefined where that is to be read from the upstream. Only who reads all of it brings it into memory. */
-  lend(name: SizedBlob, { first, last }: ByteRange = { first: 0, last: name.size - 1 }): AcquiredBlob | undefined {
+  acquire(name: SizedBlob, { first, last }: ByteRange = { first: 0, last: name.size - 1 }): AcquiredBlob | undefined {
     if (name.size === 0 || name.size > this.#options.maxBytes / share) return undefined
     const key = `${name.repo} ${name.digest}`
     const entry = this.#entries.get(key)
@@ -89,7 +89,7 @@ export class BlobCache {
     this.#entries.delete(key)
     this.#entries.set(key, entry)
     entry.askedAt = this.#asks
-    return this.#lent(entry)
+    return this.#acquired(entry)
   }
 
   #bring(key: string, name: SizedBlob, askedBefore: number): AcquiredBlob | undefined {
@@ -109,16 +109,16 @@ export class BlobCache {
     const entry: BlobCacheEntry = { key, blob, askedAt: this.#asks, readers: 0, isDropped: false }
     this.#entries.set(key, entry)
     this.#bytes += blob.size
-    return this.#lent(entry)
+    return this.#acquired(entry)
   }
 
-  #lent(entry: BlobCacheEntry): AcquiredBlob {
+  #acquired(entry: BlobCacheEntry): AcquiredBlob {
     entry.readers++
     let isBack = false
     return {
       blob: entry.blob,
-      isRecalled: () => entry.isDropped && entry.blob.isWhole,
-      giveBack: () => {
+      isEvicted: () => entry.isDropped && entry.blob.isWhole,
+      release: () => {
         if (!isBack) this.#takeBack(entry)
         isBack = true
       },

@@ -58,11 +58,11 @@ const cachedPieceBytes = 1024 * 1024
  */
 async function sendCachedBlob(
   response: ServerResponse,
-  { blob, isRecalled }: AcquiredBlob,
+  { blob, isEvicted }: AcquiredBlob,
   { first, last, signal }: ByteRange & { readonly signal: AbortSignal },
 ): Promise<number | undefined> {
   for (let at = first; at <= last;) {
-    if (isRecalled()) return at
+    if (isEvicted()) return at
     const piece = await blob.bytes(at, Math.min(at + cachedPieceBytes, last + 1), signal)
     at += piece.length
     if (!response.write(piece)) await untilAborted(new Promise<void>((resolve) => void response.once('drain', resolve)), signal)
@@ -125,39 +125,39 @@ export async function getBlob(host: OciHost, exchange: RegistryExchange, path: B
     pulled(source)
     exchange.open(range === undefined ? 200 : 206, headers)
   }
-  const lent = host.blobs.lend(name, range)
-  if (lent === undefined) {
+  const acquired = host.blobs.acquire(name, range)
+  if (acquired === undefined) {
     const { body } = await readBlob(host, { ...name, range }, exchange.signal)
     begin('upstream')
     await sendBlob(host, exchange, sendBody(exchange.response, body))
-  } else await sendLent(host, exchange, { name, lent, range: range ?? { first: 0, last: size - 1 }, begin })
+  } else await sendAcquired(host, exchange, { name, acquired, range: range ?? { first: 0, last: size - 1 }, begin })
 }
 
 /** What is sent of a blob in memory. */
-interface Lent {
+interface AcquiredSend {
   readonly name: SizedBlob
-  readonly lent: AcquiredBlob
+  readonly acquired: AcquiredBlob
   readonly range: ByteRange
   /** Sends what stands before the bytes. */
   readonly begin: (source: BlobSource) => void
 }
 
-async function sendLent(host: OciHost, exchange: RegistryExchange, { name, lent, range, begin }: Lent): Promise<void> {
+async function sendAcquired(host: OciHost, exchange: RegistryExchange, { name, acquired, range, begin }: AcquiredSend): Promise<void> {
   const { response, signal } = exchange
   const send = async (): Promise<void> => {
-    const next = await sendCachedBlob(response, lent, { ...range, signal })
+    const next = await sendCachedBlob(response, acquired, { ...range, signal })
     if (next === undefined) return
-    lent.giveBack()
+    acquired.release()
     const { body } = await readBlob(host, { ...name, range: { first: next, last: range.last } }, signal)
     await sendBody(response, body)
   }
   try {
     // Where there is nothing to send, the status says so.
-    await lent.blob.bytes(range.first, range.last + 1, signal)
+    await acquired.blob.bytes(range.first, range.last + 1, signal)
     begin('memory')
     await sendBlob(host, exchange, send())
   } finally {
-    lent.giveBack()
+    acquired.release()
   }
 }
 

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http'
 import { Readable } from 'node:stream'
 import { RegistryError } from '../../registry-error.ts'
-import { giveAway } from '../../release.ts'
+import { transferOwnership } from '../../release.ts'
 
 /** How a body is read. */
 export interface BodyOptions {
@@ -73,7 +73,7 @@ export class RequestBody extends Readable {
       this.#fail(most.failure())
       return
     }
-    if (this.push(giveAway(chunk))) {
+    if (this.push(transferOwnership(chunk))) {
       this.#wait()
       return
     }

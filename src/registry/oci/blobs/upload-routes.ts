@@ -15,7 +15,7 @@ import { enterRepo, enterToPush, repoOfPush, type OciHost, type RepoEntry } from
 import type { OciPath } from '../oci-path.ts'
 import { heldBlob, recordBlob, touchBlob } from '../../records/blobs.ts'
 import { contentEpoch } from '../../records/content-epoch.ts'
-import { discardUnrecorded } from '../../records/pending-deletes.ts'
+import { scheduleDelete } from '../../records/pending-deletes.ts'
 import { isRepositoryName } from '../../records/repo-paths.ts'
 import { RegistryError } from '../../registry-error.ts'
 import { UpstreamError, type Chunk, type Upload } from '../../upstream/upstream.ts'
@@ -253,7 +253,7 @@ async function finish(host: OciHost, exchange: RegistryExchange, open: OpenUploa
     await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)
   }).catch(async (error: unknown) => {
     // Its bytes are upstream, and nothing says so.
-    if (isQuota(error)) await discardUnrecorded(host.services, { repo, sort: 'blob', digest: made.digest })
+    if (isQuota(error)) await scheduleDelete(host.services, { repo, sort: 'blob', digest: made.digest })
     throw error
   })
 }

@@ -67,7 +67,7 @@ export class ManifestCache {
   }
 
   #generationOf(repo: Uid): number {
-    return manifestGeneration(this.#options.services.replica.snapshot, repo)
+    return manifestGeneration(this.#options.services.cache.tables, repo)
   }
 
   async #fill(held: ManifestName, generation: number): Promise<CachedManifest | undefined> {

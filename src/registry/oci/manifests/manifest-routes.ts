@@ -18,7 +18,7 @@ import { contentEpoch } from '../../records/content-epoch.ts'
 import type { ManifestName } from '../../records/manifest-keys.ts'
 import { touchManifest } from '../../records/manifest-touch.ts'
 import { heldManifest, missingReferences, putManifest as recordManifest, removeManifest } from '../../records/manifests.ts'
-import { discardUnrecorded } from '../../records/pending-deletes.ts'
+import { scheduleDelete } from '../../records/pending-deletes.ts'
 import { answeredDigest, tagNamed, tagOf } from '../../records/tags.ts'
 import { RegistryError } from '../../registry-error.ts'
 import { readBounded } from '../../upstream/chunk-body.ts'
@@ -44,10 +44,10 @@ function unknownManifest(): RegistryError {
 /** What a reference leads to now, by the snapshot. `answered` is the digest that the answer names: for a tag the one that its manifest was pushed by. */
 function resolve(host: OciHost, repo: Uid, reference: ManifestReference): { digest: Digest; answered: Digest; tag: string | undefined; deprecated: boolean } {
   if (reference.kind === 'digest') return { digest: reference.digest, answered: reference.digest, tag: undefined, deprecated: false }
-  const row = reference.kind === 'tag' ? tagNamed(host.services.replica.snapshot, repo, reference.tag) : undefined
-  if (row === undefined) throw unknownManifest()
-  const { name, digest, deprecated } = tagOf(row)
-  return { digest: digest as Digest, answered: answeredDigest(row), tag: name, deprecated } // a cast: digests are checked before they are written
+  const record = reference.kind === 'tag' ? tagNamed(host.services.cache.tables, repo, reference.tag) : undefined
+  if (record === undefined) throw unknownManifest()
+  const { name, digest, deprecated } = tagOf(record)
+  return { digest: digest as Digest, answered: answeredDigest(record), tag: name, deprecated } // a cast: digests are checked before they are written
 }
 
 /** True where the client holds what is asked for already (RFC 9110, 13.1.2). */
@@ -167,7 +167,7 @@ async function keepManifest(
       await recordManifest(host.services, mutation, { repo, digest, record, traffic, epoch, tags })
     })
   } catch (error) {
-    if (isUpstream) await discardUnrecorded(host.services, { repo, sort: 'manifest', digest: parsed.upstreamDigest })
+    if (isUpstream) await scheduleDelete(host.services, { repo, sort: 'manifest', digest: parsed.upstreamDigest })
     throw error
   }
 }

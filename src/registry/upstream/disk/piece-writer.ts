@@ -1,5 +1,5 @@
 import type { FileHandle } from 'node:fs/promises'
-import { isGivenAway, release } from '../../release.ts'
+import { isTransferred, release } from '../../release.ts'
 
 /** How many bytes may wait for the write before theirs. */
 const mostGathered = 512 * 1024
@@ -58,7 +58,7 @@ export class PieceWriter {
       this.#position += bytesWritten
       rest = after(rest, bytesWritten)
     }
-    for (const piece of pieces) if (isGivenAway(piece)) release(piece)
+    for (const piece of pieces) if (isTransferred(piece)) release(piece)
   }
 
   #check(): void {

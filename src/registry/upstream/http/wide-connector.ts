@@ -1,6 +1,6 @@
 import type { OnReadOpts, Socket } from 'node:net'
 import { buildConnector } from 'undici'
-import { isGivenAway, release } from '../../release.ts'
+import { isTransferred, release } from '../../release.ts'
 import { ReadPieces } from './read-pieces.ts'
 
 /** So much is written at once, in bytes. */
@@ -21,7 +21,7 @@ function gathering(socket: Socket): Socket {
     socket.uncork()
   }
   socket.write = (chunk: Uint8Array | string, ...rest: unknown[]): boolean => {
-    if (typeof chunk === 'string' || rest.length > 0 || !isGivenAway(chunk)) return write(chunk, ...rest)
+    if (typeof chunk === 'string' || rest.length > 0 || !isTransferred(chunk)) return write(chunk, ...rest)
     if (!isGathering) {
       isGathering = true
       socket.cork()

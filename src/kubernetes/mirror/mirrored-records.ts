@@ -1,6 +1,6 @@
 import { isUid, rootOf, rootParent } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import type { Snapshot } from '../../cache/snapshot.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
 import type { World } from '../world.ts'
@@ -9,22 +9,22 @@ import { mirrorName } from './mirror-object.ts'
 /** The kinds of records that are mirrored, groups first. */
 export const mirroredKinds: readonly RecordKind[] = recordKinds.filter((kind) => rowOf(kind).mirrored)
 
-function isChosenRoot(snapshot: Snapshot, root: string, chosen: readonly string[]): boolean {
+function isChosenRoot(tables: RecordTables, root: string, chosen: readonly string[]): boolean {
   if (chosen.length === 0 || chosen.includes(root)) return true
-  // A row of kind Group holds a Group.
-  const name = (snapshot.get('Group', root)?.message as { name?: string } | undefined)?.name
+  // A record of kind Group holds a Group.
+  const name = (tables.get('Group', root)?.message as { name?: string } | undefined)?.name
   return name !== undefined && chosen.includes(name)
 }
 
 /** True if the record needs a mirror: it is in a chosen organisation, and no object of this cluster owns it. */
-export function isShown(world: World, row: CachedRecord): boolean {
-  if (parseManagedBy(row.managedBy)?.clusterId === world.cluster.id) return false
-  const { snapshot } = world.services.replica
-  return isUid(row.uid) && isChosenRoot(snapshot, rootOf(row.uid), world.mirror.rootGroups)
+export function isShown(world: World, record: CachedRecord): boolean {
+  if (parseManagedBy(record.managedBy)?.clusterId === world.cluster.id) return false
+  const { tables } = world.services.cache
+  return isUid(record.uid) && isChosenRoot(tables, rootOf(record.uid), world.mirror.rootGroups)
 }
 
 /** The mirrored records, by the names of their mirrors, up to the limit. */
-export class MirroredRows {
+export class MirroredRecords {
   readonly #world: World
   readonly #uids = new Map<RecordKind, Map<string, string>>()
   #left = 0
@@ -49,19 +49,19 @@ export class MirroredRows {
   reload(): void {
     this.#uids.clear()
     this.#left = 0
-    const { snapshot } = this.#world.services.replica
+    const { tables } = this.#world.services.cache
     for (const kind of mirroredKinds) {
-      const table = snapshot.table(kind)
-      for (const row of table.byUid.items(0, table.size)) if (!this.#add(kind, row)) this.#left += 1
+      const table = tables.table(kind)
+      for (const record of table.byUid.items(0, table.size)) if (!this.#add(kind, record)) this.#left += 1
     }
   }
 
   /** Applies a changed record. Returns the name of its mirror. */
-  change(kind: RecordKind, old: CachedRecord | undefined, row: CachedRecord | undefined): string {
-    const uid = (row ?? old)?.uid ?? ''
+  change(kind: RecordKind, old: CachedRecord | undefined, record: CachedRecord | undefined): string {
+    const uid = (record ?? old)?.uid ?? ''
     const name = mirrorName(rowOf(kind), uid)
-    if (row !== undefined && this.uidOf(kind, name) === undefined) this.#add(kind, row)
-    else if (row === undefined || !isShown(this.#world, row)) this.#uids.get(kind)?.delete(name)
+    if (record !== undefined && this.uidOf(kind, name) === undefined) this.#add(kind, record)
+    else if (record === undefined || !isShown(this.#world, record)) this.#uids.get(kind)?.delete(name)
     return name
   }
 
@@ -76,17 +76,17 @@ export class MirroredRows {
   }
 
   /** Returns false if the record needs a mirror but the limit is reached. */
-  #add(kind: RecordKind, row: CachedRecord): boolean {
-    if (!isShown(this.#world, row)) return true
+  #add(kind: RecordKind, record: CachedRecord): boolean {
+    if (!isShown(this.#world, record)) return true
     if (this.size >= this.#world.mirror.limit) return false
     const names = this.#uids.get(kind) ?? new Map<string, string>()
-    names.set(mirrorName(rowOf(kind), row.uid), row.uid)
+    names.set(mirrorName(rowOf(kind), record.uid), record.uid)
     this.#uids.set(kind, names)
     return true
   }
 }
 
 /** True for a record whose change may affect which others are mirrored: the name of an organisation. */
-export function decidesOthers(kind: string, row: CachedRecord | undefined): boolean {
-  return kind === 'Group' && row?.parent === rootParent
+export function decidesOthers(kind: string, record: CachedRecord | undefined): boolean {
+  return kind === 'Group' && record?.parent === rootParent
 }

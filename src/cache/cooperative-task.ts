@@ -1,43 +1,43 @@
 import type { Compare } from './lists/order-tree.ts'
 
 /** Maximum time for which work may block the event loop, in milliseconds. */
-const sliceMs = 4
+const timeSliceMs = 4
 
 /** Gives concurrent long tasks one turn of the event loop each. Together they block it no longer than one task. */
-export class Turns {
+export class CooperativeScheduler {
   readonly #waiting: (() => void)[] = []
-  readonly #give = (): void => {
+  readonly #runNext = (): void => {
     this.#waiting.shift()?.()
-    if (this.#waiting.length > 0) setImmediate(this.#give)
+    if (this.#waiting.length > 0) setImmediate(this.#runNext)
   }
 
   /** Resolves on the caller's turn; earlier callers come first. */
   next(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#waiting.push(resolve)
-    if (this.#waiting.length === 1) setImmediate(this.#give)
+    if (this.#waiting.length === 1) setImmediate(this.#runNext)
     return promise
   }
 }
 
 /** Cuts long work into slices, between which other work runs. */
-export class Slices {
-  readonly #turns: Turns
+export class CooperativeTask {
+  readonly #scheduler: CooperativeScheduler
   #started = performance.now()
 
-  /** `turns` are shared with other work; a new object by default. */
-  constructor(turns = new Turns()) {
-    this.#turns = turns
+  /** `scheduler` is shared with other work; a new object by default. */
+  constructor(scheduler = new CooperativeScheduler()) {
+    this.#scheduler = scheduler
   }
 
-  /** True when other work should run: call `await slices.pause()`. Cheap, but check it once for many small steps. */
-  get isOver(): boolean {
-    return performance.now() - this.#started > sliceMs
+  /** True when other work should run: call `await task.pause()`. Cheap, but check it once for many small steps. */
+  get shouldYield(): boolean {
+    return performance.now() - this.#started > timeSliceMs
   }
 
   /** Resolves after other work ran. */
   async pause(): Promise<void> {
-    await this.#turns.next()
+    await this.#scheduler.next()
     this.#started = performance.now()
   }
 }
@@ -58,7 +58,7 @@ interface RunHead<T> {
  * Sorts the items in slices; the sort is stable. Sorts chunks and then merges all at once, so that each item is fetched from memory only twice. Chunks that are
  * already in order are joined without a merge.
  */
-export async function sortInSlices<T>(items: readonly T[], compare: Compare<T>, slices: Slices): Promise<T[]> {
+export async function sortCooperatively<T>(items: readonly T[], compare: Compare<T>, task: CooperativeTask): Promise<T[]> {
   const sorted: T[] = []
   const starts: number[] = []
   for (let start = 0; start < items.length; start += chunkItems) {
@@ -67,15 +67,15 @@ export async function sortInSlices<T>(items: readonly T[], compare: Compare<T>, 
     const last = sorted.at(-1)
     if (last === undefined || first === undefined || compare(last, first) > 0) starts.push(sorted.length)
     for (const item of chunk) sorted.push(item)
-    if (slices.isOver) await slices.pause()
+    if (task.shouldYield) await task.pause()
   }
   if (starts.length < 2) return sorted
   const heap = starts.map((start, run): RunHead<T> => ({ item: sorted[start] as T, next: start + 1, end: starts[run + 1] ?? sorted.length, run }))
-  return mergeRuns(sorted, heap, { before: (a, b) => compare(a.item, b.item) || a.run - b.run, slices })
+  return mergeRuns(sorted, heap, { before: (a, b) => compare(a.item, b.item) || a.run - b.run, task })
 }
 
-async function mergeRuns<T>(items: readonly T[], heads: RunHead<T>[], by: { before: Compare<RunHead<T>>; slices: Slices }): Promise<T[]> {
-  const { before, slices } = by
+async function mergeRuns<T>(items: readonly T[], heads: RunHead<T>[], by: { before: Compare<RunHead<T>>; task: CooperativeTask }): Promise<T[]> {
+  const { before, task } = by
   const heap = heads.sort(before)
   const merged: T[] = []
   while (merged.length < items.length) {
@@ -88,7 +88,7 @@ async function mergeRuns<T>(items: readonly T[], heads: RunHead<T>[], by: { befo
       const last = heap.pop() as RunHead<T>
       if (heap.length > 0) sink(heap, last, before)
     }
-    if (merged.length % itemsPerLook === 0 && slices.isOver) await slices.pause()
+    if (merged.length % itemsPerLook === 0 && task.shouldYield) await task.pause()
   }
   return merged
 }

@@ -4,10 +4,10 @@ import { EnvelopeSchema, type Envelope } from '../../gen/taproot/store/v1/envelo
 import type { Revision } from '../../store/store.ts'
 import { assertChecksum, scanEnvelope } from './envelope-scan.ts'
 import { compileScan, type Scan, type ScanTarget } from './record-scan.ts'
-import { CachedRecord, filterReaders, type FilterSource, type KindIndex, type RowHome } from './cached-record.ts'
+import { CachedRecord, filterReaders, type FilterSource, type KindIndex, type KindContext } from './cached-record.ts'
 
 /** A stored record. */
-export interface RowSource {
+export interface RecordSource {
   readonly uid: string
   /** The envelope. */
   readonly bytes: Uint8Array
@@ -15,8 +15,8 @@ export interface RowSource {
 }
 
 /**
- * Returns the string object that other rows already use for the same uid, so that a uid is stored once. `kind` is set if only records of that kind can have it.
- * Undefined if no row has it.
+ * Returns the string object that other records already use for the same uid, so that a uid is stored once. `kind` is set if only records of that kind can have it.
+ * Undefined if no record has it.
  */
 export type FindUid = (uid: string, kind: string | undefined) => string | undefined
 
@@ -31,9 +31,9 @@ type FilterValue = (uid: Uid, scanned: readonly (string | undefined)[]) => strin
 /** Maximum number of short filter values, other than uids, that are stored once. */
 const maxInterned = 1_000
 
-/** Makes the rows of one kind from stored bytes. */
-export class RowMaker {
-  readonly #home: RowHome
+/** Makes the records of one kind from stored bytes. */
+export class RecordFactory {
+  readonly #home: KindContext
   readonly #findUid: FindUid
   readonly #scan: Scan
   /** The index of the name among the scanned values; -1 without a name. */
@@ -43,7 +43,7 @@ export class RowMaker {
   #lastParent: string = rootParent
 
   /** Throws TypeError if the kind's index names fields that its records do not have. */
-  constructor(home: RowHome, findUid: FindUid = () => undefined) {
+  constructor(home: KindContext, findUid: FindUid = () => undefined) {
     this.#home = home
     this.#findUid = findUid
     const targets: ScanTarget[] = []
@@ -53,8 +53,8 @@ export class RowMaker {
     this.#scan = compileScan(index.desc, targets)
   }
 
-  /** Returns the record's row. Throws WireError if the bytes are not an envelope of this kind, or their checksum does not match. */
-  make(source: RowSource): CachedRecord {
+  /** Returns the cached record. Throws WireError if the bytes are not an envelope of this kind, or their checksum does not match. */
+  make(source: RecordSource): CachedRecord {
     const { bytes, revision } = source
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
     const parts = scanEnvelope(buffer, 0, buffer.length)
@@ -83,7 +83,7 @@ export class RowMaker {
     }
   }
 
-  /** Stores values such as kinds and families once: they have few values for many rows. */
+  /** Stores values such as kinds and families once: they have few values for many records. */
   #intern(value: string): string {
     const known = this.#interned.get(value)
     if (known !== undefined) return known
@@ -91,7 +91,7 @@ export class RowMaker {
     return value
   }
 
-  /** Returns the parent's uid, as the same string object as the parent's own row if there is one. */
+  /** Returns the parent's uid, as the same string object as the parent's own record if there is one. */
   #parentOf(uid: string): Uid | typeof rootParent {
     const slash = uid.lastIndexOf('/')
     if (slash < 0) return rootParent
@@ -112,19 +112,19 @@ function flat(text: string): string {
   return length < text.length ? text : scratch.toString('latin1', 0, length)
 }
 
-const makers = new WeakMap<KindIndex, RowMaker>()
+const makers = new WeakMap<KindIndex, RecordFactory>()
 
-/** Creates a row outside any table; it keeps its source bytes. Throws WireError if they are not an envelope of this kind. */
-export function rowOfBytes(index: KindIndex, source: RowSource): CachedRecord {
+/** Creates a record outside any table; it keeps its source bytes. Throws WireError if they are not an envelope of this kind. */
+export function recordOfBytes(index: KindIndex, source: RecordSource): CachedRecord {
   let maker = makers.get(index)
   if (maker === undefined) {
-    maker = new RowMaker({ index, decoded: undefined, slabs: undefined, filters: filterReaders(index) })
+    maker = new RecordFactory({ index, decoded: undefined, bufferPool: undefined, filters: filterReaders(index) })
     makers.set(index, maker)
   }
   return maker.make(source)
 }
 
-/** Creates the same kind of row from an envelope. */
-export function rowOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): CachedRecord {
-  return rowOfBytes(index, { uid: source.uid, bytes: toBinary(EnvelopeSchema, source.envelope), revision: source.revision })
+/** Creates the same kind of record from an envelope. */
+export function recordOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): CachedRecord {
+  return recordOfBytes(index, { uid: source.uid, bytes: toBinary(EnvelopeSchema, source.envelope), revision: source.revision })
 }

@@ -6,7 +6,7 @@ import {
   everywhere,
   holdsAnywhere,
   mergeGrants,
-  narrow,
+  restrict,
   visibilityOf,
   type Grant,
   type EffectivePermissions,
@@ -28,8 +28,8 @@ const grants = fc.array(
 const reaches: fc.Arbitrary<EffectivePermissions> = grants.map((some) => ({ operator: false, grants: some }))
 
 /** Every grant against every other. */
-function naiveVisibility(reach: EffectivePermissions, needed: CapabilitySet): Visibility {
-  const open = reach.grants.map(({ group }) => group).filter((group) => containsAll(capabilitiesAt(reach, group), needed))
+function naiveVisibility(permissions: EffectivePermissions, needed: CapabilitySet): Visibility {
+  const open = permissions.grants.map(({ group }) => group).filter((group) => containsAll(capabilitiesAt(permissions, group), needed))
   if (open.includes(everywhere)) return { everywhere: true, groups: [], roots: true }
   const topmost = open.filter((group) => !open.some((other) => other !== group && isWithin(group, other)))
   return { everywhere: false, groups: ([...new Set(topmost)] as Uid[]).sort(), roots: false } // a cast: `everywhere` is none of them
@@ -49,12 +49,12 @@ const plain = (some: readonly Grant[]): unknown[] => some.map(({ group, capabili
 describe('what a reach holds in many places', () => {
   test('is what each grant against every other says', () => {
     fc.assert(
-      fc.property(reaches, sets, groups, (reach, needed, place) => {
-        expect(visibilityOf(reach, needed)).toEqual(naiveVisibility(reach, needed))
-        expect(holdsAnywhere(reach, needed)).toBe(reach.grants.some(({ group }) => containsAll(capabilitiesAt(reach, group), needed)))
-        const covering = reach.grants.filter(({ group }) => group === everywhere || isWithin(place, group))
-        expect(namesOf(capabilitiesAt(reach, place))).toEqual(namesOf(covering.reduce((held, grant) => union(held, grant.capabilities), emptySet)))
-        expect(decide(reach, place, emptySet).kind).toBe(covering.length === 0 ? 'hidden' : 'allowed')
+      fc.property(reaches, sets, groups, (permissions, needed, place) => {
+        expect(visibilityOf(permissions, needed)).toEqual(naiveVisibility(permissions, needed))
+        expect(holdsAnywhere(permissions, needed)).toBe(permissions.grants.some(({ group }) => containsAll(capabilitiesAt(permissions, group), needed)))
+        const covering = permissions.grants.filter(({ group }) => group === everywhere || isWithin(place, group))
+        expect(namesOf(capabilitiesAt(permissions, place))).toEqual(namesOf(covering.reduce((held, grant) => union(held, grant.capabilities), emptySet)))
+        expect(decide(permissions, place, emptySet).kind).toBe(covering.length === 0 ? 'hidden' : 'allowed')
       }),
       { numRuns: 3_000 },
     )
@@ -62,8 +62,8 @@ describe('what a reach holds in many places', () => {
 
   test('narrowed to some groups is at each what was granted there and above, up to the next of them', () => {
     fc.assert(
-      fc.property(reaches, fc.uniqueArray(groups, { maxLength: 6 }), (reach, scopes) => {
-        expect(plain(narrow(reach, { scopes }).grants)).toEqual(plain(mergeGrants(naivePlaced(mergeGrants(reach.grants), scopes))))
+      fc.property(reaches, fc.uniqueArray(groups, { maxLength: 6 }), (permissions, scopes) => {
+        expect(plain(restrict(permissions, { scopes }).grants)).toEqual(plain(mergeGrants(naivePlaced(mergeGrants(permissions.grants), scopes))))
       }),
       { numRuns: 3_000 },
     )
@@ -80,11 +80,11 @@ describe('what a reach holds in many places', () => {
         return uid
       },
     }))
-    const reach: EffectivePermissions = { operator: false, grants: counted }
-    expect(visibilityOf(reach, setOf(['groups.list'])).groups).toEqual([...uids].sort())
-    expect(holdsAnywhere(reach, setOf(['groups.list', 'repo.list']))).toBe(false)
-    for (const uid of uids) expect(capabilitiesAt(reach, uid)).not.toBe(emptySet)
-    expect(narrow(reach, { scopes: uids.slice(0, 50) }).grants).toHaveLength(50)
+    const permissions: EffectivePermissions = { operator: false, grants: counted }
+    expect(visibilityOf(permissions, setOf(['groups.list'])).groups).toEqual([...uids].sort())
+    expect(holdsAnywhere(permissions, setOf(['groups.list', 'repo.list']))).toBe(false)
+    for (const uid of uids) expect(capabilitiesAt(permissions, uid)).not.toBe(emptySet)
+    expect(restrict(permissions, { scopes: uids.slice(0, 50) }).grants).toHaveLength(50)
     expect(looks).toBeLessThan(count * 200)
   })
 })

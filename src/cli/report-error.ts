@@ -2,7 +2,7 @@ import { errorMessage } from '../base/error-text.ts'
 import { exitCodes, UsageError } from './exit-codes.ts'
 
 /** Prints each line of the error's message on standard error. Sets exit code 2 for a wrong call, otherwise 1. */
-export function reportFault(program: string, error: unknown): void {
+export function reportError(program: string, error: unknown): void {
   const message = errorMessage(error)
   process.stderr.write(`${program}: ${message.replaceAll('\n', `\n${program}: `)}\n`)
   process.exitCode = error instanceof UsageError ? exitCodes.usage : exitCodes.refused

@@ -4,7 +4,7 @@ export interface DecodedEntry {
   /** Encoded size in bytes. */
   readonly bytes: number
   used: boolean
-  /** Index among the kept entries; -1 before and after. Only for DecodedRows. */
+  /** Index among the kept entries; -1 before and after. Only for DecodedRecords. */
   at: number
 }
 
@@ -17,7 +17,7 @@ export interface DecodedHolder {
  * Decides which records stay decoded: the latest ones up to a number and a size, preferring those that were read again (the clock algorithm). The holders keep
  * the decoded records, so a hit needs no search.
  */
-export class DecodedRows {
+export class DecodedRecords {
   readonly #maxRecords: number
   readonly #maxBytes: number
   readonly #ring: DecodedEntry[] = []

@@ -1,14 +1,14 @@
 import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import { trustedUid, type Uid } from '../../base/uid.ts'
-import { rowOfBytes } from '../../cache/records/row-maker.ts'
+import { recordOfBytes } from '../../cache/records/record-factory.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
-import { belowPrefix, parseRecordKey, pendingPrefix, recordKey, sweepKey, sweepPrefix, usedByPrefix } from '../../store/keys.ts'
+import { belowPrefix, parseRecordKey, pendingPrefix, recordKey, cascadeKey, cascadePrefix, usedByPrefix } from '../../store/keys.ts'
 import type { Entry, Guard, Store } from '../../store/store.ts'
 import { ChangeSet, indexKeysOf, ownersOf, relationOf } from '../change-set.ts'
 import type { AnyKind } from '../kind.ts'
 import { oneByOne } from './one-by-one.ts'
-import type { Sweeper } from '../services.ts'
+import type { Cascader } from '../services.ts'
 
 /** Maximum number of keys that one transaction deletes: etcd takes 128 operations. */
 const maxDeletes = 100
@@ -18,22 +18,22 @@ const pageEntries = 100
  * Removes the dependents of removed records. They count as absent as soon as the mark exists; this frees their keys. Resumable and idempotent, so any replica
  * may run it at any time. The leader runs it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
  */
-export class StoreSweeper implements Sweeper {
+export class StoreCascader implements Cascader {
   readonly #store: Store
-  readonly #replica: RecordCache
+  readonly #cache: RecordCache
   readonly #kinds: ReadonlyMap<string, AnyKind>
   readonly #log: Log
 
-  constructor(options: { store: Store; replica: RecordCache; kinds: ReadonlyMap<string, AnyKind>; log: Log }) {
+  constructor(options: { store: Store; cache: RecordCache; kinds: ReadonlyMap<string, AnyKind>; log: Log }) {
     this.#store = options.store
-    this.#replica = options.replica
+    this.#cache = options.cache
     this.#kinds = options.kinds
     this.#log = options.log
   }
 
   async finish(signal: AbortSignal): Promise<boolean> {
-    const marks = this.#replica.snapshot.sweeps()
-    await oneByOne(marks, (mark) => this.#sweep(mark, signal), {
+    const marks = this.#cache.tables.cascades()
+    await oneByOne(marks, (mark) => this.#cascade(mark, signal), {
       signal,
       failed: ({ kind, uid }, error) => this.#log.warn('a sweep failed', { kind, uid, error: errorText(error) }),
     })
@@ -42,51 +42,51 @@ export class StoreSweeper implements Sweeper {
 
   async finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean> {
     // Without marks, the usual case, nothing is read. Otherwise all guards are checked together.
-    if (this.#replica.snapshot.sweeps().length === 0) return false
+    if (this.#cache.tables.cascades().length === 0) return false
     const behind = await Promise.all(guards.map((guard) => this.#marksBehind(guard, signal)))
     const marks = new Map(behind.flat().map((mark) => [mark.uid, mark]))
-    for (const mark of marks.values()) await this.#sweep(mark, signal)
+    for (const mark of marks.values()) await this.#cascade(mark, signal)
     return marks.size > 0
   }
 
   /** Returns the deletion marks that make `guard` fail. Either the guard's own key is a mark, or the first record at it depends on a marked one. */
-  async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly SweepMark[]> {
-    const { snapshot } = this.#replica
-    if (guard.kind === 'absent' && guard.key.startsWith(sweepPrefix)) return snapshot.sweeps().filter(({ uid }) => sweepKey(uid) === guard.key)
-    const entry = await this.#standsAt(guard, signal)
+  async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly CascadeMark[]> {
+    const { tables } = this.#cache
+    if (guard.kind === 'absent' && guard.key.startsWith(cascadePrefix)) return tables.cascades().filter(({ uid }) => cascadeKey(uid) === guard.key)
+    const entry = await this.#entryAgainst(guard, signal)
     const holder = entry === undefined ? undefined : holderOf(entry)
     const kind = this.#kinds.get(holder?.kind ?? '')
     if (holder === undefined || kind === undefined || kind.index.removedWith.length === 0) return []
     // A record that readers see is not hidden by a mark.
-    if (snapshot.get(holder.kind, holder.uid) !== undefined) return []
+    if (tables.get(holder.kind, holder.uid) !== undefined) return []
     const record = await this.#store.get(recordKey(holder.kind, holder.uid), signal)
     if (record === undefined) return []
-    const row = rowOfBytes(kind.index, { uid: holder.uid, bytes: record.value, revision: record.revision })
-    return snapshot.sweeps().filter((mark) => ownersOf(kind, row).some((owner) => owner.uid === mark.uid && owner.kind === mark.kind))
+    const cached = recordOfBytes(kind.index, { uid: holder.uid, bytes: record.value, revision: record.revision })
+    return tables.cascades().filter((mark) => ownersOf(kind, cached).some((owner) => owner.uid === mark.uid && owner.kind === mark.kind))
   }
 
   /** Returns the entry that breaks a guard which requires absence. */
-  async #standsAt(guard: Guard, signal: AbortSignal): Promise<Entry | undefined> {
+  async #entryAgainst(guard: Guard, signal: AbortSignal): Promise<Entry | undefined> {
     if (guard.kind === 'absent') return this.#store.get(guard.key, signal)
     if (guard.kind !== 'empty') return undefined
     return (await this.#store.range({ prefix: guard.prefix, limit: 1 }, signal)).entries[0]
   }
 
-  async #sweep(mark: SweepMark, signal: AbortSignal): Promise<void> {
-    const key = sweepKey(mark.uid)
-    const entry = this.#replica.snapshot.entry(key)
+  async #cascade(mark: CascadeMark, signal: AbortSignal): Promise<void> {
+    const key = cascadeKey(mark.uid)
+    const entry = this.#cache.tables.entry(key)
     if (entry === undefined) return
     // Require this exact mark for every change. Another replica may have finished this cascade already, and a person's uid may be in use again.
     const marked = { kind: 'unchanged', key, revision: entry.revision } as const
     let removed = 0
     for (const kind of this.#kinds.values()) {
       for (const rule of kind.index.removedWith) {
-        if (rule.kind === mark.kind) removed += await this.#sweepKind(kind, { filter: rule.filter, uid: mark.uid, mark: marked }, signal)
+        if (rule.kind === mark.kind) removed += await this.#cascadeKind(kind, { filter: rule.filter, uid: mark.uid, mark: marked }, signal)
       }
     }
     if (mark.kind === 'Identity') await this.#forgetPending(mark.uid, marked, signal)
     const done = await this.#store.transact({ guards: [marked], writes: [{ kind: 'delete', key }] }, signal)
-    if (done.committed) await this.#replica.reached(done.revision, signal)
+    if (done.committed) await this.#cache.reached(done.revision, signal)
     if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
   }
 
@@ -100,7 +100,7 @@ export class StoreSweeper implements Sweeper {
     }
   }
 
-  async #sweepKind(kind: AnyKind, owner: { filter: string; uid: Uid; mark: Guard & { kind: 'unchanged' } }, signal: AbortSignal): Promise<number> {
+  async #cascadeKind(kind: AnyKind, owner: { filter: string; uid: Uid; mark: Guard & { kind: 'unchanged' } }, signal: AbortSignal): Promise<number> {
     let removed = 0
     const flush = async (changes: ChangeSet, count: number): Promise<void> => {
       changes.guard(owner.mark)
@@ -119,14 +119,14 @@ export class StoreSweeper implements Sweeper {
       let count = 0
       for (const entry of records) {
         const uid = trustedUid(entry.key.slice(recordKey(kind.index.kind, trustedUid('')).length))
-        const row = rowOfBytes(kind.index, { uid, bytes: entry.value, revision: entry.revision })
-        if (changes.writes.length + 1 + indexKeysOf(kind, uid, row.message).length > maxDeletes) {
+        const record = recordOfBytes(kind.index, { uid, bytes: entry.value, revision: entry.revision })
+        if (changes.writes.length + 1 + indexKeysOf(kind, uid, record.message).length > maxDeletes) {
           await flush(changes, count)
           changes = new ChangeSet()
           count = 0
         }
         // Guarded by the record's revision: if another cascade removed it first, the next round reads it again.
-        changes.remove(kind, row)
+        changes.remove(kind, record)
         count += 1
       }
       if (count > 0) await flush(changes, count)
@@ -155,7 +155,7 @@ export class StoreSweeper implements Sweeper {
 }
 
 /** A removed record whose dependents are not all removed yet. */
-type SweepMark = ReturnType<RecordCache['snapshot']['sweeps']>[number]
+type CascadeMark = ReturnType<RecordCache['tables']['cascades']>[number]
 
 /** Returns the record to which a key belongs. */
 function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined {

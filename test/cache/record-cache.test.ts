@@ -3,10 +3,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Etcd3 } from 'etcd3'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { builtInRoleRows } from '../../src/iam/records/roles.ts'
+import { builtInRoleRecords } from '../../src/iam/records/roles.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
 import { RecordCache } from '../../src/cache/record-cache.ts'
-import { sweepKey } from '../../src/store/keys.ts'
+import { cascadeKey } from '../../src/store/keys.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { Revision, Store, Write } from '../../src/store/store.ts'
@@ -14,15 +14,15 @@ import { shareEtcd, type EtcdSpace } from '../support/parts/etcd.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 import { commit, failureOf, put, silentLog, soon, until } from '../store/store-harness.ts'
-import { changeOf, newUid, one, picker, removalOf, type Plain } from './rows.ts'
+import { changeOf, newUid, one, picker, removalOf, type Plain } from './records.ts'
 
 const pick = picker(42)
 const root = newUid(pick)
 
-function replicaOf(store: Store, options: { barrierTimeoutMs?: number } = {}): RecordCache {
-  const replica = new RecordCache({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRows, log: silentLog, ...options })
-  onTestFinished(() => replica.close())
-  return replica
+function recordCacheOf(store: Store, options: { barrierTimeoutMs?: number } = {}): RecordCache {
+  const cache = new RecordCache({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: builtInRoleRecords, log: silentLog, ...options })
+  onTestFinished(() => cache.close())
+  return cache
 }
 
 function writeOf({ key, value }: { key: string; value: Uint8Array | undefined }): Write {
@@ -33,8 +33,8 @@ const group = (uid: string, name: string, updateMs = 1): Plain => ({ kind: 'Grou
 const putGroup = (uid: string, name: string): Write => writeOf(changeOf(group(uid, name)))
 
 /** The names of all groups that the replica holds, by uid. */
-function groupsIn(replica: RecordCache): Record<string, string> {
-  return Object.fromEntries([...replica.snapshot.table('Group').rows()].map((row) => [row.uid, row.name]))
+function groupsIn(cache: RecordCache): Record<string, string> {
+  return Object.fromEntries([...cache.tables.table('Group').records()].map((record) => [record.uid, record.name]))
 }
 
 /** Writes random groups, changes and removals, and keeps the array of what should be there. */
@@ -82,36 +82,36 @@ describe('Replica on sqlite', () => {
     const store = open()
     const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
     for (let at = 0; at < many.length; at += 100) await commit(store, ...many.slice(at, at + 100))
-    const replica = replicaOf(store)
-    expect(replica.state).toEqual({ kind: 'loading', records: 0 })
-    expect(await failureOf(replica.barrier(soon()))).toBe('unavailable')
-    await replica.start(soon())
-    expect(replica.state).toEqual({ kind: 'live' })
-    expect(replica.snapshot.table('Group').size).toBe(6000)
-    expect(replica.snapshot.table('Role').size).toBe(builtInRoleRows.length)
+    const cache = recordCacheOf(store)
+    expect(cache.state).toEqual({ kind: 'loading', records: 0 })
+    expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
+    await cache.start(soon())
+    expect(cache.state).toEqual({ kind: 'live' })
+    expect(cache.tables.table('Group').size).toBe(6000)
+    expect(cache.tables.table('Role').size).toBe(builtInRoleRecords.length)
     const writer = new Writer(store)
     for (let round = 0; round < 100; round++) {
       await writer.write(1 + pick(3))
-      await Promise.all([replica.barrier(soon()), replica.barrier(soon()), replica.barrier(soon())])
-      expect(groupsIn(replica)).toMatchObject(writer.expected)
-      expect(replica.snapshot.table('Group').size).toBe(6000 + Object.keys(writer.expected).length)
+      await Promise.all([cache.barrier(soon()), cache.barrier(soon()), cache.barrier(soon())])
+      expect(groupsIn(cache)).toMatchObject(writer.expected)
+      expect(cache.tables.table('Group').size).toBe(6000 + Object.keys(writer.expected).length)
     }
   })
 
   test('listeners hear of rows, of marks and keys, and of reloads', async () => {
     const store = open()
-    const replica = replicaOf(store)
+    const cache = recordCacheOf(store)
     const heard: string[] = []
-    replica.onRow((kind, old, row) => heard.push(`${kind} ${old?.name ?? '-'} ${row?.name ?? '-'}`))
-    replica.onKey((key) => heard.push(key))
-    replica.onReset(() => heard.push('reset'))
-    await replica.start(soon())
+    cache.onRecord((kind, old, record) => heard.push(`${kind} ${old?.name ?? '-'} ${record?.name ?? '-'}`))
+    cache.onKey((key) => heard.push(key))
+    cache.onReset(() => heard.push('reset'))
+    await cache.start(soon())
     heard.length = 0
     await commit(store, putGroup(root, 'one'))
     await commit(store, putGroup(root, 'two'), put('meta/keys/1', 'k'), put('i/name/Group/:two', root))
-    await commit(store, writeOf(removalOf({ kind: 'Group', uid: root })), put(sweepKey(root), 'Group'))
-    await replica.barrier(soon())
-    expect(heard.sort()).toEqual(['Group - one', 'Group one two', 'Group two -', 'meta/keys/1', sweepKey(root)].sort())
+    await commit(store, writeOf(removalOf({ kind: 'Group', uid: root })), put(cascadeKey(root), 'Group'))
+    await cache.barrier(soon())
+    expect(heard.sort()).toEqual(['Group - one', 'Group one two', 'Group two -', 'meta/keys/1', cascadeKey(root)].sort())
   })
 
   test('a watch that fell behind what the store remembers reloads: marks and removals that it never saw count too', { timeout: 30_000 }, async () => {
@@ -126,51 +126,51 @@ describe('Replica on sqlite', () => {
     }
     const gone = newUid(pick, root)
     await commit(store, putGroup(root, 'root'), putGroup(gone, 'gone'), writeOf(changeOf(binding)))
-    const replica = replicaOf(store)
+    const cache = recordCacheOf(store)
     let resets = 0
-    replica.onReset(() => (resets += 1))
-    await replica.start(soon())
-    expect(replica.snapshot.get('RoleBinding', binding.uid)).toBeDefined()
+    cache.onReset(() => (resets += 1))
+    await cache.start(soon())
+    expect(cache.tables.get('RoleBinding', binding.uid)).toBeDefined()
     for (let round = 0; round < 5; round++) {
       const before = resets
       const uid = newUid(pick, root)
       // Committed in one turn: only the newest is remembered when the watch looks.
       await Promise.all([
         commit(store, writeOf(removalOf({ kind: 'Group', uid: gone }))),
-        commit(store, put(sweepKey(newUid(pick, root)), 'Identity'), put(sweepKey(binding.filters['identity'] as typeof root), 'Identity')),
+        commit(store, put(cascadeKey(newUid(pick, root)), 'Identity'), put(cascadeKey(binding.filters['identity'] as typeof root), 'Identity')),
         ...Array.from({ length: 20 }, (_, at) => commit(store, putGroup(uid, `round ${round} ${at}`))),
       ])
-      await until(() => replica.state.kind === 'live' && resets > before)
-      await replica.barrier(soon())
-      expect(replica.snapshot.get('Group', uid)?.name).toBe(`round ${round} 19`)
-      expect(replica.snapshot.get('Group', gone)).toBeUndefined()
-      expect(replica.snapshot.get('RoleBinding', binding.uid)).toBeUndefined()
-      expect(replica.snapshot.table('Role').size).toBe(builtInRoleRows.length)
+      await until(() => cache.state.kind === 'live' && resets > before)
+      await cache.barrier(soon())
+      expect(cache.tables.get('Group', uid)?.name).toBe(`round ${round} 19`)
+      expect(cache.tables.get('Group', gone)).toBeUndefined()
+      expect(cache.tables.get('RoleBinding', binding.uid)).toBeUndefined()
+      expect(cache.tables.table('Role').size).toBe(builtInRoleRecords.length)
     }
   })
 
   test('after close nothing is answered, and what waits ends', async () => {
     const store = open()
-    const replica = replicaOf(store)
-    await replica.start(soon())
-    const waiting = failureOf(replica.reached((replica.revision + 1000) as Revision, soon()))
-    await replica.close()
+    const cache = recordCacheOf(store)
+    await cache.start(soon())
+    const waiting = failureOf(cache.reached((cache.revision + 1000) as Revision, soon()))
+    await cache.close()
     expect(await waiting).toBe('closed')
-    expect(await failureOf(replica.barrier(soon()))).toBe('unavailable')
-    expect(replica.state).toEqual({ kind: 'closed' })
+    expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
+    expect(cache.state).toEqual({ kind: 'closed' })
   })
 
   test('who waits for a commit ends by their own signal, or when it is late', async () => {
     const store = open()
-    const replica = replicaOf(store, { barrierTimeoutMs: 50 })
-    await replica.start(soon())
-    const later = (replica.revision + 1000) as Revision
-    expect(await failureOf(replica.reached(later, soon()))).toBe('unavailable')
+    const cache = recordCacheOf(store, { barrierTimeoutMs: 50 })
+    await cache.start(soon())
+    const later = (cache.revision + 1000) as Revision
+    expect(await failureOf(cache.reached(later, soon()))).toBe('unavailable')
     const caller = new AbortController()
-    const waiting = replica.reached(later, caller.signal)
+    const waiting = cache.reached(later, caller.signal)
     caller.abort(new Error('the caller left'))
     await expect(waiting).rejects.toThrow('the caller left')
-    await replica.barrier(soon())
+    await cache.barrier(soon())
   })
 })
 
@@ -179,7 +179,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
   let admin: Etcd3
   let proxy: TcpProxy
   let writer: Writer
-  let replica: RecordCache
+  let cache: RecordCache
 
   beforeAll(async () => {
     etcd = await shareEtcd()
@@ -194,16 +194,16 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     const far = open(`http://127.0.0.1:${proxy.port}`)
     writer = new Writer(near)
     await writer.write(20)
-    replica = new RecordCache({
+    cache = new RecordCache({
       store: far,
       kinds: [...kinds.values()].map((kind) => kind.index),
-      builtIns: builtInRoleRows,
+      builtIns: builtInRoleRecords,
       log: silentLog,
       barrierTimeoutMs: 2000,
     })
-    await replica.start(soon())
+    await cache.start(soon())
     onTestFinished(async () => {
-      await replica.close()
+      await cache.close()
       await Promise.all([near.close(), far.close()])
       await proxy.close()
     })
@@ -214,14 +214,14 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     const expected = { ...writer.expected }
     await until(async () => {
       try {
-        await replica.barrier(soon())
+        await cache.barrier(soon())
       } catch {
         return false
       }
-      expect(groupsIn(replica)).toEqual(expected)
+      expect(groupsIn(cache)).toEqual(expected)
       return true
     })
-    expect(replica.state).toEqual({ kind: 'live' })
+    expect(cache.state).toEqual({ kind: 'live' })
   }
 
   test.each(['cut', 'stall'] as const)(
@@ -231,43 +231,43 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
       for (let round = 0; round < 2; round++) {
         proxy[fault]()
         await writer.write(15)
-        expect(await failureOf(replica.barrier(soon()))).toBe('unavailable')
-        await until(() => replica.state.kind === 'broken')
+        expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
+        await until(() => cache.state.kind === 'broken')
         // Bounded reads must not be served from what is known to be behind.
-        expect(() => replica.assertLive()).toThrow()
+        expect(() => cache.assertLive()).toThrow()
         await writer.write(5)
-        expect(await failureOf(replica.barrier(soon()))).toBe('unavailable')
+        expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
         proxy.resume()
         await healed()
         await writer.write(5)
-        await replica.barrier(soon())
-        expect(groupsIn(replica)).toEqual(writer.expected)
+        await cache.barrier(soon())
+        expect(groupsIn(cache)).toEqual(writer.expected)
       }
     },
   )
 
   test('what was compacted away during a cut is loaded anew', { timeout: 60_000 }, async () => {
     let resets = 0
-    replica.onReset(() => (resets += 1))
+    cache.onReset(() => (resets += 1))
     proxy.cut()
-    await until(() => replica.state.kind === 'broken')
+    await until(() => cache.state.kind === 'broken')
     const revision = await writer.write(30)
     await admin.kv.compact({ revision: String(revision), physical: true })
     await writer.write(3)
-    expect(await failureOf(replica.barrier(soon()))).toBe('unavailable')
+    expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
     proxy.resume()
     await healed()
     expect(resets).toBe(1)
     await writer.write(3)
-    await replica.barrier(soon())
-    expect(groupsIn(replica)).toEqual(writer.expected)
+    await cache.barrier(soon())
+    expect(groupsIn(cache)).toEqual(writer.expected)
   })
 
   test('a load that is cut off in the middle is tried again until it succeeds', { timeout: 60_000 }, async () => {
     proxy.cut()
     const store = createEtcdStore({ endpoints: [`http://127.0.0.1:${proxy.port}`], prefix: '/unused/', log: silentLog, requestTimeoutMs: 500 })
     onTestFinished(() => store.close())
-    const late = replicaOf(store)
+    const late = recordCacheOf(store)
     const starting = late.start(soon())
     await writer.write(2)
     proxy.resume()
@@ -286,8 +286,8 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
       await writer.write(2)
       const expected = { ...writer.expected }
       try {
-        await replica.barrier(soon())
-        expect(groupsIn(replica)).toEqual(expected)
+        await cache.barrier(soon())
+        expect(groupsIn(cache)).toEqual(expected)
         good += 1
       } catch (error) {
         expect(error).toMatchObject({ kind: 'unavailable' })

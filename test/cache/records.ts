@@ -6,9 +6,9 @@ import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb
 import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
 import { kinds } from '../../src/catalog/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
-import { rowOfBytes } from '../../src/cache/records/row-maker.ts'
+import { recordOfBytes } from '../../src/cache/records/record-factory.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../src/cache/records/cached-record.ts'
-import { Snapshot, type FaultListener, type HideListener, type RowListener } from '../../src/cache/snapshot.ts'
+import { RecordTables, type UnreadableListener, type HideListener, type RecordListener } from '../../src/cache/record-tables.ts'
 import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision, type Change } from '../../src/store/store.ts'
 import type { NaiveRecord } from '../conformance/model/naive-list.ts'
@@ -55,21 +55,21 @@ export function removalOf({ kind, uid }: { kind: string; uid: string }, revision
 }
 
 /** A record as a row. */
-export function rowOf(plain: Plain, revision = 1): CachedRecord {
-  return rowOfBytes(indexOf(plain.kind), { uid: trustedUid(plain.uid), bytes: bytesOf(plain), revision: storeRevision(revision) })
+export function recordOf(plain: Plain, revision = 1): CachedRecord {
+  return recordOfBytes(indexOf(plain.kind), { uid: trustedUid(plain.uid), bytes: bytesOf(plain), revision: storeRevision(revision) })
 }
 
 /** An empty snapshot of this program's kinds. */
-export function emptySnapshot(
-  options: { builtIns?: readonly CachedRecord[]; listener?: RowListener; onHide?: HideListener; fault?: FaultListener } = {},
-): Snapshot {
-  return new Snapshot({
+export function emptyTables(
+  options: { builtIns?: readonly CachedRecord[]; listener?: RecordListener; onHide?: HideListener; onUnreadable?: UnreadableListener } = {},
+): RecordTables {
+  return new RecordTables({
     kinds: indexes,
     builtIns: options.builtIns ?? [],
     listener: options.listener ?? (() => undefined),
     onHide: options.onHide ?? (() => undefined),
-    fault:
-      options.fault ??
+    onUnreadable:
+      options.onUnreadable ??
       (({ key, cause }) => {
         throw new Error(`unreadable ${key}`, { cause })
       }),

@@ -5,14 +5,14 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { ChangeSet } from '../../../src/engine/change-set.ts'
 import { kinds } from '../../../src/catalog/kinds.ts'
-import { StoreSweeper } from '../../../src/engine/jobs/sweeper.ts'
+import { StoreCascader } from '../../../src/engine/jobs/cascader.ts'
 import { RecordCache } from '../../../src/cache/record-cache.ts'
 import type { Resource, CachedRecord } from '../../../src/cache/records/cached-record.ts'
-import { sweepKey } from '../../../src/store/keys.ts'
+import { cascadeKey } from '../../../src/store/keys.ts'
 import { createSqliteStore } from '../../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Store, type Transaction } from '../../../src/store/store.ts'
 import { withOwn } from '../../engine/quota-world.ts'
-import { newUid, picker, rowOf, type Plain } from '../../cache/rows.ts'
+import { newUid, picker, recordOf, type Plain } from '../../cache/records.ts'
 import { commit, put, silentLog, soon } from '../../store/store-harness.ts'
 import { entriesOf, expectSoundStore } from './store-invariants.ts'
 
@@ -47,34 +47,34 @@ describe('sweeping', () => {
   const role = newUid(pick, group)
   let directory: string
   let store: Store
-  let replica: RecordCache
+  let cache: RecordCache
 
   /** Stores a record with all its keys. */
   async function create(plain: Plain): Promise<CachedRecord> {
     const changes = new ChangeSet()
     const kind = kinds.get(plain.kind)
     if (kind === undefined) throw new Error(plain.kind)
-    const record = rowOf(plain).message
+    const record = recordOf(plain).message
     changes.create(kind, { uid: trustedUid(plain.uid), record, facts: { etag: 'e', createMs: plain.createMs, updateMs: plain.updateMs, managedBy: '' } })
     const done = await store.transact(changes, soon())
     if (!done.committed) throw new Error('not created')
-    await replica.reached(done.revision, soon())
-    const row = replica.snapshot.get(plain.kind, plain.uid)
-    if (row === undefined) throw new Error('not there')
-    return row
+    await cache.reached(done.revision, soon())
+    const cached = cache.tables.get(plain.kind, plain.uid)
+    if (cached === undefined) throw new Error('not there')
+    return cached
   }
 
   /** Removes an identity that has bindings, as DeleteIdentity does. */
   async function removeIdentity(uid: string): Promise<void> {
-    const row = replica.snapshot.get('Identity', uid)
+    const record = cache.tables.get('Identity', uid)
     const kind = kinds.get('Identity')
-    if (row === undefined || kind === undefined) throw new Error('not there')
+    if (record === undefined || kind === undefined) throw new Error('not there')
     const changes = new ChangeSet()
-    changes.remove(kind, row)
-    changes.write(put(sweepKey(row.uid), 'Identity'))
+    changes.remove(kind, record)
+    changes.write(put(cascadeKey(record.uid), 'Identity'))
     const done = await store.transact(changes, soon())
     if (!done.committed) throw new Error('not removed')
-    await replica.reached(done.revision, soon())
+    await cache.reached(done.revision, soon())
   }
 
   const plain = (kind: string, uid: string, filters: Plain['filters'] = {}): Plain => ({
@@ -89,28 +89,28 @@ describe('sweeping', () => {
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-sweep-'))
     store = createSqliteStore({ path: join(directory, 'store.db'), log: silentLog })
-    replica = new RecordCache({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: [], log: silentLog })
-    await replica.start(soon())
+    cache = new RecordCache({ store, kinds: [...kinds.values()].map((kind) => kind.index), builtIns: [], log: silentLog })
+    await cache.start(soon())
     await create(plain('Group', group))
     await commit(store, put(`i/owners/${group}`))
     for (const uid of [one, two]) await create(plain('Identity', uid, { relationship_type: '1' }))
     await create(plain('Role', role))
   })
   afterEach(async () => {
-    await replica.close()
+    await cache.close()
     await store.close()
     await rm(directory, { recursive: true, force: true })
   })
 
   test('a mark whose sweep fails holds up no other', async () => {
     for (const identity of [one, two]) await removeIdentity(identity)
-    const [first, second] = replica.snapshot.sweeps().map(({ uid }) => sweepKey(uid)) as [string, string] // of two identities
+    const [first, second] = cache.tables.cascades().map(({ uid }) => cascadeKey(uid)) as [string, string] // of two identities
     const transact: Store['transact'] = async (transaction, signal) => {
       if (transaction.writes.some(({ key }) => key === first)) throw new StoreError('too_large', 'too large')
       return store.transact(transaction, signal)
     }
-    const sweeper = new StoreSweeper({ store: withOwn(store, { transact }), replica, kinds, log: silentLog })
-    await expect(sweeper.finish(soon())).rejects.toMatchObject({ kind: 'too_large' })
+    const cascader = new StoreCascader({ store: withOwn(store, { transact }), cache, kinds, log: silentLog })
+    await expect(cascader.finish(soon())).rejects.toMatchObject({ kind: 'too_large' })
     expect(await store.get(first, soon())).toBeDefined()
     expect(await store.get(second, soon())).toBeUndefined()
   })
@@ -124,10 +124,10 @@ describe('sweeping', () => {
       await gate.promise
       return store.get(key, signal)
     }
-    const sweeper = new StoreSweeper({ store: withOwn(store, { get }), replica, kinds, log: silentLog })
+    const cascader = new StoreCascader({ store: withOwn(store, { get }), cache, kinds, log: silentLog })
     const keys = Array.from({ length: 20 }, (_, at) => `name/Group/${group}/${at}`)
     const guards = keys.map((key) => ({ kind: 'absent', key }) as const)
-    const blocking = sweeper.finishBlocking(guards, soon())
+    const blocking = cascader.finishBlocking(guards, soon())
     expect(asked).toEqual(keys)
     gate.resolve()
     expect(await blocking).toBe(false)
@@ -136,15 +136,15 @@ describe('sweeping', () => {
   test('a binding is not changed any more once its identity is marked, so that no key of its is left', async () => {
     const kind = kinds.get('RoleBinding')
     if (kind === undefined) throw new Error('no kind')
-    const row = await create(plain('RoleBinding', newUid(pick, group), { identity: one, role }))
+    const record = await create(plain('RoleBinding', newUid(pick, group), { identity: one, role }))
     // Planned before the identity goes, committed after.
     const changes = new ChangeSet()
-    const moved = structuredClone(row.message) as Resource & { identityUid: string }
+    const moved = structuredClone(record.message) as Resource & { identityUid: string }
     moved.identityUid = two
-    changes.update(kind, { row, record: moved, facts })
+    changes.update(kind, { cached: record, record: moved, facts })
     await removeIdentity(one)
     expect(await store.transact(changes, soon())).toEqual({ committed: false })
-    await new StoreSweeper({ store, replica, kinds, log: silentLog }).finish(soon())
+    await new StoreCascader({ store, cache, kinds, log: silentLog }).finish(soon())
     await expectSoundStore(store)
   })
 
@@ -155,9 +155,9 @@ describe('sweeping', () => {
     await create(place)
     await removeIdentity(person)
     const slow = held(store)
-    const late = new StoreSweeper({ store: slow.store, replica, kinds, log: silentLog }).finish(soon())
+    const late = new StoreCascader({ store: slow.store, cache, kinds, log: silentLog }).finish(soon())
     while (slow.waiting.length === 0) await new Promise(setImmediate)
-    await new StoreSweeper({ store, replica, kinds, log: silentLog }).finish(soon())
+    await new StoreCascader({ store, cache, kinds, log: silentLog }).finish(soon())
     await expectSoundStore(store)
     // The person signs in again, and is bound to the same role at the same place.
     await create(plain('Identity', person, { relationship_type: '1' }))
@@ -171,7 +171,7 @@ describe('sweeping', () => {
     }
     await ended
     expect((await entriesOf(store, '')).map((entry) => entry.key)).toEqual(before)
-    expect(replica.snapshot.get('RoleBinding', again.uid)).toBeDefined()
+    expect(cache.tables.get('RoleBinding', again.uid)).toBeDefined()
     await expectSoundStore(store)
   })
 
@@ -182,10 +182,10 @@ describe('sweeping', () => {
     await create(plain('RoleBinding', newUid(pick, group), { identity: person, role }))
     await removeIdentity(person)
     const slow = held(store)
-    const late = new StoreSweeper({ store: slow.store, replica, kinds, log: silentLog }).finish(soon())
+    const late = new StoreCascader({ store: slow.store, cache, kinds, log: silentLog }).finish(soon())
     while (slow.waiting.length === 0) await new Promise(setImmediate)
-    const sweeper = new StoreSweeper({ store, replica, kinds, log: silentLog })
-    await sweeper.finish(soon())
+    const cascader = new StoreCascader({ store, cache, kinds, log: silentLog })
+    await cascader.finish(soon())
     await create(identity)
     const second = await create(plain('RoleBinding', newUid(pick, group), { identity: person, role }))
     await removeIdentity(person)
@@ -197,9 +197,9 @@ describe('sweeping', () => {
     }
     await ended
     // Until it is swept by its own mark the second binding stays hidden.
-    expect(replica.snapshot.get('RoleBinding', second.uid)).toBeUndefined()
-    await sweeper.finish(soon())
-    expect(replica.snapshot.sweeps()).toEqual([])
+    expect(cache.tables.get('RoleBinding', second.uid)).toBeUndefined()
+    await cascader.finish(soon())
+    expect(cache.tables.cascades()).toEqual([])
     await expectSoundStore(store)
   })
 })

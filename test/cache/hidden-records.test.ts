@@ -2,21 +2,21 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { orderOf } from '../../src/cache/lists/order.ts'
-import { listRows } from '../../src/cache/lists/list.ts'
+import { listRecords } from '../../src/cache/lists/list.ts'
 import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
-import { Slices } from '../../src/cache/slices.ts'
-import type { Snapshot } from '../../src/cache/snapshot.ts'
-import { sweepKey } from '../../src/store/keys.ts'
+import { CooperativeTask } from '../../src/cache/cooperative-task.ts'
+import type { RecordTables } from '../../src/cache/record-tables.ts'
+import { cascadeKey } from '../../src/store/keys.ts'
 import { storeRevision, type Change, type Entry } from '../../src/store/store.ts'
 import { slowness } from '../budgets.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { naiveList, type NaiveQuery, type NaiveTerm } from '../conformance/model/naive-list.ts'
 import { queryOf } from './list-world.ts'
-import { bytesOf, changeOf, emptySnapshot, newUid, one, picker, removalOf, type Pick, type Plain } from './rows.ts'
+import { bytesOf, changeOf, emptyTables, newUid, one, picker, removalOf, type Pick, type Plain } from './records.ts'
 
 const revision = storeRevision(1)
-const mark = (uid: string, kind: string): Change => ({ key: sweepKey(trustedUid(uid)), value: Buffer.from(kind), revision })
-const unmark = (uid: string): Change => ({ key: sweepKey(trustedUid(uid)), value: undefined, revision })
+const mark = (uid: string, kind: string): Change => ({ key: cascadeKey(trustedUid(uid)), value: Buffer.from(kind), revision })
+const unmark = (uid: string): Change => ({ key: cascadeKey(trustedUid(uid)), value: undefined, revision })
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))
 
 const everywhere = { everywhere: true, groups: [], roots: true }
@@ -24,16 +24,16 @@ const roles = ['a'.repeat(40), 'b'.repeat(40)]
 
 /** An organisation whose identities are bound at its groups. */
 class BindingWorld {
-  readonly told = new Set<CachedRecord>()
+  readonly notified = new Set<CachedRecord>()
   readonly hidden: CachedRecord[] = []
-  readonly snapshot: Snapshot = emptySnapshot({
-    listener: (kind, old, row) => {
+  readonly tables: RecordTables = emptyTables({
+    listener: (kind, old, record) => {
       if (kind !== 'RoleBinding') return
-      if (old !== undefined) this.told.delete(old)
-      if (row !== undefined) this.told.add(row)
+      if (old !== undefined) this.notified.delete(old)
+      if (record !== undefined) this.notified.add(record)
     },
-    onHide: (_kind, rows) => {
-      this.hidden.push(...rows)
+    onHide: (_kind, records) => {
+      this.hidden.push(...records)
     },
   })
   readonly records = new Map<string, Plain>()
@@ -53,20 +53,20 @@ class BindingWorld {
 
   put(plain: Plain): void {
     // What comes late goes with the removed record, too.
-    const isOrphan = this.snapshot.sweeps().some(({ uid }) => Object.values(plain.filters).includes(uid))
+    const isOrphan = this.tables.cascades().some(({ uid }) => Object.values(plain.filters).includes(uid))
     if (isOrphan) this.records.delete(plain.uid)
     else this.records.set(plain.uid, plain)
     this.stored.set(plain.uid, plain)
-    this.snapshot.apply([changeOf(plain)])
+    this.tables.apply([changeOf(plain)])
   }
 
   delete(uids: readonly string[], ...more: Change[]): void {
     for (const uid of uids) this.stored.delete(uid)
-    this.snapshot.apply([...uids.map((uid) => removalOf({ kind: 'RoleBinding', uid })), ...more])
+    this.tables.apply([...uids.map((uid) => removalOf({ kind: 'RoleBinding', uid })), ...more])
   }
 
   /** Ends the sweep of a removed record, as the leader does: its dependents go, then its mark. */
-  sweep(owner: string): void {
+  cascade(owner: string): void {
     const dependents = [...this.stored.values()].filter(({ filters }) => Object.values(filters).includes(owner))
     this.delete(
       dependents.map(({ uid }) => uid),
@@ -75,14 +75,14 @@ class BindingWorld {
   }
 
   /** A snapshot that was read from the store at once. */
-  async reloaded(): Promise<Snapshot> {
-    const snapshot = emptySnapshot()
-    const slices = new Slices()
-    const changes = [...this.snapshot.sweeps().map(({ uid, kind }) => mark(uid, kind)), ...[...this.stored.values()].map((plain) => changeOf(plain))]
+  async reloaded(): Promise<RecordTables> {
+    const tables = emptyTables()
+    const task = new CooperativeTask()
+    const changes = [...this.tables.cascades().map(({ uid, kind }) => mark(uid, kind)), ...[...this.stored.values()].map((plain) => changeOf(plain))]
     // Nothing of it is a removal.
-    await snapshot.stage(changes as Entry[], slices)
-    await snapshot.settle(slices)
-    return snapshot
+    await tables.stage(changes as Entry[], task)
+    await tables.settle(task)
+    return tables
   }
 
   bind(identity: string, group = one(this.pick, this.groups)): void {
@@ -94,12 +94,12 @@ class BindingWorld {
   /** Removes what depends on `uid` from the model, and marks it. */
   remove(uid: string, kind: 'Identity' | 'Group'): void {
     for (const [key, { filters }] of this.records) if (filters[kind.toLowerCase()] === uid) this.records.delete(key)
-    this.snapshot.apply([mark(uid, kind)])
+    this.tables.apply([mark(uid, kind)])
   }
 
   /** True while hidden rows are still in some order. */
   get isBusy(): boolean {
-    return this.hidden.some((row) => this.told.has(row))
+    return this.hidden.some((record) => this.notified.has(record))
   }
 }
 
@@ -116,7 +116,7 @@ function askedOf(world: BindingWorld): NaiveQuery {
     uidp: one(pick, places),
     filters,
     order: pick(2) === 0 ? [] : [{ field: one(pick, fields), descending: pick(2) === 0 }],
-    reach: pick(3) === 0 ? several : everywhere,
+    visibility: pick(3) === 0 ? several : everywhere,
     ...(pick(4) === 0 ? { changedAfterMs: 2000 + pick(500) } : {}),
   }
 }
@@ -126,8 +126,8 @@ interface Counts {
   readonly bytes: number
 }
 
-function countsOf(snapshot: Snapshot, root: string): Counts {
-  const usage = snapshot.usageOf(trustedUid(root))
+function countsOf(tables: RecordTables, root: string): Counts {
+  const usage = tables.usageOf(trustedUid(root))
   return { records: usage?.records.get('RoleBinding') ?? 0, bytes: usage?.bytes ?? 0 }
 }
 
@@ -138,28 +138,28 @@ function modelCounts({ records }: BindingWorld): Counts {
 
 /** Compares one page and all that is asked of single rows with the model. */
 async function compare(world: BindingWorld): Promise<void> {
-  const { pick, snapshot, records } = world
+  const { pick, tables, records } = world
   const naive = askedOf(world)
   const place = pick(3) === 0 && records.size > 0 ? one(pick, [...records.values()]) : undefined
   const order = orderOf(naive.order)
   const skip = pick(2) === 0 ? pick(2_000) : 0
   let expected: Plain[] = []
-  const page = await listRows(
-    () => ({ snapshot, query: queryOf(naive, { skip, limit: 50, ...(place === undefined ? {} : { after: place as never }) }) }),
+  const page = await listRecords(
+    () => ({ tables, query: queryOf(naive, { skip, limit: 50, ...(place === undefined ? {} : { after: place as never }) }) }),
     (result) => {
       expected = naiveList(records.values(), naive)
       return result
     },
   )
   const rest = place === undefined ? expected : expected.filter((record) => order.compare(record as never, place as never) > 0)
-  expect({ naive, total: page.total, uids: page.rows.map(({ uid }): string => uid) }).toEqual({
+  expect({ naive, total: page.total, uids: page.records.map(({ uid }): string => uid) }).toEqual({
     naive,
     total: expected.length,
     uids: rest.slice(skip, skip + 50).map(({ uid }) => uid),
   })
-  const table = snapshot.table('RoleBinding')
+  const table = tables.table('RoleBinding')
   expect(table.size).toBe(records.size)
-  expect(countsOf(snapshot, world.root)).toEqual(modelCounts(world))
+  expect(countsOf(tables, world.root)).toEqual(modelCounts(world))
   const [identity, group, role] = [one(pick, world.identities), one(pick, world.groups), one(pick, roles)]
   for (const [filter, value] of Object.entries({ identity, group, role })) {
     const matches = table.matching(filter, value)
@@ -171,7 +171,7 @@ async function compare(world: BindingWorld): Promise<void> {
 
 /** One change of several sorts. `removed` has the uids that were taken again. */
 function change(world: BindingWorld, act: number, removed: string[]): void {
-  const { pick, snapshot } = world
+  const { pick, tables } = world
   const late = one(pick, [...world.hidden, undefined])
   if (act === 0) world.remove(one(pick, world.identities), 'Identity')
   else if (act === 1) world.remove(one(pick, world.groups), 'Group')
@@ -182,33 +182,33 @@ function change(world: BindingWorld, act: number, removed: string[]): void {
     removed.push(late.uid)
     const free = newUid(pick, world.root)
     world.put({ kind: 'RoleBinding', uid: late.uid, name: '', createMs: 5, updateMs: 6, filters: { identity: free, role: roles[0], group: late.parent } })
-  } else if (act === 5) for (const { uid } of snapshot.sweeps()) world.sweep(uid)
+  } else if (act === 5) for (const { uid } of tables.cascades()) world.cascade(uid)
 }
 
 describe('rows that go with a removed record', () => {
   test('are gone for all readers at once, and stay gone while they leave the orders in slices and other changes come', { timeout: 60_000 }, async () => {
-    let duringSlices = 0
+    let duringTask = 0
     await fc.assert(
       fc.asyncProperty(fc.integer(), async (seed) => {
         const world = new BindingWorld(picker(seed), { groups: 12, identities: 5 })
-        const { pick, snapshot } = world
+        const { pick, tables } = world
         for (let count = 0; count < 3_000; count++) world.bind(one(pick, world.identities.slice(0, 4)))
         for (let count = 0; count < 6; count++) await compare(world)
         const removed: string[] = []
         for (let round = 0; round < 24; round++) {
           change(world, round < 3 ? round : pick(9), removed)
-          if (world.isBusy) duringSlices += 1
+          if (world.isBusy) duringTask += 1
           await compare(world)
           if (round % 6 === 0) expect(countsOf(await world.reloaded(), world.root)).toEqual(modelCounts(world))
           if (pick(3) === 0) await turn()
         }
         while (world.isBusy) await turn()
         await compare(world)
-        expect(new Set(world.told)).toEqual(new Set(snapshot.table('RoleBinding').rows()))
+        expect(new Set(world.notified)).toEqual(new Set(tables.table('RoleBinding').records()))
       }),
       { numRuns: 3 },
     )
-    expect(duringSlices, 'the slices are looked at').toBeGreaterThan(10)
+    expect(duringTask, 'the slices are looked at').toBeGreaterThan(10)
   })
 
   test.each([1, 49, 50, 51, 52, 400])('%i of them count no more from the mark on, through the sweep, and after a reload', async (count) => {
@@ -219,12 +219,12 @@ describe('rows that go with a removed record', () => {
     const expectOne = async (): Promise<void> => {
       const one = modelCounts(world)
       expect(one.records).toBe(1)
-      expect(countsOf(world.snapshot, world.root)).toEqual(one)
+      expect(countsOf(world.tables, world.root)).toEqual(one)
       expect(countsOf(await world.reloaded(), world.root)).toEqual(one)
     }
     world.remove(gone, 'Identity')
     await expectOne()
-    world.sweep(gone)
+    world.cascade(gone)
     await expectOne()
     while (world.isBusy) await turn()
     await expectOne()
@@ -235,27 +235,27 @@ describe('rows that go with a removed record', () => {
     { timeout: 60_000 },
     async (kind) => {
       const world = new BindingWorld(picker(5), { groups: kind === 'Group' ? 1 : 400, identities: kind === 'Group' ? 5_000 : 1 })
-      const { snapshot, pick } = world
+      const { tables, pick } = world
       for (let count = 0; count < 20_000; count++) world.bind(one(pick, world.identities))
       const asked = (['createMs', 'updateMs'] as const).flatMap((field) =>
-        [true, false].map((descending): NaiveQuery => ({ kind: 'RoleBinding', uidp: {}, filters: [], order: [{ field, descending }], reach: everywhere })),
+        [true, false].map((descending): NaiveQuery => ({ kind: 'RoleBinding', uidp: {}, filters: [], order: [{ field, descending }], visibility: everywhere })),
       )
       const total = async (naive: NaiveQuery): Promise<number> =>
-        listRows(
-          () => ({ snapshot, query: queryOf(naive, { skip: 0, limit: 50 }) }),
+        listRecords(
+          () => ({ tables, query: queryOf(naive, { skip: 0, limit: 50 }) }),
           (page) => page.total,
         )
       for (const naive of asked) expect(await total(naive)).toBe(20_000)
       const turns: number[] = []
       const marked = mark((kind === 'Group' ? world.groups : world.identities)[0] ?? '', kind)
       let last = cpuTimeMs()
-      world.snapshot.apply([marked])
+      world.tables.apply([marked])
       const listed = asked.map(total)
       do {
         turns.push(cpuTimeMs() - last)
         last = cpuTimeMs()
         await turn()
-      } while (world.told.size > 0)
+      } while (world.notified.size > 0)
       expect(await Promise.all(listed)).toEqual([0, 0, 0, 0])
       expect(Math.max(...turns)).toBeLessThan(10 * slowness())
     },

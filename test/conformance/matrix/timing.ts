@@ -59,7 +59,7 @@ const leastShare = 0.05
  * The rounds that tell which of both was asked; empty where one did not, so that a machine that is busy tells nothing. A round tells where the difference of the lower
  * quartiles is larger than in 100 divisions of the same times by chance, and than a twentieth of what a call takes.
  */
-export async function telling(comparison: Comparison): Promise<readonly Round[]> {
+export async function compareTimings(comparison: Comparison): Promise<readonly Round[]> {
   const rounds: Round[] = []
   while (rounds.length < comparison.rounds) {
     const found = await round(comparison)

@@ -6,7 +6,7 @@ import type { RoleBinding } from '../../../src/gen/taproot/iam/v2/role_bindings_
 import { EnvelopeSchema } from '../../../src/gen/taproot/store/v1/envelope_pb.ts'
 import { kinds } from '../../../src/catalog/kinds.ts'
 import { nameOf as indexedName, type Resource } from '../../../src/cache/records/cached-record.ts'
-import { nameKey, ownersKey, parseRecordKey, scimPrefix, sweepPrefix, usedByKey } from '../../../src/store/keys.ts'
+import { nameKey, ownersKey, parseRecordKey, scimPrefix, cascadePrefix, usedByKey } from '../../../src/store/keys.ts'
 import type { Entry, Revision, Store } from '../../../src/store/store.ts'
 
 const pageEntries = 1000
@@ -85,7 +85,7 @@ const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role
 /** What the records of a kind lie below, where that is no group. */
 const homes: Readonly<Record<string, string>> = { Tag: 'Repo', ExternalGroupRoleMapping: 'IdentityProvider' }
 
-function referenceFaults(records: readonly StoredRecord[]): string[] {
+function referenceErrors(records: readonly StoredRecord[]): string[] {
   const there = new Set(records.map((record) => `${record.kind} ${record.uid}`))
   const missing = (record: StoredRecord): string[] => {
     const home = homes[record.kind] ?? 'Group'
@@ -100,25 +100,25 @@ function referenceFaults(records: readonly StoredRecord[]): string[] {
   return records.flatMap((record) => missing(record).map((what) => `${record.kind} ${record.uid}: ${what}`))
 }
 
-function indexFaults(records: readonly StoredRecord[], index: readonly Entry[]): string[] {
-  const faults: string[] = []
+function indexErrors(records: readonly StoredRecord[], index: readonly Entry[]): string[] {
+  const errors: string[] = []
   // Rewritten with each deletion of a manifest; it goes with the repo's bytes, after the repo.
   const ofRecords = index.filter(({ key }) => !key.startsWith('i/manifests/'))
   const kept = new Map(ofRecords.map((entry) => [entry.key, Buffer.from(entry.value).toString()]))
   const roots = records.filter((record) => record.kind === 'Group' && record.parent === '/')
-  for (const { uid } of roots) if (!kept.delete(ownersKey(trustedUid(uid)))) faults.push(`Group ${uid}: has no owners key`)
+  for (const { uid } of roots) if (!kept.delete(ownersKey(trustedUid(uid)))) errors.push(`Group ${uid}: has no owners key`)
   for (const key of kept.keys()) {
     if (key.startsWith(scimPrefix) && records.some(({ kind, uid }) => kind === 'IdentityProvider' && key === `${scimPrefix}${uid}`)) kept.delete(key)
   }
   for (const record of records) {
     for (const [key, holder] of keysOf(record)) {
       const value = kept.get(key)
-      if (value === undefined) faults.push(`${record.kind} ${record.uid}: has no key ${key}, or another has it`)
-      else if (value !== holder) faults.push(`${record.kind} ${record.uid}: ${key} names ${value}`)
+      if (value === undefined) errors.push(`${record.kind} ${record.uid}: has no key ${key}, or another has it`)
+      else if (value !== holder) errors.push(`${record.kind} ${record.uid}: ${key} names ${value}`)
       kept.delete(key)
     }
   }
-  return [...faults, ...[...kept.keys()].map((key) => `${key}: there is no record for this key`)]
+  return [...errors, ...[...kept.keys()].map((key) => `${key}: there is no record for this key`)]
 }
 
 /**
@@ -126,8 +126,8 @@ function indexFaults(records: readonly StoredRecord[], index: readonly Entry[]):
  * that are there; nothing lies under what is gone; SCIM credentials are only of providers that are there; bindings are only of what exists; there is an owners key for every root group and for nothing else;
  * no marks are left.
  */
-export function structureFaults(records: readonly StoredRecord[], index: readonly Entry[]): string[] {
-  const marks = index.filter((entry) => entry.key.startsWith(sweepPrefix))
-  const rest = index.filter((entry) => !entry.key.startsWith(sweepPrefix))
-  return [...marks.map((entry) => `${entry.key}: a mark is left`), ...referenceFaults(records), ...indexFaults(records, rest)]
+export function structureErrors(records: readonly StoredRecord[], index: readonly Entry[]): string[] {
+  const marks = index.filter((entry) => entry.key.startsWith(cascadePrefix))
+  const rest = index.filter((entry) => !entry.key.startsWith(cascadePrefix))
+  return [...marks.map((entry) => `${entry.key}: a mark is left`), ...referenceErrors(records), ...indexErrors(records, rest)]
 }

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Slices, sortInSlices, Turns } from '../../src/cache/slices.ts'
-import { picker } from './rows.ts'
+import { CooperativeTask, sortCooperatively, CooperativeScheduler } from '../../src/cache/cooperative-task.ts'
+import { picker } from './records.ts'
 
 interface Item {
   readonly key: number
@@ -24,7 +24,7 @@ describe('sortInSlices', () => {
         const pick = picker(seed)
         const items = Array.from({ length: count }, (_, at): Item => ({ key: keyOf(pick, at), at }))
         const given = items.slice()
-        expect(await sortInSlices(items, byKey, new Slices())).toEqual(given.toSorted(byKey))
+        expect(await sortCooperatively(items, byKey, new CooperativeTask())).toEqual(given.toSorted(byKey))
         expect(items).toEqual(given)
       }),
       { numRuns: 12 },
@@ -36,7 +36,7 @@ describe('sortInSlices', () => {
     const items = Array.from({ length: 300_000 }, (_, at): Item => ({ key: pick(1_000_000), at }))
     let turns = 0
     let sorting = true
-    const sorted = sortInSlices(items, byKey, new Slices()).finally(() => (sorting = false))
+    const sorted = sortCooperatively(items, byKey, new CooperativeTask()).finally(() => (sorting = false))
     while (sorting) {
       turns += 1
       await new Promise(setImmediate)
@@ -48,12 +48,12 @@ describe('sortInSlices', () => {
 
 describe('Turns', () => {
   test('of works that share them one goes on in each turn of the event loop, each as often as the others', async () => {
-    const turns = new Turns()
+    const scheduler = new CooperativeScheduler()
     const done: number[] = []
     const works = Array.from({ length: 20 }, async (_, work) => {
-      const slices = new Slices(turns)
+      const task = new CooperativeTask(scheduler)
       for (let piece = 0; piece < 5; piece++) {
-        await slices.pause()
+        await task.pause()
         done.push(work)
       }
     })

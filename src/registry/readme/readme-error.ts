@@ -84,7 +84,7 @@ function shownIn(html: string): Nodes | undefined {
 }
 
 /** What is wrong with a readme, or undefined: the HTML that its Markdown makes must stay as it is when it is sanitized (docs/spec/registry.md#readmes). */
-export function readmeFault(content: string): string | undefined {
+export function readmeError(content: string): string | undefined {
   try {
     const shown = shownIn(markdown.render(content))
     if (shown === undefined) return 'must not change the page that it is shown in: something is never closed, or is of the page itself'

@@ -1,25 +1,25 @@
 /** Maximum number of requests that start in one turn of the event loop. */
-const startsPerTurn = 64
+const startsPerRound = 64
 
 /**
  * Shares the event loop among keys without refusing requests. A request starts at once while there is capacity. Otherwise it waits, and each turn of the loop
  * starts one request per waiting key, in rotation. However many requests one key has, the next request of another key waits for at most one round.
  */
 export class FairScheduler {
-  readonly #startsPerTurn: number
+  readonly #startsPerRound: number
   /** Waiting requests in order, by key. The first key in the map is the next one. */
   readonly #waiting = new Map<string, (() => void)[]>()
   #started = 0
-  #willTurn = false
+  #isScheduled = false
 
-  constructor(starts = startsPerTurn) {
-    this.#startsPerTurn = starts
+  constructor(starts = startsPerRound) {
+    this.#startsPerRound = starts
   }
 
   /** Resolves when a request of `key` may start; undefined if it may start now. */
   take(key: string): Promise<void> | undefined {
-    this.#turnLater()
-    if (this.#started < this.#startsPerTurn && this.#waiting.size === 0) {
+    this.#scheduleRound()
+    if (this.#started < this.#startsPerRound && this.#waiting.size === 0) {
       this.#started++
       return undefined
     }
@@ -30,15 +30,15 @@ export class FairScheduler {
     return promise
   }
 
-  #turnLater(): void {
-    if (this.#willTurn) return
-    this.#willTurn = true
-    setImmediate(this.#turn)
+  #scheduleRound(): void {
+    if (this.#isScheduled) return
+    this.#isScheduled = true
+    setImmediate(this.#nextRound)
   }
 
-  readonly #turn = (): void => {
-    this.#willTurn = false
-    for (this.#started = 0; this.#started < this.#startsPerTurn; this.#started++) {
+  readonly #nextRound = (): void => {
+    this.#isScheduled = false
+    for (this.#started = 0; this.#started < this.#startsPerRound; this.#started++) {
       const [next] = this.#waiting
       if (next === undefined) return
       const [key, queue] = next
@@ -47,6 +47,6 @@ export class FairScheduler {
       if (queue.length > 0) this.#waiting.set(key, queue)
       begin?.()
     }
-    this.#turnLater()
+    this.#scheduleRound()
   }
 }

@@ -1,0 +1,133 @@
+import fc from 'fast-check'
+import { describe, expect, test } from 'vitest'
+import { trustedUid } from '../../src/base/uid.ts'
+import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
+import { ownersKey, recordKey, cascadeKey } from '../../src/store/keys.ts'
+import { storeRevision, type Change } from '../../src/store/store.ts'
+import { changeOf, emptyTables, newUid, one, picker, removalOf, recordOf, type Plain } from './records.ts'
+
+const revision = storeRevision(1)
+const mark = (uid: string, kind: string): Change => ({ key: cascadeKey(trustedUid(uid)), value: Buffer.from(kind), revision })
+const unmark = (uid: string): Change => ({ key: cascadeKey(trustedUid(uid)), value: undefined, revision })
+
+const root = 'a'.repeat(40)
+const child = (parent: string, digit: string): string => `${parent}/${digit.repeat(16)}`
+const group: Plain = { kind: 'Group', uid: child(root, '1'), name: 'team', createMs: 1, updateMs: 2, filters: {} }
+const identity: Plain = { kind: 'Identity', uid: child(root, '2'), name: 'robot', createMs: 1, updateMs: 2, filters: { relationship_type: '1' } }
+const binding: Plain = {
+  kind: 'RoleBinding',
+  uid: child(group.uid, '3'),
+  name: '',
+  createMs: 1,
+  updateMs: 2,
+  filters: { identity: identity.uid, role: 'b'.repeat(40) },
+}
+
+describe('Snapshot', () => {
+  test('what depends on a removed record is absent while its mark is there, in whatever order they arrive', () => {
+    const events: Change[] = [changeOf(binding), removalOf(identity), mark(identity.uid, 'Identity')]
+    fc.assert(
+      fc.property(fc.shuffledSubarray([0, 1, 2], { minLength: 3 }), fc.boolean(), (order, together) => {
+        const tables = emptyTables()
+        tables.apply([changeOf(group), changeOf(identity)])
+        const arriving = order.map((at) => events[at]).filter((change) => change !== undefined)
+        if (together) tables.apply(arriving)
+        else for (const change of arriving) tables.apply([change])
+        expect(tables.get('RoleBinding', binding.uid)).toBeUndefined()
+        expect(tables.table('RoleBinding').size).toBe(0)
+        expect(tables.table('RoleBinding').matching('identity', identity.uid).size).toBe(0)
+        expect(tables.cascades()).toEqual([{ uid: identity.uid, kind: 'Identity' }])
+        // A late change of a dependent does not bring it back.
+        tables.apply([changeOf({ ...binding, updateMs: 9 }, 7)])
+        expect(tables.get('RoleBinding', binding.uid)).toBeUndefined()
+        tables.apply([removalOf(binding), unmark(identity.uid)])
+        expect(tables.cascades()).toEqual([])
+        // The uid may be in use again afterwards.
+        tables.apply([changeOf(identity), changeOf({ ...binding, uid: child(group.uid, '4') })])
+        expect(tables.table('RoleBinding').size).toBe(1)
+      }),
+    )
+  })
+
+  test('a mark hides only what goes with that very record: by kind, not by uid alone', () => {
+    const tables = emptyTables()
+    tables.apply([changeOf(group), changeOf(identity), changeOf(binding)])
+    tables.apply([mark(identity.uid, 'Role')])
+    expect(tables.get('RoleBinding', binding.uid)).toBeDefined()
+    tables.apply([mark(child(root, '9'), 'Identity')])
+    expect(tables.get('RoleBinding', binding.uid)).toBeDefined()
+    tables.apply([mark(group.uid, 'Group')])
+    expect(tables.get('RoleBinding', binding.uid)).toBeUndefined()
+    expect(tables.get('Identity', identity.uid)).toBeDefined()
+  })
+
+  test('one unreadable record is absent and reported, and hurts no other', () => {
+    const errors: string[] = []
+    const tables = emptyTables({ onUnreadable: ({ key }) => errors.push(key) })
+    const broken: Change = { key: recordKey('Group', trustedUid(group.uid)), value: Buffer.from([0xff, 0xff, 0xff]), revision }
+    tables.apply([changeOf(group), changeOf(identity)])
+    tables.apply([broken, changeOf(binding)])
+    expect(errors).toEqual([broken.key])
+    expect(tables.get('Group', group.uid)).toBeUndefined()
+    expect(tables.table('Group').size).toBe(0)
+    expect(tables.get('RoleBinding', binding.uid)).toBeDefined()
+    tables.apply([changeOf(group)])
+    expect(tables.get('Group', group.uid)?.name).toBe('team')
+  })
+
+  test('kinds that are not known are passed over; keys that only guard are not kept', () => {
+    const tables = emptyTables()
+    tables.apply([
+      { key: `r/Unheard/${root}`, value: Buffer.from('x'), revision },
+      { key: `i/name/Group/:team`, value: Buffer.from(group.uid), revision },
+      { key: ownersKey(trustedUid(root)), value: Buffer.from('1'), revision: storeRevision(5) },
+      { key: 'meta/keys/1', value: Buffer.from('k'), revision },
+    ])
+    expect(tables.hasKind('Unheard')).toBe(false)
+    expect(() => tables.table('Unheard')).toThrow(TypeError)
+    expect(tables.entry('i/name/Group/:team')).toBeUndefined()
+    expect(tables.entry(ownersKey(trustedUid(root)))?.revision).toBe(5)
+    expect(tables.entry('meta/keys/1')?.value).toEqual(Buffer.from('k'))
+    tables.apply([{ key: 'meta/keys/1', value: undefined, revision }])
+    expect(tables.entry('meta/keys/1')).toBeUndefined()
+  })
+
+  test('built-in rows are there from the start', () => {
+    const role = recordOf({ kind: 'Role', uid: 'c'.repeat(40), name: 'viewer', createMs: 0, updateMs: 0, filters: {} })
+    const tables = emptyTables({ builtIns: [role] })
+    expect(tables.get('Role', role.uid)).toBe(role)
+    expect([...tables.table('Role').records()]).toEqual([role])
+  })
+
+  test('listeners that add up what they are told hold just what the snapshot holds', () => {
+    fc.assert(
+      fc.property(fc.integer(), (seed) => {
+        const pick = picker(seed)
+        const notified = new Map<string, CachedRecord>()
+        const tables = emptyTables({
+          listener: (kind, old, record) => {
+            const key = `${kind} ${(record ?? old)?.uid}`
+            expect(notified.get(key)).toBe(old)
+            if (record === undefined) notified.delete(key)
+            else notified.set(key, record)
+          },
+        })
+        const identities = Array.from({ length: 4 }, () => newUid(pick, root))
+        const uids = Array.from({ length: 10 }, () => newUid(pick, group.uid))
+        for (let count = 0; count < 80; count++) {
+          const uid = one(pick, uids)
+          const turn = pick(5)
+          if (turn < 2) tables.apply([changeOf({ ...binding, uid, filters: { identity: one(pick, identities), role: 'b'.repeat(40) } })])
+          else if (turn === 2) tables.apply([removalOf({ kind: 'RoleBinding', uid })])
+          else if (turn === 3) tables.apply([mark(one(pick, identities), 'Identity')])
+          else tables.apply([unmark(one(pick, identities))])
+          const held = [...tables.table('RoleBinding').records()]
+          expect(new Set(notified.values())).toEqual(new Set(held))
+          const cascaded = tables.cascades().map(({ uid }): string => uid)
+          for (const record of held) expect(cascaded).not.toContain(record.filterValues[0])
+        }
+      }),
+      { numRuns: 60 },
+    )
+  })
+})
