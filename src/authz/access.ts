@@ -6,12 +6,11 @@ import { isVisible, type Visibility } from '../cache/lists/places.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
 import { parentFilter } from '../cache/table.ts'
-import { OrgStatus, type Group } from '../gen/taproot/iam/v2/groups_pb.ts'
+import { OrgStatus } from '../gen/taproot/iam/v2/groups_pb.ts'
 
 /** True where the organisation is closed to its members (docs/spec/iam.md#suspended-organisations). */
 export function isSuspended(tables: RecordTables, uid: Uid): boolean {
-  // A record of kind Group holds a Group.
-  const root = tables.get('Group', rootOf(uid))?.message as unknown as Group | undefined
+  const root = tables.get('Group', rootOf(uid))?.message
   return root?.status === OrgStatus.SUSPENDED
 }
 

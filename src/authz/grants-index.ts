@@ -6,7 +6,7 @@ import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { CooperativeTask, CooperativeScheduler } from '../cache/cooperative-task.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
 import { capabilitiesAt, everywhere, GrantMap, restrict, type Grant, type EffectivePermissions } from './effective-permissions.ts'
-import type { Role } from '../gen/taproot/iam/v2/roles_pb.ts'
+import { messageOf } from '../cache/records/record-types.ts'
 
 /** Whose reach is asked for. */
 export interface Subject {
@@ -21,8 +21,7 @@ const ofRole = new WeakMap<CachedRecord, CapabilitySet>()
 export function roleCapabilities(role: CachedRecord): CapabilitySet {
   let set = ofRole.get(role)
   if (set === undefined) {
-    // A record of kind Role holds a Role.
-    set = fromEnumNumbers((role.message as unknown as Role).capabilities)
+    set = fromEnumNumbers(messageOf(role, 'Role').capabilities)
     ofRole.set(role, set)
   }
   return set

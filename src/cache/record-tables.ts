@@ -16,6 +16,7 @@ import { DecodedRecords } from './records/decoded-records.ts'
 import { RecordBufferPool } from './records/record-buffer-pool.ts'
 import { RecordFactory } from './records/record-factory.ts'
 import { filterReaders, type KindIndex, type CachedRecord } from './records/cached-record.ts'
+import type { RecordOf } from './records/record-types.ts'
 import { CooperativeTask, CooperativeScheduler } from './cooperative-task.ts'
 import { KindTable } from './table.ts'
 import { UsageIndex, type Usage } from './usage.ts'
@@ -104,8 +105,8 @@ export class RecordTables {
   }
 
   /** Returns the visible record of `kind` under `uid`, if any: dependents of removed records are hidden. */
-  get(kind: string, uid: string): CachedRecord | undefined {
-    return this.#tables.get(kind)?.get(uid)
+  get<Kind extends string>(kind: Kind, uid: string): RecordOf<Kind> | undefined {
+    return this.#tables.get(kind)?.get(uid) as RecordOf<Kind> | undefined // a cast: a table holds records of its kind
   }
 
   /** Returns the usage of an organisation's records as of this commit; undefined if it has no records. */

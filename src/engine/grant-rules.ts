@@ -10,6 +10,7 @@ import type { RecordTables } from '../cache/record-tables.ts'
 import { ownersKey } from '../store/keys.ts'
 import { denied } from './errors.ts'
 import type { Extra, Planning } from './kind.ts'
+import { messageOf } from '../cache/records/record-types.ts'
 
 function builtInUid(name: string): Uid {
   const role = builtInRoles.find((candidate) => candidate.name === name)
@@ -36,7 +37,7 @@ export function assertCanGrant(planning: Planning, group: string, capabilities: 
 /** Returns the binding in a record of kind RoleBinding. */
 export function bindingOf(record: CachedRecord): RoleBinding {
   // The table of a kind holds that kind's messages.
-  return record.message as unknown as RoleBinding
+  return messageOf(record, 'RoleBinding')
 }
 
 /** The bindings that make their identities owners of the root group `root`. */

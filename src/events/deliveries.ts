@@ -19,7 +19,6 @@ import {
   type ListDeliveriesRequest,
   type RedeliverEventsRequest,
   type ReplayEventsRequest,
-  type Subscription,
 } from '../gen/taproot/events/v2/subscriptions_pb.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
 import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery } from '../gen/taproot/store/v1/events_pb.ts'
@@ -105,7 +104,7 @@ class Deliveries {
   async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
     const progress = await readProgress(this.#services.store, this.#uid, signal)
     // The kind's records hold subscriptions.
-    const record = this.#services.cache.tables.get('Subscription', this.#uid)?.message as Subscription | undefined
+    const record = this.#services.cache.tables.get('Subscription', this.#uid)?.message
     if (progress === undefined || record === undefined) return
     const from = after ?? { revision: Number(progress.revision), key: progress.key }
     const task = new CooperativeTask()

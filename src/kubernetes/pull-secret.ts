@@ -7,11 +7,11 @@ import type { WorkResult } from './runtime/work-queue.ts'
 import { managedByText } from '../engine/ownership.ts'
 import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../base/pull-secret.ts'
 import type { Uid } from '../base/uid.ts'
-import type { Identity } from '../gen/taproot/iam/v2/identities_pb.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { authorityAt } from './reconcile/authority.ts'
 import { ownedUid } from './reconcile/references.ts'
 import { asPlatformObject, isMirror } from './platform-object.ts'
+import { messageOf } from '../cache/records/record-types.ts'
 
 /** Annotation of a service account: the name of its pull Secret. */
 export const pullSecretAnnotation = 'taproot.dev/pull-secret'
@@ -47,8 +47,7 @@ export interface PullSecrets {
 
 /** True if only tokens of the service account can sign in as this identity. Judges the stored record, which may differ from its object. */
 function isSignInOf(record: CachedRecord, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
-  // A row of kind Identity holds an Identity.
-  const { relationship } = record.message as unknown as Identity
+  const { relationship } = messageOf(record, 'Identity')
   if (relationship.case !== 'claimMatch') return false
   const { iss, sub, claims, claimPatterns } = relationship.value
   const isPlain = Object.keys(claims).length === 0 && Object.keys(claimPatterns).length === 0

@@ -44,6 +44,7 @@ import type { Identity, Identity_AWSIdentity, Identity_ClaimMatch } from '../gen
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'
+import { messageOf } from '../cache/records/record-types.ts'
 
 /** Options of sign-in. */
 export interface SignInOptions {
@@ -134,8 +135,7 @@ const maxWarned = 10_000
 function createFacts(log: Log): (record: CachedRecord) => IdentityFacts {
   const warned = new RecentMap<string, true>(maxWarned)
   return (record) => {
-    // A record of kind Identity holds an Identity.
-    const relationship = relationshipOf(record.message as unknown as Identity)
+    const relationship = relationshipOf(messageOf(record, 'Identity'))
     const errors = patternsOf(relationship).flatMap((pattern) => patternError(pattern) ?? [])
     const version = `${record.uid} ${record.etag}`
     if (errors.length > 0 && warned.get(version) === undefined) {

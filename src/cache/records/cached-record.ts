@@ -14,8 +14,8 @@ export interface ResourceFields {
   uid: string
   etag: string
   managedBy: string
-  createTime?: Timestamp
-  updateTime?: Timestamp
+  createTime?: Timestamp | undefined
+  updateTime?: Timestamp | undefined
 }
 
 /** A resource as the schema generates it. */

@@ -1,5 +1,4 @@
 import type { Uid } from '../../base/uid.ts'
-import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 
 /** The usage that changes of one record add to an organisation; negative if it decreases. */
@@ -59,8 +58,7 @@ export function unitOf(limit: string): number {
 
 /** Returns the limits of an organisation by name, in their units; undefined if the root group does not exist. */
 export function limitsOf(tables: RecordTables, root: Uid): Readonly<Record<string, number>> | undefined {
-  // A row of kind Group holds a Group.
-  return (tables.get('Group', root)?.message as unknown as Group | undefined)?.resourceLimits
+  return tables.get('Group', root)?.message?.resourceLimits
 }
 
 const kindOf: ReadonlyMap<string, string> = new Map(Object.entries(recordLimits).map(([kind, limit]) => [limit, kind]))

@@ -130,8 +130,7 @@ export class SubscriptionWorker {
   }
 
   #record(): Subscription | undefined {
-    // A row of this kind holds a Subscription.
-    return this.#context.services.cache.tables.get('Subscription', this.uid)?.message as Subscription | undefined
+    return this.#context.services.cache.tables.get('Subscription', this.uid)?.message
   }
 
   #nowMs(): number {

@@ -16,6 +16,7 @@ import { recordKey } from '../../store/keys.ts'
 import { notFound } from '../../engine/errors.ts'
 import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { callerOf, type Handler } from '../../engine/services.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 type AssociationRecord = AccountAssociation & Resource
 
@@ -93,8 +94,7 @@ export const checkAccountAssociation: Handler = async (services, context, messag
   const { uid, providerType } = message as CheckAccountAssociationRequest
   const record = services.cache.tables.get(index.kind, uid)
   if (record === undefined) throw notFound(index.kind, uid)
-  // A record of this kind holds an association.
-  const account = accountAt(record.message as unknown as AccountAssociation, providerType)
+  const account = accountAt(messageOf(record, 'AccountAssociation'), providerType)
   const outcome: AccountCheck =
     account === undefined
       ? { kind: 'not_configured', message: 'the association has no account at this provider' }

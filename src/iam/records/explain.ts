@@ -43,7 +43,7 @@ export function capabilityNamed(name: string): Capability {
 /** A binding as ListRoleBindings shows it. */
 export function shownBinding(services: Services, record: CachedRecord): RoleBinding {
   // A record of kind RoleBinding is shown as one.
-  return shownOf(roleBindingKind, services, record).message as unknown as RoleBinding
+  return shownOf(roleBindingKind, services, record).message as RoleBinding
 }
 
 /** True where the asker may read the identity, or a binding of it. */

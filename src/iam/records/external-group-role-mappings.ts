@@ -112,7 +112,7 @@ async function deleteBatch(services: Services, context: Context, batch: { parent
       nextOwner(planning, index.kind, record)
       changes.remove(externalGroupRoleMappingKind, record)
     }
-    const mappings = records.map((record) => rendered(externalGroupRoleMappingKind, services, record.message) as unknown as ExternalGroupRoleMapping)
+    const mappings = records.map((record) => rendered(externalGroupRoleMappingKind, services, record.message) as ExternalGroupRoleMapping)
     if (records.length > 0) {
       const message = create(BatchDeleteExternalGroupRoleMappingsResponseSchema, { parent, externalGroupRoleMappings: mappings })
       changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', parent) })

@@ -9,11 +9,12 @@ import { recordKey } from '../../store/keys.ts'
 import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
 import type { Extra, Planning } from '../../engine/kind.ts'
 import { bindableBy, bindableRole, noSuchRole } from './role-bindings.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 /** The mapping in a record of kind ExternalGroupRoleMapping. */
 export function mappingOf(record: CachedRecord): ExternalGroupRoleMapping {
   // The table of a kind holds that kind's messages.
-  return record.message as unknown as ExternalGroupRoleMapping
+  return messageOf(record, 'ExternalGroupRoleMapping')
 }
 
 /** A role that is to be conferred on somebody, and where. */

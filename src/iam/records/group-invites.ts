@@ -6,7 +6,6 @@ import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
 import { trustedUid, type Uid } from '../../base/uid.ts'
 import { GroupInviteRoleSchema, GroupInviteSchema, type CreateGroupInviteRequest, type GroupInvite } from '../../gen/taproot/iam/v2/group_invites_pb.ts'
-import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { recordKey } from '../../store/keys.ts'
@@ -17,6 +16,7 @@ import { defineKind, type MutationDraft, type Kind, type Planning, type Records 
 import type { Handler, Services } from '../../engine/services.ts'
 import { createRecord } from '../../engine/write.ts'
 import { bindableBy, noSuchRole, planBinding } from './role-bindings.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 type InviteRecord = GroupInvite & Resource
 
@@ -55,13 +55,12 @@ function settle(planning: Planning, { record, parent }: MutationDraft<InviteReco
 function render(records: Records, record: InviteRecord): InviteRecord {
   const shown = clone(GroupInviteSchema, record)
   shown.code = ''
-  // A record of kind Role holds a Role.
-  const role = records.get('Role', record.roleUid)?.message as Role | undefined
+  const role = records.get('Role', record.roleUid)?.message
   if (role !== undefined) {
     const { name, description, capabilities } = role
     shown.role = create(GroupInviteRoleSchema, { uid: record.roleUid, name, description, capabilities })
   }
-  return shown as InviteRecord
+  return shown
 }
 
 const rules: Kind<InviteRecord> = {
@@ -71,8 +70,7 @@ const rules: Kind<InviteRecord> = {
   // Nobody learns this code: whoever is to learn one makes the invite by createGroupInvite.
   create: (planning, draft) => settle(planning, draft, newCode(planning.services)),
   render,
-  eventPayload: ({ uid, expirationTime }) =>
-    create(GroupInviteSchema, { uid, ...(expirationTime === undefined ? {} : { expirationTime }) }) as unknown as InviteRecord,
+  eventPayload: ({ uid, expirationTime }) => create(GroupInviteSchema, { uid, ...(expirationTime === undefined ? {} : { expirationTime }) }),
 }
 
 /**
@@ -122,8 +120,7 @@ export function findInvite(tables: RecordTables, code: string): CachedRecord | u
 
 /** What the invite in this record promises. */
 export function inviteTerms(record: CachedRecord): InviteTerms {
-  // A record of this kind holds an invite.
-  const { roleUid, email, singleUse, expirationTime } = record.message as unknown as GroupInvite
+  const { roleUid, email, singleUse, expirationTime } = messageOf(record, 'GroupInvite')
   return {
     group: trustedUid(record.parent),
     roleUid,

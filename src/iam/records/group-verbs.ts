@@ -142,7 +142,7 @@ export const lookupGroup: Handler = (services, context) => {
   const record = groupOfDomain(services, context)
   if (record === undefined) return Promise.reject(notFound('Group', ''))
   return Promise.resolve({
-    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services, record.message) as unknown as Group }),
+    message: create(LookupGroupResponseSchema, { group: rendered(groupKind, services, record.message) as Group }),
   })
 }
 

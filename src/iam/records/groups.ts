@@ -17,6 +17,7 @@ import { quotaExceeded } from '../../engine/quota/quotas.ts'
 import { planChild } from '../../engine/write.ts'
 import { planDeleted, planNameTaken, planRenamed } from './held-names.ts'
 import { roleBindingKind } from './role-bindings.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 type GroupRecord = Group & Resource
 
@@ -33,8 +34,7 @@ const index: KindIndex = {
 /** The verified organisation of this name (docs/spec/iam.md#verified-groups); undefined where there is none. */
 export function verifiedRoot(tables: RecordTables, name: string): CachedRecord | undefined {
   const record = tables.table('Group').child(rootParent, name)
-  // A row of kind Group holds a Group.
-  return record !== undefined && (record.message as unknown as Group).verified ? record : undefined
+  return record !== undefined && messageOf(record, 'Group').verified ? record : undefined
 }
 
 /** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (docs/spec/conventions.md#deletion-order). */
@@ -97,8 +97,7 @@ function removal(planning: Planning, record: CachedRecord): Extra {
 function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, current: Group): void {
   const { record } = draft
   const isRoot = draft.parent === rootParent
-  // A row of kind Group holds a Group.
-  const root = isRoot ? undefined : (planning.tables.get('Group', rootOf(draft.uid))?.message as unknown as Group | undefined)
+  const root = isRoot ? undefined : planning.tables.get('Group', rootOf(draft.uid))?.message
   if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
   if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
   if (!planning.permissions.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
@@ -109,9 +108,8 @@ function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, c
 /** Kind and status are those of the root (docs/spec/iam.md#verified-groups). */
 function render(records: Records, record: GroupRecord): GroupRecord {
   if (!record.uid.includes('/')) return record
-  // A row of kind Group holds a Group.
-  const root = records.get('Group', rootOf(record.uid as Uid))?.message as unknown as Group | undefined
-  const shown = clone(GroupSchema, record) as GroupRecord
+  const root = records.get('Group', rootOf(record.uid as Uid))?.message
+  const shown = clone(GroupSchema, record)
   shown.kind = root?.kind ?? OrgKind.UNSPECIFIED
   shown.status = root?.status ?? OrgStatus.READY
   return shown
@@ -170,6 +168,6 @@ export function planFounded({ tables, caller, permissions, services }: Planning,
 /** Makes the caller the owner of the root group that the same transaction creates (docs/spec/iam.md#root-groups). */
 export function planFirstOwner(planning: Planning, changes: ChangeSet, root: Uid): void {
   const draft = create(RoleBindingSchema, { identityUid: planning.caller.identity, roleUid: ownerRoleUid })
-  planChild(roleBindingKind, planning, { changes, parent: root, record: draft as unknown as Resource })
+  planChild(roleBindingKind, planning, { changes, parent: root, record: draft })
   changes.add(ownersChanged(planning, root))
 }

@@ -28,6 +28,7 @@ import { countedUse } from '../../engine/quota/counted-use.ts'
 import { assertEtag, bodyOf, emit, existingRecord } from '../../engine/write.ts'
 import { groupKind } from './groups.ts'
 import { planNameFreed } from './held-names.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 /** The root group under `uid`. Throws code 5, and code 3 for a subgroup. */
 function organisationRecord(planning: Pick<Planning, 'tables'>, uid: string): CachedRecord {
@@ -45,7 +46,7 @@ async function changeOrganisation(services: Services, context: Context, what: { 
     const cached = organisationRecord(planning, what.uid)
     assertEtag(cached, context.ifMatch)
     // A record of kind Group holds a Group, and a Group is a resource.
-    const record = clone(GroupSchema, cached.message as unknown as Group)
+    const record = clone(GroupSchema, messageOf(cached, 'Group'))
     what.change(record)
     const changes = new ChangeSet()
     changes.isMetered = false
@@ -55,7 +56,7 @@ async function changeOrganisation(services: Services, context: Context, what: { 
       updateMs: Math.max(planning.nowMs, cached.updateMs + 1),
       managedBy: cached.managedBy,
     }
-    const next = changes.update(groupKind, { cached, record: record as unknown as Resource, facts })
+    const next = changes.update(groupKind, { cached, record, facts })
     changes.write({ kind: 'put', key: quotaKey(cached.uid), value: new Uint8Array() })
     emit(planning, context, { changes, subject: cached.uid, body: bodyOf(groupKind, planning, next) })
     return { changes, result: next }

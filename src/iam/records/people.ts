@@ -10,7 +10,6 @@ import { isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/u
 import type { TokenRestrictions } from '../../auth/tokens/token-restrictions.ts'
 import { SessionSchema, type DeleteRequest } from '../../gen/taproot/auth/v1/auth_pb.ts'
 import { DeleteIdentityRequestSchema, IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
-import type { Resource } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { recordKey, cascadeKey } from '../../store/keys.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
@@ -155,7 +154,7 @@ function planPerson(planning: Planning, changes: ChangeSet, registration: Regist
   assertExpected(planning, registration)
   // The bindings of an earlier holder of the uid must be gone before it is used again.
   changes.guard({ kind: 'absent', key: cascadeKey(person.uid) })
-  const record = recordOf(person, planning.nowMs) as unknown as Resource
+  const record = recordOf(person, planning.nowMs)
   planChild(identityKind, planning, { changes, parent: rootParent, record, uid: person.uid })
 }
 

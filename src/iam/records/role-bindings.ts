@@ -4,8 +4,6 @@ import { roleCapabilities } from '../../authz/grants-index.ts'
 import { emptySet } from '../../base/capability.ts'
 import { DomainError, type FieldViolation } from '../../base/errors.ts'
 import { isUid, isWithin, parentOf, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
-import type { Group } from '../../gen/taproot/iam/v2/groups_pb.ts'
-import type { Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import {
   BatchCreateRoleBindingsResponseSchema,
   RoleBindingGroupSchema,
@@ -16,7 +14,6 @@ import {
   type RoleBinding,
   type RoleBindingIdentity,
 } from '../../gen/taproot/iam/v2/role_bindings_pb.ts'
-import type { Role } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { nameKey, recordKey } from '../../store/keys.ts'
@@ -30,6 +27,7 @@ import { invite, isMember, isPerson, notYetBound, planBound, planUnbound } from 
 import { rendered } from '../../engine/shown.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import { emit, planChild, planCreate, rememberKey } from '../../engine/write.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 type BindingRecord = RoleBinding & Resource
 
@@ -114,8 +112,7 @@ function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?
 export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSeen: boolean): RoleBindingIdentity {
   const record = records.get('Identity', uid)
   if (record === undefined) return create(RoleBindingIdentitySchema, { uid })
-  // A record of kind Identity holds an Identity.
-  const { name, description, email, relationship } = record.message as unknown as Identity
+  const { name, description, email, relationship } = messageOf(record, 'Identity')
   const match = relationship.case === 'claimMatch' ? relationship.value : undefined
   const issuer = match?.iss.case === 'issuer' ? match.iss.value : ''
   const subject = match?.sub.case === 'subject' ? match.sub.value : ''
@@ -126,9 +123,8 @@ export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSee
 function render(records: Records, record: BindingRecord): BindingRecord {
   const shown = clone(RoleBindingSchema, record)
   const groupUid = parentOf(record.uid as Uid)
-  // The records of a kind hold that kind's messages.
-  const group = records.get('Group', groupUid)?.message as Group | undefined
-  const role = records.get('Role', record.roleUid)?.message as Role | undefined
+  const group = records.get('Group', groupUid)?.message
+  const role = records.get('Role', record.roleUid)?.message
   const { identityUid: identity } = record
   const isSeen = !isPerson(identity) || records.ask(({ tables }) => isMember(tables, identity, rootOf(record.uid as Uid)))
   shown.identity = renderIdentity(records, identity, isSeen)
@@ -136,7 +132,7 @@ function render(records: Records, record: BindingRecord): BindingRecord {
   shown.role = create(RoleBindingRoleSchema, { uid: record.roleUid, name: role?.name ?? '', description: role?.description ?? '' })
   shown.identityUid = ''
   shown.roleUid = ''
-  return shown as BindingRecord
+  return shown
 }
 
 /** What becomes of the owners of a root group by a change of a binding. */
@@ -213,7 +209,7 @@ export function planBinding(planning: Planning, changes: ChangeSet, { group, ide
     changes.guard({ kind: 'unchanged', key: recordKey(index.kind, held.uid), revision: held.revision })
     return true
   }
-  const record = create(RoleBindingSchema, { identityUid: identity, roleUid: role }) as unknown as Resource
+  const record = create(RoleBindingSchema, { identityUid: identity, roleUid: role })
   planChild(roleBindingKind, planning, { changes, parent: group, record })
   if (makesOwner(group, role)) changes.add(ownersChanged(planning, group))
   return true
@@ -267,7 +263,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
   const request = message as BatchCreateRoleBindingsRequest
   const items = batchItems(request)
   const answer = (records: readonly Resource[]) => {
-    const shown = records.map((record) => rendered(roleBindingKind, services, record) as unknown as RoleBinding)
+    const shown = records.map((record) => rendered(roleBindingKind, services, record) as RoleBinding)
     return create(BatchCreateRoleBindingsResponseSchema, { roleBindings: shown })
   }
   const plan = (planning: Planning, memory: Idempotent | undefined): MutationPlan<Resource[]> => {
@@ -277,7 +273,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
       const pair = `${item.identityUid} ${item.roleUid}`
       if (seen.has(pair)) throw DomainError.invalid(`requests[${at}].role_binding`, 'repeats an earlier item')
       seen.add(pair)
-      return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item as unknown as Resource }))
+      return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item }))
     })
     // Their uids are random, and the unique key of each is guarded. The largest batch has no room for both guards.
     for (const { uid } of records) changes.unguard(recordKey(index.kind, trustedUid(uid)))

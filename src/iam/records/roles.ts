@@ -35,7 +35,7 @@ export const builtInRoleRecords: readonly CachedRecord[] = builtInRoles.map((rol
   const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
   const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
   // Role is a resource of the schema.
-  return recordOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record as unknown as Resource, facts), revision: storeRevision(0) })
+  return recordOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record, facts), revision: storeRevision(0) })
 })
 
 /** Puts the capabilities in order, without doubles; throws code 3 for what no customer's role may hold (docs/spec/iam.md#custom-roles). */

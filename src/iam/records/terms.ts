@@ -77,7 +77,7 @@ export const acceptTerms: Handler = async (services, context, message) => {
     for (const docId of missing) {
       const record = create(TermsAcceptanceSchema, { docId, acceptedBy: planning.caller.identity, orgUid: group })
       // The record's own message has fewer fields than a resource; those that it lacks are not stored.
-      planChild(termsAcceptanceKind, planning, { changes, parent: group, uid: acceptanceUid(group, docId), record: record as unknown as Resource })
+      planChild(termsAcceptanceKind, planning, { changes, parent: group, uid: acceptanceUid(group, docId), record: record as TermsAcceptance & Resource })
     }
     if (missing.length > 0) emit(planning, context, { changes, subject: group, body: { desc: AcceptTermsResponseSchema, message: answer } })
     return { changes, result: undefined }

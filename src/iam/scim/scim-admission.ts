@@ -1,6 +1,6 @@
 import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
 import type { Uid } from '../../base/uid.ts'
-import { IdentityProvider_OIDC_CorrelationRule as CorrelationRule, type IdentityProvider } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
+import { IdentityProvider_OIDC_CorrelationRule as CorrelationRule } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { scimStateOf } from './scim-state.ts'
 import { isActive, userWith } from './scim-users.ts'
@@ -9,7 +9,7 @@ import { isActive, userWith } from './scim-users.ts'
 function correlationClaim(tables: RecordTables, provider: Uid): 'sub' | 'oid' {
   const record = tables.get('IdentityProvider', provider)
   // A record of kind IdentityProvider holds one.
-  const configuration = (record?.message as unknown as IdentityProvider | undefined)?.configuration
+  const configuration = record?.message.configuration
   const rule = configuration?.case === 'oidc' ? configuration.value.correlationRule : CorrelationRule.UNSPECIFIED
   return rule === CorrelationRule.OID_EQUALS_EXTERNAL_ID ? 'oid' : 'sub'
 }

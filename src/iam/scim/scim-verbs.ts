@@ -9,7 +9,6 @@ import {
   RevokeScimTokenResponseSchema,
   SetScimEnabledResponseSchema,
   type GenerateScimTokenRequest,
-  type IdentityProvider,
   type RegenerateScimTokenRequest,
   type RevokeScimTokenRequest,
   type SetScimEnabledRequest,
@@ -28,6 +27,7 @@ import { assertHoldsWhatProviderConfers } from '../records/granted-capabilities.
 import { identityProviderKind } from '../records/identity-providers.ts'
 import { defaultOverlapMs, generated, overlapEndMs, regenerated, revoked, revokeMs, scimToken, scimTokenDigest, switched } from './scim-credentials.ts'
 import { scimEndpoint, scimStateOf, scimUnchanged, scimWrite, timeMember } from './scim-state.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 const tokenBytes = 32
 /** Owner bindings that an organisation needs before SCIM may manage its people (docs/spec/scim.md#enabling). */
@@ -66,7 +66,7 @@ async function changeScim(services: Services, context: Context, change: { provid
 /** Who makes a token that works, or lets it work, lets people in with all that the provider confers (docs/spec/iam.md#no-escalation). */
 function assertMayLetIn({ planning, record }: ScimSubject): void {
   // A record of kind IdentityProvider holds one.
-  const { defaultRole } = record.message as unknown as IdentityProvider
+  const { defaultRole } = messageOf(record, 'IdentityProvider')
   assertHoldsWhatProviderConfers(planning, { uid: record.uid, defaultRole })
 }
 

@@ -2,12 +2,12 @@ import { errorText } from '../../base/error-text.ts'
 import { clone } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Uid } from '../../base/uid.ts'
-import { IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
-import type { Resource } from '../../cache/records/cached-record.ts'
+import { IdentitySchema } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
 import { identityKind } from '../records/identities.ts'
 import { addressesAfter, type Person } from '../records/people.ts'
 import type { Services } from '../../engine/services.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 /** How old `lastSeenTime` may get before a sign-in writes it again, in milliseconds (docs/spec/identities.md#last-seen-time). */
 const lastSeenEveryMs = 3_600_000
@@ -19,8 +19,7 @@ const lastSeenEveryMs = 3_600_000
 export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Person, 'name'>): Promise<void> {
   const cached = services.cache.tables.get('Identity', uid)
   if (cached === undefined) return
-  // A record of kind Identity holds an Identity.
-  const known = cached.message as unknown as Identity
+  const known = messageOf(cached, 'Identity')
   const now = services.clock.now()
   const addresses = person === undefined ? known : addressesAfter(person, known)
   const isNews = addresses.email !== known.email || addresses.emailUnverified !== known.emailUnverified
@@ -32,7 +31,7 @@ export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Per
   const { createMs, managedBy } = cached
   const facts = isNews ? { etag: newEtag(services.random), createMs, updateMs: Math.max(now, cached.updateMs + 1), managedBy } : cached
   const changes = new ChangeSet()
-  changes.update(identityKind, { cached, record: record as unknown as Resource, facts })
+  changes.update(identityKind, { cached, record, facts })
   try {
     await services.store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(2_000))
   } catch (error) {

@@ -16,6 +16,7 @@ import type { IdentityProvider } from '../../gen/taproot/iam/v2/identity_provide
 import { mappingsFor } from '../records/external-group-role-mappings.ts'
 import { verifiedRoot } from '../records/groups.ts'
 import { clientSecretPath, oidcOf } from '../records/identity-providers.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 /** The event of a sign-in whose groups gave it roles (docs/spec/identities.md#mapped-sessions; its type is ours). It belongs to the provider's organisation. */
 const event = { type: 'auth.session.mapped.v1', group: 'root', internal: false } as const
@@ -41,8 +42,7 @@ export async function noteMappedSession(
 }
 
 function providerIn(record: CachedRecord): IdentityProvider {
-  // A record of kind IdentityProvider holds an IdentityProvider.
-  return record.message as unknown as IdentityProvider
+  return messageOf(record, 'IdentityProvider')
 }
 
 /** The identity providers that name this issuer, in the order of their uids. */

@@ -11,8 +11,7 @@ export const mirroredKinds: readonly RecordKind[] = recordKinds.filter((kind) =>
 
 function isChosenRoot(tables: RecordTables, root: string, chosen: readonly string[]): boolean {
   if (chosen.length === 0 || chosen.includes(root)) return true
-  // A record of kind Group holds a Group.
-  const name = (tables.get('Group', root)?.message as { name?: string } | undefined)?.name
+  const name = tables.get('Group', root)?.message.name
   return name !== undefined && chosen.includes(name)
 }
 

@@ -2,7 +2,7 @@ import { create, fromBinary } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
 import { applyMask, maskAllowsEtag } from '../../base/schema/field-mask.ts'
 import { rootOf } from '../../base/uid.ts'
-import { RepoReadmeSchema, type Repo, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
+import { RepoReadmeSchema, type RepoReadme, type UpdateRepoReadmeRequest } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { Revision } from '../../store/store.ts'
@@ -17,6 +17,7 @@ import { assertValid } from '../../engine/validate.ts'
 import { assertEtag, emit, pathsOf, writableCopy } from '../../engine/write.ts'
 import { checkReadme } from './check-readme.ts'
 import { originOf } from '../records/synced-repos.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 type ReadmeRecord = RepoReadme & Resource
 
@@ -44,8 +45,7 @@ interface StoredReadme {
 
 /** Reads the readme that `repo` shows: for a synced one that of its source. */
 async function readReadme(services: Services, record: CachedRecord, signal: AbortSignal): Promise<StoredReadme> {
-  // A record of kind Repo holds a Repo.
-  const origin = originOf(recordsOf(services), record.message as unknown as Repo)
+  const origin = originOf(recordsOf(services), messageOf(record, 'Repo'))
   let entry
   try {
     entry = origin === undefined ? undefined : await services.store.get(readmeKey(origin.uid), signal)
@@ -58,7 +58,7 @@ async function readReadme(services: Services, record: CachedRecord, signal: Abor
       ? { etag: unwrittenEtag, createMs: record.createMs, updateMs: record.createMs, managedBy: '' }
       : { etag: envelope.etag, createMs: Number(envelope.createTimeMs), updateMs: Number(envelope.updateTimeMs), managedBy: envelope.managedBy }
   // A readme has what every resource has (test/base/schema.test.ts).
-  const bare = (envelope === undefined ? create(RepoReadmeSchema) : fromBinary(RepoReadmeSchema, envelope.record)) as ReadmeRecord
+  const bare = envelope === undefined ? create(RepoReadmeSchema) : fromBinary(RepoReadmeSchema, envelope.record)
   bare.uid = record.uid
   return { record: stamped(RepoReadmeSchema, bare, facts), facts, revision: entry?.revision }
 }
@@ -75,15 +75,14 @@ export const getRepoReadme: Handler = async (services, context, message) => {
 }
 
 function isSynced(record: CachedRecord): boolean {
-  // A record of kind Repo holds a Repo.
-  return (record.message as unknown as Repo).syncConfig !== undefined
+  return messageOf(record, 'Repo').syncConfig !== undefined
 }
 
 /** The readme as the request wants it. Throws code 10, 3, 8. */
 async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { record: CachedRecord; stored: StoredReadme }): Promise<ReadmeRecord> {
   const { record: current } = at.stored
   const { updateMask: mask } = request
-  const patch = (request.repoReadme ?? create(RepoReadmeSchema)) as ReadmeRecord // see readReadme
+  const patch = request.repoReadme ?? create(RepoReadmeSchema) // see readReadme
   assertEtag(current, context.ifMatch)
   if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(current, patch.etag)
   const next = applyMask(RepoReadmeSchema, { current, patch }, pathsOf({ desc: RepoReadmeSchema }, context, { patch, mask }))

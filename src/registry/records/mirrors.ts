@@ -19,7 +19,7 @@ import {
 } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { ListQuery, ListResult } from '../../cache/lists/list.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
-import type { Resource, CachedRecord } from '../../cache/records/cached-record.ts'
+import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { CooperativeTask } from '../../cache/cooperative-task.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
@@ -34,6 +34,7 @@ import { bodyOf, emit } from '../../engine/write.ts'
 import { repoKind } from './repos.ts'
 import { isInForce } from './sync-rights.ts'
 import { sourceFilter } from './synced-repos.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 const kind = 'Mirror'
 
@@ -46,8 +47,7 @@ function mirrorSchema(): ResourceRow {
 const schema = mirrorSchema()
 
 function repoOf(record: CachedRecord): Repo {
-  // A row of kind Repo holds a Repo.
-  return record.message as unknown as Repo
+  return messageOf(record, 'Repo')
 }
 
 const listsIdentities = setOf(['identity.list'])
@@ -146,7 +146,7 @@ function planEnd(planning: Planning, context: Context, cached: CachedRecord): Mu
   const { createMs, managedBy } = cached
   const facts = { etag: newEtag(planning.services.random), createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1), managedBy }
   // A repo has what every resource has.
-  const changed = changes.update(repoKind, { cached, record: record as unknown as Resource, facts })
+  const changed = changes.update(repoKind, { cached, record, facts })
   emit(planning, context, { changes, subject: cached.uid, body: bodyOf(repoKind, planning, changed) })
   return { changes, result: true }
 }

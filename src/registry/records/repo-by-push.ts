@@ -43,7 +43,7 @@ async function makeByPush(services: Services, context: MutationContext, place: P
   const { kind, desc, event } = made[sort]
   const there = (): Uid | undefined => services.cache.tables.table(kind.index.kind).child(parent, name)?.uid
   // Every resource has what Resource adds.
-  const draft = create(desc as DescMessage, { name }) as unknown as Resource
+  const draft = create(desc as DescMessage, { name }) as Resource
   try {
     assertValid(desc, draft)
     return await commit(services, context, (planning): MutationPlan<Uid> => {

@@ -12,6 +12,7 @@ import { factsOf, recordsOf } from '../../engine/shown.ts'
 import { findRepository } from './repo-paths.ts'
 import type { RepoRecord } from './repo-rules.ts'
 import { identityOfSync, isInForce, maySync } from './sync-rights.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 
 /** The filter that finds the repos which are synced with a repo, by its uid. */
 export const sourceFilter = 'source'
@@ -38,8 +39,7 @@ const inheritedNames = { catalogTier: 'catalog_tier', bundles: 'bundles', aliase
 >
 
 function repoAt(records: Pick<Records, 'get'>, uid: string): Repo | undefined {
-  // A record of kind Repo holds a Repo.
-  return records.get('Repo', uid)?.message as unknown as Repo | undefined
+  return records.get('Repo', uid)?.message
 }
 
 /**
@@ -66,8 +66,7 @@ export function mirroringIdentities(tables: RecordTables, record: CachedRecord):
   for (let hops = 0; at !== undefined && hops < maxHops; hops++) {
     const source = repos.valueOf(at, sourceFilter)
     if (source === undefined) break
-    // A record of kind Repo holds a Repo.
-    identities.push(trustedUid((at.message as unknown as Repo).syncConfig?.identityUid ?? ''))
+    identities.push(trustedUid(messageOf(at, 'Repo').syncConfig?.identityUid ?? ''))
     at = tables.get('Repo', source)
   }
   return identities
@@ -76,7 +75,7 @@ export function mirroringIdentities(tables: RecordTables, record: CachedRecord):
 /** What is shown of a repo: a synced one with what it inherits, as it is now. */
 export function shownRepo(records: Records, record: RepoRecord): RepoRecord {
   if (record.syncConfig === undefined) return record
-  const shown = clone(RepoSchema, record) as RepoRecord
+  const shown = clone(RepoSchema, record)
   return Object.assign(shown, inheritedOf(originOf(records, record) ?? create(RepoSchema)))
 }
 
