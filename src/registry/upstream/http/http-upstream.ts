@@ -113,16 +113,14 @@ class RegistryUpstream implements Upstream {
 
   async readBlob(repo: Uid, { digest, range }: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined> {
     const headers = range && { range: `bytes=${range.first}-${range.last}` }
-    const asked = { path: `blobs/${digest}`, ...(headers && { headers }) }
-    const direct = await this.#client.readBlob({ ...asked, path: `/v2/${this.#nameOf(repo)}/${asked.path}`, scopes: this.#scopes(repo, 'pull') }, signal)
-    const answer = direct ?? (await this.#ask(repo, { method: 'GET', ...asked }, signal))
+    const answer = await this.#ask(repo, { method: 'GET', path: `blobs/${digest}`, ...(headers && { headers }) }, signal)
     if (answer === undefined) return undefined
     try {
+      if ((headerOf(answer, 'content-encoding') ?? 'identity') !== 'identity')
+        throw new UpstreamError('refused', 'the upstream encoded a blob; it must send blobs as they are')
       const size = range === undefined ? lengthOf(answer) : wholeOf(answer, range)
       const bytes = range === undefined ? size : range.last - range.first + 1
-      if (direct === undefined) return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
-      if (direct.length !== bytes) throw new UpstreamError('refused', 'the upstream gives another part of a blob than it says')
-      return { size, body: direct.body }
+      return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
     } catch (error) {
       answer.body.on('error', () => undefined).destroy()
       throw error
@@ -208,9 +206,6 @@ class RegistryUpstream implements Upstream {
   }
 }
 
-/** What an answer says before its body. */
-type AnswerLines = Parameters<typeof headerOf>[0] & { readonly statusCode: number }
-
 /** The whole of a manifest. */
 async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<Buffer> {
   const read = await readBounded(body, maxManifestBytes)
@@ -222,14 +217,14 @@ async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<B
   return read.bytes
 }
 
-function lengthOf(answer: AnswerLines): number {
+function lengthOf(answer: UpstreamAnswer): number {
   const length = headerOf(answer, 'content-length') ?? ''
   if (answer.statusCode !== 200 || !/^\d{1,15}$/.test(length)) throw new UpstreamError('refused', 'the upstream does not say how large a blob is')
   return Number(length)
 }
 
 /** The size of the whole, of an answer with exactly the range that was asked for. */
-function wholeOf(answer: AnswerLines, { first, last }: ByteRange): number {
+function wholeOf(answer: UpstreamAnswer, { first, last }: ByteRange): number {
   const [, from, to, size] = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(headerOf(answer, 'content-range') ?? '') ?? []
   if (answer.statusCode !== 206 || Number(from) !== first || Number(to) !== last)
     throw new UpstreamError('refused', 'the upstream does not give ranges of a blob')

@@ -1,4 +1,4 @@
-import { filledTo, readMemory, release } from '../../release.ts'
+import { filledTo, readMemory } from '../../release.ts'
 
 /** Up to so many bytes are copied, and the memory takes the next read. */
 const smallRead = 32 * 1024
@@ -26,12 +26,5 @@ export class ReadPieces {
     if (length <= smallRead) return Buffer.from(memory.subarray(0, length))
     this.#memory = readMemory(this.#reads < flowingReads ? 'narrow' : 'wide')
     return filledTo(memory, length)
-  }
-
-  /** For a connection that rests: it keeps little memory meanwhile. */
-  rest(): void {
-    const memory = this.#memory
-    this.#memory = readMemory('narrow')
-    release(filledTo(memory, memory.length))
   }
 }

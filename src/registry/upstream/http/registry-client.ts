@@ -6,8 +6,6 @@ import { untilAborted } from '../../../base/timing.ts'
 import { BodyError } from '../chunk-body.ts'
 import { PassedBody } from '../passed-body.ts'
 import { UpstreamError } from '../upstream.ts'
-import type { BlobAnswer } from './blob-line.ts'
-import { BlobLines } from './blob-lines.ts'
 import { type UpstreamTimeouts, failureOf, upstreamError } from './registry-answers.ts'
 import { RegistryCredentials, type RegistryAccount } from './registry-credentials.ts'
 import { createWideConnector } from './wide-connector.ts'
@@ -53,8 +51,6 @@ export class RegistryClient {
   readonly #agent: Agent
   /** For storage that the registry redirects to: it may have a certificate of another authority. */
   readonly #storageAgent: Agent
-  /** Undefined where the registry is spoken to over TLS. */
-  readonly #blobLines: BlobLines | undefined
   readonly #closing = new AbortController()
 
   constructor(options: RegistryClientOptions) {
@@ -64,7 +60,6 @@ export class RegistryClient {
       new Agent({ connect: createWideConnector({ timeout: connectTimeoutMs }, ca && (() => authorities(ca()))) })
     this.#agent = connecting((pem) => [pem])
     this.#storageAgent = connecting((pem) => [...rootCertificates, pem])
-    this.#blobLines = options.origin.startsWith('http:') ? new BlobLines(options.origin, options.timeouts) : undefined
     this.#credentials = new RegistryCredentials(account, { clock, fetchToken: (url, authorization) => this.#fetchToken(url, authorization) })
   }
 
@@ -111,17 +106,9 @@ export class RegistryClient {
     return undefined
   }
 
-  /** The bytes of a blob by the shortest way that there is; undefined where it leads to none, and `read` has to tell why. */
-  async readBlob({ path, scopes, headers }: Pick<UpstreamRequest, 'path' | 'scopes' | 'headers'>, signal: AbortSignal): Promise<BlobAnswer | undefined> {
-    if (this.#blobLines === undefined || !this.#credentials.known) return undefined
-    const authorization = await untilAborted(this.#credentials.authorization(scopes), signal)
-    return this.#blobLines.read(path, { ...headers, ...(authorization !== undefined && { authorization }) }, signal)
-  }
-
   async close(): Promise<void> {
     const closed = new UpstreamError('unavailable', 'the connection to the upstream is closed')
     this.#closing.abort(closed)
-    this.#blobLines?.close(closed)
     await Promise.all([this.#agent.destroy(), this.#storageAgent.destroy()])
   }
 

@@ -2,7 +2,6 @@ import { createServer, type Socket } from 'node:net'
 import { setImmediate as turn } from 'node:timers/promises'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { digestOf } from '../../../src/base/digest.ts'
-import { parseAnswerHead } from '../../../src/registry/upstream/http/blob-line.ts'
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { drain, failureOf, freshBytes, freshRepo, never } from './content.ts'
@@ -56,16 +55,22 @@ async function read(upstream: Upstream): Promise<Buffer | undefined> {
   return found && drain(found.body)
 }
 
-describe('blobs in the clear', () => {
-  test('one after the other come over one connection, several at once over several', async () => {
+describe('blobs of an upstream without TLS', () => {
+  test('reads in sequence share connections, and reads at the same time have one each', async () => {
     const { upstream, asked } = await scripted((socket) => socket.write(plain(bytes)))
-    for (let count = 0; count < 3; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
-    expect(asked.map(({ length }) => length)).toEqual([3])
+    for (let count = 0; count < 10; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
+    expect(asked.length).toBeLessThanOrEqual(2)
     for (const found of await Promise.all(Array.from({ length: 4 }, () => read(upstream)))) expect(found?.equals(bytes)).toBe(true)
-    expect(asked.length).toBe(4)
+    expect(asked.length).toBeGreaterThanOrEqual(4)
   })
 
-  test.for([0, 1, 70_000])('of %i bytes come whole, also where the head comes in pieces', async (size) => {
+  test('bytes after the body end the connection, and the blob stays whole', async () => {
+    const { upstream, asked } = await scripted((socket) => socket.write(Buffer.concat([plain(bytes), Buffer.from('x')])))
+    for (let count = 0; count < 2; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
+    expect(asked.length).toBe(2)
+  })
+
+  test.for([0, 1, 70_000])('a blob of %i bytes arrives whole, also if the head arrives in pieces', async (size) => {
     const body = bytes.subarray(0, size)
     const { upstream } = await scripted(async (socket) => {
       const answer = plain(body, 'X-Odd: \xe9')
@@ -79,7 +84,7 @@ describe('blobs in the clear', () => {
     expect((await read(upstream))?.equals(body)).toBe(true)
   })
 
-  test('a connection that was closed meanwhile, or is to be closed, is not used again', async () => {
+  test('a closed connection, and one that the answer closes, is not used again', async () => {
     const { upstream, asked, sockets } = await scripted((socket, index) =>
       index === 0 ? socket.write(plain(bytes)) : socket.end(plain(bytes, 'Connection: close')),
     )
@@ -92,48 +97,44 @@ describe('blobs in the clear', () => {
   test.for<[string, (socket: Socket) => unknown]>([
     ['ends too early', (socket) => socket.end(plain(bytes).subarray(0, -1))],
     ['is cut', (socket) => socket.write(plain(bytes).subarray(0, -1), () => socket.resetAndDestroy())],
-    ['has bytes too many', (socket) => socket.write(Buffer.concat([plain(bytes), Buffer.from('x')]))],
-    ['stands still', (socket) => socket.write(plain(bytes).subarray(0, -1))],
-  ])('one that %s breaks, and the next one comes', async ([, answer]) => {
+    ['stalls', (socket) => socket.write(plain(bytes).subarray(0, -1))],
+  ])('a read fails where the body %s, and the next read succeeds', async ([, answer]) => {
     const timeouts = { headersMs: 500, finishMs: 500, stallMs: 500 }
     const { upstream } = await scripted((socket, index) => (index === 0 ? answer(socket) : socket.write(plain(bytes))), { timeouts })
     expect(await failureOf(read(upstream))).toBe('unavailable')
     expect((await read(upstream))?.equals(bytes)).toBe(true)
   })
 
-  test('a registry that does not answer is told of in time', async () => {
+  test('a read of a registry that does not answer fails within the time limit', async () => {
     const { upstream } = await scripted(() => undefined, { timeouts: { headersMs: 200, finishMs: 200, stallMs: 200 } })
     expect(await failureOf(read(upstream))).toBe('unavailable')
   })
 
-  test.for<[string, string]>([
-    ['nothing', ''],
-    ['no HTTP', 'SSH-2.0-x\r\n\r\n'],
-    ['two lengths', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde'],
-    ['chunks beside a length', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nabcde'],
-    ['a coding', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Encoding: gzip\r\n\r\nabcde'],
-    ['a folded line', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n 5\r\n\r\nabcde'],
-    ['another length than a number', 'HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nabcde'],
-    ['a head without end', `HTTP/1.1 200 OK\r\n${'X: y\r\n'.repeat(20_000)}`],
-  ])('where the answer is %s, it is asked again in the usual way', async ([, text]) => {
-    const { upstream, asked } = await scripted((socket, index) => (index === 0 ? socket.end(text) : socket.write(plain(bytes))))
+  test.for<[string, string, string]>([
+    ['empty', 'unavailable', ''],
+    ['not HTTP', 'unavailable', 'SSH-2.0-x\r\n\r\n'],
+    ['an answer with two lengths', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde'],
+    ['an answer with chunks and a length', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nabcde'],
+    ['an answer with an encoding', 'refused', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Encoding: gzip\r\n\r\nabcde'],
+    ['an answer with a length that is no number', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nabcde'],
+    ['a head without end', 'unavailable', `HTTP/1.1 200 OK\r\n${'X: y\r\n'.repeat(20_000)}`],
+  ])('a read fails where the answer is %s, and the next read succeeds', async ([, kind, text]) => {
+    let isOdd = true
+    const { upstream } = await scripted((socket) => (isOdd ? socket.end(text) : socket.write(plain(bytes))))
+    expect(await failureOf(read(upstream))).toBe(kind)
+    isOdd = false
     expect((await read(upstream))?.equals(bytes)).toBe(true)
-    expect(asked.flat().length).toBe(2)
   })
 
-  test('what is not there is not there; a registry that redirects is asked in the usual way from then on', async () => {
-    const answers = ['HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n', 'HTTP/1.1 307 Temporary Redirect\r\nLocation: http://\r\nContent-Length: 0\r\n\r\n']
-    let answer = answers[0]
-    const { upstream, asked } = await scripted((socket) => socket.write(answer ?? ''))
+  test('a missing blob is undefined, and a redirect to an invalid address is refused', async () => {
+    let answer = 'HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n'
+    const { upstream } = await scripted((socket) => socket.write(answer))
     expect(await read(upstream)).toBeUndefined()
-    answer = answers[1]
-    for (const count of [4, 5]) {
-      expect(await failureOf(read(upstream))).toBe('refused')
-      expect(asked.flat().length).toBe(count)
-    }
+    answer = 'HTTP/1.1 307 Temporary Redirect\r\nLocation: http://\r\nContent-Length: 0\r\n\r\n'
+    expect(await failureOf(read(upstream))).toBe('refused')
   })
 
-  test('aborting rejects with the reason before the answer and in it, and ends the connection', async () => {
+  test('an abort before or within the answer rejects with its reason and closes the connection', async () => {
     const { upstream, sockets } = await scripted((socket, index) => index === 1 && socket.write(plain(bytes).subarray(0, 100_000)))
     const [early, late] = [new AbortController(), new AbortController()]
     const waiting = upstream.readBlob(repo, { digest }, early.signal)
@@ -148,7 +149,7 @@ describe('blobs in the clear', () => {
     await expect.poll(() => sockets.map(({ closed }) => closed)).toEqual([true, true])
   })
 
-  test('a reader that wants no more ends the connection, and so does the end of the upstream', async () => {
+  test('a reader that stops closes its connection, and so does closing the upstream', async () => {
     const { upstream, sockets } = await scripted((socket) => socket.write(plain(bytes).subarray(0, -1)))
     const [first, second] = [await upstream.readBlob(repo, { digest }, never), await upstream.readBlob(repo, { digest }, never)]
     first!.body.destroy()
@@ -159,7 +160,7 @@ describe('blobs in the clear', () => {
     await expect.poll(() => sockets[1]?.closed).toBe(true)
   })
 
-  test('one that nobody reads is not read ahead', async () => {
+  test('a blob without a reader is not read ahead', async () => {
     const large = freshBytes(40_000_000)
     const { upstream, sockets } = await scripted((socket) => socket.write(plain(large)))
     const found = await upstream.readBlob(repo, { digest }, never)
@@ -170,16 +171,4 @@ describe('blobs in the clear', () => {
     expect(found!.body.readableLength).toBeLessThan(2_000_000)
     expect((await drain(found!.body)).equals(large)).toBe(true)
   })
-})
-
-test('the head of an answer', () => {
-  expect(parseAnswerHead('HTTP/1.1 206 \r\ncontent-LENGTH: 12 \r\nA:b\r\na: c')).toMatchObject({
-    statusCode: 206,
-    headers: { 'content-length': '12', a: 'b, c' },
-    length: 12,
-    keepsConnection: true,
-  })
-  expect(parseAnswerHead('HTTP/1.1 404 Not Found\r\nConnection: Close')).toMatchObject({ length: undefined, keepsConnection: false })
-  for (const text of ['', 'HTTP/1.0 200 OK', 'HTTP/1.1 20 OK', 'HTTP/1.1 200 OK\r\nno colon', 'HTTP/1.1 200 OK\r\na : b', 'HTTP/1.1 200 OK\r\na: \0'])
-    expect(parseAnswerHead(text)).toBeUndefined()
 })
