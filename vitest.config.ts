@@ -33,7 +33,7 @@ const isFullTier = TAPROOT_TESTS === 'full'
 const isolatedTests = {
   'test/transport/transport-grpc-limits.test.ts': 'replaces console.error',
   'test/authz/many-bindings.test.ts': 'measures turns, which collections of a large heap make longer',
-  'test/auth/secret-file.test.ts': 'replaces a method of every file handle',
+  'test/auth/keys/secret-file.test.ts': 'replaces a method of every file handle',
   'test/conformance/cost/cost.test.ts': 'measures turns and the heap',
   'test/conformance/fuzz/broken.test.ts': 'measures the heap',
   'test/conformance/fuzz/fuzz.test.ts': 'measures the heap',

@@ -1,6 +1,6 @@
 import { Agent, request } from 'node:https'
 import { once } from 'node:events'
-import { startKubeApiserver, type KubeApiserver } from '../../test/support/parts/kube-apiserver.ts'
+import { startKubeApiserver, type KubeApiserver } from '../../test/support/parts/kubernetes/kube-apiserver.ts'
 import type { Identity } from '../../src/gen/taproot/iam/v2/identities_pb.ts'
 import { DatasetGenerator } from '../data/generate.ts'
 

@@ -4,7 +4,7 @@ import { awsRequestText } from '../../src/auth/aws/aws-request.ts'
 import { matchesAws, type AwsMatch } from '../../src/auth/aws/aws-match.ts'
 import { createAwsSignIn } from '../../src/auth/aws/aws-sign-in.ts'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
-import { amzDate, awsToken, signedRequest, startAwsSts, type AccessKey, type ToSign } from '../support/parts/aws-sts.ts'
+import { amzDate, awsToken, signedRequest, startAwsSts, type AccessKey, type ToSign } from '../support/parts/sign-in/aws-sts.ts'
 import { failure, signal, testClock, testFetch } from './parts.ts'
 
 const platform = 'https://issuer.example'

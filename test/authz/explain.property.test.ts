@@ -16,7 +16,7 @@ import { authorizeCall } from '../../src/engine/authorize.ts'
 import { callerOfToken, type Caller, type Context, type Services } from '../../src/engine/services.ts'
 import { explain } from '../../src/iam/records/explain.ts'
 import { soakFactor, timeoutUnlessSoaking } from '../soak/factor.ts'
-import { movedTo, placeOf } from '../conformance/walk/method-case.ts'
+import { movedTo, placeOf } from '../conformance/walk/cases/method-case.ts'
 import { load, allRestrictions, palette, plainWorlds, type LoadedWorld, type PlainWorld } from './random-world.ts'
 
 const runs = 10_000 * soakFactor

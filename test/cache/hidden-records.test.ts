@@ -11,7 +11,7 @@ import { storeRevision, type Change, type Entry } from '../../src/store/store.ts
 import { slowness } from '../budgets.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { naiveList, type NaiveQuery, type NaiveTerm } from '../conformance/model/naive-list.ts'
-import { queryOf } from './list-world.ts'
+import { queryOf } from './lists/list-world.ts'
 import { bytesOf, changeOf, emptyTables, newUid, one, picker, removalOf, type Pick, type Plain } from './records.ts'
 
 const revision = storeRevision(1)

@@ -28,14 +28,13 @@ const indexes = [...kinds.values()].map((kind) => kind.index)
 function messageOf(plain: Plain): Resource {
   const { kind, name, filters, description = '' } = plain
   // All of them are resources of the schema.
-  if (kind === 'Group') return create(GroupSchema, { name, description }) as Resource
-  if (kind === 'RoleBinding')
-    return create(RoleBindingSchema, { identityUid: filters['identity'] ?? '', roleUid: filters['role'] ?? '' }) as unknown as Resource
-  if (kind === 'Role') return create(RoleSchema, { name, description }) as Resource
+  if (kind === 'Group') return create(GroupSchema, { name, description })
+  if (kind === 'RoleBinding') return create(RoleBindingSchema, { identityUid: filters['identity'] ?? '', roleUid: filters['role'] ?? '' })
+  if (kind === 'Role') return create(RoleSchema, { name, description })
   const isClaim = filters['relationship_type'] === '1'
   const match = { case: 'claimMatch', value: { iss: { case: 'issuer', value: 'https://issuer.example' } } } as const
   const keys = { case: 'staticKeys', value: { issuer: 'https://issuer.example', subject: 's' } } as const
-  return create(IdentitySchema, { name, description, relationship: isClaim ? match : keys }) as Resource
+  return create(IdentitySchema, { name, description, relationship: isClaim ? match : keys })
 }
 
 /** The stored bytes of a record. */

@@ -5,8 +5,8 @@ import { createPullToken, listPullTokens, parseTtl, revokePullToken, type PullTo
 import { systemClock, systemRandom } from '../../src/server/runtime.ts'
 import { freshName, makeMember, startTestServer } from '../support/test-server.ts'
 import { freePorts } from '../support/parts/free-port.ts'
-import { makeDevHome, readToken, startDev } from '../e2e/process/dev-home.ts'
-import { runProcess } from '../e2e/process/taproot-process.ts'
+import { makeDevHome, readToken, startDev } from '../e2e/process/harness/dev-home.ts'
+import { runProcess } from '../e2e/process/harness/taproot-process.ts'
 import { basic, RegistryWorld, type Tenant } from '../registry/tokens/registry-world.ts'
 import { listenOnLoopback } from '../support/parts/loopback.ts'
 

@@ -21,7 +21,7 @@ const uid = trustedUid(`${'a'.repeat(40)}/${'b'.repeat(16)}`)
 function record(clientSecret: string): Resource {
   const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret }
   // A resource of the schema.
-  return create(IdentityProviderSchema, { name: 'login', configuration: { case: 'oidc', value: oidc } }) as unknown as Resource
+  return create(IdentityProviderSchema, { name: 'login', configuration: { case: 'oidc', value: oidc } })
 }
 
 /** A stored provider, with what is sealed for it. */

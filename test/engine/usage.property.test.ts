@@ -10,7 +10,6 @@ import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb
 import { groupKind } from '../../src/iam/records/groups.ts'
 import { roleBindingKind } from '../../src/iam/records/role-bindings.ts'
 import { builtInRoleRecords } from '../../src/iam/records/roles.ts'
-import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { recordBytesLimit, recordUse } from '../../src/engine/quota/limits.ts'
 import { recordKey, cascadeKey } from '../../src/store/keys.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
@@ -42,7 +41,7 @@ const builtInRole = builtInRoleRecords[0]?.uid ?? ''
 function bind(changes: ChangeSet, groupUid: Uid): void {
   const draft = create(RoleBindingSchema, { identityUid: randomBytes(20).toString('hex'), roleUid: builtInRole })
   const uid = trustedUid(`${groupUid}/${randomBytes(8).toString('hex')}`)
-  changes.create(roleBindingKind, { uid, record: draft as unknown as Resource, facts: { ...facts, etag: 'e' } })
+  changes.create(roleBindingKind, { uid, record: draft, facts: { ...facts, etag: 'e' } })
   // Their uids are random: the batch has no room for both guards.
   changes.unguard(recordKey('RoleBinding', uid))
 }

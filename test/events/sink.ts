@@ -1,6 +1,6 @@
 import { createServer } from 'node:https'
 import type { IncomingHttpHeaders, ServerResponse } from 'node:http'
-import { createAuthority } from '../support/parts/authority.ts'
+import { createAuthority } from '../support/parts/sign-in/authority.ts'
 import { closeNow, listenOnLoopback } from '../support/parts/loopback.ts'
 
 /** A request that a sink received. */

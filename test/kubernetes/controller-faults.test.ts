@@ -18,7 +18,7 @@ import { startEtcd } from '../support/parts/etcd.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
 import { startTcpProxy } from '../support/parts/tcp-proxy.ts'
-import { sharedKey } from './key-file.ts'
+import { sharedKey } from './client/key-file.ts'
 import { compact } from './kube-bench.ts'
 import { clusterId, startControllerWorld, uidOf, type ControllerWorld, type WorldOptions } from './controller-world.ts'
 

@@ -8,9 +8,9 @@ import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { etcdSettings, shareEtcd } from '../support/parts/etcd.ts'
 import { freePorts } from '../support/parts/free-port.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
-import { freshDirectory, isReady, startProcess, type TaprootProcess } from '../e2e/process/taproot-process.ts'
+import { freshDirectory, isReady, startProcess, type TaprootProcess } from '../e2e/process/harness/taproot-process.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../soak/factor.ts'
-import { sharedKey } from './key-file.ts'
+import { sharedKey } from './client/key-file.ts'
 import { clusterId, startControllerWorld, type ControllerWorld } from './controller-world.ts'
 
 const signal = AbortSignal.timeout(7_200_000)

@@ -14,7 +14,7 @@ import type { WorkQueueObserver } from '../../src/kubernetes/runtime/work-queue.
 import type { CachedRecord } from '../../src/cache/records/cached-record.ts'
 import { freshName, makeOrganisation, startTestServer, type Organisation, type TestServer, type TestServerOptions } from '../support/test-server.ts'
 import type { EtcdSpace } from '../support/parts/etcd.ts'
-import type { KubeOptions } from '../support/parts/kube.ts'
+import type { KubeOptions } from '../support/parts/kubernetes/kube.ts'
 import { soakFactor } from '../soak/factor.ts'
 import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 import { startObjectApi, type ObjectApi } from './object-api.ts'

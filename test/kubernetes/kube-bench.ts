@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto'
 import { onTestFinished } from 'vitest'
 import { createKubeClient, type KubeClient, type KubeClientOptions } from '../../src/kubernetes/client/kube-client.ts'
 import type { KubeObject, ObjectDraft, ObjectType } from '../../src/kubernetes/kube-api.ts'
-import type { Kube } from '../support/parts/kube.ts'
+import type { Kube } from '../support/parts/kubernetes/kube.ts'
 import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 
 /** The system's randomness. */

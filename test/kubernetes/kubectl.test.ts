@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { describeWithPart } from '../support/parts/require-part.ts'
-import { definitionOf, definitions, documentsOf, schemaOf, schemasIn } from './definitions.ts'
-import { childUid, rootUid } from './full-objects.ts'
+import { definitionOf, definitions, documentsOf, schemaOf, schemasIn } from './crd/definitions.ts'
+import { childUid, rootUid } from './crd/full-objects.ts'
 import { startObjectApi, type ObjectApi } from './object-api.ts'
 
 const kinds = [...definitions.keys()]

@@ -1,6 +1,6 @@
 import { Agent, request } from 'undici'
-import { shareKube, startKube, type Kube, type KubeOptions } from '../support/parts/kube.ts'
-import { definitionOf, definitions, documentsOf } from './definitions.ts'
+import { shareKube, startKube, type Kube, type KubeOptions } from '../support/parts/kubernetes/kube.ts'
+import { definitionOf, definitions, documentsOf } from './crd/definitions.ts'
 
 /** An answer of the API server. */
 export interface Answer {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { describeWithParts } from '../support/parts/require-part.ts'
-import { startKube } from '../support/parts/kube.ts'
+import { startKube } from '../support/parts/kubernetes/kube.ts'
 
 const configMap = (name: string, owner?: { name: string; uid: string }): string =>
   JSON.stringify({

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 import { polling, startControllerWorld, type ControllerWorld } from './controller-world.ts'
-import { LongTimers } from './long-timers.ts'
+import { LongTimers } from './client/long-timers.ts'
 
 const signal = AbortSignal.timeout(600_000)
 

@@ -8,7 +8,7 @@ import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import { ok, type Organisation } from '../support/test-server.ts'
 import { describeWithPart, requirePart } from '../support/parts/require-part.ts'
 import { polling, startControllerWorld, uidOf, type ControllerWorld } from './controller-world.ts'
-import { definitions } from './definitions.ts'
+import { definitions } from './crd/definitions.ts'
 
 const signal = AbortSignal.timeout(900_000)
 /** The commands under "Remove everything", in their order. */

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { LogDestination } from '../../src/server/log-destination.ts'
 import { smallFileSystem } from '../support/parts/small-file-system.ts'
-import { until } from '../e2e/process/ops.ts'
+import { until } from '../e2e/process/harness/ops.ts'
 
 function openLog(directory: string): { file: string; destination: LogDestination } {
   const file = join(directory, 'log')

@@ -8,7 +8,7 @@ import { StoreError, type Store } from '../../src/store/store.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { requireTool } from '../support/parts/require-part.ts'
 import { smallFileSystem } from '../support/parts/small-file-system.ts'
-import { freshDirectory, runProcess } from '../e2e/process/taproot-process.ts'
+import { freshDirectory, runProcess } from '../e2e/process/harness/taproot-process.ts'
 import { commit, put, silentLog, soon, text, until } from './store-harness.ts'
 
 function open(path: string): Store {

@@ -18,19 +18,19 @@ export interface Filled {
 
 /** A plain subgroup. */
 export function filledGroup(uid: string, name: string): Filled {
-  return { kind: 'Group', uid, record: create(GroupSchema, { name }) as Resource }
+  return { kind: 'Group', uid, record: create(GroupSchema, { name }) }
 }
 
 /** A binding of `identity` to `role`. */
 export function filledBinding(uid: string, identity: string, role: string): Filled {
-  return { kind: 'RoleBinding', uid, record: create(RoleBindingSchema, { identityUid: identity, roleUid: role }) as unknown as Resource }
+  return { kind: 'RoleBinding', uid, record: create(RoleBindingSchema, { identityUid: identity, roleUid: role }) }
 }
 
 /** An identity that any subject of an issuer may sign in as. */
 export function filledIdentity(uid: string, issuer: string): Filled {
   const claimMatch = create(Identity_ClaimMatchSchema, { iss: { case: 'issuer', value: issuer }, sub: { case: 'subjectPattern', value: '.*' } })
   const record = create(IdentitySchema, { name: `identity ${uid.slice(-16)}`, relationship: { case: 'claimMatch', value: claimMatch } })
-  return { kind: 'Identity', uid, record: record as unknown as Resource }
+  return { kind: 'Identity', uid, record: record }
 }
 
 /** Uids right below `parent`, in order. */

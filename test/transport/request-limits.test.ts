@@ -12,7 +12,7 @@ import { methodName } from '../../src/base/schema/method.ts'
 import { handlers } from '../../src/catalog/handlers.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'
-import { caseName } from '../conformance/walk/method-case.ts'
+import { caseName } from '../conformance/walk/cases/method-case.ts'
 import { serve, type GrpcResult, type Served } from './harness/harness.ts'
 import { sendTo, type Sent } from './harness/send.ts'
 

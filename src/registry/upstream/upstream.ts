@@ -70,7 +70,7 @@ export interface Chunk {
 /**
  * Storage of the bytes (docs/spec/registry.md#content-ownership). The name of a repository is a repo's uid, which is never reused. Our own records state what a
  * repo holds, not the upstream. So an upstream that shares bytes between repositories reveals none to others. Every method rejects with UpstreamError, with the
- * signal's reason, or with the error of a chunk's body. Two adapters pass one contract suite: test/registry/upstream/contract.ts.
+ * signal's reason, or with the error of a chunk's body. Two adapters pass one contract suite: test/registry/upstream/contract/contract.ts.
  */
 export interface Upstream {
   /** Resolves where the upstream answers. */

@@ -6,7 +6,7 @@ import { maxItemsOf } from '../../../src/base/schema/list-limit.ts'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import type { Example } from '../fuzz/protocol.ts'
 import type { Random } from '../fuzz/random.ts'
-import { camelCase } from '../walk/method-case.ts'
+import { camelCase } from '../walk/cases/method-case.ts'
 import { routedRequest } from '../walk/routed-request.ts'
 import { dearScalar, isWorkedOn, type Dear } from './dear-values.ts'
 

@@ -7,7 +7,7 @@ import { grpcError } from '../../../src/transport/grpc/grpc-status.ts'
 import { httpError } from '../../../src/transport/errors-http.ts'
 import { createUnreadableAnswer, dropBody, type UnreadableAnswer } from '../../../src/transport/http/unreadable-request.ts'
 import { memoryInUse } from '../../support/parts/memory-in-use.ts'
-import { sampleCorpus } from './sample-corpus.ts'
+import { sampleCorpus } from './requests/sample-corpus.ts'
 import type { Target } from './target.ts'
 
 /** What a request looks like to whoever breaks its answer. */

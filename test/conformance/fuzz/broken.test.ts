@@ -1,7 +1,7 @@
 import { expect, onTestFinished, test } from 'vitest'
 import { answerGrpc, answerHttp, startBrokenTarget, type Sabotage } from './broken-target.ts'
 import type { BreachKind } from './judge-http.ts'
-import type { Transport } from './make-request.ts'
+import type { Transport } from './requests/make-request.ts'
 import { breachLines } from './report.ts'
 import { Run } from './run.ts'
 

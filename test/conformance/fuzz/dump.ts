@@ -1,6 +1,6 @@
-import { bytesOf } from './http-draft.ts'
-import { frame } from './grpc-draft.ts'
-import type { Made } from './make-request.ts'
+import { bytesOf } from './requests/http-draft.ts'
+import { frame } from './requests/grpc-draft.ts'
+import type { Made } from './requests/make-request.ts'
 
 /** More of a request is not printed: seed and number make all of it again. */
 const shownBytes = 3000

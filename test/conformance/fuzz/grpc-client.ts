@@ -1,5 +1,5 @@
 import { connect, constants, type ClientHttp2Stream, type IncomingHttpHeaders } from 'node:http2'
-import { frame, type GrpcDraft } from './grpc-draft.ts'
+import { frame, type GrpcDraft } from './requests/grpc-draft.ts'
 
 /** What became of a call. */
 export interface GrpcOutcome {

@@ -1,5 +1,5 @@
 import { connect, type Socket } from 'node:net'
-import { bytesOf, type HttpDraft } from './http-draft.ts'
+import { bytesOf, type HttpDraft } from './requests/http-draft.ts'
 import { MalformedAnswer, readAnswer, type HttpAnswer } from './http-answer.ts'
 
 /** What became of a request. */

@@ -3,7 +3,7 @@ import { anyUnpack } from '@bufbuild/protobuf/wkt'
 import { ErrorInfoSchema } from '../../../src/gen/google/rpc/error_details_pb.ts'
 import { StatusSchema } from '../../../src/gen/google/rpc/status_pb.ts'
 import type { GrpcOutcome } from './grpc-client.ts'
-import type { GrpcDraft } from './grpc-draft.ts'
+import type { GrpcDraft } from './requests/grpc-draft.ts'
 import type { Finding } from './judge-http.ts'
 
 /** Codes that say that the server is at fault: UNKNOWN, INTERNAL, UNAVAILABLE, DATA_LOSS. */

@@ -1,7 +1,7 @@
 import { httpStatusOfCode } from '../../../src/transport/errors-http.ts'
 import type { HttpAnswer } from './http-answer.ts'
 import { probeId, type HttpOutcome } from './http-client.ts'
-import { headerValues, type HttpDraft } from './http-draft.ts'
+import { headerValues, type HttpDraft } from './requests/http-draft.ts'
 
 /** A way in which an answer, or what the server did, is not allowed. */
 export type BreachKind =

@@ -14,14 +14,14 @@ import { fill, filledBinding, filledGroup, filledIdentity, type Filled } from '.
 import { fillHistory } from '../../support/fill-history.ts'
 import { makeMember, roleUid, startTestServer, type LogLine, type TestServer } from '../../support/test-server.ts'
 import { answerQuestions, chosenSettings } from '../../support/parts/asked-process.ts'
-import { startLoginProvider } from '../../support/parts/login-provider.ts'
+import { startLoginProvider } from '../../support/parts/sign-in/login-provider.ts'
 import { memoryInUse } from '../../support/parts/memory-in-use.ts'
 import { makeDirectory } from '../../iam/scim/directory.ts'
-import { cases } from '../walk/cases.ts'
-import { accessOf, methodNamed } from '../walk/method-case.ts'
+import { cases } from '../walk/cases/cases.ts'
+import { accessOf, methodNamed } from '../walk/cases/method-case.ts'
 import { makeWorld, swept, trustedIssuer, walkTerms, type World } from '../walk/world.ts'
 import type { Corpus, Example, Filling, LoggedError, Ports, Question, Work } from './protocol.ts'
-import { LoginCorpusMaker } from './login-corpus.ts'
+import { LoginCorpusMaker } from './requests/login-corpus.ts'
 import { StateLook } from './state-look.ts'
 
 /** Valid requests of every method that has a row in the walk: a new method has to have one. */

@@ -207,7 +207,7 @@ export interface PlainRow {
   readonly because: string
 }
 
-/** Methods for everybody who is signed in. Whom the answer would be another for, see test/conformance/walk/cases-groups.ts. */
+/** Methods for everybody who is signed in. Whom the answer would be another for, see test/conformance/walk/cases/cases-groups.ts. */
 export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'docs/spec/identities.md#identity-lookup: never 404' },
   'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
@@ -216,7 +216,7 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
     request: ({ person: uid }) => ({ uid }),
     about: 'person',
     code: 5,
-    because: 'decisions: a role binding is needed there; what it finds is in test/conformance/spec/joining.test.ts',
+    because: 'decisions: a role binding is needed there; what it finds is in test/conformance/spec/iam/joining.test.ts',
   },
   'GroupsService/ReleaseGroupName': { request: () => ({ name: 'free' }), code: 7, operators: 5, because: 'only operators release a reserved name' },
   'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },

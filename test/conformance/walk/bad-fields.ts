@@ -1,5 +1,5 @@
 import type { JsonObject } from '@bufbuild/protobuf'
-import { camelCase, type BadInput } from './method-case.ts'
+import { camelCase, type BadInput } from './cases/method-case.ts'
 
 /** A fault in a resource, the same in every request that carries one. */
 export interface BadField {

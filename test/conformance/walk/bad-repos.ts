@@ -122,5 +122,5 @@ const badCertificates: readonly BadField[] = [
   certificates('a provider whose name is too long', 'providers[]:string.max_len', { providers: [long(256)] }),
 ]
 
-/** Every fault of a repo that the schema names. What keys, certificates and hosts must be is in test/conformance/spec/registry-overlay.test.ts. */
+/** Every fault of a repo that the schema names. What keys, certificates and hosts must be is in test/conformance/spec/registry/registry-overlay.test.ts. */
 export const badRepo: readonly BadField[] = [...badPlain, ...badSync, ...badContents, ...badMaps, ...badAccounts, ...badCertificates]

@@ -3,8 +3,8 @@ import { expect } from 'vitest'
 import { setOf } from '../../../src/base/capability.ts'
 import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, makeMember, ok } from '../../support/test-server.ts'
-import type { Walked } from './cases.ts'
-import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './method-case.ts'
+import type { Walked } from './cases/cases.ts'
+import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
 import { auditLines, confinedToken, missingSibling, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
 
 /** What every method is asked, whoever may call it. */

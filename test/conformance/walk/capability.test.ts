@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, test } from 'vitest'
 import type { TestServer } from '../../support/test-server.ts'
 import { chosenFor, runsAll } from '../../support/tier.ts'
-import { walk, type Walked } from './cases.ts'
+import { walk, type Walked } from './cases/cases.ts'
 import { aspects, capabilityChecks } from './capability-checks.ts'
 import { makeWorld, startWalkServer, type World } from './world.ts'
 

@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { long, longUid } from './bad-fields.ts'
-import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './method-case.ts'
+import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
 
 /** A message of `length` bytes and a few more, whose only field is unknown to every type: field 2000, a text. */
 function hugeMessage(length: number): Uint8Array {

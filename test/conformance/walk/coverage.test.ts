@@ -6,11 +6,11 @@ import { methodName } from '../../../src/base/schema/method.ts'
 import { handlers } from '../../../src/catalog/handlers.ts'
 import { kinds } from '../../../src/catalog/kinds.ts'
 import { startTestServer, type TestServer } from '../../support/test-server.ts'
-import { cases, walk } from './cases.ts'
+import { cases, walk } from './cases/cases.ts'
 import { aspects, capabilityChecks } from './capability-checks.ts'
 import { badInputsOf } from './common-bad-inputs.ts'
 import { constraintsOf } from './constraints.ts'
-import { caseName } from './method-case.ts'
+import { caseName } from './cases/method-case.ts'
 import { routedRequest } from './routed-request.ts'
 
 /** Doors are closures over their options: only their names are looked at here. */

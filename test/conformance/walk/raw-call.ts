@@ -5,7 +5,7 @@ import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { registry } from '../../../src/base/schema/schema.ts'
 import { BadRequestSchema } from '../../../src/gen/google/rpc/error_details_pb.ts'
 import { StatusSchema } from '../../../src/gen/google/rpc/status_pb.ts'
-import { camelCase, type RawChange } from './method-case.ts'
+import { camelCase, type RawChange } from './cases/method-case.ts'
 import type { World } from './world.ts'
 
 /** What a raw call was answered. */

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
-import { camelCase } from './method-case.ts'
+import { camelCase } from './cases/method-case.ts'
 
 /** A request with every variable of the method's route filled. */
 export function routedRequest(method: MethodRow): JsonObject {

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startKube, type Kube } from '../../support/parts/kube.ts'
+import { startKube, type Kube } from '../../support/parts/kubernetes/kube.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { foreignDefinitions } from './foreign-definitions.ts'
 import { objectsOf, release, renderText, type Rendered } from './helm.ts'

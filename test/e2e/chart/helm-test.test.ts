@@ -8,7 +8,7 @@ import { text } from 'node:stream/consumers'
 import { expect, onTestFinished, test } from 'vitest'
 import { selfSigned, type TestCertificate } from '../../auth/certificate.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
-import { freshDirectory } from '../process/taproot-process.ts'
+import { freshDirectory } from '../process/harness/taproot-process.ts'
 import { one, render, type Rendered } from './helm.ts'
 import { listenOnLoopback } from '../../support/parts/loopback.ts'
 

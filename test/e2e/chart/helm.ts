@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { parseAllDocuments } from 'yaml'
-import { runKubeClient, type KubeClientResult } from '../../support/parts/kube-client.ts'
+import { runKubeClient, type KubeClientResult } from '../../support/parts/kubernetes/kube-client.ts'
 
 /** The chart's folder. */
 export const chartDirectory = resolve(import.meta.dirname, '../../../charts/taproot')

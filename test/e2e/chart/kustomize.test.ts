@@ -1,6 +1,6 @@
 import { resolve } from 'node:path'
 import { expect, test } from 'vitest'
-import { mustRunKubeClient } from '../../support/parts/kube-client.ts'
+import { mustRunKubeClient } from '../../support/parts/kubernetes/kube-client.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { helm, chartDirectory, names, objectsOf, one, type Rendered } from './helm.ts'
 

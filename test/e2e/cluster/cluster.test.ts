@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import packageJson from '../../../package.json' with { type: 'json' }
 import { requirePart } from '../../support/parts/require-part.ts'
 import { describeWithCluster, startCluster, type Cluster } from './harness/cluster.ts'
-import { leftOf } from './harness/left-of.ts'
+import { leftOf } from './harness/remains/left-of.ts'
 import { orReport } from './harness/or-report.ts'
 import { pushProgramImage } from './harness/program-image.ts'
 import { buildTaprootImage } from './harness/taproot-image.ts'

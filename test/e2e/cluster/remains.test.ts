@@ -6,10 +6,10 @@ import { expect, test } from 'vitest'
 import { cgroupFolders, makeCgroups, processesOfCgroups } from './harness/cgroups.ts'
 import { describeWithCluster } from './harness/cluster.ts'
 import { run } from './harness/command.ts'
-import { leftOf } from './harness/left-of.ts'
+import { leftOf } from './harness/remains/left-of.ts'
 import { enterNetwork, makeNetwork } from './harness/network.ts'
-import { claimPlace } from './harness/claim-place.ts'
-import { removeRemains } from './harness/remains.ts'
+import { claimPlace } from './harness/remains/claim-place.ts'
+import { removeRemains } from './harness/remains/remains.ts'
 
 describeWithCluster('what a cluster leaves when its test is killed', () => {
   test('is removed by the next that takes its place: processes, mounts, network, cgroups, files', async () => {

@@ -1,7 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { until } from '../process/ops.ts'
+import { until } from '../process/harness/ops.ts'
 import { describeWithCluster, startCluster, type Cluster } from './harness/cluster.ts'
 import { ask } from './harness/load.ts'
 import { orReport } from './harness/or-report.ts'

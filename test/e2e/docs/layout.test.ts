@@ -7,16 +7,23 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 const tool = join(import.meta.dirname, '..', '..', '..', 'tools', 'layout.js')
 const walks = 'docs/contributing/life-of-a-request.md'
 
-/** `count` empty files in a folder of src, by path. */
-function files(folder: string, count: number): Record<string, string> {
-  return Object.fromEntries(Array.from({ length: count }, (_, at) => [`src/${folder}/file${at}.ts`, '']))
+/** `count` empty files in a folder of src, or of `top`, by path. */
+function files(folder: string, count: number, top = 'src'): Record<string, string> {
+  return Object.fromEntries(Array.from({ length: count }, (_, at) => [`${top}/${folder}/file${at}.ts`, '']))
 }
 
 /** What `tools/layout.js` prints about a repository with these files, line by line. */
 function problemsOf(tree: Readonly<Record<string, string>>): string[] {
   const root = mkdtempSync(join(tmpdir(), 'taproot-layout-'))
   onTestFinished(() => rmSync(root, { recursive: true, force: true }))
-  for (const [path, text] of Object.entries({ [walks]: '# Life of a request\n', ...files('base', 3), ...files('store', 3), ...files('cache', 3), ...tree })) {
+  for (const [path, text] of Object.entries({
+    [walks]: '# Life of a request\n',
+    ...files('base', 3),
+    ...files('store', 3),
+    ...files('cache', 3),
+    ...files('cache', 1, 'test'),
+    ...tree,
+  })) {
     mkdirSync(join(root, dirname(path)), { recursive: true })
     writeFileSync(join(root, path), text)
   }
@@ -32,6 +39,8 @@ describe('the layout check', () => {
   test.each<[string, Record<string, string>, RegExp[]]>([
     ['what keeps the rules', files('engine', 20), []],
     ['a folder of 21 files', files('engine', 21), [/^src\/engine has 21 files/]],
+    ['a folder of 21 test files', files('engine', 21, 'test'), [/^test\/engine has 21 files/]],
+    ['a folder of two test files', files('engine', 2, 'test'), []],
     ['a folder of two files', files('engine', 2), [/^src\/engine has 2 entries/]],
     ['a folder of one file and two folders', { ...files('iam', 1), ...files('iam/records', 3), ...files('iam/scim', 3) }, []],
     ['generated code', files('gen', 40), []],

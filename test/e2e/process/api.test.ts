@@ -9,8 +9,8 @@ import { tokenWithClaims } from '../../auth/unsigned-token.ts'
 import { grpcClient } from '../../support/api-clients.ts'
 import { mountSecret } from '../../support/parts/mounted-secret.ts'
 import { shareEtcd, startEtcd, type EtcdSpace } from '../../support/parts/etcd.ts'
-import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
-import { isReady, runProcess, startProcess } from './taproot-process.ts'
+import { makeApiHomes, startApi, type ApiHome } from './harness/api-home.ts'
+import { isReady, runProcess, startProcess } from './harness/taproot-process.ts'
 
 async function oneHome(etcd?: EtcdSpace): Promise<ApiHome> {
   const [home] = (await makeApiHomes(1, { etcd: etcd ?? (await shareEtcd()) })).homes

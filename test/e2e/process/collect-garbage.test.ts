@@ -3,8 +3,8 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { ok } from '../../support/test-server.ts'
 import { crane } from '../../support/parts/crane.ts'
-import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
-import { freshDirectory, runProcess, type Ending } from './taproot-process.ts'
+import { makeDevHome, readToken, startDev, type DevHome } from './harness/dev-home.ts'
+import { freshDirectory, runProcess, type Ending } from './harness/taproot-process.ts'
 
 async function collect(home: DevHome, ...options: string[]): Promise<Ending> {
   return runProcess({ args: ['collect-garbage', ...options], env: home.env, cwd: home.cwd })

@@ -6,8 +6,8 @@ import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { settings } from '../../../src/config/setting.ts'
 import { ok } from '../../support/test-server.ts'
-import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
-import { freshDirectory, runProcess, type Ending } from './taproot-process.ts'
+import { makeDevHome, readToken, startDev, type DevHome } from './harness/dev-home.ts'
+import { freshDirectory, runProcess, type Ending } from './harness/taproot-process.ts'
 
 async function run(args: readonly string[], options: { env?: Record<string, string>; cwd?: string } = {}): Promise<Ending> {
   return runProcess({ args, env: options.env ?? {}, cwd: options.cwd ?? (await freshDirectory()) })

@@ -9,8 +9,8 @@ import { decodeJwt } from 'jose'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { ok } from '../../support/test-server.ts'
 import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
-import { makeDevHome, readToken, startDev } from './dev-home.ts'
-import { runProcess } from './taproot-process.ts'
+import { makeDevHome, readToken, startDev } from './harness/dev-home.ts'
+import { runProcess } from './harness/taproot-process.ts'
 
 /** Issue: "second start under 3 s". */
 const secondStartMs = 3_000

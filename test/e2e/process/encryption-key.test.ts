@@ -5,7 +5,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { makeOrganisation, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
-import { freshDirectory, runProcess, type Ending } from './taproot-process.ts'
+import { freshDirectory, runProcess, type Ending } from './harness/taproot-process.ts'
 
 describeWithPart('etcd', 'taproot encryption-key', () => {
   test(

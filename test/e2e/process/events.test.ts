@@ -9,9 +9,9 @@ import { answer, sinkAuthority, startSink, type Sink } from '../../events/sink.t
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { shareEtcd } from '../../support/parts/etcd.ts'
 import { ok } from '../../support/test-server.ts'
-import { makeApiHomes, startApi } from './api-home.ts'
-import { makeDevHome, readToken, startDev } from './dev-home.ts'
-import { freshDirectory, type TaprootProcess } from './taproot-process.ts'
+import { makeApiHomes, startApi } from './harness/api-home.ts'
+import { makeDevHome, readToken, startDev } from './harness/dev-home.ts'
+import { freshDirectory, type TaprootProcess } from './harness/taproot-process.ts'
 import type { ApiClient } from '../../support/api-clients.ts'
 
 const kills = campaignLength({ short: 3, full: 50 })

@@ -3,9 +3,9 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { ok } from '../../support/test-server.ts'
 import { smallFileSystem } from '../../support/parts/small-file-system.ts'
-import { makeDevHome, startDev } from './dev-home.ts'
-import { until } from './ops.ts'
-import { isReady } from './taproot-process.ts'
+import { makeDevHome, startDev } from './harness/dev-home.ts'
+import { until } from './harness/ops.ts'
+import { isReady } from './harness/taproot-process.ts'
 
 const full = { code: 8, httpStatus: 429, details: { ErrorInfo: { reason: 'STORE_FULL' }, RetryInfo: { retryDelay: '30.000s' } } }
 

@@ -6,10 +6,10 @@ import { localIssuer, sign, testKey } from '../../auth/parts.ts'
 import { ok } from '../../support/test-server.ts'
 import { shareEtcd } from '../../support/parts/etcd.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
-import { differences, Writer, type WriterTarget } from './acknowledged.ts'
-import { makeApiHomes, startApi, type ApiHome } from './api-home.ts'
-import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
-import { startProcess, type TaprootProcess } from './taproot-process.ts'
+import { differences, Writer, type WriterTarget } from './harness/acknowledged.ts'
+import { makeApiHomes, startApi, type ApiHome } from './harness/api-home.ts'
+import { makeDevHome, readToken, startDev, type DevHome } from './harness/dev-home.ts'
+import { startProcess, type TaprootProcess } from './harness/taproot-process.ts'
 
 /** Issue: "kill -9 of `npm start` 20 times during writes loses nothing that was acknowledged". */
 const kills = campaignLength({ short: 5, full: 20 })

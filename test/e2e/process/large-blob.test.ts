@@ -7,7 +7,7 @@ import { pipeline } from 'node:stream/promises'
 import { expect, onTestFinished, test } from 'vitest'
 import { largeBlobBytes as size } from '../../support/large-blob.ts'
 import { startRegistry } from '../../support/parts/registry.ts'
-import { makeDevHome, startDev, type DevHome } from './dev-home.ts'
+import { makeDevHome, startDev, type DevHome } from './harness/dev-home.ts'
 
 /** A process that has sent nothing yet has still to make the memory that any stream needs. */
 const warmUpSize = 128 * 1024 * 1024

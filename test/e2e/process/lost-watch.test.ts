@@ -7,7 +7,7 @@ import { makeOrganisation, ok, startTestServer, type TestServer } from '../../su
 import { startEtcd, type EtcdCluster } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../../support/parts/tcp-proxy.ts'
-import { readiness, until } from './ops.ts'
+import { readiness, until } from './harness/ops.ts'
 
 /**
  * Within which a replica notices that its link went silent: a watch that was quiet for 3 s asks the cluster, which has 5 s to answer; gRPC's keepalive takes

@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { join, resolve } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import { expect, onTestFinished, test } from 'vitest'
-import { makeDevHome, type DevHome } from './dev-home.ts'
+import { makeDevHome, type DevHome } from './harness/dev-home.ts'
 
 const checkout = resolve(import.meta.dirname, '../../..')
 

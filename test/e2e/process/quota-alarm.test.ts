@@ -12,7 +12,7 @@ import { startEtcd, type EtcdCluster } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { put, soon } from '../../store/store-harness.ts'
-import { metricOf, readiness, until } from './ops.ts'
+import { metricOf, readiness, until } from './harness/ops.ts'
 
 const quotaBytes = 16 * 1024 * 1024
 const day = 24 * 3_600_000

@@ -10,8 +10,8 @@ import { crane, type CraneResult } from '../../support/parts/crane.ts'
 import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
 import { freePorts } from '../../support/parts/free-port.ts'
 import { startRegistry } from '../../support/parts/registry.ts'
-import { makeDevHome, readToken, startDev, type DevHome } from './dev-home.ts'
-import { freshDirectory, isReady, runProcess, startProcess } from './taproot-process.ts'
+import { makeDevHome, readToken, startDev, type DevHome } from './harness/dev-home.ts'
+import { freshDirectory, isReady, runProcess, startProcess } from './harness/taproot-process.ts'
 
 async function registryToken(home: DevHome): Promise<string> {
   return (await readFile(join(home.cwd, '.taproot', 'registry-token'), 'utf8')).trim()

@@ -2,7 +2,7 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { makeOrganisation, ok, startTestServer } from '../../support/test-server.ts'
 import { startEtcd } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
-import { sharedKey } from '../../kubernetes/key-file.ts'
+import { sharedKey } from '../../kubernetes/client/key-file.ts'
 
 const polling = { timeout: 15_000, interval: 50 }
 const base64 = (text: string): string => Buffer.from(text).toString('base64')

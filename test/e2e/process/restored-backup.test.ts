@@ -12,7 +12,7 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../../support/parts/tcp-proxy.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { commit, silentLog, soon } from '../../store/store-harness.ts'
-import { readiness, until } from './ops.ts'
+import { readiness, until } from './harness/ops.ts'
 
 /** A replica whose way to etcd can be cut, and another, started when it is needed, that stands at etcd itself. */
 interface Scene {

@@ -6,7 +6,7 @@ import { describeOnStores, describeWithPart } from '../../support/parts/require-
 import { until } from '../cluster/until.ts'
 import { seededRandom } from '../schedules/random.ts'
 import { checkHistory, type ConditionStatus } from './check-history.ts'
-import { finalAudit } from './final-audit.ts'
+import { finalAudit } from './audit/final-audit.ts'
 import { History } from './history.ts'
 import { startViewProxy, type Answer, type View } from './view-proxy.ts'
 import { startWorkload, type Workload, type WorkloadSummary } from './workload.ts'

@@ -3,7 +3,7 @@ import { cascadePrefix } from '../../../src/store/keys.ts'
 import type { Store } from '../../../src/store/store.ts'
 import type { Installation } from '../cluster/installation.ts'
 import { checkHistory } from '../history/check-history.ts'
-import { finalAudit } from '../history/final-audit.ts'
+import { finalAudit } from '../history/audit/final-audit.ts'
 import { History } from '../history/history.ts'
 import { startWorkload, type Workload } from '../history/workload.ts'
 

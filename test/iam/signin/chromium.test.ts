@@ -4,7 +4,7 @@ import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import { startBrowser } from '../../support/parts/browser.ts'
-import { startLoginProvider } from '../../support/parts/login-provider.ts'
+import { startLoginProvider } from '../../support/parts/sign-in/login-provider.ts'
 import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { listenOnLoopback } from '../../support/parts/loopback.ts'
 

@@ -5,7 +5,7 @@ import { OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb
 import { outboxPrefix } from '../../../src/engine/log/outbox-keys.ts'
 import { decodeJwt } from 'jose'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
-import { PersonWithBrowser, startLoginProvider, type Arrival, type PersonClaims } from '../../support/parts/login-provider.ts'
+import { PersonWithBrowser, startLoginProvider, type Arrival, type PersonClaims } from '../../support/parts/sign-in/login-provider.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../../support/test-server.ts'
 import { itemsOf, specSuite, uidOf, type Spec } from '../../conformance/spec/spec-suite.ts'
 

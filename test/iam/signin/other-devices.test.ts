@@ -7,7 +7,7 @@ import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import { pendingLoginPrefix } from '../../../src/iam/signin/pending-logins.ts'
 import { StoreError } from '../../../src/store/store.ts'
 import { failNext, misleading, type Fault } from '../../support/fail-next.ts'
-import { PersonWithBrowser, startLoginProvider, type Arrival } from '../../support/parts/login-provider.ts'
+import { PersonWithBrowser, startLoginProvider, type Arrival } from '../../support/parts/sign-in/login-provider.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../../support/test-server.ts'
 import { specSuite, uidOf } from '../../conformance/spec/spec-suite.ts'
 

@@ -6,7 +6,7 @@ import { expect, onTestFinished, test, vi } from 'vitest'
 import { digestOf } from '../../../src/base/digest.ts'
 import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
 import { startRegistry } from '../../support/parts/registry.ts'
-import { makeDevHome, startDev, type DevHome } from '../../e2e/process/dev-home.ts'
+import { makeDevHome, startDev, type DevHome } from '../../e2e/process/harness/dev-home.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { OciClient, type TestManifest } from './oci-client.ts'
 

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe } from 'vitest'
 import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
-import { upstreamContract } from './contract.ts'
+import { upstreamContract } from './contract/contract.ts'
 
 describe('the embedded upstream keeps the contract', () => {
   upstreamContract(async () => {

@@ -2,7 +2,7 @@ import { describe } from 'vitest'
 import { createHttpUpstream, type HttpUpstreamOptions } from '../../../src/registry/upstream/http/http-upstream.ts'
 import { registryAccount, startRegistry, type RegistryOptions } from '../../support/parts/registry.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
-import { upstreamContract } from './contract.ts'
+import { upstreamContract } from './contract/contract.ts'
 import { startTokenService } from './token-service.ts'
 
 describeWithPart('registry', 'a distribution registry keeps the contract', () => {

@@ -1,7 +1,7 @@
 import { once } from 'node:events'
 import { connect, createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
-import { createAuthority, type TestAuthority } from '../../../support/parts/authority.ts'
+import { createAuthority, type TestAuthority } from '../../../support/parts/sign-in/authority.ts'
 import { startEtcd } from '../../../support/parts/etcd.ts'
 import { mountSecret } from '../../../support/parts/mounted-secret.ts'
 import { registryAccount, startRegistry } from '../../../support/parts/registry.ts'

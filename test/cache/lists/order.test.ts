@@ -1,0 +1,40 @@
+import { describe, expect, test } from 'vitest'
+import { resources } from '../../../src/base/schema/schema.ts'
+import { kinds } from '../../../src/catalog/kinds.ts'
+import { parseOrder } from '../../../src/cache/lists/order.ts'
+
+const identity = resources.get('Identity') ?? fail()
+const binding = resources.get('RoleBinding') ?? fail()
+
+function fail(): never {
+  throw new Error('no such kind')
+}
+
+describe('parseOrder', () => {
+  test.each([
+    ['created_at', 'createMs+uid+'],
+    ['createdAt desc', 'createMs-uid+'],
+    ['create_time ASC', 'createMs+uid+'],
+    ['CREATETIME', 'createMs+uid+'],
+    ['updateTime', 'updateMs+uid+'],
+    ['Name', 'name+uid+'],
+    [' name  desc , created_at', 'name-createMs+uid+'],
+    ['name, name desc', 'name+uid+'],
+    ['uid desc, name', 'uid-'],
+  ])('"%s" is %s', (text, id) => {
+    expect(parseOrder(text, identity).id).toBe(id)
+  })
+
+  test.each(['', 'nosuch', 'name up', 'name desc asc', 'name,', 'description', '__proto__', 'constructor'])('"%s" is refused', (text) => {
+    expect(() => parseOrder(text, identity)).toThrow(expect.objectContaining({ code: 3 }))
+  })
+
+  test('only what the schema lists for the kind can be sorted by', () => {
+    expect(() => parseOrder('name', binding)).toThrow(expect.objectContaining({ code: 3 }))
+  })
+
+  test.each([...kinds.keys()])('every spelling of %s sorts', (kind) => {
+    const row = resources.get(kind) ?? fail()
+    for (const spelling of [...row.sortable, ...row.sortFields.keys(), row.defaultOrder]) expect(parseOrder(spelling, row).terms.length).toBeGreaterThan(0)
+  })
+})

@@ -1,0 +1,170 @@
+import type { DescMessage, JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { ScalarType } from '@bufbuild/protobuf'
+import { httpBindings } from '../../../../src/transport/aliases.ts'
+import type { MethodRow } from '../../../../src/base/schema/method.ts'
+import { methods } from '../../../../src/base/schema/schema.ts'
+import { caseName } from '../../walk/cases/method-case.ts'
+import { bodyMutations } from '../mutations/body-mutations.ts'
+import type { GrpcDraft } from './grpc-draft.ts'
+import { headerMutations } from '../mutations/header-mutations.ts'
+import { setHeader, type HttpDraft } from './http-draft.ts'
+import type { HttpMutation } from '../mutations/http-mutation.ts'
+import { http2Bytes, http2Mutations } from '../http2-wire.ts'
+import type { ErrorForm } from '../judge-http.ts'
+import { looseProto } from '../loose-proto.ts'
+import { messageMutations } from '../mutations/message-mutations.ts'
+import { metadataMutations } from '../mutations/metadata-mutations.ts'
+import { nastyText, nastyValue } from '../nasty.ts'
+import { otherDraft } from './other-draft.ts'
+import { partMutations } from '../mutations/part-mutations.ts'
+import { protoMutations } from '../mutations/proto-mutations.ts'
+import type { Corpus } from '../protocol.ts'
+import { Random } from '../random.ts'
+import { restDraft } from './rest-request.ts'
+import { targetMutations } from '../mutations/target-mutations.ts'
+import { wireMutations } from '../mutations/wire-mutations.ts'
+
+/** Which transports are fuzzed. */
+export type Transport = 'rest' | 'grpc'
+
+/** A request, ready to be sent. */
+export type Made = {
+  readonly number: number
+  /** What was done to it, in order. */
+  readonly mutations: readonly string[]
+  /** What it was made from. */
+  readonly what: string
+  /** True where it may change what is stored if it is accepted. */
+  readonly mutating: boolean
+} & (
+  { readonly transport: 'rest'; readonly draft: HttpDraft; readonly forms: readonly ErrorForm[] } | { readonly transport: 'grpc'; readonly draft: GrpcDraft }
+)
+
+/** How often each thing is done; the rest is left as it was. */
+const chances = { other: 0.25, message: 0.6, second: 0.3, generated: 0.1, otherCaller: 0.1, anonymous: 0.03, http: 0.5, connection: 0.06 } as const
+
+/** What is done to an HTTP request, each as often as the others. */
+const httpMutations: readonly HttpMutation[] = [...bodyMutations, ...targetMutations, ...headerMutations, ...wireMutations]
+
+/** Every mutation's name: a run that is long enough makes each. */
+export const allMutations: readonly string[] = [...messageMutations, ...partMutations, ...httpMutations, ...protoMutations, ...metadataMutations]
+  .map(({ name }) => name)
+  .concat(http2Mutations.map(({ name }) => `HTTP/2: ${name}`))
+
+/** A value that the type might take. */
+function generated(desc: DescMessage, corpus: Corpus, random: Random, depth = 0): JsonObject {
+  const request: JsonObject = {}
+  for (const field of desc.fields) {
+    if (random.chance(0.4)) continue
+    const one = (): JsonValue => {
+      if (field.message !== undefined && field.message.file.proto.package !== 'google.protobuf')
+        return depth > 4 ? {} : generated(field.message, corpus, random, depth + 1)
+      if (field.enum !== undefined) return random.pick(field.enum.values).name
+      if (field.scalar === ScalarType.STRING) return random.chance(0.6) ? (random.pickMaybe(corpus.uids) ?? '') : nastyText(random)
+      return nastyValue(random)
+    }
+    const value = field.fieldKind === 'list' ? Array.from({ length: random.below(3) }, one) : field.fieldKind === 'map' ? { key: one() } : one()
+    request[field.jsonName] = value
+  }
+  return request
+}
+
+/** A valid request of the method and who makes it, or as good a guess as the schema allows; and what was done to it. */
+function baseOf(method: MethodRow, corpus: Corpus, random: Random): { request: JsonObject; token: string | undefined; mutations: string[] } {
+  const name = caseName(method)
+  const example = random.chance(chances.generated) ? undefined : random.pickMaybe(corpus.examples.filter((each) => each.method === name))
+  const request = example === undefined ? generated(method.input, corpus, random) : structuredClone(example.request)
+  const own = example?.token ?? random.pick(corpus.tokens)
+  const token = random.chance(chances.anonymous) ? undefined : random.chance(chances.otherCaller) ? random.pick(corpus.tokens) : own
+  const mutations: string[] = []
+  while (random.chance(mutations.length === 0 ? chances.message : chances.second)) {
+    const mutation = random.pick(messageMutations)
+    mutation.apply(request, { input: method.input, corpus, random })
+    mutations.push(mutation.name)
+  }
+  return { request, token, mutations }
+}
+
+function headersFor(number: number, token: string | undefined): Record<string, string> {
+  return { ...(token === undefined ? {} : { authorization: `Bearer ${token}` }), 'x-request-id': requestIdOf(number) }
+}
+
+/** The id that a request has unless a mutation gives it another. */
+export function requestIdOf(number: number): string {
+  return `fuzz-${number}`
+}
+
+function mutateHttp(draft: HttpDraft, random: Random, mutations: string[]): void {
+  // At most one that decides about all bytes, and last.
+  const chosen = Array.from({ length: random.chance(chances.second) ? 2 : 1 }, () => random.pick(httpMutations))
+  chosen.sort((a, b) => Number(wireMutations.includes(a)) - Number(wireMutations.includes(b)))
+  for (const mutation of chosen) {
+    if (mutation.needsBody === true && draft.body === undefined) {
+      draft.body = Buffer.from('{}')
+      setHeader(draft, 'Content-Type', 'application/json')
+    }
+    mutation.apply(draft, random)
+    mutations.push(mutation.name)
+  }
+}
+
+const calmVerbs: ReadonlySet<string> = new Set(['GET', 'HEAD', 'OPTIONS', 'TRACE'])
+
+function isMutating({ verb, wire }: HttpDraft): boolean {
+  return !calmVerbs.has(verb) || wire !== undefined
+}
+
+/** Names of mutations after which the request may be none for the door that it was made for. */
+const leadingAway: ReadonlySet<string> = new Set([...targetMutations, ...headerMutations, ...wireMutations].map(({ name }) => name))
+
+function makeOther(number: number, corpus: Corpus, random: Random): Made {
+  const { row, draft, mutations } = otherDraft(corpus, random, requestIdOf(number))
+  if (random.chance(chances.http)) mutateHttp(draft, random, mutations)
+  const forms: readonly ErrorForm[] = row.port === 'api' && mutations.some((name) => leadingAway.has(name)) ? [...row.forms, 'status', 'page'] : row.forms
+  return { number, transport: 'rest', draft, forms, mutations, what: row.name, mutating: row.mutating === true || isMutating(draft) }
+}
+
+function makeHttp(number: number, corpus: Corpus, random: Random): Made {
+  if (random.chance(chances.other)) return makeOther(number, corpus, random)
+  const method = random.pick(methods)
+  const { request, token, mutations } = baseOf(method, corpus, random)
+  const draft = restDraft(random.pick(httpBindings(method, true)), request, headersFor(number, token))
+  if (mutations.length === 0 || random.chance(chances.http)) mutateHttp(draft, random, mutations)
+  return { number, transport: 'rest', draft, forms: ['status'], mutations, what: caseName(method), mutating: method.mutation || isMutating(draft) }
+}
+
+function makeGrpc(number: number, corpus: Corpus, random: Random): Made {
+  const method = random.pick(methods)
+  const { request, token, mutations } = baseOf(method, corpus, random)
+  const draft: GrpcDraft = {
+    path: `/${method.service}/${method.rpc}`,
+    headers: { 'content-type': 'application/grpc', te: 'trailers', ...headersFor(number, token) },
+    message: looseProto(method.input, request),
+    body: undefined,
+    connection: undefined,
+    ending: 'end',
+  }
+  if (mutations.length === 0 || random.chance(0.5)) {
+    for (let count = random.chance(chances.second) ? 2 : 1; count > 0; count--) {
+      const mutation = random.pick(random.chance(0.5) ? protoMutations : metadataMutations)
+      mutation.apply(draft, random)
+      mutations.push(mutation.name)
+    }
+  }
+  if (random.chance(chances.connection)) {
+    const { name, frames, isOpen = false } = random.pick(http2Mutations)
+    draft.connection = { bytes: http2Bytes(frames(draft.path, random)), isOpen }
+    mutations.push(`HTTP/2: ${name}`)
+  }
+  // It goes on for as long as its client wants.
+  if (draft.path.endsWith('/Watch')) draft.ending = 'cancel'
+  return { number, transport: 'grpc', draft, mutations, what: caseName(method), mutating: method.mutation || draft.connection !== undefined }
+}
+
+/** The request of this number: it follows from seed, number and what the corpus holds, and from nothing before it. */
+export function makeRequest(options: { readonly seed: number; readonly number: number; readonly corpus: Corpus; readonly only: Transport | undefined }): Made {
+  const { seed, number, corpus, only } = options
+  const random = new Random(seed, number)
+  const transport = only ?? (random.chance(0.6) ? 'rest' : 'grpc')
+  return transport === 'rest' ? makeHttp(number, corpus, random) : makeGrpc(number, corpus, random)
+}

@@ -1,0 +1,68 @@
+import type { JsonObject, JsonValue } from '@bufbuild/protobuf'
+import { isJsonObject } from '../../../../src/transport/http/json-shape.ts'
+import type { HttpBinding } from '../../../../src/base/schema/method.ts'
+import { camelCase } from '../../walk/cases/method-case.ts'
+import { headerSafe } from '../nasty.ts'
+import type { HttpDraft } from './http-draft.ts'
+
+/** Percent-encoded UTF-8; slashes stay, as in uids. Half a character, which UTF-8 can't say, becomes the mark for that. */
+export function escaped(text: string): string {
+  return encodeURIComponent(text.toWellFormed()).replaceAll('%2F', '/')
+}
+
+/** Takes what a route's variable names out of the request. */
+function taken(request: JsonObject, variable: string): JsonValue | undefined {
+  const steps = variable.split('.').map(camelCase)
+  const last = steps.pop() ?? ''
+  let at: JsonValue | undefined = request
+  for (const step of steps) at = isJsonObject(at) ? at[step] : undefined
+  if (!isJsonObject(at)) return undefined
+  const value = at[last]
+  Reflect.deleteProperty(at, last)
+  return value
+}
+
+function asText(value: JsonValue | undefined): string {
+  if (value === undefined) return ''
+  return typeof value === 'string' ? value : JSON.stringify(value).slice(0, 2000)
+}
+
+function queryOf(name: string, value: JsonValue | undefined): string[] {
+  if (value === undefined || value === null) return []
+  if (Array.isArray(value)) return value.flatMap((item) => queryOf(name, item))
+  if (isJsonObject(value)) return Object.entries(value).flatMap(([key, inner]) => queryOf(`${name}.${key}`, inner))
+  return [`${encodeURIComponent(name.toWellFormed())}=${encodeURIComponent(asText(value).toWellFormed())}`]
+}
+
+/** A request line may be so long before the server's limit for all headers is what is tested. */
+const longestQuery = 20_000
+
+/** Query parts that together are no longer than the server reads. */
+function bounded(parts: readonly string[]): string[] {
+  let length = 0
+  return parts.filter((part) => (length += part.length + 1) < longestQuery)
+}
+
+/** The request over one of its method's routes; `request` is used up. */
+export function restDraft(binding: HttpBinding, request: JsonObject, headers: Readonly<Record<string, string>>): HttpDraft {
+  const path = binding.template
+    .replaceAll(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => escaped(asText(taken(request, variable))))
+    .replace(/\/+$/, '')
+    .replace('/:', ':')
+  const field = camelCase(binding.body)
+  const body = binding.body === '*' ? request : binding.body === '' ? undefined : (request[field] ?? {})
+  const rest = binding.body === '*' ? [] : Object.entries(request).filter(([key]) => key !== field)
+  return {
+    port: 'api',
+    verb: binding.verb,
+    path: path.slice(0, longestQuery),
+    query: bounded(rest.flatMap(([key, value]) => queryOf(key, value))),
+    headers: [
+      ['Host', 'fuzz.example'],
+      ...Object.entries(headers).map(([name, value]): [string, string] => [name, headerSafe(value)]),
+      ...(body === undefined ? [] : [['Content-Type', 'application/json'] as [string, string]]),
+    ],
+    body: body === undefined ? undefined : Buffer.from(JSON.stringify(body), 'utf8'),
+    wire: undefined,
+  }
+}

@@ -1,0 +1,45 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { long, longUid } from '../bad-fields.ts'
+import { makeMember } from '../../../support/test-server.ts'
+import type { BadInput, MethodCase } from './method-case.ts'
+import { missingSibling, type World } from '../world.ts'
+
+function withValue(field: string, value: JsonObject[string] | ((world: World) => Promise<string> | string)): NonNullable<BadInput['request']> {
+  return async (valid, world) => ({ ...valid, [field]: typeof value === 'function' ? await value(world) : value })
+}
+
+/** A capability by a name that it does not have. */
+const badCapabilities: readonly BadInput[] = [
+  { what: 'an unknown capability', request: withValue('capability', 'groups.paint'), fields: ['capability'] },
+  { what: 'a capability in capitals', request: withValue('capability', 'GROUPS.LIST'), fields: ['capability'] },
+  { what: 'the capability that is none', request: withValue('capability', 'CAP_UNSPECIFIED'), fields: ['capability'] },
+  { what: 'a member of every object for a capability', request: withValue('capability', 'constructor'), fields: ['capability'] },
+  { what: 'a capability by its number', request: withValue('capability', '103'), fields: ['capability'] },
+  { what: 'too long a capability', breaks: ['capability:string.max_len'], request: withValue('capability', long(256)), fields: ['capability'] },
+]
+
+/** AccessService. What it is asked about is a record of any kind: here a role of the organisation. */
+export const accessCases: Readonly<Record<string, MethodCase>> = {
+  'AccessService/Explain': {
+    request: (world): JsonObject => ({ identity: world.owner, capability: 'roles.list', resource: world.plainRole }),
+    badInputs: [
+      ...badCapabilities,
+      { what: 'no capability', breaks: ['capability:required'], request: withValue('capability', ''), fields: ['capability'] },
+      { what: 'no identity', breaks: ['identity:required'], request: withValue('identity', ''), fields: ['identity'] },
+      { what: 'an identity that is no uid', breaks: ['identity:string.pattern'], request: withValue('identity', 'ann'), fields: ['identity'] },
+      { what: 'an identity longer than any uid', breaks: ['identity:string.max_len'], request: withValue('identity', longUid), fields: ['identity'] },
+      { what: 'an identity that is missing', request: withValue('identity', (world) => missingSibling(world.owner)), code: 5 },
+      { what: 'an identity of another tenant', request: withValue('identity', (world) => world.other.owner), code: 5 },
+      {
+        what: 'an identity that has no binding here, of somebody who may not read it',
+        request: withValue('identity', async (world) => (await makeMember(world.server, world.group)).uid),
+        code: 5,
+      },
+      { what: 'a group for an identity', request: withValue('identity', (world) => world.subgroup), code: 5 },
+    ],
+  },
+  'AccessService/ListAccess': {
+    request: (world): JsonObject => ({ resource: world.plainRole, capability: 'CAP_IAM_ROLES_LIST', orderBy: 'created_at desc', pageSize: 200 }),
+    badInputs: badCapabilities,
+  },
+}

@@ -1,0 +1,152 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { trustedUid } from '../../../../src/base/uid.ts'
+import { freshName } from '../../../support/test-server.ts'
+import { OciClient } from '../../../registry/oci/oci-client.ts'
+import { inCreate, long, type BadField } from '../bad-fields.ts'
+import type { BadInput, MethodCase } from './method-case.ts'
+import { made, type World } from '../world.ts'
+
+const unheld = `sha256:${'0'.repeat(64)}`
+
+/** A repo with an image in it. */
+interface Pushed {
+  readonly repo: string
+  /** What the tag has pointed to, in order. */
+  readonly digests: readonly string[]
+}
+
+/** Makes a repo below `parent` and pushes a tag to it, so many times, as the operator. */
+async function pushed(world: World, options: { parent?: string; tag?: string; times?: number } = {}): Promise<Pushed> {
+  const { server, group, owner, other } = world
+  const { parent = group, tag = 'latest', times = 1 } = options
+  const name = freshName('repo')
+  const repo = await made(world, 'CreateRepo', { parent, repo: { name } })
+  const { host, port } = server.config.registry
+  const identityUid = trustedUid(parent.startsWith(other.group) ? other.owner : owner)
+  const act = { issuer: 'https://issuer.example', subject: 'walk', audience: host }
+  const { token } = await server.running.signIn.tokens.mint({ identityUid, audiences: [host], act, restrictions: {} })
+  const client = new OciClient(port, token)
+  const path = parent.includes('/') ? `${parent.slice(0, 40)}/team/${name}` : `${parent}/${name}`
+  const digests: string[] = []
+  while (digests.length < times) digests.push((await client.pushImage(path, tag)).digest)
+  client.close()
+  return { repo, digests }
+}
+
+async function newTag(world: World): Promise<string> {
+  const { repo, digests } = await pushed(world)
+  return made(world, 'CreateTag', { parent: repo, tag: { name: 'made', digest: digests[0] ?? '' } })
+}
+
+const badTag: readonly BadField[] = [
+  { what: 'no name', breaks: ['name:required'], clear: ['name'] },
+  { what: 'a name that begins with a dot', breaks: ['name:string.pattern'], set: { name: '.hidden' } },
+  { what: 'a name of 129 characters', breaks: ['name:string.pattern'], set: { name: long(129) } },
+  { what: 'no digest', breaks: ['digest:required'], clear: ['digest'] },
+  { what: 'a digest that is too short', breaks: ['digest:string.pattern'], set: { digest: 'sha256:00' } },
+  { what: 'a digest of another algorithm', set: { digest: `sha512:${'0'.repeat(128)}` }, fields: ['digest'] },
+  { what: 'a digest that the repo does not hold', set: { digest: unheld }, code: 9 },
+  { what: 'more than 20 bundles', breaks: ['bundles:repeated.max_items'], set: { bundles: Array.from({ length: 21 }, () => 'base') } },
+  { what: 'a bundle twice', breaks: ['bundles:repeated.unique'], set: { bundles: ['base', 'base'] } },
+  { what: 'a bundle that is none', breaks: ['bundles[]:string.in'], set: { bundles: ['gold'] } },
+  { what: 'a text for deprecated', only: 'rest', set: { deprecated: 'yes' }, fields: ['deprecated'] },
+]
+
+/** TagsService. */
+const tagCases: Readonly<Record<string, MethodCase>> = {
+  'TagsService/GetTag': { request: async (world): Promise<JsonObject> => ({ uid: await newTag(world) }), badInputs: [] },
+  'TagsService/DeleteTag': { request: async (world) => ({ uid: await newTag(world) }), badInputs: [] },
+  'TagsService/ListTags': {
+    request: (world) => ({ uidp: { descendantsOf: world.group }, orderBy: 'created_at desc', pageSize: 200 }),
+    list: { item: (world, parent) => pushed(world, { parent, tag: parent.startsWith(world.group) ? 'walk' : 'elsewhere' }), filters: () => [{ name: 'walk' }] },
+    badInputs: [
+      { what: 'a name that is too long', breaks: ['name:string.max_len'], request: (valid) => ({ ...valid, name: long(256) }), fields: ['name'] },
+      { what: 'a digest that is too long', breaks: ['digest:string.max_len'], request: (valid) => ({ ...valid, digest: long(256) }), fields: ['digest'] },
+      { what: 'a time that is none', only: 'rest', request: (valid) => ({ ...valid, updatedSince: 'yesterday' }), fields: ['updated_since'] },
+    ],
+  },
+  'TagsService/CreateTag': {
+    request: async (world) => {
+      const { repo, digests } = await pushed(world)
+      return { parent: repo, tag: { name: 'stable', digest: digests[0] ?? '' } }
+    },
+    badInputs: [
+      { what: 'no tag at all', breaks: ['tag:required'], request: ({ parent = '' }) => ({ parent }), fields: ['name', 'digest'] },
+      { what: 'a group for a parent', request: (valid, world) => ({ ...valid, parent: world.subgroup }), code: 5 },
+      ...inCreate('tag', badTag),
+    ],
+  },
+}
+
+const badDigest: readonly BadInput[] = [
+  { what: 'no digest', only: 'grpc', breaks: ['digest:required'], request: (valid) => ({ ...valid, digest: '' }), fields: ['digest'] },
+  { what: 'a digest that is none', breaks: ['digest:string.pattern'], request: (valid) => ({ ...valid, digest: 'latest' }), fields: ['digest'] },
+  { what: 'a digest that the repo does not hold', request: (valid) => ({ ...valid, digest: unheld }), code: 5 },
+]
+
+async function image(world: World): Promise<JsonObject> {
+  const { repo, digests } = await pushed(world)
+  return { repoUid: repo, digest: digests[0] ?? '' }
+}
+
+/** ImagesService. */
+const imageCases: Readonly<Record<string, MethodCase>> = {
+  'ImagesService/GetArchitectures': { request: image, badInputs: badDigest },
+  'ImagesService/GetSize': {
+    request: image,
+    badInputs: [
+      ...badDigest,
+      {
+        what: 'an architecture that is too long',
+        breaks: ['architecture:string.max_len'],
+        request: (valid) => ({ ...valid, architecture: long(65) }),
+        fields: ['architecture'],
+      },
+      { what: 'an architecture that the image is not of', request: (valid) => ({ ...valid, architecture: 's390x' }), code: 5 },
+    ],
+  },
+}
+
+const badTagName: readonly BadInput[] = [
+  { what: 'no tag', breaks: ['tag:required'], request: (valid) => ({ ...valid, tag: '' }), fields: ['tag'] },
+  { what: 'a tag that is none', breaks: ['tag:string.pattern'], request: (valid) => ({ ...valid, tag: 'a tag' }), fields: ['tag'] },
+]
+
+/** TagHistoryService. */
+const historyCases: Readonly<Record<string, MethodCase>> = {
+  'TagHistoryService/ListTagHistory': {
+    request: async (world) => ({ repoUid: (await pushed(world)).repo, tag: 'latest' }),
+    badInputs: [
+      ...badTagName,
+      { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
+      { what: 'a page token that is none', request: (valid) => ({ ...valid, pageToken: 'garbage' }), fields: ['page_token'] },
+      {
+        what: 'a page token that is too long',
+        breaks: ['page_token:string.max_len'],
+        request: (valid) => ({ ...valid, pageToken: long(4097) }),
+        fields: ['page_token'],
+      },
+      { what: 'an end before the start', request: (valid) => ({ ...valid, start: '2026-01-02T00:00:00Z', end: '2026-01-01T00:00:00Z' }), fields: ['end'] },
+      { what: 'an end at the start', request: (valid) => ({ ...valid, start: '2026-01-01T00:00:00Z', end: '2026-01-01T00:00:00Z' }), fields: ['end'] },
+      { what: 'a start that is no time', only: 'rest', request: (valid) => ({ ...valid, start: 'yesterday' }), fields: ['start'] },
+      { what: 'a tag that never was', request: (valid) => ({ ...valid, tag: 'never' }), code: 5 },
+    ],
+  },
+  'TagHistoryService/RestoreTag': {
+    request: async (world) => {
+      const { repo, digests } = await pushed(world, { times: 2 })
+      return { repoUid: repo, tag: 'latest', digest: digests[0] ?? '' }
+    },
+    badInputs: [
+      ...badTagName,
+      { what: 'a digest that is none', breaks: ['digest:string.pattern'], request: (valid) => ({ ...valid, digest: 'latest' }), fields: ['digest'] },
+      { what: 'a digest that the tag never had', request: (valid) => ({ ...valid, digest: unheld }), code: 9 },
+      { what: 'neither digest nor time', request: (valid) => ({ ...valid, digest: '' }), fields: ['digest'] },
+      { what: 'both digest and time', request: (valid) => ({ ...valid, time: '2026-01-01T00:00:00Z' }), fields: ['digest'] },
+      { what: 'a time before the tag', request: (valid) => ({ ...valid, digest: '', time: '2001-01-01T00:00:00Z' }), code: 9 },
+    ],
+  },
+}
+
+/** Tags, images, history. */
+export const imagesCases: Readonly<Record<string, MethodCase>> = { ...tagCases, ...imageCases, ...historyCases }

@@ -1,0 +1,48 @@
+import { accessCases } from './cases-access.ts'
+import { accountAssociationCases } from './cases-account-associations.ts'
+import { apiClientCases } from './cases-endpoints.ts'
+import { groupInviteCases } from './cases-group-invites.ts'
+import { groupCases } from './cases-groups.ts'
+import { identityProviderCases } from './cases-identity-providers.ts'
+import { identityCases } from './cases-identities.ts'
+import { imagesCases } from './cases-images.ts'
+import { mappingCases } from './cases-mappings.ts'
+import { registryCases } from './cases-registry.ts'
+import { roleBindingCases } from './cases-role-bindings.ts'
+import { roleCases } from './cases-roles.ts'
+import { subscriptionCases } from './cases-subscriptions.ts'
+import { termsCases } from './cases-terms.ts'
+import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
+import type { MethodRow } from '../../../../src/base/schema/method.ts'
+
+/** The walk: one row for every method that has a handler, by `<service>/<rpc>`. A method with a handler and without a row fails coverage.test.ts. */
+export const cases: Readonly<Record<string, MethodCase>> = {
+  ...apiClientCases,
+  ...accessCases,
+  ...groupCases,
+  ...identityCases,
+  ...roleCases,
+  ...roleBindingCases,
+  ...identityProviderCases,
+  ...mappingCases,
+  ...groupInviteCases,
+  ...accountAssociationCases,
+  ...termsCases,
+  ...registryCases,
+  ...imagesCases,
+  ...subscriptionCases,
+}
+
+/** A row with its method. */
+export interface Walked {
+  readonly name: string
+  readonly method: MethodRow
+  readonly access: Access
+  readonly row: MethodCase
+}
+
+/** All rows, for `test.each`. */
+export const walk: readonly Walked[] = Object.entries(cases).map(([name, row]) => {
+  const method = methodNamed(name)
+  return { name, method, access: accessOf(method), row }
+})

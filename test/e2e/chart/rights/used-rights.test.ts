@@ -1,0 +1,165 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { setTimeout as delay } from 'node:timers/promises'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { startKube, type Kube } from '../../../support/parts/kubernetes/kube.ts'
+import { describeWithPart } from '../../../support/parts/require-part.ts'
+import { makeApiHomes, startApi, type ApiHome } from '../../process/harness/api-home.ts'
+import { isReady, startProcess } from '../../process/harness/taproot-process.ts'
+import { auditLogOf, resourceOf, type AuditLog, type Audited } from './audit-log.ts'
+import { controllerRights, type ControllerRight } from './controller-rights.ts'
+import { render } from '../helm.ts'
+import { recordKinds } from '../../../../src/kubernetes/object-kinds.ts'
+
+const testTimeoutMs = 300_000
+/** As a cloud provider signs. */
+const issuer = 'https://oidc.cloud.example/id/4711/'
+const samples = resolve(import.meta.dirname, '../../../../deploy/samples')
+const controllerUser = 'system:serviceaccount:platform:taproot-controller'
+/** True where a call needed this right. */
+function uses(right: ControllerRight, verb: string, call: Audited): boolean {
+  const { verb: used, objectRef: ref } = call
+  if (ref === undefined || used !== verb || (ref.apiGroup ?? '') !== right.group || resourceOf(call) !== right.resource) return false
+  if (right.where !== 'cluster' && ref.namespace !== 'platform') return false
+  return right.names === undefined || right.names.includes(ref.name ?? '')
+}
+
+describeWithPart('kube-apiserver', "the controller's rights", () => {
+  let kube: Kube
+  let directory: string
+  let audit: AuditLog
+  let home: ApiHome
+  let baseUrl: string
+  let controllerOpsPort: number
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), 'taproot-rights-'))
+    audit = await auditLogOf(controllerUser, directory)
+    kube = await startKube({ serviceAccountIssuer: issuer, flags: audit.flags })
+    await kube.kubectl(['create', 'namespace', 'platform'])
+    const kinds = ['CustomResourceDefinition', 'ServiceAccount', 'ClusterRole', 'ClusterRoleBinding', 'Role', 'RoleBinding']
+    const items = (await render()).filter(({ kind }) => kinds.includes(kind))
+    await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
+    await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
+  }, testTimeoutMs)
+  afterAll(async () => {
+    await kube?.stop()
+    await rm(directory, { recursive: true, force: true })
+  })
+
+  const tokenOf = async (account: string, ...options: readonly string[]): Promise<string> =>
+    (await kube.kubectl(['-n', 'platform', 'create', 'token', account, ...options])).trim()
+
+  /** A kubeconfig of the controller's service account. */
+  async function kubeconfigOfController(): Promise<string> {
+    const file = join(directory, 'kubeconfig.json')
+    const cluster = { server: kube.access.server, 'certificate-authority-data': Buffer.from(kube.access.caPem).toString('base64') }
+    const named = { clusters: [{ name: 'c', cluster }], users: [{ name: 'u', user: { token: await tokenOf('taproot-controller') } }] }
+    const context = { contexts: [{ name: 'x', context: { cluster: 'c', user: 'u' } }], 'current-context': 'x' }
+    await writeFile(file, JSON.stringify({ apiVersion: 'v1', kind: 'Config', ...named, ...context }))
+    return file
+  }
+
+  /** Processes of the installation, set up as the chart does it. */
+  async function startProcesses(): Promise<void> {
+    const [caFile = '', tokenFile = ''] = ['ca.crt', 'token'].map((name) => join(directory, name))
+    await writeFile(caFile, kube.access.caPem)
+    await writeFile(tokenFile, await tokenOf('taproot-api'))
+    const env = {
+      TAPROOT_KUBERNETES_TOKEN_FILE: tokenFile,
+      TAPROOT_ISSUERS: JSON.stringify([{ jwksUri: `${kube.access.server}/openid/v1/jwks`, caFile, tokenFile, allowPrivate: true }]),
+      TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ subject: 'system:serviceaccount:platform:taproot-admin' }]),
+      TAPROOT_KUBERNETES_KUBECONFIG: await kubeconfigOfController(),
+      TAPROOT_KUBERNETES_LEASE_NAMESPACE: 'platform',
+      TAPROOT_KUBERNETES_MIRROR_NAMESPACE: 'platform',
+    }
+    const made = await makeApiHomes(2, { etcd: kube.etcd, env })
+    const [first, second] = made.homes
+    if (first === undefined || second === undefined) throw new Error('two homes')
+    home = first
+    baseUrl = made.baseUrl
+    await startApi(first)
+    const controller = startProcess({ args: ['controller'], env: second.env, cwd: second.cwd })
+    await controller.until(() => isReady(second.opsPort))
+    controllerOpsPort = second.opsPort
+  }
+
+  async function call(method: string, path: string, body?: object): Promise<Record<string, unknown>> {
+    const headers = { authorization: `Bearer ${await tokenOf('taproot-admin', '--audience', baseUrl)}`, 'content-type': 'application/json' }
+    const response = await fetch(`http://127.0.0.1:${home.apiPort}${path}`, { method, headers, ...(body !== undefined && { body: JSON.stringify(body) }) })
+    const text = await response.text()
+    expect(response.status, text).toBe(200)
+    return text === '' ? {} : (JSON.parse(text) as Record<string, unknown>) // a cast of JSON
+  }
+
+  async function mirrors(): Promise<string[]> {
+    const found = await kube.kubectl(['-n', 'platform', 'get', 'platformgroups,platformrolebindings', '-l', 'taproot.dev/origin=api', '-o', 'name'])
+    return found.split('\n').filter((name) => name !== '')
+  }
+
+  async function until(condition: () => Promise<boolean>, what: string): Promise<void> {
+    const deadline = performance.now() + 60_000
+    while (!(await condition())) {
+      if (performance.now() > deadline) throw new Error(`waited too long: ${what}`)
+      await delay(100)
+    }
+  }
+
+  /** What the controller's metrics say once one object of each kind is as it should be. */
+  async function expectMetrics(): Promise<void> {
+    const text = await fetch(`http://127.0.0.1:${controllerOpsPort}/metrics`).then((response) => response.text())
+    const kindsOf = (metric: RegExp): readonly string[] => [...text.matchAll(metric)].map(([, kind = '']) => kind).sort()
+    expect(text).toMatch(/^taproot_kube_leader 1$/m)
+    expect(text).toMatch(/^taproot_kube_abandoned_records 0$/m)
+    expect(text).toMatch(/^taproot_kube_informer_watching\{type="platformgroups"\} 1$/m)
+    const all = [...recordKinds].sort()
+    expect(kindsOf(/^taproot_kube_reconciled_total\{kind="(\w+)",reason="InSync"\} [1-9]\d*$/gm)).toEqual(all)
+    expect(kindsOf(/^taproot_kube_records_written_total\{kind="(\w+)"\} [1-9]\d*$/gm)).toEqual(all)
+    expect(kindsOf(/^taproot_kube_reconcile_duration_seconds_count\{queue="(objects|mirrors)"\} [1-9]\d*$/gm)).toEqual(['mirrors', 'objects'])
+  }
+
+  /** A PlatformIdentity lets the tokens of its service account's pods into the API, where they are meant for it and nowhere else (docs/kubernetes.md). */
+  async function expectSignIn(): Promise<void> {
+    const uidOf = (object: string): Promise<string> => kube.kubectl(['-n', 'acme', 'get', object, '-o', 'jsonpath={.status.uid}'])
+    const [group, identity] = [await uidOf('platformgroup/web'), await uidOf('platformidentity/deployer')]
+    const answer = async (audience: string): Promise<Response> => {
+      const token = (await kube.kubectl(['-n', 'acme', 'create', 'token', 'deployer', '--audience', audience])).trim()
+      return fetch(`http://127.0.0.1:${home.apiPort}/iam/v2/groups/${group}`, { headers: { authorization: `Bearer ${token}`, 'taproot-identity': identity } })
+    }
+    const welcome = await answer(baseUrl)
+    expect(welcome.status).toBe(200)
+    expect(await welcome.json()).toMatchObject({ uid: group, name: 'web' })
+    expect((await answer('https://elsewhere.example')).status).toBe(403)
+  }
+
+  test('are enough for all that it does, and none is left over', { timeout: testTimeoutMs }, async () => {
+    await startProcesses()
+    // Down: made, mended, removed.
+    const { uid } = await call('POST', '/iam/v2/groups', { name: 'shown' })
+    await until(async () => (await mirrors()).length >= 2, 'mirrors of a group and its binding')
+    for (const mirror of await mirrors()) await kube.kubectl(['-n', 'platform', 'annotate', mirror, 'taproot.dev/uid-'])
+    const updated = async (): Promise<number> =>
+      new Set((await audit.read()).filter(({ verb }) => verb === 'update').map(({ objectRef }) => objectRef?.resource)).size
+    await until(async () => (await updated()) >= 3, 'mirrors are mended')
+    await call('DELETE', `/iam/v2/groups/${String(uid)}`)
+    await until(async () => (await mirrors()).length === 0, 'mirrors go')
+    // Up: one object of each kind, and away with them.
+    for (const sample of ['grant.yaml', 'organisation.yaml']) await kube.kubectl(['apply', '-f', join(samples, sample)])
+    await kube.kubectl(['-n', 'acme', 'wait', '--for=condition=Ready', 'platform', '--all', '--timeout=60s'])
+    await expectMetrics()
+    await expectSignIn()
+    // Bindings first: with their identity their records would go before them.
+    for (const kind of ['platformrolebindings', 'platform']) await kube.kubectl(['-n', 'acme', 'delete', kind, '--all', '--timeout=60s'])
+
+    const calls = await audit.read()
+    expect(calls.filter(({ responseStatus }) => responseStatus.code === 403 || responseStatus.code === 401)).toEqual([])
+    const rights = controllerRights.filter(({ pullSecrets, seldom }) => pullSecrets !== true && seldom !== true)
+    const unused = rights.flatMap((right) =>
+      right.verbs
+        .filter((verb) => !calls.some((each) => uses(right, verb, each)))
+        .map((verb) => `${verb} ${right.resource} ${right.names?.join() ?? ''}: ${right.needs}`),
+    )
+    expect(unused).toEqual([])
+  })
+})

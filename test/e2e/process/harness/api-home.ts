@@ -1,0 +1,57 @@
+import { randomBytes } from 'node:crypto'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { restClient, type ApiClient } from '../../../support/api-clients.ts'
+import { etcdSettings, type EtcdSpace } from '../../../support/parts/etcd.ts'
+import { freePorts } from '../../../support/parts/free-port.ts'
+import { freshDirectory, isReady, startProcess, type TaprootProcess } from './taproot-process.ts'
+
+/** Where a process of role `api` is started again and again. */
+export interface ApiHome {
+  readonly cwd: string
+  readonly env: Readonly<Record<string, string>>
+  readonly apiPort: number
+  readonly opsPort: number
+  readonly rest: ApiClient
+}
+
+/** What the processes of one installation share. */
+export interface Installation {
+  readonly etcd: Pick<EtcdSpace, 'endpoints' | 'prefix'>
+  /** Settings for every process. */
+  readonly env?: Readonly<Record<string, string>>
+}
+
+/** Homes of `count` processes that serve one installation under the base URL of the first, with one encryption key. */
+export async function makeApiHomes(count: number, { etcd, env = {} }: Installation): Promise<{ homes: readonly ApiHome[]; baseUrl: string }> {
+  const cwd = await freshDirectory()
+  const keyFile = join(cwd, 'encryption.key')
+  await writeFile(keyFile, randomBytes(32).toString('hex'))
+  const ports = await freePorts(3 * count)
+  const baseUrl = `http://localhost:${ports[0]}`
+  const homes = Array.from({ length: count }, (_, index): ApiHome => {
+    const [apiPort = 0, opsPort = 0, registryPort = 0] = ports.slice(3 * index)
+    const settings = {
+      TAPROOT_BASE_URL: baseUrl,
+      TAPROOT_DATA_DIR: join(cwd, String(index)),
+      TAPROOT_LISTEN: '127.0.0.1',
+      TAPROOT_API_PORT: String(apiPort),
+      TAPROOT_OPS_PORT: String(opsPort),
+      TAPROOT_REGISTRY_PORT: String(registryPort),
+      TAPROOT_REGISTRY_HOST: 'registry.example',
+      ...etcdSettings(etcd),
+      TAPROOT_ENCRYPTION_KEY_FILE: keyFile,
+      TAPROOT_RATE_LIMIT_ENABLED: 'false',
+      ...env,
+    }
+    return { cwd, env: settings, apiPort, opsPort, rest: restClient(`http://127.0.0.1:${apiPort}`) }
+  })
+  return { homes, baseUrl }
+}
+
+/** `taproot api`, ready. */
+export async function startApi(home: ApiHome): Promise<TaprootProcess> {
+  const started = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
+  await started.until(() => isReady(home.opsPort))
+  return started
+}

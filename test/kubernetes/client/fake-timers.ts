@@ -1,0 +1,44 @@
+import { setImmediate } from 'node:timers/promises'
+import type { Timers } from '../../../src/base/timing.ts'
+
+/** Time that goes on only when it is told to. */
+export class FakeTimers implements Timers {
+  #now = 0
+  readonly #alarms = new Set<{ readonly at: number; readonly ring: () => void }>()
+
+  now(): number {
+    return this.#now
+  }
+
+  start(ms: number, ring: () => void): () => void {
+    const alarm = { at: this.#now + ms, ring }
+    this.#alarms.add(alarm)
+    return () => void this.#alarms.delete(alarm)
+  }
+
+  /** When the next alarm rings, from now; undefined where there is none. */
+  get nextInMs(): number | undefined {
+    const next = Math.min(...[...this.#alarms].map(({ at }) => at))
+    return Number.isFinite(next) ? next - this.#now : undefined
+  }
+
+  /** Lets time pass, ringing what is due in order, with all that follows from each before the next. */
+  async pass(ms: number): Promise<void> {
+    const end = this.#now + ms
+    for (;;) {
+      await settled()
+      const due = [...this.#alarms].filter(({ at }) => at <= end).sort((one, other) => one.at - other.at)[0]
+      if (due === undefined) break
+      this.#alarms.delete(due)
+      this.#now = Math.max(this.#now, due.at)
+      due.ring()
+    }
+    this.#now = end
+    await settled()
+  }
+}
+
+/** Resolves when everything that was ready to go on has gone on, and what followed from it. */
+export async function settled(): Promise<void> {
+  for (let turn = 0; turn < 4; turn++) await setImmediate()
+}

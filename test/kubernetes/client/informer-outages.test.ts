@@ -1,0 +1,95 @@
+import { expect, test } from 'vitest'
+import { answeredError } from '../../../src/kubernetes/client/kube-errors.ts'
+import { KubeError, type WatchEvent } from '../../../src/kubernetes/kube-api.ts'
+import { FakeTimers, settled } from './fake-timers.ts'
+import { at, scripted, watching } from './informer-bench.ts'
+import { configMaps } from '../kube-bench.ts'
+
+/** Randomness that makes each wait as long as it can be. */
+const full = { bytes: (count: number) => new Uint8Array(count).fill(255) }
+
+test('an informer tries again what fails, later each time and not earlier than it is asked to, and at once again after something was told', async () => {
+  const timers = new FakeTimers()
+  const failure = new KubeError('unavailable', 'down')
+  const notified: WatchEvent = { type: 'bookmark', resourceVersion: '5' }
+  const api = scripted(
+    [failure, failure, new KubeError('throttled', 'slow', { retryAfterMs: 20_000 }), [at('3', 'a')]],
+    [[failure], [notified, failure], ['end'], [{ ...notified, resourceVersion: '6' }, 'end'], []],
+  )
+  const { informer } = watching({ api, type: configMaps, timers, random: full })
+  const waits: number[] = []
+  for (let i = 0; i < 6; i++) {
+    await settled()
+    waits.push(Math.round(timers.nextInMs ?? 0))
+    await timers.pass(timers.nextInMs ?? 0)
+  }
+  expect(waits).toEqual([250, 500, 20_000, 250, 250, 500])
+  expect(informer.state).toEqual({ is: 'watching', resourceVersion: '6' })
+  expect(api.asked).toEqual(['3', '3', '5', '5', '6'])
+})
+
+const down = new KubeError('unavailable', 'down')
+const expired = new KubeError('expired', 'too old')
+
+test.each([
+  {
+    title: 'follows from where it was within a second of the end of a long outage',
+    watches: [...Array.from({ length: 20 }, () => [down]), []],
+    waits: [250, 500, ...Array.from({ length: 18 }, () => 1000)],
+    lists: [1],
+  },
+  {
+    title: 'lists again at once where its version expired during an outage',
+    watches: [[down], [down], [down], [expired], []],
+    waits: [250, 500, 1000],
+    lists: [1, 1],
+  },
+  {
+    title: 'lists again at once whenever its version expires, also after a failure of another kind',
+    watches: [[expired], [down], [expired], []],
+    waits: [250],
+    lists: [1, 1, 1],
+  },
+  {
+    title: 'waits before it lists a third time where each new version expires',
+    watches: [[expired], [expired], [expired], []],
+    waits: [1000, 2000],
+    lists: [1, 1, 1, 1],
+  },
+  {
+    title: 'waits from the beginning where a server that starts refuses it for a moment',
+    watches: [...Array.from({ length: 9 }, () => [down]), [new KubeError('forbidden', 'no roles yet')], []],
+    waits: [250, 500, ...Array.from({ length: 7 }, () => 1000), 500],
+    lists: [1],
+  },
+])('an informer $title', async ({ watches, waits, lists }) => {
+  const timers = new FakeTimers()
+  const object = at('3', 'a')
+  const api = scripted(
+    lists.map(() => [object]),
+    watches,
+  )
+  const bench = watching({ api, type: configMaps, timers, random: full })
+  const waited: number[] = []
+  while (api.asked.length < watches.length) {
+    await settled()
+    if (bench.informer.state.is !== 'waiting') continue
+    const ms = timers.nextInMs ?? 0
+    waited.push(Math.round(ms))
+    await timers.pass(ms)
+  }
+  expect({ waited, lists: bench.lists }).toEqual({ waited: waits, lists })
+})
+
+test.each([
+  { title: 'a server that is too busy says when to come again', code: 429, body: '', retryAfterMs: 7000 },
+  { title: 'a server that starts asks for more time than it needs', code: 503, body: '', retryAfterMs: undefined },
+  {
+    title: 'a status of a server that starts does so too',
+    code: 503,
+    body: JSON.stringify({ kind: 'Status', code: 503, reason: 'ServiceUnavailable', details: { retryAfterSeconds: 5 } }),
+    retryAfterMs: undefined,
+  },
+])('$title', ({ code, body, retryAfterMs }) => {
+  expect(answeredError(code, body, '7')).toMatchObject({ retryAfterMs })
+})

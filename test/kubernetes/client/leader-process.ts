@@ -1,0 +1,58 @@
+// A candidate in a process of its own: says when it acts as leader, one JSON line per act, and before that that it is there.
+import { randomBytes } from 'node:crypto'
+import { setTimeout as delay } from 'node:timers/promises'
+import { createKubeClient } from '../../../src/kubernetes/client/kube-client.ts'
+import type { KubeEndpoint } from '../../../src/kubernetes/client/kube-endpoint.ts'
+import { lead } from '../../../src/kubernetes/runtime/leader.ts'
+import { silentLog } from '../../store/store-harness.ts'
+
+/** What the process is told, as JSON, as its only argument. */
+export interface CandidateOptions {
+  readonly endpoint: KubeEndpoint
+  readonly lease: { readonly namespace: string; readonly name: string }
+  readonly identity: string
+  /** How wrong its wall clock is, in milliseconds. */
+  readonly skewMs: number
+  /** How long its work goes on after it was told to end, in milliseconds. */
+  readonly drainMs: number
+}
+
+/** What it says. */
+export interface Act {
+  readonly identity: string
+  /** Its how manieth leadership; 0 where it only says that it is there. */
+  readonly term: number
+  /** By the machine's monotonic clock. */
+  readonly atMs: number
+}
+
+const { endpoint, lease, identity, skewMs, drainMs } = JSON.parse(process.argv[2] ?? '') as CandidateOptions // a cast of what the test wrote
+const actEveryMs = 20
+const random = { bytes: (count: number): Uint8Array => randomBytes(count) }
+const api = createKubeClient({ endpoint, userAgent: 'taproot-test', random })
+const stopping = new AbortController()
+process.once('SIGTERM', () => stopping.abort())
+let term = 0
+
+function act(): void {
+  const said: Act = { identity, term, atMs: Number(process.hrtime.bigint() / 1000n) / 1000 }
+  process.stdout.write(`${JSON.stringify(said)}\n`)
+}
+
+act()
+await lead(
+  { api, lease, identity, clock: { now: () => Date.now() + skewMs }, log: silentLog, random },
+  async (leadership) => {
+    term++
+    while (leadership.held()) {
+      act()
+      await delay(actEveryMs)
+    }
+    for (let drained = 0; drained < drainMs; drained += actEveryMs) {
+      act()
+      await delay(actEveryMs)
+    }
+  },
+  stopping.signal,
+)
+await api.close()

@@ -1,0 +1,33 @@
+import { systemTimers, type Timers } from '../../../src/base/timing.ts'
+
+/** What no test waits for, in milliseconds. */
+const longMs = 300_000
+
+/** The process's own time, but for long waits: these end when they are told to. */
+export class LongTimers implements Timers {
+  readonly #alarms = new Set<{ readonly ms: number; readonly ring: () => void }>()
+
+  now(): number {
+    return systemTimers.now()
+  }
+
+  start(ms: number, ring: () => void): () => void {
+    if (ms < longMs) return systemTimers.start(ms, ring)
+    const alarm = { ms, ring }
+    this.#alarms.add(alarm)
+    return () => void this.#alarms.delete(alarm)
+  }
+
+  /** How long each of the long waits that go on was to be. */
+  get held(): readonly number[] {
+    return [...this.#alarms].map(({ ms }) => ms)
+  }
+
+  /** Ends the long waits of which `which` is true. */
+  ring(which: (ms: number) => boolean): void {
+    for (const alarm of [...this.#alarms].filter(({ ms }) => which(ms))) {
+      this.#alarms.delete(alarm)
+      alarm.ring()
+    }
+  }
+}

@@ -1,0 +1,259 @@
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import type { IncomingMessage, ServerResponse } from 'node:http'
+import { Readable } from 'node:stream'
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { UpstreamError, type BlobStream, type Upstream } from '../../../../src/registry/upstream/upstream.ts'
+import type { Digest } from '../../../../src/base/digest.ts'
+import { describeOnUpstreams } from '../oci-upstreams.ts'
+import { startTestHost, type TestHost } from '../test-host.ts'
+import { readAnswer, type Answer, type OciClient } from '../oci-client.ts'
+
+/** A blob that was pushed. */
+interface Pushed {
+  readonly path: string
+  readonly repository: string
+  readonly digest: Digest
+  readonly bytes: Buffer
+}
+
+describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
+  let host: TestHost
+  let client: OciClient
+  /** Of what was read from the upstream since the test began. */
+  let reads: Digest[] = []
+  /** What is done to what the upstream gives. */
+  let spoil: ((stream: BlobStream) => BlobStream) | undefined
+  let isDown = false
+  /** Answers that are taken slowly. */
+  const held: Held[] = []
+
+  /** The upstream, counted. */
+  const counted = (source: Upstream): Upstream =>
+    new Proxy(source, {
+      get(target, name) {
+        const method = target[name as keyof Upstream] // a cast: nothing else is asked for
+        if (name !== 'readBlob') return (...call: unknown[]) => Reflect.apply(method, target, call) as unknown
+        return async (...call: Parameters<Upstream['readBlob']>) => {
+          reads.push(call[1].digest)
+          if (isDown) throw new UpstreamError('unavailable', 'made to fail')
+          const stream = await target.readBlob(...call)
+          return stream && (spoil?.(stream) ?? stream)
+        }
+      },
+    })
+
+  beforeAll(async () => {
+    host = await startTestHost({ upstream, wrap: counted, handler: { blobCacheBytes: 20_000_000 } })
+    client = host.client
+    host.http.prependListener('request', (request, response) => {
+      if (request.headers[slowly] !== undefined) held.push(hold(response))
+    })
+  })
+  afterEach(() => {
+    reads = []
+    spoil = undefined
+    isDown = false
+  })
+  afterAll(() => host?.stop())
+
+  const pushed = async (size: number): Promise<Pushed> => {
+    const [repository, bytes] = [host.freshRepository(), randomBytes(size)]
+    const digest = await client.putBlob(repository, bytes)
+    return { path: `/v2/${repository}/blobs/${digest}`, bytes, digest, repository }
+  }
+
+  const get = (path: string, headers: Readonly<Record<string, string>> = {}): Promise<Answer> => client.send('GET', path, { headers })
+
+  test('are read twice and given from memory then: whole, in parts, and by whoever may', async () => {
+    const { path, bytes, digest } = await pushed(3_000_000)
+    const answers = [await get(path), await get(path), await get(path)]
+    for (const answer of answers) {
+      expect(answer).toMatchObject({ status: 200, headers: { 'content-length': '3000000', 'docker-content-digest': digest, etag: `"${digest}"` } })
+      expect(answer.body.equals(bytes)).toBe(true)
+    }
+    expect(reads).toHaveLength(2)
+    const part = await get(path, { range: 'bytes=1500000-2500000' })
+    expect(part).toMatchObject({ status: 206, headers: { 'content-range': 'bytes 1500000-2500000/3000000', 'content-length': '1000001' } })
+    expect(part.body.equals(bytes.subarray(1_500_000, 2_500_001))).toBe(true)
+    expect((await get(path, { range: 'bytes=-1' })).body).toEqual(bytes.subarray(-1))
+    expect((await get(path, { 'if-none-match': `"${digest}"` })).status).toBe(304)
+    expect((await client.send('HEAD', path)).headers['content-length']).toBe('3000000')
+    const other = host.as(await host.member('registry.pull'))
+    expect((await other.send('GET', path)).body.equals(bytes)).toBe(true)
+    expect(reads).toHaveLength(2)
+  })
+
+  test('are kept from whoever may not have them, from other repos, and once they are deleted', async () => {
+    const { path, bytes, digest, repository } = await pushed(10_000)
+    for (let at = 0; at < 3; at++) await get(path)
+    expect((await host.as(undefined).send('GET', path)).status).toBe(401)
+    const elsewhere = await pushed(10)
+    expect((await get(`/v2/${elsewhere.repository}/blobs/${digest}`)).status).toBe(404)
+    expect((await client.send('DELETE', path)).status).toBe(202)
+    expect((await get(path)).status).toBe(404)
+    await client.putBlob(repository, bytes)
+    expect((await get(path)).body.equals(bytes)).toBe(true)
+  })
+
+  test('by many at once: read twice', async () => {
+    const { path, bytes } = await pushed(5_000_000)
+    const answers = await Promise.all(Array.from({ length: 24 }, () => get(path)))
+    expect(answers.map(({ status, body }) => status === 200 && body.equals(bytes))).toEqual(answers.map(() => true))
+    expect(reads).toHaveLength(2)
+  })
+
+  test('do not need the upstream', async () => {
+    const { path, bytes } = await pushed(100_000)
+    const cold = await pushed(100_000)
+    for (let at = 0; at < 2; at++) await get(path)
+    isDown = true
+    expect((await get(path)).body.equals(bytes)).toBe(true)
+    expect(await get(cold.path)).toMatchObject({ status: 503, codes: ['UNAVAILABLE'] })
+    expect(await get(cold.path), 'the second time').toMatchObject({ status: 503, codes: ['UNAVAILABLE'] })
+    isDown = false
+    expect((await get(cold.path)).body.equals(cold.bytes)).toBe(true)
+  })
+
+  test('that break off while they come are cut off for all, and are right the next time', async () => {
+    const { path, bytes } = await pushed(4_000_000)
+    await get(path)
+    const haveAllBegun = Promise.withResolvers<void>()
+    spoil = ({ size, body }) => {
+      body.on('error', () => undefined).destroy()
+      return { size, body: Readable.from(brokenOff(bytes, haveAllBegun.promise)) }
+    }
+    const begun = (await Promise.all(Array.from({ length: 5 }, () => once(client.open('GET', path).end(), 'response')))) as [IncomingMessage][] // a cast of the event's arguments
+    haveAllBegun.resolve()
+    const all = await Promise.allSettled(begun.map(([response]) => readAnswer(response)))
+    expect(all.map(({ status }) => status)).toEqual(all.map(() => 'rejected'))
+    expect(reads).toHaveLength(2)
+    spoil = undefined
+    for (let at = 0; at < 2; at++) expect((await get(path)).body.equals(bytes)).toBe(true)
+    expect(reads).toHaveLength(3)
+  })
+
+  test('that are not what they should be reach nobody whole, and are not kept', async () => {
+    const [large, small] = [await pushed(4_000_000), await pushed(1_000)]
+    for (const { path } of [large, small]) await get(path)
+    spoil = ({ size, body }) => {
+      body.on('error', () => undefined).destroy()
+      return { size, body: Readable.from([Buffer.alloc(size / 2), Buffer.alloc(size / 2)]) }
+    }
+    await expect(get(large.path)).rejects.toThrow()
+    await expect(get(small.path)).rejects.toThrow()
+    spoil = ({ size, body }) => {
+      body.on('error', () => undefined).destroy()
+      return { size, body: Readable.from([Buffer.alloc(size)]) }
+    }
+    expect(await get(small.path)).toMatchObject({ status: 500, codes: ['UNKNOWN'] })
+    spoil = undefined
+    for (const { path, bytes } of [large, small]) expect((await get(path)).body.equals(bytes)).toBe(true)
+  })
+
+  test('go on for the others where one client leaves, and where one takes its time', async () => {
+    const { path, bytes } = await pushed(9_000_000)
+    await get(path)
+    const slow = client.open('GET', path).end()
+    const [response] = (await once(slow, 'response')) as [IncomingMessage] // a cast of the event's arguments
+    const leaving = client.open('GET', path).end()
+    leaving.on('error', () => undefined)
+    await once(leaving, 'response')
+    leaving.destroy()
+    expect((await get(path)).body.equals(bytes)).toBe(true)
+    expect((await readAnswer(response)).body.equals(bytes)).toBe(true)
+    expect(reads).toHaveLength(2)
+  })
+
+  /** Begins a pull by a client that takes nothing after the first piece, until `held` lets go of it. */
+  const pullSlowly = async (path: string, headers: Readonly<Record<string, string>> = {}): Promise<IncomingMessage> => {
+    const [response] = (await once(client.open('GET', path, { ...headers, [slowly]: 'yes' }).end(), 'response')) as [IncomingMessage] // a cast of the event's arguments
+    return response
+  }
+
+  /** Of these two there is room for one more of their size only where one of them goes. */
+  const twoCached = async (): Promise<readonly [Pushed, Pushed]> => {
+    const both = [await pushed(9_000_000), await pushed(9_000_000)] as const
+    for (const { path } of both) for (let time = 0; time < 2; time++) await get(path)
+    return both
+  }
+
+  const readsOf = ({ digest }: Pushed): number => reads.filter((read) => read === digest).length
+
+  /** Pulls it until nothing of it is read from the upstream any more. */
+  const untilCached = async (one: Pushed): Promise<void> => {
+    await expect
+      .poll(async () => {
+        const before = readsOf(one)
+        expect((await get(one.path)).body.equals(one.bytes)).toBe(true)
+        return readsOf(one) - before
+      })
+      .toBe(0)
+  }
+
+  test('are given up by who reads them slowly, when others are wanted; who reads them gets the rest all the same', async () => {
+    const [one, two] = await twoCached()
+    const responses = [await pullSlowly(one.path), await pullSlowly(two.path, { range: 'bytes=1000-8999999' })]
+    const third = await pushed(9_000_000)
+    for (let time = 0; time < 3; time++) expect((await get(third.path)).body.equals(third.bytes)).toBe(true)
+    expect([one, two, third].map(readsOf)).toEqual([2, 2, 3])
+    // It takes one piece more: the rest then comes from the upstream.
+    held[0]?.nudge()
+    await untilCached(third)
+    for (const { letGo } of held.splice(0)) letGo()
+    const [first, second] = await Promise.all(responses.map((response) => readAnswer(response)))
+    expect(first?.body.equals(one.bytes)).toBe(true)
+    expect(second?.body.equals(two.bytes.subarray(1000))).toBe(true)
+    expect([one, two].map(readsOf)).toEqual([3, 2])
+  })
+
+  test('are not held by who went away in the middle', async () => {
+    for (const { path } of await twoCached()) (await pullSlowly(path)).on('error', () => undefined).destroy()
+    await untilCached(await pushed(9_000_000))
+    for (const { letGo } of held.splice(0)) letGo()
+  })
+
+  test('bring nothing into memory where only parts are asked for', async () => {
+    const { path, bytes } = await pushed(3_000_000)
+    for (let time = 0; time < 3; time++) expect((await get(path, { range: 'bytes=0-9' })).body).toEqual(bytes.subarray(0, 10))
+    expect(reads).toHaveLength(3)
+  })
+
+  test('that are too large for it are read each time', async () => {
+    const { path, bytes } = await pushed(10_000_001)
+    for (let at = 0; at < 3; at++) expect((await get(path)).body.equals(bytes)).toBe(true)
+    expect(reads).toHaveLength(3)
+  })
+})
+
+/** A header of requests whose answers are taken slowly. */
+const slowly = 'x-slowly'
+
+/** An answer whose client takes one piece. */
+interface Held {
+  /** Has it take one more. */
+  nudge(): void
+  /** Has it take everything. */
+  letGo(): void
+}
+
+/** Makes it look as if the client were slow. */
+function hold(response: ServerResponse): Held {
+  let isHeld = true
+  const [write, emit] = [response.write.bind(response), response.emit.bind(response)]
+  response.write = (piece: unknown) => write(piece) && !isHeld
+  response.emit = (event: string, ...values: unknown[]) => (event === 'drain' && isHeld) || emit(event, ...values)
+  return {
+    nudge: () => void emit('drain'),
+    letGo() {
+      isHeld = false
+      emit('drain')
+    },
+  }
+}
+
+async function* brokenOff(bytes: Buffer, moment: Promise<void>): AsyncGenerator<Buffer> {
+  yield bytes.subarray(0, 1_000_000)
+  await moment
+  throw new UpstreamError('unavailable', 'made to break')
+}

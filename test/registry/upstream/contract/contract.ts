@@ -1,0 +1,19 @@
+import { afterAll, beforeAll, describe } from 'vitest'
+import { blobContract } from './contract-blobs.ts'
+import { manifestContract } from './contract-manifests.ts'
+import { uploadContract } from './contract-uploads.ts'
+import type { UpstreamUnderTest } from '../upstream-under-test.ts'
+
+/** What every adapter of the upstream port keeps to. */
+export function upstreamContract(start: () => Promise<UpstreamUnderTest>): void {
+  let running: UpstreamUnderTest
+  const upstream = (): UpstreamUnderTest => running
+  beforeAll(async () => {
+    running = await start()
+  })
+  afterAll(() => running?.stop())
+
+  describe('manifests', () => manifestContract(upstream))
+  describe('blobs', () => blobContract(upstream))
+  describe('uploads', () => uploadContract(upstream))
+}
