@@ -35,14 +35,35 @@ const isolatedTests = {
   'test/authz/many-bindings.test.ts': 'measures turns, which collections of a large heap make longer',
   'test/auth/keys/secret-file.test.ts': 'replaces a method of every file handle',
   'test/conformance/cost/cost.test.ts': 'measures turns and the heap',
-  'test/conformance/fuzz/broken.test.ts': 'measures the heap',
   'test/conformance/fuzz/fuzz.test.ts': 'measures the heap',
   'test/kubernetes/scale.test.ts': 'measures the heap',
   'test/iam/scim/fuzz.test.ts': 'looks at the prototype of every object',
   'test/cache/cached-record.test.ts': 'measures the heap',
   'test/cache/shared-question.test.ts': 'replaces timers',
   'test/cache/table.test.ts': 'measures the heap',
-  'test/store/etcd-faults.test.ts': 'replaces the clock',
+}
+
+/** Files that wait for outages, kills and time limits of real programs, and what they test: `.ci/run` and the full tier run them, `npm test` does not. */
+const campaigns = {
+  'test/bench/bench.test.ts': 'rows of the benchmark',
+  'test/conformance/cost/health.test.ts': 'the health endpoint under seven attacks',
+  'test/conformance/fuzz/broken.test.ts': 'the fuzzer finds each fault',
+  'test/e2e/chart/api-server.test.ts': 'the chart in an API server, for each set of values',
+  'test/e2e/chart/rights/removed-rights.test.ts': 'each right of the chart is needed',
+  'test/e2e/process/events.test.ts': 'deliveries across kills',
+  'test/e2e/process/large-blob.test.ts': 'a blob of 256 MiB',
+  'test/e2e/process/lost-watch.test.ts': 'replicas whose watch is cut',
+  'test/e2e/process/quota-alarm.test.ts': 'an etcd that is full',
+  'test/e2e/process/restored-backup.test.ts': 'a store that is set back',
+  'test/faults/faults.test.ts': 'clusters of processes under faults',
+  'test/faults/history/workload.test.ts': 'the workload finds each wrong answer',
+  'test/kubernetes/client/leader.test.ts': 'candidates that are suspended or cut off',
+  'test/kubernetes/controller-faults.test.ts': 'the controller across outages',
+  'test/kubernetes/controller-kills.test.ts': 'controllers that are killed',
+  'test/kubernetes/semantics-removal.test.ts': 'namespaces and definitions that are removed',
+  'test/kubernetes/vanished.test.ts': 'objects that vanish while the controller is away',
+  'test/registry/oci/kill.test.ts': 'pushes across kills',
+  'test/store/etcd-faults.test.ts': 'etcd across cuts and pauses, with another clock',
 }
 
 export default defineConfig({
@@ -74,12 +95,13 @@ export default defineConfig({
         test: {
           name: 'main',
           include: ['test/**/*.test.ts'],
-          exclude: [clusterTests, ...Object.keys(isolatedTests)],
+          exclude: [clusterTests, ...Object.keys(isolatedTests), ...Object.keys(campaigns)],
           isolate: false,
           // After the isolated files, which measure processor time.
           sequence: { groupOrder: 1 },
         },
       },
+      { extends: true, test: { name: 'campaigns', include: Object.keys(campaigns), sequence: { groupOrder: 2 } } },
       // A whole Kubernetes in each file: one after the other, after all others.
       {
         extends: true,
@@ -87,7 +109,7 @@ export default defineConfig({
           name: 'cluster',
           include: isFullTier ? [clusterTests] : shortClusterTests,
           fileParallelism: false,
-          sequence: { groupOrder: 2 },
+          sequence: { groupOrder: 3 },
           testTimeout: 300_000,
           hookTimeout: 900_000,
         },

@@ -1,3 +1,4 @@
+import { writeFileSync } from 'node:fs'
 import { relative } from 'node:path'
 import { overBudget, slowness, type FileCost } from './budgets.ts'
 import type {} from './support/file-cost.ts'
@@ -47,6 +48,8 @@ export class CountReporter implements Reporter {
   }
 
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[], reason: TestRunEndReason): void {
+    const { TAPROOT_TEST_COSTS } = process.env
+    if (TAPROOT_TEST_COSTS !== undefined) writeCosts(TAPROOT_TEST_COSTS, { modules, root: this.#root })
     this.#counts = countTests(modules, unhandledErrors.length)
     this.#missing = missingParts(modules)
     this.#overBudget = this.#hasBudgets
@@ -70,6 +73,17 @@ export class CountReporter implements Reporter {
     for (const line of this.#overBudget) process.stdout.write(`over budget: ${line}\n`)
     process.stdout.write(`${formatCounts(counts)}\n`)
   }
+}
+
+/** Writes a line for each file, the most expensive first: seconds of processor time, seconds, file. */
+function writeCosts(path: string, { modules, root }: { readonly modules: readonly TestModule[]; readonly root: string }): void {
+  const costs = modules.map((module) => ({
+    cpu: module.meta().cpuSeconds ?? 0,
+    seconds: module.diagnostic().duration / 1000,
+    file: relative(root, module.moduleId),
+  }))
+  costs.sort((one, other) => other.cpu - one.cpu)
+  writeFileSync(path, costs.map(({ cpu, seconds, file }) => `${cpu.toFixed(1)}\t${seconds.toFixed(1)}\t${file}\n`).join(''))
 }
 
 /** What a file took; nothing where that is not known, and of files that run a whole cluster. */
