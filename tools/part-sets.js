@@ -11,6 +11,8 @@ export const partSets = {
     'kube-apiserver',
     'kube-controller-manager',
     'kubectl',
+    'receiver-go',
+    'receiver-python',
     'registry',
     'scim2-tester',
     'skopeo',

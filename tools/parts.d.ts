@@ -33,6 +33,8 @@ export type PartName =
   | 'oras'
   | 'pause'
   | 'podman'
+  | 'receiver-go'
+  | 'receiver-python'
   | 'regctl'
   | 'registry'
   | 'runc'

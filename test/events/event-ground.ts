@@ -52,11 +52,15 @@ export class EventGround {
     this.#jwks = createRemoteJWKSet(new URL(`http://127.0.0.1:${server.config.api.port}/.well-known/jwks.json`))
   }
 
+  /** All stored events. */
+  async all(): Promise<OutboxEvent[]> {
+    const { entries } = await this.server.running.engine.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
+    return entries.map(({ value }) => fromBinary(OutboxEventSchema, value))
+  }
+
   /** The stored events of a type, about a subject. */
   async stored({ type, subject }: Pick<ExpectedEvent, 'type' | 'subject'>): Promise<OutboxEvent[]> {
-    const { entries } = await this.server.running.engine.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
-    const events = entries.map(({ value }) => fromBinary(OutboxEventSchema, value))
-    return events.filter((event) => event.type === `dev.taproot.${type}` && event.subject === subject)
+    return (await this.all()).filter((event) => event.type === `dev.taproot.${type}` && event.subject === subject)
   }
 
   /** Checks headers, token and body of the request that carries the only event of this type and subject. */

@@ -2,16 +2,27 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import { createInterface, type Interface } from 'node:readline'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { trustedUid } from '../../src/base/uid.ts'
 import { createEventSigner, eventTokenSeconds } from '../../src/events/delivery/cloud-event.ts'
+import { dataOf, isForCustomers, uuidOf } from '../../src/events/event-attributes.ts'
 import type { OutboxEvent } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import type { PartName } from '../../tools/parts.js'
 import { programEnvironment } from '../support/parts/own-program.ts'
+import { describeWithParts } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
 import { EventGround } from './event-ground.ts'
+import { typeRows } from './type-rows.ts'
 
-const program = join(import.meta.dirname, '../../docs/examples/receivers/node/receiver.mjs')
+const samples = join(import.meta.dirname, '../../docs/examples/receivers')
+
+/** The sample receivers: their part, and the command that runs them with its program. */
+const receivers: readonly { readonly language: string; readonly part?: PartName; command(program: string): readonly string[] }[] = [
+  { language: 'Node', command: () => [process.execPath, join(samples, 'node/receiver.mjs')] },
+  { language: 'Go', part: 'receiver-go', command: (program) => [program] },
+  { language: 'Python', part: 'receiver-python', command: (program) => [program, join(samples, 'python/receiver.py')] },
+]
 
 /** A sample receiver that runs as its own process. */
 class Receiver {
@@ -25,8 +36,8 @@ class Receiver {
     this.#port = port
   }
 
-  static async start(env: Readonly<Record<string, string>>): Promise<Receiver> {
-    const process = spawn(globalThis.process.execPath, [program], { env: { ...programEnvironment(), ...env, PORT: '0' }, stdio: ['ignore', 'pipe', 'pipe'] })
+  static async start([program = '', ...args]: readonly string[], env: Readonly<Record<string, string>>): Promise<Receiver> {
+    const process = spawn(program, args, { env: { ...programEnvironment(), ...env, PORT: '0' }, stdio: ['ignore', 'pipe', 'pipe'] })
     const [line] = (await once(createInterface(process.stderr), 'line')) as [string] // a cast of the event's arguments
     const port = Number(/port (\d+)$/.exec(line)?.[1])
     if (Number.isNaN(port)) throw new Error(`the receiver did not start: ${line}`)
@@ -53,26 +64,46 @@ class Receiver {
   }
 }
 
-describe('the sample receiver for Node', () => {
-  let server: TestServer
-  let ground: EventGround
-  let organisation: Organisation
+const terms = [{ id: 'terms', label: 'Terms', url: 'https://example.com/terms' }]
+
+let server: TestServer
+let ground: EventGround
+let organisation: Organisation
+let event: OutboxEvent
+
+beforeAll(async () => {
+  server = await startTestServer({ keepsContent: false, env: { TAPROOT_TERMS: JSON.stringify(terms) } })
+  ground = new EventGround(server)
+  organisation = await makeOrganisation(server)
+  const [created] = await ground.stored({ type: 'api.iam.group.created.v1', subject: organisation.group })
+  if (created === undefined) throw new Error('no event')
+  event = created
+  await makeEveryType()
+})
+afterAll(() => server.stop())
+
+/** Makes an event of each type, each in an organisation of its own. */
+async function makeEveryType(): Promise<void> {
+  for (const row of Object.values(typeRows)) {
+    const own = await makeOrganisation(server)
+    const call = async (rpc: string, request: JsonObject, token = own.token): Promise<JsonObject> => ok(await server.rest.call(rpc, request, { token }))
+    await row({ ...own, server, call, make: async (rpc, request) => String((await call(rpc, request))['uid']) })
+  }
+}
+
+for (const { language, part, command } of receivers) {
+  describeWithParts(part === undefined ? [] : [part], `the sample receiver for ${language}`, (programs) => {
+    checkReceiver(command(part === undefined ? '' : (programs[part] ?? '')))
+  })
+}
+
+function checkReceiver(command: readonly string[]): void {
   let receiver: Receiver
-  let event: OutboxEvent
 
   beforeAll(async () => {
-    server = await startTestServer()
-    ground = new EventGround(server)
-    organisation = await makeOrganisation(server)
-    receiver = await Receiver.start({ ISSUER: server.config.baseUrl, GROUP: organisation.group })
-    const [created] = await ground.stored({ type: 'api.iam.group.created.v1', subject: organisation.group })
-    if (created === undefined) throw new Error('no event')
-    event = created
+    receiver = await Receiver.start(command, { ISSUER: server.config.baseUrl, GROUP: organisation.group })
   })
-  afterAll(async () => {
-    await receiver.stop()
-    await server.stop()
-  })
+  afterAll(() => receiver.stop())
 
   const requestOf = async (of = event, group = organisation.group) => ground.signer.requestOf(of, trustedUid(group))
 
@@ -87,6 +118,15 @@ describe('the sample receiver for Node', () => {
     const handled = await receiver.handled()
     expect(handled).toMatchObject({ type: 'dev.taproot.api.iam.group.created.v1', subject, group: subject })
     expect(handled['data']).toMatchObject({ actor: { subject: owner }, body: { uid: subject, name, description: 'a "quoted" café ☃' } })
+  })
+
+  test('accepts an event of each type', async () => {
+    const events = (await ground.all()).filter(isForCustomers)
+    expect(new Set(events.map(({ type }) => type)).size).toBeGreaterThanOrEqual(Object.keys(typeRows).length)
+    for (const one of events) {
+      expect(await receiver.post(await requestOf(one)), one.type).toBe(200)
+      expect(await receiver.handled()).toMatchObject({ id: uuidOf(one), type: one.type, subject: one.subject, data: dataOf(one) })
+    }
   })
 
   const refused: readonly (readonly [what: string, status: number, request: () => Promise<Parameters<Receiver['post']>[0]>])[] = [
@@ -135,7 +175,7 @@ describe('the sample receiver for Node', () => {
     // Nothing else was handled in between.
     expect((await receiver.handled())['id']).toBe(event.id)
   })
-})
+}
 
 function withToken({ headers, body }: { headers: Readonly<Record<string, string>>; body: Uint8Array }, token: string | undefined) {
   const { Authorization: _token, ...rest } = headers

@@ -8,16 +8,16 @@ import { withLock } from './lock.js'
 import { cacheDirectory, isProgram, sourceDirectory } from './program.js'
 
 /**
- * Installs what requirements.txt in the part's folder pins, with its hashes, into a virtual environment in the cache, once. The program is that environment's python.
+ * Installs what requirements.txt in `folder` pins, with its hashes, into a virtual environment in the cache, once. The program is that environment's python.
  * Needs a python3 of `minimum` (such as `3.11`) with venv. Returns `{ path, built }` or `{ reason }`.
  */
-export function provideByPython(name, { minimum }) {
+export function provideByPython(name, { folder = name, minimum }) {
   if (platform === 'win32') return { reason: `${name} is not fetched on Windows` }
   const found = /^Python (\d+)\.(\d+)/.exec(python(['--version']).stdout ?? '')
   if (found === null) return { reason: `${name} can not be fetched: there is no python3` }
   const [major, minor] = minimum.split('.').map(Number)
   if (Number(found[1]) !== major || Number(found[2]) < minor) return { reason: `${name} can not be fetched: python3 is older than ${minimum}` }
-  const requirements = join(sourceDirectory(name), 'requirements.txt')
+  const requirements = join(sourceDirectory(folder), 'requirements.txt')
   const version = createHash('sha256').update(readFileSync(requirements)).digest('hex').slice(0, 16)
   const directory = join(cacheDirectory(), `${name}-${version}-python${found[1]}.${found[2]}`)
   const part = { name, directory, requirements, path: join(directory, name), interpreter: join(directory, 'venv', 'bin', 'python') }
