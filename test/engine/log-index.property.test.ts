@@ -40,3 +40,19 @@ test('the events of a root group, or all, come in commit order from any position
     }),
   )
 })
+
+test('a removed entry is left out, whether or not the lists still hold it', () => {
+  const made = Array.from({ length: 3_000 }, (_, at): LogEntry => {
+    return { revision: at + 1, key: `x/outbox/${String(at).padStart(12, '0')}-`, type: 'type', group: roots[at % 2] ?? '', subject: String(at) }
+  })
+  for (const removals of [1, 1_500]) {
+    const index = new LogIndex()
+    for (const entry of made) index.append(entry)
+    const keys = made.slice(0, removals).map(({ key }) => key)
+    index.remove(keys)
+    const kept = made.slice(removals)
+    expect([...index.after({ revision: 0, key: '' })]).toEqual(kept)
+    for (const root of roots.slice(0, 2)) expect([...index.after({ revision: 0, key: '' }, root)]).toEqual(kept.filter(({ group }) => group === root))
+    expect(index.firstFrom('', roots[0] ?? '')).toEqual(kept.find(({ group }) => group === roots[0]))
+  }
+})

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
+import { OutboxExpirer } from '../../src/engine/jobs/outbox.ts'
 import { specSuite } from '../conformance/spec/spec-suite.ts'
 import { freshName, makeMember, makeOrganisation, type Organisation } from '../support/test-server.ts'
 
@@ -158,5 +159,54 @@ specSuite('the feed of events', (spec) => {
     expect(refused.details['ErrorInfo']).toMatchObject({ reason: 'CURSOR_EXPIRED' })
     const { oldestCursor = '' } = refused.details['ErrorInfo']?.['metadata'] as Record<string, string>
     expect(subjects(await pull(within(organisation.group, { cursor: oldestCursor }), token))).toContain(uid)
+  })
+
+  /** Removes the events of all root groups that are over a size, as if a minute had passed. */
+  const expireOver = async (bytesPerRoot: number): Promise<number> => {
+    const { store } = spec.server.running.engine
+    return new OutboxExpirer(store, { lifeMs: 3 * dayMs, bytesPerRoot }).expireOverSize(spec.clock.now() + 120_000, AbortSignal.timeout(30_000))
+  }
+  const oldestCursorOf = async (request: JsonObject, token: string): Promise<string> => {
+    const refused = await spec.call('PullEvents', request, { token })
+    expect(refused.code).toBe(11)
+    expect(refused.details['ErrorInfo']).toMatchObject({ reason: 'CURSOR_EXPIRED' })
+    return String((refused.details['ErrorInfo']?.['metadata'] as JsonObject)['oldestCursor'])
+  }
+
+  // docs/spec/events.md#feed
+  test('a cursor before events that were too many is code 11 with the oldest one, which works', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const token = await ownerToken(organisation)
+    const [start, everywhere] = [await pull(within(organisation.group, { cursor: '' }), token), await pull({ types: [groupEvents], cursor: 'now' }, token)]
+    await newGroup(organisation)
+    expect(await expireOver(1)).toBeGreaterThan(0)
+    const kept = await newGroup(organisation)
+    for (const request of [within(organisation.group, { cursor: start.cursor }), { types: [groupEvents], cursor: everywhere.cursor }]) {
+      const oldestCursor = await oldestCursorOf(request, token)
+      const page = await pull({ ...request, cursor: oldestCursor }, token)
+      expect(subjects(page)).toEqual([kept])
+      expect(subjects(await pull({ ...request, cursor: page.cursor }, token))).toEqual([])
+    }
+    expect(subjects(await pull(within(organisation.group), token))).toEqual([kept])
+    // A process that reads the outbox later knows it too.
+    spec.server.running.engine.services.eventLog.close()
+    await oldestCursorOf(within(organisation.group, { cursor: start.cursor }), token)
+  })
+
+  // docs/spec/events.md#feed
+  test('events that another organisation lost because they were too many are none of a caller', async () => {
+    const organisation = await makeOrganisation(spec.server)
+    const token = await ownerToken(organisation)
+    await expireOver(1)
+    const places = [within(organisation.group), { types: [groupEvents] }]
+    const cursors = await Promise.all(places.map(async (place) => (await pull({ ...place, cursor: 'now' }, token)).cursor))
+    const other = await makeOrganisation(spec.server)
+    const uid = await newGroup(organisation)
+    const events = await pull(within(organisation.group), token)
+    await newGroup(other)
+    await expireOver(Buffer.byteLength(JSON.stringify(events.events)))
+    const strangers = within(other.group, { cursor: cursors[0] ?? '' })
+    expect((await pull(strangers, token)).events).toEqual([])
+    for (const [at, place] of places.entries()) expect(subjects(await pull({ ...place, cursor: cursors[at] ?? '' }, token))).toContain(uid)
   })
 })

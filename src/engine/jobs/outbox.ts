@@ -1,9 +1,11 @@
-import { fromBinary } from '@bufbuild/protobuf'
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { rootOf, trustedUid } from '../../base/uid.ts'
 import { OutboxEventSchema } from '../../gen/taproot/store/v1/envelope_pb.ts'
-import { pagesOf } from '../../store/pages.ts'
-import type { Entry, Store, Transaction } from '../../store/store.ts'
-import { outboxKey, outboxPrefix, outboxTimeMs } from '../log/outbox-keys.ts'
+import { OutboxCutSchema } from '../../gen/taproot/store/v1/events_pb.ts'
+import { entriesOf, pagesOf } from '../../store/pages.ts'
+import type { Entry, Guard, Put, Store, Transaction } from '../../store/store.ts'
+import { comparePositions, type Position } from '../log/log-index.ts'
+import { outboxCutPrefix, outboxKey, outboxPrefix, outboxTimeMs } from '../log/outbox-keys.ts'
 import { expireBatch } from './batch.ts'
 
 /** Retention limits of events: age and size (docs/spec/events.md#retention). */
@@ -31,6 +33,11 @@ export function rootOfEvent({ value }: Entry): string {
 /** Returns the size of an event in bytes. */
 export function bytesOf({ key, value }: Entry): number {
   return key.length + value.length
+}
+
+function positionOfCut({ value }: Entry): Position {
+  const { revision, key } = fromBinary(OutboxCutSchema, value)
+  return { revision: Number(revision), key }
 }
 
 /** Bytes of counted events by root group and hour. */
@@ -106,7 +113,16 @@ export class OutboxExpirer {
       for (const entry of entries) if (entry.key <= this.#counted) this.#account.count(entry, -1)
     }
     this.#account.forgetBefore(endMs)
+    await this.#expireCuts(endMs, signal)
     return removed
+  }
+
+  /** Removes the cuts of events that would be too old by now: so are the cursors before them. */
+  async #expireCuts(endMs: number, signal: AbortSignal): Promise<void> {
+    for await (const cut of entriesOf(this.#store, { prefix: outboxCutPrefix }, signal)) {
+      if (outboxTimeMs(positionOfCut(cut).key) >= endMs) continue
+      await this.#store.transact({ guards: [{ kind: 'unchanged', key: cut.key, revision: cut.revision }], writes: [{ kind: 'delete', key: cut.key }] }, signal)
+    }
   }
 
   async #countNew(nowMs: number, signal: AbortSignal): Promise<void> {
@@ -127,7 +143,10 @@ export class OutboxExpirer {
     for await (const entries of pagesOf(this.#store, range, signal)) {
       const excess = this.#takeExcess(entries, over)
       try {
-        if (excess.length > 0) await this.#store.transact(removal(excess), signal)
+        if (excess.length > 0) {
+          await this.#announceCuts(excess, signal)
+          await this.#store.transact(removal(excess), signal)
+        }
       } catch (error) {
         for (const entry of excess) this.#account.count(entry, 1)
         throw error
@@ -136,6 +155,30 @@ export class OutboxExpirer {
       if (over.size === 0) break
     }
     return removed
+  }
+
+  /** Records for each root group how far its events are about to be removed. Readers before there learn that they missed events. */
+  async #announceCuts(excess: readonly Entry[], signal: AbortSignal): Promise<void> {
+    const newest = new Map<string, Position>()
+    for (const entry of excess) {
+      const known = newest.get(rootOfEvent(entry))
+      if (known === undefined || comparePositions(entry, known) > 0) newest.set(rootOfEvent(entry), entry)
+    }
+    for (let committed = false; !committed; signal.throwIfAborted()) ({ committed } = await this.#store.transact(await this.#cuts(newest, signal), signal))
+  }
+
+  async #cuts(newest: ReadonlyMap<string, Position>, signal: AbortSignal): Promise<Transaction> {
+    const guards: Guard[] = []
+    const writes: Put[] = []
+    for (const [root, position] of newest) {
+      const key = `${outboxCutPrefix}${root}`
+      const before = await this.#store.get(key, signal)
+      guards.push(before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision })
+      const known = before === undefined ? position : positionOfCut(before)
+      const cut = comparePositions(known, position) > 0 ? known : position
+      writes.push({ kind: 'put', key, value: toBinary(OutboxCutSchema, create(OutboxCutSchema, { revision: BigInt(cut.revision), key: cut.key })) })
+    }
+    return { guards, writes }
   }
 
   /** Returns the entries to remove and subtracts them from the count. Removes from `over` the root groups that are within the limit then. */

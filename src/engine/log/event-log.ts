@@ -4,10 +4,11 @@ import type { Log } from '../../base/log.ts'
 import { SharedQuestion } from '../../cache/shared-question.ts'
 import { Waiters } from '../../cache/waiters.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
-import { outboxPrefix } from './outbox-keys.ts'
-import { pagesOf } from '../../store/pages.ts'
+import { OutboxCutSchema } from '../../gen/taproot/store/v1/events_pb.ts'
+import { outboxCutPrefix, outboxPrefix } from './outbox-keys.ts'
+import { entriesOf, pagesOf } from '../../store/pages.ts'
 import { StoreError, type Change, type Entry, type Revision, type Store } from '../../store/store.ts'
-import { comparePositions, LogIndex, type LogEntry, type Position } from './log-index.ts'
+import { comparePositions, LogIndex, type Cut, type LogEntry, type Position } from './log-index.ts'
 
 const pageEntries = 500
 /** How long a reader waits for the watch, in milliseconds. */
@@ -56,6 +57,8 @@ export class EventLog {
   readonly #waiters = new Waiters()
   #index = new LogIndex()
   #tail = new Tail()
+  /** By their keys in the store. */
+  #cuts = new Map<string, Cut>()
   #loaded: Revision | undefined
   readonly #stop = new AbortController()
   /** Callers at one moment share a query to the store. */
@@ -108,6 +111,14 @@ export class EventLog {
     return this.#index.firstFrom(key, root)
   }
 
+  /**
+   * Returns the cuts that took events after a position: of one root group, or all. Cuts up to the revision `knownAt` do not count: the reader knows of them.
+   */
+  cutsAfter(position: Position, { knownAt, root }: { readonly knownAt: number; readonly root: string | undefined }): readonly Cut[] {
+    const cuts = root === undefined ? [...this.#cuts.values()] : [this.#cuts.get(`${outboxCutPrefix}${root}`)].filter((cut) => cut !== undefined)
+    return cuts.filter((cut) => cut.madeAt > knownAt && comparePositions(cut, position) > 0)
+  }
+
   /** Removes events from the index whose outbox keys are before `key`: they have expired. */
   dropBefore(key: string): void {
     this.#index.dropBefore(key)
@@ -135,8 +146,11 @@ export class EventLog {
     entries.sort(comparePositions)
     const index = new LogIndex()
     for (const entry of entries) index.append(entry)
+    const cuts = new Map<string, Cut>()
+    for await (const entry of entriesOf(store, { prefix: outboxCutPrefix, revision }, signal)) cuts.set(entry.key, cutOf(entry))
     this.#index = index
     this.#tail = new Tail()
+    this.#cuts = cuts
     this.#loaded = revision
   }
 
@@ -146,7 +160,7 @@ export class EventLog {
    */
   async follow(signal: AbortSignal): Promise<never> {
     if (this.#loaded === undefined) throw new TypeError('the log is not loaded')
-    for await (const { revision, changes } of this.#options.store.watch([outboxPrefix], this.#loaded, signal)) {
+    for await (const { revision, changes } of this.#options.store.watch([outboxPrefix, outboxCutPrefix], this.#loaded, signal)) {
       this.#append(changes)
       this.#loaded = revision
       this.#waiters.reached(revision)
@@ -155,9 +169,16 @@ export class EventLog {
   }
 
   #append(changes: readonly Change[]): void {
+    const removed = changes.filter(({ value }) => value === undefined).map(({ key }) => key)
+    for (const key of removed) this.#cuts.delete(key)
+    this.#index.remove(removed)
     // Changes of one commit come in no particular order, and positions are ordered by key there.
     const added = changes.filter((change): change is Change & Entry => change.value !== undefined).sort(comparePositions)
     for (const change of added) {
+      if (change.key.startsWith(outboxCutPrefix)) {
+        this.#cuts.set(change.key, cutOf(change))
+        continue
+      }
       const event = this.#decode(change)
       if (event === undefined || event.internal) continue
       const entry = entryOf(change, event)
@@ -179,4 +200,9 @@ export class EventLog {
 
 function entryOf({ key, revision }: Pick<Entry, 'key' | 'revision'>, { type, group, subject }: OutboxEvent): LogEntry {
   return { key, revision, type, group, subject }
+}
+
+function cutOf(entry: Entry): Cut {
+  const { revision, key } = fromBinary(OutboxCutSchema, entry.value)
+  return { root: entry.key.slice(outboxCutPrefix.length), revision: Number(revision), key, madeAt: entry.revision }
 }

@@ -11,6 +11,13 @@ export function comparePositions(one: Position, other: Position): number {
   return one.revision - other.revision || (one.key === other.key ? 0 : one.key < other.key ? -1 : 1)
 }
 
+/** The loss of a root group's oldest events, which were too many: the position of the newest one among them. */
+export interface Cut extends Position {
+  readonly root: string
+  /** The commit that announced the loss. */
+  readonly madeAt: number
+}
+
 /** What the index keeps of an event. */
 export interface LogEntry extends Position {
   readonly type: string
@@ -32,6 +39,9 @@ function firstAfter(entries: readonly LogEntry[], position: Position): number {
   return low
 }
 
+/** Removed entries that the lists keep at least: to leave them out of the lists costs a pass over all entries. */
+const minRemoved = 1_000
+
 /** Returns the root of a group; the text itself for `/` and for no group. */
 function rootIn(group: string): string {
   return group === rootParent ? group : (group.split('/', 1)[0] ?? '')
@@ -46,8 +56,10 @@ export class LogIndex {
   readonly #byRoot = new Map<string, LogEntry[]>()
   /** Each type and group once. */
   readonly #texts = new Map<string, string>()
+  /** Keys of entries that are still in the lists, but were removed. */
+  readonly #removed = new Set<string>()
 
-  /** The number of entries. */
+  /** The number of entries, with removed ones that are still in the lists. */
   get size(): number {
     return this.#all.length
   }
@@ -72,29 +84,41 @@ export class LogIndex {
 
   /** Yields the entries after a position, in order: of one root group, or all. Look again for entries that are appended after the end. */
   *after(position: Position, root?: string): Generator<LogEntry, void> {
-    // `dropBefore` makes new lists: this one keeps its places while its reader waits.
+    // Each removal makes new lists: this one keeps its places while its reader waits.
     const entries = this.#of(root)
     for (let at = firstAfter(entries, position); at < entries.length; at += 1) {
       const entry = entries[at]
-      if (entry !== undefined) yield entry
+      if (entry !== undefined && !this.#removed.has(entry.key)) yield entry
     }
   }
 
   /** Returns the first entry of a root group, in the order of commits, whose key is not before `key`. Cost: the number of its entries. */
   firstFrom(key: string, root: string): LogEntry | undefined {
-    return this.#of(root).find((entry) => entry.key >= key)
+    return this.#of(root).find((entry) => entry.key >= key && !this.#removed.has(entry.key))
   }
 
   /** Removes the entries whose keys are before `key`. Cost: the number of entries. */
   dropBefore(key: string): void {
-    if (!this.#all.some((entry) => entry.key < key)) return
-    this.#all = this.#all.filter((entry) => entry.key >= key)
+    if (this.#all.some((entry) => entry.key < key)) this.#keep((entry) => entry.key >= key)
+  }
+
+  /** Removes the entries with these keys. Cost: that of the keys, but for one removal in many. */
+  remove(keys: readonly string[]): void {
+    for (const key of keys) this.#removed.add(key)
+    if (this.#removed.size > Math.max(minRemoved, this.#all.length / 8)) this.#keep(() => true)
+  }
+
+  /** Makes new lists of the entries that were not removed and that pass. */
+  #keep(passes: (entry: LogEntry) => boolean): void {
+    const isKept = (entry: LogEntry): boolean => !this.#removed.has(entry.key) && passes(entry)
+    this.#all = this.#all.filter(isKept)
     for (const [root, entries] of this.#byRoot) {
-      const kept = entries.filter((entry) => entry.key >= key)
+      const kept = entries.filter(isKept)
       if (kept.length > 0) this.#byRoot.set(root, kept)
       else this.#byRoot.delete(root)
     }
     this.#texts.clear()
+    this.#removed.clear()
   }
 
   #of(root: string | undefined): readonly LogEntry[] {

@@ -1,6 +1,9 @@
 /** Prefix of outbox keys, which sort by time. Readers order by commit revision; expiry goes by key (docs/spec/events.md#outbox). */
 export const outboxPrefix = 'x/outbox/'
 
+/** Prefix of the cuts of root groups: `x/events/cut/<root>` (docs/spec/events.md#retention). */
+export const outboxCutPrefix = 'x/events/cut/'
+
 /** How long events are kept, in milliseconds (docs/spec/events.md#retention). */
 export const eventLifeMs = 72 * 3_600_000
 

@@ -1,7 +1,7 @@
 import { isSuspended } from '../../authz/access.ts'
-import { decide } from '../../authz/effective-permissions.ts'
+import { decide, visibilityOf } from '../../authz/effective-permissions.ts'
 import { setOf, type CapabilitySet } from '../../base/capability.ts'
-import { isWithin, rootParent, trustedUid } from '../../base/uid.ts'
+import { isWithin, rootOf, rootParent, trustedUid } from '../../base/uid.ts'
 import { leavesOut } from '../../engine/membership.ts'
 import type { LogEntry } from '../../engine/log/log-index.ts'
 import type { Caller, Services } from '../../engine/services.ts'
@@ -32,4 +32,25 @@ export function viewOf({ cache }: Pick<Services, 'cache'>, caller: Caller, filte
     // The event of a deleted root group belongs to no organisation.
     return group === rootParent || !(isSuspended(tables, trustedUid(group)) || isLeftOut(trustedUid(group)))
   }
+}
+
+/**
+ * True if the caller sees events of some group in a root group, by their rights as of now. An empty root is that of events without an organisation: only callers
+ * with rights everywhere see those.
+ */
+export function seesRoot(
+  { cache }: Pick<Services, 'cache'>,
+  caller: Caller,
+  { filter, root }: { readonly filter: FeedFilter; readonly root: string },
+): boolean {
+  const { tables } = cache
+  const permissions = caller.permissions()
+  const isClosed = root !== '' && (isSuspended(tables, trustedUid(root)) || (filter.place === '' && leavesOut(tables, caller)(trustedUid(root))))
+  if (isClosed) return false
+  return [...needed].some(([type, capabilities]) => {
+    if (!passesTypes(filter, type)) return false
+    if (filter.place !== '' && decide(permissions, filter.place, capabilities).kind === 'allowed') return true
+    const { everywhere, groups } = visibilityOf(permissions, capabilities)
+    return everywhere || groups.some((group) => (filter.place === '' ? rootOf(group) === root : isWithin(group, filter.place)))
+  })
 }

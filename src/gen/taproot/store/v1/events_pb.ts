@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/events.proto.
  */
 export const file_taproot_store_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMiuQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSDQoFZXZlbnQYByABKAwSDAoEZGVhZBgIIAEoCCJOCg5XZWJob29rU2VjcmV0cxIPCgdjdXJyZW50GAEgASgMEhAKCHByZXZpb3VzGAIgASgMEhkKEXByZXZpb3VzX3VudGlsX21zGAMgASgDYgZwcm90bzM");
+  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMiuQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSDQoFZXZlbnQYByABKAwSDAoEZGVhZBgIIAEoCCJOCg5XZWJob29rU2VjcmV0cxIPCgdjdXJyZW50GAEgASgMEhAKCHByZXZpb3VzGAIgASgMEhkKEXByZXZpb3VzX3VudGlsX21zGAMgASgDIioKCU91dGJveEN1dBIQCghyZXZpc2lvbhgBIAEoAxILCgNrZXkYAiABKAliBnByb3RvMw");
 
 /**
  * The progress of a subscription, kept below `x/`. The leader writes it at most once a second.
@@ -201,4 +201,32 @@ export type WebhookSecrets = Message<"taproot.store.v1.WebhookSecrets"> & {
  */
 export const WebhookSecretsSchema: GenMessage<WebhookSecrets> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_events, 3);
+
+/**
+ * The newest of the events that a root group lost because they were too many. Kept below `x/`.
+ *
+ * @generated from message taproot.store.v1.OutboxCut
+ */
+export type OutboxCut = Message<"taproot.store.v1.OutboxCut"> & {
+  /**
+   * The commit of that event.
+   *
+   * @generated from field: int64 revision = 1;
+   */
+  revision: bigint;
+
+  /**
+   * Its outbox key.
+   *
+   * @generated from field: string key = 2;
+   */
+  key: string;
+};
+
+/**
+ * Describes the message taproot.store.v1.OutboxCut.
+ * Use `create(OutboxCutSchema)` to create a new message.
+ */
+export const OutboxCutSchema: GenMessage<OutboxCut> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_events, 4);
 
