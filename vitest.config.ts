@@ -26,7 +26,7 @@ const clusterTests = 'test/e2e/cluster/**/*.test.ts'
  * what the cluster itself does for tests run in the full tier.
  */
 const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/install.test.ts']
-const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL } = process.env
+const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL, TAPROOT_MUTANTS } = process.env
 const isFullTier = TAPROOT_TESTS === 'full'
 
 /** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
@@ -84,7 +84,12 @@ export default defineConfig({
     expect: { poll: { timeout: 20_000 } },
     hookTimeout: 120_000,
     teardownTimeout: 30_000,
-    setupFiles: ['test/support/file-cost.ts', 'test/support/unchanged-globals.ts', 'test/support/seed-properties.ts'],
+    setupFiles: [
+      'test/support/file-cost.ts',
+      'test/support/unchanged-globals.ts',
+      'test/support/seed-properties.ts',
+      ...(TAPROOT_MUTANTS === undefined ? [] : ['test/mutants/hooks.ts']),
+    ],
     provide: { propertySeed: propertySeed(), combinationSeed: treeSeed() },
     reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [

@@ -1,0 +1,37 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join, relative } from 'node:path'
+import { afterAll, afterEach, beforeEach, expect, type TestContext } from 'vitest'
+
+/** What instrumented code shares with the runner of its tests. */
+interface Instrumentation {
+  currentTestId?: string | undefined
+  mutantCoverage?: { perTest: Record<string, Record<string, number>> }
+}
+
+/** Folder for the coverage of each file; only in the run that measures it. */
+const coverageDir = process.env['TAPROOT_MUTANT_COVERAGE']
+/** File with the ids of the tests to run; only in the run of a mutant. */
+const selection = process.env['TAPROOT_MUTANT_TESTS']
+
+const instrumentation = ((globalThis as { __stryker__?: Instrumentation }).__stryker__ ??= {})
+const selected = selection === undefined ? undefined : new Set(JSON.parse(readFileSync(selection, 'utf8')) as readonly string[])
+const file = relative(process.cwd(), expect.getState().testPath ?? '')
+
+/** Names a test: the same in each run with the same seed. */
+const idOf = ({ task }: TestContext): string => `${file} > ${task.fullTestName}`
+
+beforeEach((context) => {
+  if (selected?.has(idOf(context)) === false) context.skip()
+  instrumentation.currentTestId = idOf(context)
+})
+
+afterEach(() => {
+  instrumentation.currentTestId = undefined
+})
+
+afterAll(() => {
+  if (coverageDir === undefined) return
+  mkdirSync(coverageDir, { recursive: true })
+  const covered = Object.entries(instrumentation.mutantCoverage?.perTest ?? {}).filter(([id]) => id.startsWith(`${file} > `))
+  writeFileSync(join(coverageDir, `${file.replaceAll('/', '_')}.json`), JSON.stringify(covered.map(([id, mutants]) => [id, Object.keys(mutants)])))
+})
