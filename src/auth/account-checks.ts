@@ -167,19 +167,19 @@ export function createAccountChecks({ settings, issuer, keys, fetch, clock, rand
   return {
     async check(group, account, signal) {
       const exchange = exchangeFor(settings, account, group)
-      if (exchange === undefined) return { kind: 'not_configured', message: `this installation does not check ${account.provider} accounts, or not this one` }
+      if (exchange === undefined) return { kind: 'not_configured', message: `this installation has no configuration to check this ${account.provider} account` }
       const request = exchange.request(await tokenFor(group, exchange.audience))
       try {
         // The configuration names the endpoint: it may well be a private one.
         const { body } = await fetch.send({ ...request, method: 'POST', allowPrivate: true }, signal)
         if (exchange.isCredential(Buffer.from(body).toString())) return { kind: 'ready' }
-        return { kind: 'refused', message: 'the provider answered without a credential for this account' }
+        return { kind: 'refused', message: 'the provider returned no credential for this account' }
       } catch (error) {
         if (!(error instanceof FetchError)) throw error
         const { reason: errorReason, status } = error
         return {
           kind: 'refused',
-          message: status === undefined ? `the provider was not reached: ${errorReason}` : `the provider answered with status ${status}`,
+          message: status === undefined ? `the provider is unreachable: ${errorReason}` : `the provider answered with status ${status}`,
         }
       }
     },

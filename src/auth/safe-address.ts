@@ -71,12 +71,12 @@ const privateSuffixes = ['localhost', 'internal', 'local'] as const
  * networks that may be reached; with any of them, names are judged only when connecting.
  */
 export function hostError(text: string, allowed?: { has(address: string): boolean; readonly isEmpty: boolean }): string | undefined {
-  if (!URL.canParse(text)) return 'is no URL'
+  if (!URL.canParse(text)) return 'is not a URL'
   const host = new URL(text).hostname.replace(/\.$/, '')
   const address = host.replace(/^\[|\]$/g, '')
-  if (isIP(address) !== 0) return isPublicAddress(address) || allowed?.has(address) === true ? undefined : 'must not lead to a private address'
-  if (isMetadataHost(host)) return 'must not lead to a private network'
+  if (isIP(address) !== 0) return isPublicAddress(address) || allowed?.has(address) === true ? undefined : 'must not resolve to a private address'
+  if (isMetadataHost(host)) return 'must not be in a private network'
   if (allowed?.isEmpty === false) return undefined
-  if (privateSuffixes.some((suffix) => host === suffix || host.endsWith(`.${suffix}`))) return 'must not lead to a private network'
+  if (privateSuffixes.some((suffix) => host === suffix || host.endsWith(`.${suffix}`))) return 'must not be in a private network'
   return host.includes('.') ? undefined : 'must name a public host'
 }

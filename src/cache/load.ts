@@ -132,7 +132,7 @@ class Loading {
   #repeated<T>(read: () => Promise<T>): Promise<T> {
     const waitMs = (error: unknown, failures: number): number | undefined => {
       if (!(error instanceof StoreError) || error.kind !== 'unavailable' || failures === pageAttempts) return undefined
-      this.#options.log.warn('a page could not be read and is asked for again', { ...this.#figures(), error: errorText(error) })
+      this.#options.log.warn('a page could not be read and is requested again', { ...this.#figures(), error: errorText(error) })
       return backoffMs(pageBackoff, failures)
     }
     return retry(read, { waitMs, signal: this.#signal })

@@ -110,7 +110,7 @@ export class RecordCache {
   async start(signal: AbortSignal): Promise<void> {
     const waitMs = (error: unknown, failures: number): number | undefined => {
       if (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged')) return undefined
-      this.#options.log.warn('the store can not be read yet', { error: errorText(error) })
+      this.#options.log.warn('the store cannot be read yet', { error: errorText(error) })
       return backoffMs(backoff, failures)
     }
     await retry(() => this.#load(signal), { waitMs, signal })
@@ -121,8 +121,8 @@ export class RecordCache {
   /** Stops the watch and resolves when it has ended. */
   async close(): Promise<void> {
     this.#state = { kind: 'closed' }
-    this.#stop.abort(new StoreError('closed', 'the replica was closed'))
-    this.#waiters.fail(new StoreError('closed', 'the replica was closed'))
+    this.#stop.abort(new StoreError('closed', 'the record cache was closed'))
+    this.#waiters.fail(new StoreError('closed', 'the record cache was closed'))
     await this.#running
   }
 
@@ -149,7 +149,7 @@ export class RecordCache {
   }
 
   #assertLive(): void {
-    if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the replica is ${this.#state.kind}`)
+    if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the record cache is ${this.#state.kind}`)
   }
 
   #emptyTables(): RecordTables {
@@ -164,7 +164,7 @@ export class RecordCache {
       onHide: (kind, records) => {
         if (tables === this.#tables) for (const listener of this.#hideListeners) listener(kind, records)
       },
-      onUnreadable: ({ key, cause }) => log.error('a stored record can not be read', { key, error: errorText(cause) }),
+      onUnreadable: ({ key, cause }) => log.error('a stored record cannot be read', { key, error: errorText(cause) }),
     })
     return tables
   }
@@ -186,7 +186,7 @@ export class RecordCache {
     this.#revision = revision
     for (const listener of this.#resetListeners) listener()
     this.#waiters.reached(this.#revision)
-    log.debug('the snapshot is in place', { records, revision })
+    log.debug('the snapshot is loaded', { records, revision })
   }
 
   /** Follows the store until closed. */
@@ -235,7 +235,7 @@ export class RecordCache {
         if (this.#revision < revision) await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
         if (this.#state.kind !== 'broken') return
         this.#state = { kind: 'live' }
-        log.info('the watch runs again', { revision: this.#revision })
+        log.info('the watch is running again', { revision: this.#revision })
         for (const listener of this.#returnListeners) listener()
       } catch (error) {
         if (!signal.aborted) log.debug('not caught up yet', { error: errorText(error) })

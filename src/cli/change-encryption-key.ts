@@ -18,7 +18,7 @@ export interface EncryptionKeyOptions {
   readonly role: Role
 }
 
-const likeTheServer = 'call it with the --config, the --role and the TAPROOT_ variables of the server'
+const likeTheServer = 'run this command with the --config, the --role and the TAPROOT_ variables of the server'
 
 /** How long a store that does not answer is waited for, in milliseconds. */
 const timeoutMs = 30_000
@@ -60,7 +60,7 @@ async function readKey({ keyFile: file }: EncryptionKeyOptions): Promise<Uint8Ar
   try {
     return parseKeyEncryptionKey(content)
   } catch (cause) {
-    throw new UsageError(`--key-file ${file} is no key: 32 bytes, raw or as hex or base64 text`, { cause })
+    throw new UsageError(`--key-file ${file} is not a key: it must have 32 bytes, raw or as hex or base64 text`, { cause })
   }
 }
 
@@ -68,6 +68,6 @@ function readKeyFile(file: string): Uint8Array {
   try {
     return readFileSync(file)
   } catch (cause) {
-    throw new UsageError(`--key-file ${file} can not be read`, { cause })
+    throw new UsageError(`--key-file ${file} cannot be read`, { cause })
   }
 }

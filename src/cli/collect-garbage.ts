@@ -22,9 +22,9 @@ function words(collected: Collected, orphans: { manifests: number; blobs: number
   const verb = dryRun ? 'would remove' : 'removed'
   const mib = (collected.bytes / 1024 / 1024).toFixed(1)
   const lines = [`${collected.repos} repos: ${verb} ${collected.manifests} manifests and ${collected.blobs} blobs (${mib} MiB)`]
-  if (collected.refused > 0) lines.push(`the upstream refuses to remove the bytes of ${collected.refused} manifests and blobs: does it allow deletes?`)
-  if (collected.uploads > 0) lines.push(`uploads that were never finished: removed ${collected.uploads}`)
-  if (orphans !== undefined) lines.push(`bytes that no record tells of: ${verb} ${orphans.manifests} manifests and ${orphans.blobs} blobs`)
+  if (collected.refused > 0) lines.push(`the upstream refuses to remove the bytes of ${collected.refused} manifests and blobs: allow deletes there`)
+  if (collected.uploads > 0) lines.push(`unfinished uploads: removed ${collected.uploads}`)
+  if (orphans !== undefined) lines.push(`bytes without a record: ${verb} ${orphans.manifests} manifests and ${orphans.blobs} blobs`)
   return `${lines.join('\n')}\n`
 }
 
@@ -59,7 +59,7 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
     const orphans = isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined
     process.stdout.write(words(collected, orphans, dryRun))
     if (collected.left > 0)
-      throw new Error(`${collected.left} of the repos were not done: the upstream failed, or somebody else removes bytes of theirs; run it again in a minute`)
+      throw new Error(`${collected.left} repos were skipped: the upstream failed, or another process is removing their bytes; run it again in a minute`)
   } finally {
     await fetch.close()
     await upstream?.close()

@@ -66,7 +66,7 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
 async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<{ path: string; query: ClientQuery }> {
   const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
-    if (place === undefined) throw new UsageError(`${kind.words} are listed of one ${listVariable.replaceAll('_', ' ')}: name it with --in`)
+    if (place === undefined) throw new UsageError(`${kind.words} are listed per ${listVariable.replaceAll('_', ' ')}: set --in to one`)
     const value = parents.includes('Group') ? await findGroup(client, place) : place
     return { path: listPath.replace(/\{[^}]*\}/, value.split('/').map(encodeURIComponent).join('/')), query: {} }
   }
@@ -74,7 +74,7 @@ async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, de
   const found = await findPlace(client, place, ['Group', ...parents])
   if (descendants === true) return { path: listPath, query: { 'uidp.descendants_of': found.uid } }
   if (found.kind !== undefined && !parents.includes(found.kind))
-    throw new UsageError(`no ${kind.words} lie directly in a group: add --descendants to see all below it`)
+    throw new UsageError(`no ${kind.words} are directly in a group: add --descendants to list all below it`)
   return { path: listPath, query: { 'uidp.children_of': found.uid } }
 }
 
@@ -84,8 +84,8 @@ function filtersOf(kind: ClientKind, filters: readonly string[]): ClientQuery {
     const at = filter.indexOf('=')
     const field = filter.slice(0, at).replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
     if (!kind.filters.includes(field)) {
-      const known = kind.filters.length === 0 ? 'by nothing' : `by ${kind.filters.join(', ')}`
-      throw new UsageError(`${kind.words} can not be filtered by ${filter.slice(0, at)}, only ${known}`)
+      const known = kind.filters.length === 0 ? 'remove --filter' : `use ${kind.filters.join(', ')}`
+      throw new UsageError(`${kind.words} cannot be filtered by ${filter.slice(0, at)}: ${known}`)
     }
     query[field] = [...(query[field] ?? []), filter.slice(at + 1)]
   }
@@ -95,16 +95,16 @@ function filtersOf(kind: ClientKind, filters: readonly string[]): ClientQuery {
 async function findRecord(client: PlatformClient, kind: ClientKind, request: ListSelection & { record: string }): Promise<Json> {
   const { record, limit, orderBy, filter } = request
   if (filter.length > 0 || limit !== undefined || orderBy !== undefined)
-    throw new UsageError(`--filter, --order-by and --limit are for lists, not for one record`)
+    throw new UsageError(`--filter, --order-by and --limit need a list: remove them, or the name of the record`)
   if (isUid(record)) return await getByUid(client, kind, record)
-  if (kind.nameFilter === undefined || kind.listVariable !== undefined) throw new UsageError(`${kind.words} have no names: one is named by its uid`)
+  if (kind.nameFilter === undefined || kind.listVariable !== undefined) throw new UsageError(`${kind.words} have no names: use the uid`)
   if (!/[/:]/.test(record)) return await findByName(client, kind, request)
-  if (request.in !== undefined) throw new UsageError('a path says where the record is: --in is for names')
+  if (request.in !== undefined) throw new UsageError('--in needs a name: remove --in, or use a name in place of the path')
   return await findByPath(client, kind, record)
 }
 
 async function getByUid(client: PlatformClient, { getPath, words }: ClientKind, uid: string): Promise<Json> {
-  if (getPath === undefined) throw new UsageError(`${words} are not read by uid, only listed`)
+  if (getPath === undefined) throw new UsageError(`${words} cannot be read by uid: list them`)
   return await client.call({ method: 'GET', path: getPath.replace(/\{[^}]*\}/, uid) })
 }
 
@@ -119,7 +119,7 @@ async function findByName(client: PlatformClient, kind: ClientKind, request: Lis
     if (others.length === 0 && totalCount === 1) return found
     const uids = records.slice(0, shownMatches).map((record) => textOf(record['uid']))
     const more = totalCount > uids.length ? ` and ${totalCount - uids.length} more` : ''
-    throw new ClientError(`${totalCount} ${kind.words} are named ${request.record}: say which by path, by --in or by uid: ${uids.join(', ')}${more}`)
+    throw new ClientError(`${totalCount} ${kind.words} are named ${request.record}: choose one by its path, with --in or by its uid: ${uids.join(', ')}${more}`)
   }
   throw new ClientError(`there is no ${kind.kind.toLowerCase()} ${request.record} that you may see`, { code: 5 })
 }
@@ -129,14 +129,14 @@ type GetOptions = ConnectionOptions & ListSelection & { readonly output: RecordF
 /** The command `get`. `program` is `taproot` or `kubectl taproot`. */
 export function getCommand(program: string): Command {
   return clientCommand('get', 'print records: one, or all of a kind that you may see')
-    .argument('<kind>', 'groups, group or pg; the list is below')
+    .argument('<kind>', 'for example groups, group or pg; all kinds are listed below')
     .argument('[record]', 'a name, a path such as acme/team/app, or a uid')
-    .option('--in <place>', 'only what lies directly in this group or repo: a path or a uid')
+    .option('--in <place>', 'list only what is directly in this group or repo: a path or a uid')
     .option('-A, --descendants', 'with --in: at any depth below it')
-    .addOption(new Option('--filter <field=value>', 'only records with this value; may be repeated').argParser(addFilter).default([], 'none'))
+    .addOption(new Option('--filter <field=value>', 'list only records with this value; may be repeated').argParser(addFilter).default([], 'none'))
     .option('--order-by <fields>', 'such as "name desc,created_at"')
-    .option('--limit <number>', 'print so many at most', parseCount)
-    .addOption(new Option('-o, --output <format>', 'how it is printed').choices(recordFormats).default('table'))
+    .option('--limit <number>', 'print at most this many', parseCount)
+    .addOption(new Option('-o, --output <format>', 'output format').choices(recordFormats).default('table'))
     .addHelpText('after', () => `\n${kindList()}\n\nExamples:\n${examples(program)}`)
     .action((kind: string, record: string | undefined, options: GetOptions) =>
       runClient(program, options, (context) => get(context, { kind, record, ...options, format: options.output })),
@@ -145,12 +145,12 @@ export function getCommand(program: string): Command {
 
 /** Parses a whole number of at least 1. On failure commander names the option. */
 export function parseCount(text: string): number {
-  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('It takes a whole number from 1 on.')
+  if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Use a whole number, 1 or more.')
   return Number(text)
 }
 
 function addFilter(text: string, filters: readonly string[]): readonly string[] {
-  if (text.indexOf('=') < 1) throw new InvalidArgumentError('It takes field=value.')
+  if (text.indexOf('=') < 1) throw new InvalidArgumentError('Use field=value.')
   return [...filters, text]
 }
 

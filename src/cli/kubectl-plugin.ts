@@ -9,7 +9,7 @@ const program = 'kubectl taproot'
 /** The command `kubectl taproot`: what `taproot` asks an API, under kubectl's name. Ends the process with the exit codes of client commands. */
 export async function kubectlPlugin(argv: readonly string[]): Promise<void> {
   const command = new Command(program)
-    .description('Groups of a Taproot, and what hangs in them.')
+    .description('Show groups of a Taproot and what they contain.')
     .version(version(), '--version', 'print the version')
     .exitOverride(exitAfterParsing)
   for (const one of clientCommands(program)) command.addCommand(one)

@@ -13,7 +13,7 @@ import type { Role } from '../config/config.ts'
 /** A number of hours, 0 included. Throws InvalidArgumentError. */
 function parseHours(text: string): number {
   const hours = Number(text)
-  if (text.trim() === '' || !Number.isFinite(hours) || hours < 0) throw new InvalidArgumentError('It is a number of hours, 0 or more.')
+  if (text.trim() === '' || !Number.isFinite(hours) || hours < 0) throw new InvalidArgumentError('Use a number of hours, 0 or more.')
   return hours
 }
 
@@ -23,11 +23,11 @@ const after = `
 Settings come from --config and from environment variables: TAPROOT_ and the key path in upper snake case, e.g.
   TAPROOT_API_PORT=8081 taproot dev
   TAPROOT_STORE_KIND=etcd TAPROOT_STORE_ETCD_ENDPOINTS=http://127.0.0.1:2379 TAPROOT_ENCRYPTION_KEY_FILE=key taproot api
-docs/configuration.md lists all of them; "taproot config" prints what is in effect.`
+docs/configuration.md lists all of them; "taproot config" prints the settings in effect.`
 
 function addClaim(text: string, claims: Record<string, string>): Record<string, string> {
   const at = text.indexOf('=')
-  if (at < 1) throw new UsageError(`--claim takes name=value, not "${text}"`)
+  if (at < 1) throw new UsageError(`--claim needs name=value, not "${text}"`)
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
@@ -55,15 +55,15 @@ export async function main(argv: readonly string[]): Promise<void> {
     .action(async (options: { config?: string }) => (await import('../server/run.ts')).runRegistry(options))
   program
     .command('controller')
-    .description('bring records and Kubernetes objects in step, both ways; health and metrics on ops.port')
+    .description('synchronise records and Kubernetes objects, both ways; health and metrics on ops.port')
     .addOption(configOption())
     .action(async (options: { config?: string }) => (await import('../server/run.ts')).runController(options))
   program
     .command('token')
     .description('print an OIDC token of the development issuer')
     .requiredOption('--subject <text>', 'the token\'s subject, e.g. "ci-deployer"')
-    .option('--audience <text>', "the token's audience; baseUrl if absent")
-    .addOption(new Option('--claim <name=value>', 'a further claim; may be repeated').argParser(addClaim).default({}, 'none'))
+    .option('--audience <text>', "the token's audience; default: baseUrl")
+    .addOption(new Option('--claim <name=value>', 'an extra claim; may be repeated').argParser(addClaim).default({}, 'none'))
     .addOption(configOption())
     .action(async (options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) =>
       (await import('../server/print-dev-token.ts')).printDevToken(options),
@@ -73,17 +73,17 @@ export async function main(argv: readonly string[]): Promise<void> {
   program
     .command('collect-garbage')
     .description(
-      'remove what no tag, history, index or referrer needs, and on the embedded upstream what no record tells of; on the embedded store the server must be stopped',
+      'remove manifests and blobs that nothing refers to, and on the embedded upstream also bytes without a record. With the embedded store, stop the server first',
     )
-    .option('--dry-run', 'only count')
-    .option('--grace-hours <hours>', 'how long what nothing needs is kept; registry.collect.graceHours if absent', parseHours)
-    .addOption(new Option('--role <role>', 'whose settings').choices(['registry', 'dev']).default('dev'))
+    .option('--dry-run', 'only count, remove nothing')
+    .option('--grace-hours <hours>', 'hours to keep unused content; default: registry.collect.graceHours', parseHours)
+    .addOption(new Option('--role <role>', 'role whose settings apply').choices(['registry', 'dev']).default('dev'))
     .addOption(configOption())
     .action(async (options: CollectGarbageOptions) => (await import('./collect-garbage.ts')).collectGarbage(options))
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')
-    .addOption(new Option('--role <role>', 'whose defaults').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
+    .addOption(new Option('--role <role>', 'role whose defaults apply').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
     .addOption(configOption())
     .action((options: { role: Role; config?: string }) => printConfig(options))
   try {

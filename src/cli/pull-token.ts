@@ -93,7 +93,7 @@ export async function listPullTokens({ client, registry }: PullTokensOptions, gr
 /** Deletes a pull token, which is refused from then on. Rejects with ClientError, including for an identity that is not a pull token. */
 export async function revokePullToken({ client, registry }: PullTokensOptions, uid: string): Promise<void> {
   const path = `/iam/v2/identities/${uid}`
-  if (!isPullToken(await client.call({ method: 'GET', path }), registry)) throw new ClientError(`${uid} is an identity, but no pull token of ${registry}`)
+  if (!isPullToken(await client.call({ method: 'GET', path }), registry)) throw new ClientError(`${uid} is an identity, but not a pull token of ${registry}`)
   await client.call({ method: 'DELETE', path })
 }
 
@@ -103,7 +103,7 @@ export function parseTtl(text: string): number {
   const unitMs = { m: hourMs / 60, h: hourMs, d: 24 * hourMs }[unit]
   const ttlMs = Number(digits) * (unitMs ?? NaN)
   if (!(ttlMs > 0 && ttlMs <= pullTokenTtl.maxHours * hourMs)) {
-    throw new UsageError(`--ttl takes a time such as 720h or 30d, ${pullTokenTtl.maxHours}h at most, not "${text}"`)
+    throw new UsageError(`--ttl needs a time such as 720h or 30d, ${pullTokenTtl.maxHours}h at most, not "${text}"`)
   }
   return ttlMs
 }
@@ -150,24 +150,22 @@ interface NewOptions extends ClientOptions {
 
 /** The command `taproot pull-token create|list|revoke`. `configOption` creates the option for the configuration file. */
 export function pullTokenCommand(configOption: () => Option): Command {
-  const command = new Command('pull-token').description('make, list and revoke credentials that pull from the registry host').exitOverride(exitAfterParsing)
+  const command = new Command('pull-token').description('create, list and revoke credentials for pulls from the registry host').exitOverride(exitAfterParsing)
   const add = (name: string, description: string): Command =>
     command
       .command(name)
       .description(description)
-      .option('--url <url>', 'where the API is; baseUrl of the configuration if absent')
-      .option('--registry <host>', 'the registry host; registry.host of the configuration if absent')
-      .option('--token-file <file>', 'file with an access token for the API; the one in dataDir if absent')
+      .option('--url <url>', 'URL of the API; default: baseUrl of the configuration')
+      .option('--registry <host>', 'the registry host; default: registry.host of the configuration')
+      .option('--token-file <file>', 'file with an access token for the API; default: the one in dataDir')
       .option('--json', 'print JSON')
       .addOption(configOption())
-  add('create', 'make a pull token: its password is printed once')
-    .requiredOption('--group <group>', 'what it pulls from, with all below: a uid, or names such as demo/team')
-    .option('--name <text>', 'what it is for')
-    .addOption(new Option('--ttl <time>', `how long it is good: 90m, 720h, 30d; ${pullTokenTtl.maxHours}h at most`).default(`${pullTokenTtl.defaultHours}h`))
+  add('create', 'create a pull token and print its password once')
+    .requiredOption('--group <group>', 'the group to pull from, with all below: a uid, or names such as demo/team')
+    .option('--name <text>', 'name of the pull token')
+    .addOption(new Option('--ttl <time>', `lifetime: 90m, 720h, 30d; ${pullTokenTtl.maxHours}h at most`).default(`${pullTokenTtl.defaultHours}h`))
     .addOption(
-      new Option('--secret <name>', 'print a Secret of this name, for kubectl apply and imagePullSecrets, and nothing else')
-        .argParser(parseSecretName)
-        .conflicts('json'),
+      new Option('--secret <name>', 'print only a Secret of this name, for kubectl apply and imagePullSecrets').argParser(parseSecretName).conflicts('json'),
     )
     .action(async (options: NewOptions) => {
       const ttlMs = parseTtl(options.ttl)
@@ -175,10 +173,10 @@ export function pullTokenCommand(configOption: () => Option): Command {
       printNew(options, tokens, await createPullToken(tokens, { group: options.group, name: options.name, ttlMs }))
     })
   add('list', 'list pull tokens')
-    .option('--group <group>', 'of this group and below; of all groups within reach if absent')
+    .option('--group <group>', 'of this group and below; default: of all groups that you can access')
     .action(async (options: ClientOptions & { group?: string }) => printList(options, await listPullTokens(pullTokensOf(options), options.group)))
-  add('revoke', 'delete a pull token: it is refused from then on')
-    .argument('<uid>', 'its user name')
+  add('revoke', 'delete a pull token: the registry host refuses it from then on')
+    .argument('<uid>', 'user name of the pull token')
     .action(async (uid: string, options: ClientOptions) => {
       await revokePullToken(pullTokensOf(options), uid)
       process.stdout.write(options.json === true ? `${JSON.stringify({ uid })}\n` : `revoked ${uid}\n`)
@@ -187,7 +185,7 @@ export function pullTokenCommand(configOption: () => Option): Command {
 }
 
 function parseSecretName(text: string): string {
-  if (!isSecretName(text)) throw new InvalidArgumentError('A Secret is named with lower-case letters, digits, "-" and ".".')
+  if (!isSecretName(text)) throw new InvalidArgumentError('The name of a Secret consists of lower-case letters, digits, "-" and ".".')
   return text
 }
 
@@ -206,7 +204,7 @@ function readToken(file: string): string {
     return readFileSync(file, 'utf8').trim()
   } catch (cause) {
     const { code = 'no file' } = cause as NodeJS.ErrnoException // The file system throws no other errors.
-    throw new UsageError(`no access token: ${file} can not be read (${code}); name the file that has one with --token-file`, { cause })
+    throw new UsageError(`no access token: ${file} cannot be read (${code}); set --token-file to a file with one`, { cause })
   }
 }
 
@@ -218,7 +216,7 @@ function printNew({ json, secret }: NewOptions, { registry }: PullTokensOptions,
     return
   }
   const lines = [
-    `Pull token ${made.name}, good until ${made.expirationTime}. The password is shown this once.`,
+    `Pull token ${made.name}, valid until ${made.expirationTime}. The password is shown only once.`,
     `  user name  ${made.uid}`,
     `  password   ${made.password}`,
     'Sign in:',

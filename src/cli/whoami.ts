@@ -119,8 +119,8 @@ const formats = ['table', 'json', 'yaml'] as const
 
 /** The command `whoami`. `program` is the name on the command line. */
 export function whoamiCommand(program: string): Command {
-  return clientCommand('whoami', 'print who the token is, until when, and which roles it has where')
-    .addOption(new Option('-o, --output <format>', 'how it is printed').choices(formats).default('table'))
+  return clientCommand('whoami', 'print the identity, expiry and roles of the token')
+    .addOption(new Option('-o, --output <format>', 'output format').choices(formats).default('table'))
     .action((options: ConnectionOptions & { output: (typeof formats)[number] }) => runClient(program, options, (context) => whoami(context, options.output)))
 }
 
@@ -136,7 +136,7 @@ function factsText(caller: WhoAmICaller, nowMs: number): string {
   const leftMs = Date.parse(expirationTime) - nowMs
   const facts: [string, string][] = [
     ['identity', namedText(identity)],
-    ['signed in as', signedInAs === undefined ? 'not told' : `${signedInAs.subject} at ${signedInAs.issuer}`],
+    ['signed in as', signedInAs === undefined ? 'unknown' : `${signedInAs.subject} at ${signedInAs.issuer}`],
     ['e-mail', email],
     ['organisation', organisation === undefined ? 'none' : namedText(organisation)],
     ['audience', audience.join(', ')],

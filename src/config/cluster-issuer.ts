@@ -59,7 +59,10 @@ export async function otherIssuer({ issuer, tokenFile }: ClusterIssuer, options:
       .then(issuerOf)
       .catch(() => issuer)
     if (found === issuer) continue
-    options.log.warn('the cluster has another issuer of service account tokens: this process stops, and uses it after its restart', { issuer, next: found })
+    options.log.warn('the cluster has another issuer of service account tokens: this process stops, and uses the new issuer after its restart', {
+      issuer,
+      next: found,
+    })
     return
   }
 }

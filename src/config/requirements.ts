@@ -83,7 +83,11 @@ function upstreamErrors(tree: Tree, role: Role): string[] {
   }
   const stray = ofUrl.filter(({ path }) => valueAt(tree, path) !== undefined)
   const because =
-    stray.length > 0 ? `${stray[0]?.key ?? ''} is set` : role === 'registry' && directory.value === undefined ? 'the registry host needs one' : undefined
+    stray.length > 0
+      ? `${stray[0]?.key ?? ''} is set`
+      : role === 'registry' && directory.value === undefined
+        ? 'the registry host needs an upstream'
+        : undefined
   if (because === undefined) return []
   return [`${url.key} (${url.variable}) is missing: expected ${expectation(url.node)}, because ${because}`]
 }

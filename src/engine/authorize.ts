@@ -67,7 +67,10 @@ function textAt(message: Message, members: readonly string[]): string {
 /** Throws code 7 if the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
 export function assertNotSuspended(tables: RecordTables, permissions: EffectivePermissions, uid: Uid): void {
   if (permissions.operator || !isSuspended(tables, uid)) return
-  throw new DomainError(7, 'the organisation is suspended', { reason: 'ORGANIZATION_SUSPENDED', details: { metadata: { scope: rootOf(uid) } } })
+  throw new DomainError(7, 'the organisation is suspended: ask an operator', {
+    reason: 'ORGANIZATION_SUSPENDED',
+    details: { metadata: { scope: rootOf(uid) } },
+  })
 }
 
 /** Checks access to a built-in role. Callers who may list roles in any group can read it; no caller can change it (docs/spec/iam.md#built-in-roles). */

@@ -215,6 +215,6 @@ async function settled(services: Services, changes: ChangeSet, revision: Revisio
   try {
     await services.cache.reached(revision)
   } catch (error) {
-    services.log.warn('committed, but the watch is late', { revision, error: errorText(error) })
+    services.log.warn('the change is committed, but this replica has not read it yet', { revision, error: errorText(error) })
   }
 }

@@ -41,12 +41,12 @@ export function alreadyExists(kind: string, what: string): DomainError {
 
 /** Returns code 6 if a Kubernetes object already owns a record: another reconciler was first. */
 export function ownedAlready(kind: string, managedBy: string): DomainError {
-  return new DomainError(6, `${kind} already exists: ${managedBy} owns one`, { reason: 'OWNED_ALREADY' })
+  return new DomainError(6, `${kind} already exists: the Kubernetes object ${managedBy} owns it`, { reason: 'OWNED_ALREADY' })
 }
 
 /** Code 10 for a stale etag. */
 export function staleEtag(): DomainError {
-  return new DomainError(10, 'the etag does not match: the resource changed since it was read', { reason: 'ETAG_MISMATCH' })
+  return new DomainError(10, 'the etag does not match: the resource changed since it was read. Read it again', { reason: 'ETAG_MISMATCH' })
 }
 
 /** Time after which a caller may retry when the store is full, in milliseconds. */
@@ -66,7 +66,11 @@ export function fromStore(error: unknown): unknown {
   switch (error.kind) {
     case 'exhausted':
       // Not 14, which clients retry at once (docs/spec/errors.md#retries): an operator or expiry must free space first.
-      return new DomainError(8, 'the store has no room for writes', { reason: 'STORE_FULL', cause: error, details: { retryAfterMs: storeFullRetryMs } })
+      return new DomainError(8, 'the store is full: ask the operator to free space', {
+        reason: 'STORE_FULL',
+        cause: error,
+        details: { retryAfterMs: storeFullRetryMs },
+      })
     case 'too_large':
       return new DomainError(3, 'Invalid argument: body: the resource is too large to be stored', {
         cause: error,
@@ -80,6 +84,6 @@ export function fromStore(error: unknown): unknown {
     case 'compacted':
     case 'replaced':
     case 'closed':
-      return new DomainError(14, 'the store can not be reached; try again', { cause: error, details: { retryAfterMs: 1_000 } })
+      return new DomainError(14, 'the store is unreachable; try again', { cause: error, details: { retryAfterMs: 1_000 } })
   }
 }

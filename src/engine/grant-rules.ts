@@ -73,7 +73,7 @@ export function ownersLeave(planning: Planning, root: Uid, leaving: (record: Cac
     (record) => !leaving(record) && planning.tables.get('Identity', bindingOf(record).identityUid) !== undefined,
   )
   if (stay.length === 0 && !planning.permissions.operator) {
-    const violation = { type: 'LAST_OWNER', subject: root, description: 'a root group keeps at least one owner' }
+    const violation = { type: 'LAST_OWNER', subject: root, description: 'a root group needs at least one owner: bind another owner first' }
     throw DomainError.precondition([violation], { reason: 'LAST_OWNER' })
   }
   return mergeExtras(ownersUnchanged(planning, root), ownersChanged(planning, root))

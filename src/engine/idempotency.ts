@@ -68,13 +68,13 @@ function readRecord(services: Services, entry: Entry | undefined): IdempotencyRe
 async function idempotent(services: Services, context: Context, request: { message: Message; parent: string }): Promise<Idempotent | undefined> {
   const key = context.idempotencyKey
   if (key === undefined || context.validateOnly) return undefined
-  if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without blanks')
+  if (!/^[\x21-\x7e]{1,255}$/.test(key)) throw DomainError.invalid('idempotency-key', 'must be 1 to 255 printable ASCII characters without spaces')
   const hash = digest(callerOf(context).identity, `${context.method.service}/${context.method.rpc}`, request.parent, key).toString('hex')
   const body = bodyHash(services, context, request.message)
   const entry = await services.store.get(idempotencyKey(hash), context.signal)
   const record = readRecord(services, entry)
   if (record !== undefined && !body.equals(record.bodyHash))
-    throw DomainError.invalid('idempotency-key', 'was used with another body', { reason: 'IDEMPOTENCY_KEY_REUSED' })
+    throw DomainError.invalid('idempotency-key', 'was used with another body: choose a new key', { reason: 'IDEMPOTENCY_KEY_REUSED' })
   return {
     earlier: record?.uid.split(','),
     remember: (uids, nowMs) => {

@@ -33,7 +33,7 @@ function managedElsewhere(kind: string, record: CachedRecord): DomainError {
   const violation = {
     type: 'MANAGED_BY_KUBERNETES',
     subject: record.uid,
-    description: `the Kubernetes object ${object} owns this ${kind}: change the object, or take the record from it with the header force-ownership: true`,
+    description: `the Kubernetes object ${object} owns this ${kind}: change the object, or send the header Force-Ownership: true to take the record from it`,
   }
   const metadata = owner === undefined ? {} : { cluster: owner.clusterId, namespace: owner.namespace, name: owner.name }
   return DomainError.precondition([violation], { reason: 'MANAGED_BY_KUBERNETES', details: { metadata: { ...metadata, resourceType: resourceTypeOf(kind) } } })

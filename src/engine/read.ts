@@ -99,7 +99,7 @@ export async function continuationOf(services: Services, context: Context, token
 }
 
 function invalidPageToken(): DomainError {
-  return DomainError.invalid('page_token', 'is not a token of this list: same filters, order and caller are needed')
+  return DomainError.invalid('page_token', 'belongs to another list: send the same filters and order with the same credential, or start again without it')
 }
 
 /** Decodes the position in a page token. Returns the start of the list for an empty or expired token. Throws code 3 for a token of another list. */
@@ -172,7 +172,7 @@ function without(visibility: Visibility, isOut: (group: Uid) => boolean): Visibi
 
 function resourceRow(kind: AnyKind): ResourceRow {
   const row = resources.get(kind.index.kind)
-  if (row === undefined) throw new TypeError(`${kind.index.kind} is no resource of the schema`)
+  if (row === undefined) throw new TypeError(`${kind.index.kind} is not a resource of the schema`)
   return row
 }
 

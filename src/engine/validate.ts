@@ -11,7 +11,7 @@ const validator = createValidator()
 /** Descriptions of name patterns. */
 const patternWords: Readonly<Record<string, string>> = {
   '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
-  '^[a-z0-9 ._-]{1,}$': 'must have no characters but a-z, 0-9, space, ".", "_" and "-"',
+  '^[a-z0-9 ._-]{1,}$': 'may contain only a-z, 0-9, space, ".", "_" and "-"',
 }
 
 /** Returns the text of a violation. Name patterns are described in words. */

@@ -50,7 +50,7 @@ export function writableCopy(desc: DescMessage, record: Resource): Resource {
 export function newUid(services: Services, parent: string): Uid {
   if (parent === rootParent) return trustedUid(randomHex(services.random, 20))
   const uid = `${parent}/${randomHex(services.random, 8)}`
-  if (uid.length > maxUidLength) throw DomainError.invalid('parent', 'is too deep in the tree')
+  if (uid.length > maxUidLength) throw DomainError.invalid('parent', 'exceeds the maximum depth of the tree: choose a group closer to the root')
   return trustedUid(uid)
 }
 
@@ -115,7 +115,7 @@ export function planChild(
 
 /** Returns the uid of a group's only record of a kind: the group's own. Throws code 6 if the record exists. */
 function theOneOf(kind: AnyKind, { tables }: Planning, parent: string): Uid {
-  if (tables.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'the group has one')
+  if (tables.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'a group has at most one')
   return trustedUid(parent)
 }
 

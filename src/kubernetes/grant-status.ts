@@ -83,8 +83,8 @@ function statusOf(world: World, grant: KubeObject): GrantStatus {
   const [group, role] = [groupOf(tables, spec), roleOf(tables, spec)]
   const namespaces = namespacesOf(world, spec)
   const problem = group.problem ?? role.problem
-  const none = { reason: 'NoNamespace', message: 'it selects no namespace that there is' }
-  const good = namespaces.length === 0 ? none : { reason: 'Resolved', message: 'all that it names is there' }
+  const none = { reason: 'NoNamespace', message: 'it selects no existing namespace' }
+  const good = namespaces.length === 0 ? none : { reason: 'Resolved', message: 'all names are resolved' }
   const observedGeneration = grant.metadata.generation ?? 0
   const before = (grant.status as GrantStatus | undefined)?.conditions
   const condition = (type: GrantCondition['type'], status: GrantCondition['status']): GrantCondition => {

@@ -111,9 +111,9 @@ function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined
 
 /** Reasons for refusing a Secret, reported as an event of the account. */
 const refusals = {
-  InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is no name of a Secret: ${name}`,
+  InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is not a valid Secret name: ${name}`,
   NoIdentity: () => 'no PlatformIdentity of this namespace that its grants allow has this service account as serviceAccountRef, and nothing else signs in to',
-  SecretInUse: (name) => `the Secret ${name} is there and the controller did not make it; it stays as it is. Choose another name, or delete the Secret`,
+  SecretInUse: (name) => `the Secret ${name} exists, and the controller did not create it. Choose another name, or delete the Secret`,
 } as const satisfies Record<string, (name: string) => string>
 
 function refuse({ world }: PullSecretOptions, { metadata }: KubeObject, { reason, name }: { reason: keyof typeof refusals; name: string }): undefined {
@@ -158,7 +158,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
       // Secrets are read one by one and never listed, so the controller needs no right to list all Secrets.
       const secret = await world.api.get(objectTypes.secret, { namespace, name }, signal)
       if (secret !== undefined && secret.metadata.labels?.[pullSecretLabel] === undefined) {
-        world.services.log.warn('a Secret of this name is not one of ours: it is left alone', { namespace, name })
+        world.services.log.warn('the controller did not create the Secret of this name, and does not change it', { namespace, name })
         return refuse(options, account, { reason: 'SecretInUse', name })
       }
       const leftMs = validForMs(options, secret, found.uid)

@@ -143,9 +143,9 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   }
 }
 
-const withoutHost = new RegistryError('UNSUPPORTED', 'the request must name the host, once', { status: 400 })
+const withoutHost = new RegistryError('UNSUPPORTED', 'send exactly one Host header', { status: 400 })
 const unreadable = {
-  malformed: new RegistryError('UNSUPPORTED', 'the request is not readable HTTP/1.1'),
+  malformed: new RegistryError('UNSUPPORTED', 'the request is not valid HTTP/1.1'),
   tooLarge: new RegistryError('UNSUPPORTED', 'the headers are too large'),
   late: new RegistryError('UNSUPPORTED', 'the request did not arrive in time'),
 } as const satisfies Record<UnreadableKind, RegistryError>

@@ -99,7 +99,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   const cascade = async (): Promise<void> => void (await services.cascader.finish(signal))
   const collect = async (): Promise<void> => {
     const collected = await engine.collector?.collect(signal)
-    if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed what nothing needs', { ...collected })
+    if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed unused content', { ...collected })
   }
   const counts: readonly (() => Promise<unknown>)[] = [() => countUse(store, signal), () => recountContent(services, signal)]
   const count = (): Promise<void> => oneByOne(counts, (work) => work(), { signal })
@@ -184,7 +184,7 @@ export async function runBackground(
 /** Registers `taproot_leader`, `taproot_trimmed_total` by kind of entry, and `taproot_background_failures_total` by work. */
 export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
   const registers = [registry]
-  const leader = new Gauge({ name: 'taproot_leader', help: '1 in the process that sweeps and trims', registers })
+  const leader = new Gauge({ name: 'taproot_leader', help: '1 in the leader', registers })
   const expired = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
   const failures = new Counter({ name: 'taproot_background_failures_total', help: 'Rounds of background work that failed', labelNames: ['work'], registers })
   return {

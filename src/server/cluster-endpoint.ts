@@ -21,6 +21,6 @@ export function controllerEndpoint(kubeconfig: string | undefined, env: Environm
     return { from: 'kubeconfig', file: kubeconfig }
   }
   const endpoint = podEndpoint(env)
-  if (endpoint === undefined) throw new SettingError(key, undefined, new Error('expected a file, because this is no pod of Kubernetes'))
+  if (endpoint === undefined) throw new SettingError(key, undefined, new Error('expected a file, because this is not a Kubernetes pod'))
   return endpoint
 }

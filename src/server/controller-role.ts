@@ -26,17 +26,17 @@ const buckets = [0.001, 0.01, 0.05, 0.1, 0.5, 1, 5, 30]
 /** Registers the controller's metrics, `taproot_kube_*`: see docs/operations.md. */
 function createControllerMetrics(registry: Registry): ControllerObserver {
   const registers = [registry]
-  const leader = new Gauge({ name: 'taproot_kube_leader', help: '1 in the controller that works', registers })
+  const leader = new Gauge({ name: 'taproot_kube_leader', help: '1 in the active controller', registers })
   const reconciled = new Counter({
     name: 'taproot_kube_reconciled_total',
-    help: 'Objects that were dealt with, by what their Ready condition says; "released" for those that are let go',
+    help: 'Objects handled, by the reason of their Ready condition; "released" for objects that the controller released',
     labelNames: ['kind', 'reason'],
     registers,
   })
   const written = new Counter({ name: 'taproot_kube_records_written_total', help: 'Records written for objects', labelNames: ['kind'], registers })
   const dropped = new Counter({ name: 'taproot_kube_events_dropped_total', help: 'Kubernetes Events that were not written', registers })
-  const unmirrored = new Gauge({ name: 'taproot_kube_unmirrored_records', help: 'Records that have no mirror for want of room', registers })
-  const abandoned = new Gauge({ name: 'taproot_kube_abandoned_records', help: 'Records whose object is not there', registers })
+  const unmirrored = new Gauge({ name: 'taproot_kube_unmirrored_records', help: 'Records without a mirror because of the limit', registers })
+  const abandoned = new Gauge({ name: 'taproot_kube_abandoned_records', help: 'Records whose object is missing', registers })
   const informers = new Gauge({
     name: 'taproot_kube_informer_watching',
     help: '1 while the cache of a type follows the API server',
@@ -67,9 +67,9 @@ function createControllerMetrics(registry: Registry): ControllerObserver {
 function queueMetrics(registry: Registry): (queue: string) => WorkQueueObserver {
   const shared = { labelNames: ['queue'], registers: [registry] }
   const depth = new Gauge({ name: 'taproot_kube_queue_depth', help: 'Objects that wait for a worker', ...shared })
-  const waited = new Histogram({ name: 'taproot_kube_queue_wait_seconds', help: 'From when an object is due to when it is dealt with', buckets, ...shared })
-  const took = new Histogram({ name: 'taproot_kube_reconcile_duration_seconds', help: 'How long it takes to deal with an object', buckets, ...shared })
-  const failed = new Counter({ name: 'taproot_kube_reconcile_failures_total', help: 'Tries that failed and are repeated', ...shared })
+  const waited = new Histogram({ name: 'taproot_kube_queue_wait_seconds', help: 'Time from when an object is due until a worker takes it', buckets, ...shared })
+  const took = new Histogram({ name: 'taproot_kube_reconcile_duration_seconds', help: 'Time to handle an object', buckets, ...shared })
+  const failed = new Counter({ name: 'taproot_kube_reconcile_failures_total', help: 'Failed attempts, which are repeated', ...shared })
   return (queue) => ({
     depth: (keys) => depth.set({ queue }, keys),
     started: (waitedMs) => waited.observe({ queue }, waitedMs / 1_000),

@@ -62,7 +62,7 @@ function createDispatchMetrics(registry: Registry): DispatchObserver {
     labelNames: ['outcome'],
     registers,
   })
-  const failing = new Gauge({ name: 'taproot_subscriptions_failing', help: 'Subscriptions whose sink fails, in the process that delivers', registers })
+  const failing = new Gauge({ name: 'taproot_subscriptions_failing', help: 'Subscriptions whose sink fails, in the leader', registers })
   const oldest = new Gauge({ name: 'taproot_event_oldest_waiting_seconds', help: 'Age of the oldest event that waits for delivery', registers })
   return {
     delivery: (outcome) => deliveries.inc({ outcome }),

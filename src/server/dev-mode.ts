@@ -58,7 +58,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
     changes.create(kind, { uid, record: record as Resource, facts })
     return uid
   }
-  const group = put(groupKind, '/', create(GroupSchema, { name: demoName, description: 'Made by the first start in development', status: OrgStatus.READY }))
+  const group = put(groupKind, '/', create(GroupSchema, { name: demoName, description: 'Created by the first start in development', status: OrgStatus.READY }))
   const match = { iss: { case: 'issuer', value: devIssuer.issuer }, sub: { case: 'subject', value: ownerSubject } } as const
   const owner = put(identityKind, group, create(IdentitySchema, { name: ownerSubject, relationship: { case: 'claimMatch', value: match } }))
   put(roleBindingKind, group, create(RoleBindingSchema, { identityUid: owner, roleUid: ownerRoleUid }))
@@ -70,7 +70,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   const outcome = await store.transact({ guards, writes: changes.writes }, AbortSignal.timeout(startTimeoutMs))
   if (outcome.committed) await cache.reached(outcome.revision, AbortSignal.timeout(startTimeoutMs))
   const made = await findDemo(server)
-  if (made === undefined) throw new Error(`the store has a root group "${demoName}" that no development server made: use another dataDir`)
+  if (made === undefined) throw new Error(`the store has a root group "${demoName}" that a development server did not create: use another dataDir`)
   return made
 }
 
@@ -121,7 +121,7 @@ export async function startDemo(server: RunningServer, options: { config: Config
     writtenMs = nowMs
     writeTokens(server, demo, options).catch((error: unknown) => {
       writtenMs = nowMs - renewAfterMs + renewAgainMs
-      log.error('the token files can not be renewed', { error: errorText(error) })
+      log.error('the token files cannot be renewed', { error: errorText(error) })
     })
   }, renewCheckMs)
   return { ...demo, stop: () => clearInterval(timer) }

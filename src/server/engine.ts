@@ -39,7 +39,7 @@ export function contentSource(upstream: Upstream): ContentSource {
         return await upstream.hasManifest(repo, digest, signal)
       } catch (error) {
         if (error instanceof UpstreamError)
-          throw new DomainError(14, 'what keeps the contents can not be reached; try again', { cause: error, details: { retryAfterMs: 5_000 } })
+          throw new DomainError(14, 'the upstream storage is unreachable; try again', { cause: error, details: { retryAfterMs: 5_000 } })
         throw error
       }
     },

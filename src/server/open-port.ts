@@ -8,7 +8,7 @@ class PortError extends Error {
   override readonly name = 'PortError'
   constructor(key: string, port: number, cause: unknown) {
     const code = codeOf(cause)
-    const why = code === 'EADDRINUSE' ? 'is in use' : `can not be used (${code ?? errorMessage(cause)})`
+    const why = code === 'EADDRINUSE' ? 'is in use' : `cannot be used (${code ?? errorMessage(cause)})`
     super(`port ${port} ${why}: set ${key} (${settingOf(key).variable}) to another one`, { cause })
   }
 }
@@ -25,7 +25,7 @@ export async function openPort(key: string, address: { host: string; port: numbe
   try {
     await open()
   } catch (error) {
-    if (addressErrors.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is no address of this machine', { cause: error }))
+    if (addressErrors.has(codeOf(error))) throw new SettingError('listen', address.host, new Error('is not an address of this machine', { cause: error }))
     throw new PortError(key, address.port, error)
   }
 }

@@ -36,8 +36,8 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
   const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
   const help = 'Time from the request headers to the end of the answer'
   const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
-  const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs that were pulled', labelNames: ['source'], registers })
-  const lost = new Counter({ name: 'taproot_registry_lost_pull_events_total', help: 'Events of pulls that were not kept', registers })
+  const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', labelNames: ['source'], registers })
+  const lost = new Counter({ name: 'taproot_registry_lost_pull_events_total', help: 'Pull events lost', registers })
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
   // Cached, because a look-up by labels costs more than counting.
   const children = new Map<string, (seconds: number) => void>()

@@ -117,7 +117,7 @@ function greeting(config: Config, demo: RunningDemo): string {
     `  health, metrics      http://localhost:${config.ops.port}/readyz  /metrics`,
     `  development issuer   ${config.baseUrl}/dev/issuer`,
     `  root group demo      ${demo.group}`,
-    `  its owner            ${demo.owner ?? 'deleted: there is no token; a fresh dataDir has one'}`,
+    `  its owner            ${demo.owner ?? 'deleted: there is no token; start with a new dataDir to get one'}`,
     `  tokens, log          ${token}  ${file('registry-token')}  ${file('taproot.log')}`,
     'Try it:',
     `  curl -H "Authorization: Bearer $(cat ${token})" ${config.baseUrl}/iam/v2/groups`,

@@ -72,7 +72,7 @@ function createMetrics(cache: RecordCache): { registry: Registry; onSignatureChe
   collectDefaultMetrics({ register: registry })
   const live: Gauge = new Gauge({
     name: 'taproot_replica_live',
-    help: '1 while the in-memory view follows the store',
+    help: '1 while the records in memory follow the store',
     registers: [registry],
     collect: () => live.set(cache.state.kind === 'live' ? 1 : 0),
   })
@@ -87,7 +87,7 @@ function createMetrics(cache: RecordCache): { registry: Registry; onSignatureChe
   })
   const signatureChecks = new Counter({
     name: 'taproot_token_signature_checks_total',
-    help: 'Token signatures that were really checked',
+    help: 'Verified token signatures, without cached ones',
     registers: [registry],
   })
   // One meter for both ports, because they share the loop.
@@ -217,7 +217,7 @@ function serveRegistry(options: RegistryPortOptions): Served {
 /** Keeps serving while not ready, until load balancers have noticed. */
 async function drain(ports: readonly Served[], leaving: AbortController, seconds: number): Promise<void> {
   if (seconds === 0) return
-  leaving.abort(new Error('the server is about to stop'))
+  leaving.abort(new Error('the server is stopping'))
   for (const port of ports) port.beginDrain()
   await delay(seconds * 1000)
 }
@@ -292,7 +292,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
   const cleanups = new Cleanups()
   const ports: Served[] = []
   const close = async (): Promise<void> => {
-    for (const step of [leaving, stopping]) step.abort(new Error('the server stops'))
+    for (const step of [leaving, stopping]) step.abort(new Error('the server is stopping'))
     await cleanups.run()
   }
   const stop = async (): Promise<void> => {

@@ -140,7 +140,7 @@ function createFacts(log: Log): (record: CachedRecord) => IdentityFacts {
     const version = `${record.uid} ${record.etag}`
     if (errors.length > 0 && warned.get(version) === undefined) {
       warned.set(version, true)
-      log.warn('an identity can not sign in: one of its patterns is beyond the limits and matches nothing', { identity: record.uid, fault: errors[0] })
+      log.warn('an identity cannot sign in: one of its patterns exceeds the limits and matches nothing', { identity: record.uid, fault: errors[0] })
     }
     return { uid: record.uid, createTimeMs: record.createMs, relationship }
   }

@@ -28,5 +28,5 @@ export async function assertStoreFormat(store: Store, signal: AbortSignal): Prom
     return
   }
   const found = Number(Buffer.from(entry.value).toString('utf8'))
-  if (!(found <= storeFormat)) throw new StoreFormatError(`the store has format ${found}, this version knows ${storeFormat}: start a newer one`)
+  if (!(found <= storeFormat)) throw new StoreFormatError(`the store has format ${found}, this version supports ${storeFormat}: start a newer version`)
 }

@@ -63,7 +63,7 @@ export function createOnePort(options: OnePortOptions): OnePort {
   return {
     listen: (host, port) => listen(server, host, port),
     setTls(tls) {
-      if (!(server instanceof TlsServer)) throw new TypeError('the port speaks no TLS')
+      if (!(server instanceof TlsServer)) throw new TypeError('the port does not use TLS')
       server.setSecureContext({ ...protocols, ...tls })
     },
     beginDrain() {

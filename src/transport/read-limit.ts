@@ -29,8 +29,8 @@ export class ReadLimiter {
   /** Starts a read of `key`; call the result once. Throws code 8 `RATE_LIMITED` with RetryInfo. */
   begin(key: string): EndRead {
     const count = this.#underWay.get(key) ?? 0
-    if (count >= this.#concurrent) throw new DomainError(8, 'too many requests at once', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1000 } })
-    this.#bytes.assertHas(key, 1, 'too many bytes: the answers were too large together')
+    if (count >= this.#concurrent) throw new DomainError(8, 'too many requests at once; try again', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1000 } })
+    this.#bytes.assertHas(key, 1, 'too many bytes: wait for Retry-After')
     this.#underWay.set(key, count + 1)
     return (sentBytes) => this.#end(key, sentBytes)
   }

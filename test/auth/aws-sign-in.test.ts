@@ -214,13 +214,13 @@ describe('a signed AWS request', () => {
   })
 
   test.each<[string, typeof sts.broken, RegExp]>([
-    ['is down', { status: 503 }, /^14: verifying token: AWS can't be asked at the moment$/],
+    ['is down', { status: 503 }, /^14: verifying token: AWS is unreachable; try again$/],
     ['asks for patience', { status: 429 }, /^14: /],
     ['does not answer', 'silent', /^14: /],
-    ['sends elsewhere', { status: 302, headers: { location: 'http://127.0.0.1:1/' } }, /^7: verifying token: AWS gave no usable answer$/],
-    ['says something else', { status: 200, body: '<html></html>' }, /^7: verifying token: AWS gave no usable answer$/],
-    ['says nothing', { status: 200 }, /^7: verifying token: AWS gave no usable answer$/],
-    ['says too much', { status: 200, body: ' '.repeat(70_000) }, /^7: verifying token: AWS gave no usable answer$/],
+    ['sends elsewhere', { status: 302, headers: { location: 'http://127.0.0.1:1/' } }, /^7: verifying token: AWS returned an invalid response$/],
+    ['says something else', { status: 200, body: '<html></html>' }, /^7: verifying token: AWS returned an invalid response$/],
+    ['says nothing', { status: 200 }, /^7: verifying token: AWS returned an invalid response$/],
+    ['says too much', { status: 200, body: ' '.repeat(70_000) }, /^7: verifying token: AWS returned an invalid response$/],
   ])('where AWS %s', async (_name, broken, expected) => {
     sts.broken = broken
     expect(await failure(ground({ timeoutMs: 300 }).ask(signed()))).toMatch(expected)
@@ -230,7 +230,7 @@ describe('a signed AWS request', () => {
     sts.broken = 'silent'
     const { ask } = ground({ timeoutMs: 1500 })
     const answers = await Promise.all(Array.from({ length: 110 }, () => failure(ask(signed()))))
-    expect(answers.filter((answer) => answer === '14: verifying token: too many AWS requests are being verified')).toHaveLength(10)
+    expect(answers.filter((answer) => answer === '14: verifying token: too many AWS requests at once; try again')).toHaveLength(10)
     sts.broken = undefined
     expect(await failure(ask(signed()))).toBe('no failure')
   })

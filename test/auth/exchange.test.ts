@@ -234,7 +234,7 @@ describe('an exchange without an identity', () => {
     const { token, ask, foreign } = await ground()
     expect(await failure(ask(await token({ sub: 'root-operator', aud: 'https://other.example' })))).toBe('7: the token is for another audience')
     const unknown = await failure(ask(await token({ iss: foreign.issuer })))
-    expect(unknown).toContain(`7: verifying token: the issuer is not known here: "${foreign.issuer}"; `)
+    expect(unknown).toContain(`7: verifying token: the issuer is unknown: "${foreign.issuer}"; `)
     expect(unknown).toContain('`kubernetes.issuer`')
     const long = `https://issuer.example/${'a'.repeat(2000)}\n`
     expect((await failure(ask(await token({ iss: long })))).length).toBeLessThan(500)

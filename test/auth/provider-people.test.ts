@@ -51,7 +51,8 @@ describe('a person whom an identity provider brings', () => {
     const elsewhere = { ...theirs, uid: trustedUid(`${otherRoot}/${'f'.repeat(16)}`), issuer: foreign.issuer, clientId: 'mine' }
     providers.push(elsewhere)
     const refusals = [theirs.uid, elsewhere.uid, uid].map(async (identityProvider) => failure(ask(await token({ aud: 'mine' }), { identityProvider })))
-    for (const refusal of await Promise.all(refusals)) expect(refusal).toBe('7: no identity provider of this uid has the issuer and the client of the token')
+    for (const refusal of await Promise.all(refusals))
+      expect(refusal).toBe('7: the identity provider with this uid has another issuer or client than the token')
     for (const identityProvider of ['acme', `${mine.uid}/`]) {
       expect(await failure(ask(await token({ aud: 'mine' }), { identityProvider }))).toMatch(/^3: .*identity_provider.*must be a uid/)
     }
@@ -72,7 +73,7 @@ describe('a person whom an identity provider brings', () => {
     // As a person is stored.
     identities.set(alice, { kind: 'claimMatch', match: { issuer: foreign.issuer, subject: 'alice', claims: {}, claimPatterns: {} } })
     const mint = (aud = baseUrl): Promise<string> => token({ iss: foreign.issuer, aud })
-    expect(await failure(ask(await mint(), { identity: alice }))).toMatch(/^7: verifying token: the issuer is not known here: /)
+    expect(await failure(ask(await mint(), { identity: alice }))).toMatch(/^7: verifying token: the issuer is unknown: /)
     providers.push({ uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: foreign.issuer, clientId: 'mine', groupsClaim: 'groups' })
     expect((await ask(await mint(), { identity: alice })).principal.restrictions).toEqual({ trustedGroups: [root] })
     expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).restrictions).toEqual({ trustedGroups: [root] })
@@ -90,7 +91,7 @@ describe('a person whom an identity provider brings', () => {
     }))
     people.add(personUid(foreign.issuer, 'alice'))
     const mint = (aud: string): Promise<string> => token({ iss: foreign.issuer, aud, groups: ['dev'] })
-    expect(await failure(ask(await mint(baseUrl)))).toMatch(/^7: verifying token: the issuer is not known here: /)
+    expect(await failure(ask(await mint(baseUrl)))).toMatch(/^7: verifying token: the issuer is unknown: /)
     providers.push(mine)
     expect((await ask(await mint(baseUrl))).principal.restrictions).toEqual({ trustedGroups: [root] })
     providers.push(theirs)

@@ -49,7 +49,7 @@ describe('JSON with bounds', () => {
     expect(parseBoundedJson(JSON.stringify(texts), bounds)).toEqual(texts)
   })
 
-  test.each(['', '{', '[', '"', '"\\', '{"a":}', ']', '[}', 'a'])('%j is no JSON', (text) => {
+  test.each(['', '{', '[', '"', '"\\', '{"a":}', ']', '[}', 'a'])('%j is not valid JSON', (text) => {
     expect(outcomeOf(() => parseBoundedJson(text, bounds))).toBe('SyntaxError')
   })
 })

@@ -121,7 +121,7 @@ describe('scan', () => {
   test.each([
     [{ field: 'no_such' }, 'is no field'],
     [{ field: 'name.no_such' }, 'is in no message'],
-    [{ field: 'create_time' }, 'is no single value'],
+    [{ field: 'create_time' }, 'is not a single value'],
     [{ oneof: 'no_such', values: {} }, 'is no oneof'],
     [{ oneof: 'relationship', values: { claim_match: '1' } }, 'leaves members out'],
   ])('%j %s: refused when it is compiled', (target: ScanTarget, _what) => {

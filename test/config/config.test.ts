@@ -194,7 +194,7 @@ describe('faults', () => {
     ['a word that is none of the choices', { env: { TAPROOT_STORE_KIND: 'etc' } }, ['TAPROOT_STORE_KIND: expected one of sqlite, etcd, got "etc"']],
     ['a flag that is no flag', { env: { TAPROOT_RATE_LIMIT_ENABLED: 'yes' } }, ['TAPROOT_RATE_LIMIT_ENABLED: expected true or false, got "yes"']],
     [
-      'a list of objects that is no JSON',
+      'a list of objects that is not valid JSON',
       { env: { TAPROOT_BOOTSTRAP_OPERATORS: 'ann' } },
       ['TAPROOT_BOOTSTRAP_OPERATORS: expected a list of {issuer, subject} as JSON, got "ann"'],
     ],
@@ -239,7 +239,7 @@ describe('faults', () => {
     [
       'the registry host without an upstream',
       { role: 'registry', env: onEtcd },
-      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because the registry host needs one'],
+      ['registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing: expected an http:// or https:// URL, because the registry host needs an upstream'],
     ],
     [
       'two upstreams',

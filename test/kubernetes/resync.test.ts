@@ -16,7 +16,7 @@ describeWithPart('kube-apiserver', 'what no event tells of', () => {
 
   /** Waits for the next look at everything: one of objects, one of mirrors, one of pull secrets, one of grants. */
   const looks = (): readonly number[] => timers.held.filter((ms) => ms >= 600_000 && ms <= 660_000)
-  const tolds = (): number => world.server.logs.filter(({ message }) => message === 'records whose Kubernetes object is not there').length
+  const tolds = (): number => world.server.logs.filter(({ message }) => message === 'records whose Kubernetes object is missing').length
 
   test('everything is looked at again every ten minutes, and not by all at the same moment', async () => {
     const organisation = await world.organisation()

@@ -132,7 +132,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await world.api.delete(objectTypes.group, { namespace, name: 'g' }, {}, signal)
     const before = world.server.logs.length
     world.startController()
-    const reported = { message: 'records whose Kubernetes object is not there', fields: { count: 1, objects: [`Group/${namespace}/g`] } }
+    const reported = { message: 'records whose Kubernetes object is missing', fields: { count: 1, objects: [`Group/${namespace}/g`] } }
     await vi.waitFor(() => expect(world.server.logs.slice(before)).toContainEqual(expect.objectContaining(reported)), polling)
     await world.put('group', namespace, 'other', { parentRef: { uid: organisation.group } })
     await world.until('group', namespace, 'other', 'InSync')

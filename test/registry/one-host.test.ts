@@ -18,6 +18,6 @@ test.each(['Host: registry.test\r\nHost: other.test\r\n', 'Host: registry.test\r
     let text = ''
     for await (const chunk of socket) text += String(chunk)
     expect(text).toMatch(/^HTTP\/1\.1 400 /)
-    expect(text).toContain('the request must name the host, once')
+    expect(text).toContain('send exactly one Host header')
   },
 )

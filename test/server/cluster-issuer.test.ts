@@ -93,9 +93,9 @@ describe("the issuer of the cluster's service account tokens", () => {
       { yaml: 'issuers: [{}]\nbootstrap: { operators: [{ subject: ann }] }\n' },
       missing(', because issuers[0] and bootstrap.operators[0] name no issuer', 'ENOENT: no such file or directory'),
     ],
-    ['a file that is no token', 'hunter2', oneRow, ofRow('the token is not a readable signed JWT: Invalid Token or Protected Header formatting')],
+    ['a file that is no token', 'hunter2', oneRow, ofRow('the token is not a valid signed JWT: Invalid Token or Protected Header formatting')],
     ['a token of a Secret, whose issuer is no URL', tokenWithClaims({ iss: 'kubernetes/serviceaccount' }), oneRow, ofRow(noUrl)],
-    ['a token without an issuer', tokenWithClaims({}), oneRow, ofRow('the token is not a readable signed JWT')],
+    ['a token without an issuer', tokenWithClaims({}), oneRow, ofRow('the token is not a valid signed JWT')],
   ]
   test.for(errors)('%s', ([, content, { env, ...given }, error]) => {
     const file = join(folder, 'faulty-token')

@@ -52,7 +52,7 @@ describe('messages', () => {
     ['is too large', framed(Buffer.alloc(10), mebibyte + 1), {}],
     ['is far too large', framed(Buffer.alloc(10), 2 ** 32 - 1), {}],
     ['is too large once decompressed', framed(gzipSync(Buffer.alloc(2 * mebibyte)), undefined, true), { 'grpc-encoding': 'gzip' }],
-    ['can not be decompressed', framed(Buffer.alloc(100, 1), undefined, true), { 'grpc-encoding': 'gzip' }],
+    ['cannot be decompressed', framed(Buffer.alloc(100, 1), undefined, true), { 'grpc-encoding': 'gzip' }],
   ])('one that %s: code 3 with details, in metrics too', async (_, bytes, headers: Record<string, string>) => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, bytes, { headers: { ...headers, 'x-request-id': 'r' }, end: true })

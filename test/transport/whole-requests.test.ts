@@ -146,6 +146,6 @@ describe('the registry host', () => {
   test('deletes nothing by a request that can not be read', async () => {
     const path = `/v2/nobody/app/manifests/sha256:${'a'.repeat(64)}`
     const answers = await exchanged(server.config.registry.port, `DELETE ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab`, { ends: true })
-    expect(answers).toMatchObject([{ status: 400, body: { errors: [{ message: 'the request is not readable HTTP/1.1' }] } }])
+    expect(answers).toMatchObject([{ status: 400, body: { errors: [{ message: 'the request is not valid HTTP/1.1' }] } }])
   })
 })

@@ -64,7 +64,7 @@ export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequ
   if (method !== 'POST') throw awsRefusal('the method of the AWS request must be POST')
   if (target !== awsTarget) throw awsRefusal(`the AWS request must be for ${awsTarget}`)
   const host = headers.get('host') ?? ''
-  if (!expected.hosts.includes(host)) throw awsRefusal('the host of the AWS request is not one that is configured')
+  if (!expected.hosts.includes(host)) throw awsRefusal('the host of the AWS request is not configured: sign it for a host in signIn.aws.hosts')
   const binding = bindingOf(headers, expected.prefixes)
   const signed = signedHeadersOf(headers.get('authorization') ?? '')
   for (const name of ['host', 'x-amz-date', binding.audience, binding.identity]) {
@@ -89,11 +89,11 @@ interface HttpRequest {
 function parseHttp(text: string): HttpRequest {
   if (!/^[\t\n\r\x20-\x7e]*$/.test(text)) throw awsRefusal('the AWS request must be printable ASCII')
   const end = /\r?\n\r?\n/.exec(text)
-  if (end === null) throw awsRefusal('the headers of the AWS request do not end')
+  if (end === null) throw awsRefusal('the headers of the AWS request are incomplete')
   if (text.length > end.index + end[0].length) throw awsRefusal('the AWS request must not have a body')
   const [first = '', ...lines] = text.slice(0, end.index).split(/\r?\n/)
   const [, method = '', target = ''] = /^([A-Za-z]+) (\S+) HTTP\/1\.1$/.exec(first) ?? []
-  if (method === '') throw awsRefusal('the first line of the AWS request must be that of HTTP/1.1')
+  if (method === '') throw awsRefusal('the AWS request must start with an HTTP/1.1 request line')
   const headers = headersOf(lines)
   if ((headers.get('content-length') ?? '0') !== '0') throw awsRefusal('the AWS request must not have a body')
   return { method, target, headers }
@@ -104,7 +104,7 @@ function headersOf(lines: readonly string[]): ReadonlyMap<string, string> {
   const headers = new Map<string, string>()
   for (const line of lines) {
     const [, name = '', value = ''] = /^([A-Za-z0-9!#$%&'*+.^_`|~-]+):([^\r]*)$/.exec(line) ?? []
-    if (name === '') throw awsRefusal('the AWS request has a line that is no header')
+    if (name === '') throw awsRefusal('the AWS request has a line that is not a header')
     if (headers.has(name.toLowerCase())) throw awsRefusal('the AWS request must not have a header twice')
     headers.set(name.toLowerCase(), value.trim())
   }

@@ -39,7 +39,7 @@ export function createAwsSignIn(options: AwsSignInOptions): AwsSignIn {
   return async (text, identity, signal) => {
     if (identity === undefined || identity === '') throw DomainError.invalid('identity', 'is required with a signed AWS request')
     const request = parseAwsRequest(text, { ...options, identity, nowMs: options.clock.now() })
-    if (pending >= maxPending) throw new DomainError(14, 'verifying token: too many AWS requests are being verified')
+    if (pending >= maxPending) throw new DomainError(14, 'verifying token: too many AWS requests at once; try again')
     pending += 1
     try {
       return await asIdentity(options, request, { caller: await ask(options, request, signal), signal })
@@ -55,7 +55,7 @@ async function ask({ endpoint, fetch }: AwsSignInOptions, { host, headers }: Aws
     const policy = endpoint === undefined ? {} : { allowPrivate: true }
     const { body } = await fetch.send({ ...policy, url: `${origin}${awsTarget}`, method: 'POST', headers }, signal)
     const caller = parseAwsCaller(body)
-    if (caller === undefined) throw awsRefusal('AWS gave no usable answer')
+    if (caller === undefined) throw awsRefusal('AWS returned an invalid response')
     return caller
   } catch (error) {
     throw error instanceof FetchError ? unanswered(error) : error
@@ -64,9 +64,9 @@ async function ask({ endpoint, fetch }: AwsSignInOptions, { host, headers }: Aws
 
 /** Maps a fetch error: code 14 only for transient faults, because clients retry those. */
 function unanswered(error: FetchError): DomainError {
-  if (error.transient) return new DomainError(14, "verifying token: AWS can't be asked at the moment", { cause: error })
+  if (error.transient) return new DomainError(14, 'verifying token: AWS is unreachable; try again', { cause: error })
   const refused = error.reason === 'status'
-  return new DomainError(7, `verifying token: ${refused ? 'AWS does not accept the request' : 'AWS gave no usable answer'}`, { cause: error })
+  return new DomainError(7, `verifying token: ${refused ? 'AWS does not accept the request' : 'AWS returned an invalid response'}`, { cause: error })
 }
 
 interface AwsSignInRequest {

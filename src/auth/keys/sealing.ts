@@ -118,8 +118,7 @@ type WrappedKey = StoredKeyring['keys'][number]
 
 function keptKeys({ keys }: StoredKeyring, { keyEncryptionKey }: KeyringOptions, retired: Uint8Array): WrappedKey[] {
   const [configured, gone] = [nameOfKey(keyEncryptionKey), nameOfKey(retired)]
-  if (configured === gone)
-    throw new SealingError('wrong_key', 'the configured key itself can not be retired: configure the one that is to be kept (encryption.keyFile)')
+  if (configured === gone) throw new SealingError('wrong_key', 'the configured key cannot be retired: set encryption.keyFile to the key to keep')
   if (keys.some(({ id }) => !keys.some((other) => other.id === id && other.wrappedBy === configured))) throw wrongKey()
   return keys.filter(({ wrappedBy }) => wrappedBy !== gone)
 }
@@ -141,10 +140,7 @@ function firstKeyring({ keyEncryptionKey, random }: KeyringOptions): StoredKeyri
 }
 
 function wrongKey(): SealingError {
-  return new SealingError(
-    'wrong_key',
-    "the configured key encryption key is not the one that this store's data is encrypted with: configure that key (encryption.keyFile)",
-  )
+  return new SealingError('wrong_key', 'the key in encryption.keyFile does not open this store: set encryption.keyFile to the key that encrypted it')
 }
 
 /** The data keys that the configured key opens, by their ids: the active one among them. Throws SealingError. */
@@ -171,7 +167,7 @@ function openKeyring(value: Uint8Array, options: KeyringOptions): Keyring {
       Buffer.concat([Uint8Array.of(formatVersion), Buffer.from(active, 'hex'), encrypt(sealingKey, random, { plaintext, context })]),
     open(sealed, context) {
       if (sealed.length < headBytes + tagBytes || sealed[0] !== formatVersion)
-        throw new SealingError('unreadable', 'a sealed value is cut or of an unknown version')
+        throw new SealingError('unreadable', 'a sealed value is truncated or has an unknown version')
       const key = opened.get(Buffer.from(sealed.subarray(1, 1 + idBytes)).toString('hex'))
       if (key === undefined) throw new SealingError('unknown_key', 'a sealed value needs a data key that is not in the store')
       return decrypt(key, sealed.subarray(1 + idBytes), context)
@@ -186,7 +182,7 @@ function parseStored(stored: Uint8Array): StoredKeyring {
   } catch {
     // Reported below, without the record's text.
   }
-  throw new SealingError('unreadable', `the store's ${dataKeyKey} is of an unknown form`)
+  throw new SealingError('unreadable', `the store's ${dataKeyKey} has an unknown format`)
 }
 
 /** Nonce, ciphertext, tag. */
@@ -202,7 +198,7 @@ function decrypt(key: Uint8Array, box: Uint8Array, context: string): Uint8Array 
   try {
     return Buffer.concat([decipher.update(box.subarray(nonceBytes, -tagBytes)), decipher.final()])
   } catch {
-    throw new SealingError('unreadable', 'a sealed value was changed or belongs elsewhere')
+    throw new SealingError('unreadable', 'a sealed value was changed or belongs to another record')
   }
 }
 

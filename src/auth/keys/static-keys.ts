@@ -23,7 +23,7 @@ export function parseStaticKeys(text: string): KeySet {
   const keys = readKeys(parseJson(text), maxStaticKeys)
   if (keys.length === 0) throw new KeySetError('it has no key')
   if (keys.some(isSecretKey)) throw new KeySetError('it has a private or symmetric key')
-  if (!keys.every(isUsableKey)) throw new KeySetError('it has a key that is not usable for signatures')
+  if (!keys.every(isUsableKey)) throw new KeySetError('it has a key that cannot be used for signatures')
   const set = createKeySet(keys)
   parsed.set(digest, set)
   return set

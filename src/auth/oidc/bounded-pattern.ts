@@ -95,7 +95,7 @@ function compileOnce(pattern: string): CompiledPattern {
   const size = expression.programSize()
   if (size > maxInstructions) return refused(tooLarge)
   const { all, distinct } = rangesOf(expression)
-  if (all > maxRanges) return refused(`must have at most ${maxRanges} ranges of characters once its repetitions are written out`)
+  if (all > maxRanges) return refused(`must have at most ${maxRanges} ranges of characters, counting each repetition`)
   return { expression, bytes: patternBytes + size * instructionBytes + distinct * rangeBytes + keptStateBytes }
 }
 

@@ -44,7 +44,7 @@ export function checkPatterns(patterns: readonly (readonly [field: string, patte
     if (weight > maxPatternsWeight && own <= maxPatternsWeight)
       throw DomainError.invalid(
         field,
-        `is too long together with the patterns before it: at most ${maxPatternsWeight} characters, with repetitions written out and 100 for each Unicode class such as \\pL`,
+        `makes the patterns too long: ${maxPatternsWeight} characters at most in all. A repetition counts as its expansion, a Unicode class such as \\pL as 100`,
       )
     const error = patternError(pattern)
     if (error !== undefined) throw DomainError.invalid(field, error)

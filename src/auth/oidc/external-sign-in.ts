@@ -93,7 +93,7 @@ const maxSessionRoles = 50
 export function sessionRoles({ mapped }: Pick<SignInResult, 'mapped'>): Pick<TokenRestrictions, 'roles'> {
   if (mapped === undefined) return {}
   const roles = [...new Map(mapped.roles.map(({ group, role }) => [`${group} ${role}`, { group, role }])).values()]
-  if (roles.length > maxSessionRoles) throw tokenTooLarge('too many roles are mapped to the groups of this person: map fewer')
+  if (roles.length > maxSessionRoles) throw tokenTooLarge('the groups of this person map to too many roles: delete some external group role mappings')
   return { roles }
 }
 
@@ -171,7 +171,7 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       const person = await options.personOf?.(uid, signal)
       const operator = trustedGroups === undefined && isOperator(options.operators, uid, act)
       if (person === undefined && !operator) {
-        throw new DomainError(7, 'nobody is registered with this token: register first, or name the identity to assume with `identity`')
+        throw new DomainError(7, 'this person is not registered: register first, or set `identity` to the uid of the identity to assume')
       }
       // Anyone can create a provider with another's issuer and client, and would learn people's groups. So only the provider that the person names counts.
       const [provider] = isEmpty(as.identityProvider) ? [] : via

@@ -27,7 +27,7 @@ import { FetchError, type FetchErrorReason, type FetchPolicy, type SafeFetch } f
 const maxPending = { documents: { each: 10, all: 100 }, tokens: { each: 30, all: 100 }, tokensOfIssuer: { each: 10, all: 1000 } }
 
 function tooMany(): DomainError {
-  return new DomainError(14, 'too many sign-ins wait for their identity provider; try again')
+  return new DomainError(14, 'too many sign-ins are waiting for their identity provider; try again')
 }
 
 /** A client of the platform at an OpenID provider. */
@@ -74,7 +74,7 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
     const options = { [customFetch]: fetchWith(fetch, policy, new AbortController().signal), execute: executeOf(policy) }
     const server = (await discovery(new URL(issuer), clientId, {}, None(), options)).serverMetadata()
     // The library takes the document's word for URLs of some forms.
-    if (server.issuer !== issuer) throw new DomainError(9, 'the identity provider can not be used: it calls itself by another name')
+    if (server.issuer !== issuer) throw new DomainError(9, 'the identity provider cannot be used: its discovery document names another issuer')
     return server
   }
 
@@ -164,16 +164,16 @@ function fetchWith(fetch: SafeFetch, policy: FetchPolicy, signal: AbortSignal): 
   }
 }
 
-const unreachable = 'the host of its issuer does not exist, or is not at a public address'
+const unreachable = 'the host of its issuer does not exist, or has no public address'
 
 /** Why a provider can't be used whose configuration is wrong, as its owner has to hear it. */
 const reasons: Readonly<Partial<Record<FetchErrorReason, string>>> = {
-  refused_url: 'its issuer leads to a URL that is not https',
+  refused_url: 'its issuer uses a URL that is not https',
   // One sentence for both, so that it does not reveal which names exist in the platform's network.
   refused_address: unreachable,
   unresolved: unreachable,
   untrusted: 'the certificate of its issuer is not trusted',
-  redirect: 'its issuer sends requests elsewhere',
+  redirect: 'its issuer redirects requests',
 }
 
 /** Says what a failure means to the person who signs in; what the provider wrote goes to the log only. */
@@ -184,11 +184,11 @@ async function translated<T>(signal: AbortSignal, work: () => Promise<T>): Promi
     signal.throwIfAborted()
     if (error instanceof DomainError) throw error
     const fetchError = fetchErrorIn(error)
-    if (fetchError?.transient === true) throw new DomainError(14, 'the identity provider does not answer at the moment', { cause: error })
+    if (fetchError?.transient === true) throw new DomainError(14, 'the identity provider does not answer; try again', { cause: error })
     if (error instanceof AuthorizationResponseError) throw new DomainError(7, `the identity provider refused: ${error.error.slice(0, 64)}`, { cause: error })
     if (fetchError?.status === 400 || fetchError?.status === 401) throw new DomainError(7, 'the identity provider refused', { cause: error })
-    const why = (fetchError && reasons[fetchError.reason]) ?? 'its answers are not what OpenID Connect asks for'
-    throw new DomainError(9, `the identity provider can not be used: ${why}`, { cause: error })
+    const why = (fetchError && reasons[fetchError.reason]) ?? 'its responses do not follow OpenID Connect'
+    throw new DomainError(9, `the identity provider cannot be used: ${why}`, { cause: error })
   }
 }
 

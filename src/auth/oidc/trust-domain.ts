@@ -64,13 +64,15 @@ export function trustOf(token: DecodedToken, { platform, isKnownIssuer, provider
 
 /** Returns the same code 7 for a missing provider and for another's provider, so that the answer does not reveal which exist. */
 function noneTrusts(named: Uid | undefined): DomainError {
-  const message = named === undefined ? 'the token is for another audience' : 'no identity provider of this uid has the issuer and the client of the token'
+  const message = named === undefined ? 'the token is for another audience' : 'the identity provider with this uid has another issuer or client than the token'
   return new DomainError(7, message)
 }
 
 /** Code 7 for whom the provider's directory did not make, has deactivated or has deleted. */
 function notProvisioned(): DomainError {
-  return new DomainError(7, "the identity provider's directory does not let this person in: ask its administrators", { reason: 'NOT_PROVISIONED' })
+  return new DomainError(7, 'the directory of the identity provider does not allow this person to sign in: ask its administrators', {
+    reason: 'NOT_PROVISIONED',
+  })
 }
 
 /**
@@ -80,6 +82,6 @@ function notProvisioned(): DomainError {
 export function countingIn(trustedGroups: readonly Uid[], isBoundWithin: (group: Uid) => boolean): readonly Uid[] {
   if (hasRoomFor(trustedGroups)) return trustedGroups
   const counting = trustedGroups.filter(isBoundWithin)
-  if (!hasRoomFor(counting)) throw tokenTooLarge('too many identity providers stand for this token: name one with `identity_provider`')
+  if (!hasRoomFor(counting)) throw tokenTooLarge('too many identity providers match this token: set `identity_provider` to the uid of one')
   return counting
 }

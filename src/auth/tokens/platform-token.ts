@@ -146,8 +146,7 @@ function fitting<P extends JWTPayload>(payload: P, held: AccessGrant['held']): P
   const cap = held === undefined ? undefined : heldClaim(held)
   const whole = cap === undefined ? payload : { ...payload, cap }
   if (bytesOf(whole) <= maxPayloadBytes) return whole
-  if (bytesOf(payload) > maxPayloadBytes)
-    throw tokenTooLarge('what the access token has to say does not fit into a header: ask for fewer scopes, or map fewer groups')
+  if (bytesOf(payload) > maxPayloadBytes) throw tokenTooLarge('the access token would be too large for a header: request fewer scopes, or map fewer groups')
   return payload
 }
 

@@ -27,18 +27,18 @@ interface TokenErrorRow {
 
 const tokenErrors = {
   missing: { sentence: 'a bearer token is required', exchange: 16, direct: 16 },
-  unreadable: { sentence: 'the token is not a readable signed JWT', exchange: 16, direct: 16 },
-  unreadable_refresh: { sentence: 'this is no refresh token', exchange: 16, direct: 16 },
+  unreadable: { sentence: 'the token is not a valid signed JWT', exchange: 16, direct: 16 },
+  unreadable_refresh: { sentence: 'this is not a refresh token', exchange: 16, direct: 16 },
   too_large: { sentence: 'the token is too large', exchange: 16, direct: 16 },
-  algorithm: { sentence: 'the signature algorithm is not accepted', exchange: 7, direct: 16 },
-  unknown_key: { sentence: 'the issuer has no such key', exchange: 7, direct: 16 },
-  signature: { sentence: 'the signature does not verify', exchange: 7, direct: 16 },
+  algorithm: { sentence: 'the signature algorithm is not supported', exchange: 7, direct: 16 },
+  unknown_key: { sentence: 'the issuer has no key with the kid of the token', exchange: 7, direct: 16 },
+  signature: { sentence: 'the signature is not valid', exchange: 7, direct: 16 },
   expired: { sentence: 'the token has expired', exchange: 7, direct: 16 },
   not_yet_valid: { sentence: 'the token is not valid yet', exchange: 7, direct: 16 },
-  own_issuer: { sentence: 'a token of this platform is not accepted as a source', exchange: 7, direct: 16 },
-  unknown_issuer: { sentence: 'the issuer is not known here', exchange: 7, direct: 16 },
-  issuer_keys: { sentence: "the issuer's keys are not usable", exchange: 7, direct: 16 },
-  issuer_unavailable: { sentence: "the issuer's keys can't be fetched at the moment", exchange: 14, direct: 14 },
+  own_issuer: { sentence: 'a token of this platform cannot be exchanged: use a token of an external issuer', exchange: 7, direct: 16 },
+  unknown_issuer: { sentence: 'the issuer is unknown', exchange: 7, direct: 16 },
+  issuer_keys: { sentence: "the issuer's keys are invalid", exchange: 7, direct: 16 },
+  issuer_unavailable: { sentence: "the issuer's keys cannot be fetched; try again", exchange: 14, direct: 14 },
 } as const satisfies Record<TokenErrorReason, TokenErrorRow>
 
 /** Why a token was not accepted. Its message is public and repeats nothing from the token but its issuer; `cause` is for the log. */
@@ -58,7 +58,7 @@ const shownIssuerLength = 200
 export function unknownIssuer(issuer: string): TokenError {
   const shown = JSON.stringify(issuer.slice(0, shownIssuerLength))
   const where =
-    'name it in an identity or an identity provider; operators add it to `issuers`, or leave `kubernetes.issuer` empty for the cluster of the release'
+    'create an identity or identity provider with this issuer; operators add it to `issuers`, or leave `kubernetes.issuer` empty for the cluster of the release'
   return new TokenError('unknown_issuer', undefined, `: ${shown}; ${where}`)
 }
 

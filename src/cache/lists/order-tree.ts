@@ -150,7 +150,7 @@ export class OrderTree<T> {
   }
 
   #assertVersion(version: number): void {
-    if (version !== this.#version) throw new Error('the tree changed while it was walked')
+    if (version !== this.#version) throw new Error('the tree changed during the iteration')
   }
 
   /** Makes all comparisons before the first change, so that a comparator that throws leaves the tree unchanged. */

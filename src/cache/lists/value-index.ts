@@ -23,7 +23,7 @@ export class Matches implements Iterable<CachedRecord> {
 
   /** Walks the records as of now: changes during the walk do not show. */
   [Symbol.iterator](): Iterator<CachedRecord> {
-    if (this.#tree.version !== this.#version) throw new Error('the table changed since it was asked')
+    if (this.#tree.version !== this.#version) throw new Error('the table changed since the lookup')
     const records = this.#tree.items(this.#from, this.#to)
     return (records.length === this.size ? records : records.filter((record) => !record.isHidden))[Symbol.iterator]()
   }

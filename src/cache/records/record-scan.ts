@@ -148,13 +148,13 @@ class Compiler {
       if (field === undefined || entry === undefined) throw new TypeError(`${this.#desc.typeName} has no field ${path}`)
       this.#clearedByOthers(plan, field, slot)
       if (at < names.length - 1) {
-        if (field.fieldKind !== 'message') throw new TypeError(`${field.name} in ${path} is no message`)
+        if (field.fieldKind !== 'message') throw new TypeError(`${field.name} in ${path} is not a message`)
         const inner = this.#ownPlan(field.message, names.slice(0, at + 1).join('.'))
         plan.set(field.number, { ...entry, message: inner })
         ;[desc, plan] = [field.message, inner]
         continue
       }
-      if (field.fieldKind !== 'scalar' && field.fieldKind !== 'enum') throw new TypeError(`${path} is no single value`)
+      if (field.fieldKind !== 'scalar' && field.fieldKind !== 'enum') throw new TypeError(`${path} is not a single value`)
       const { leaf, zero } = zeroOf(field.scalar, field.enum)
       entry.slot = slot
       entry.leaf = leaf
@@ -189,7 +189,7 @@ class Scanner {
   /** Scans one message to the reader's end. */
   #message(plan: MessagePlan): void {
     const reader = this.#reader
-    if (++this.#depth > maxDepth) throw new WireError('nested too deep')
+    if (++this.#depth > maxDepth) throw new WireError('nested too deeply')
     while (reader.tag()) {
       const field = plan.get(reader.field)
       if (field === undefined) reader.skip(reader.type)

@@ -21,11 +21,11 @@ export interface ConnectionOptions {
 export function connectionOptions(): Option[] {
   const option = (flags: string, words: string, variable: string): Option => new Option(flags, `${words} (${variable})`)
   return [
-    option('--server <url>', 'where the API is; that of "taproot dev" here, where it left a token', clientVariables.server),
-    option('--token <token>', 'an access token; other users of the machine may see options, but not variables and files', clientVariables.token),
-    option('--token-file <file>', 'a file with an access token', clientVariables.tokenFile),
-    option('--identity <uid>', 'the identity that a token of another issuer is for', clientVariables.identity),
-    option('--ca-file <file>', 'further certificate authorities that the server may be certified by, in PEM', clientVariables.caFile),
+    option('--server <url>', 'URL of the API; default: the "taproot dev" server of this folder, if it left a token', clientVariables.server),
+    option('--token <token>', 'access token; other users of the machine can see options, so prefer a variable or a file', clientVariables.token),
+    option('--token-file <file>', 'file with an access token', clientVariables.tokenFile),
+    option('--identity <uid>', 'uid of the identity to assume with a token of another issuer', clientVariables.identity),
+    option('--ca-file <file>', 'extra CA certificates to trust (PEM)', clientVariables.caFile),
   ]
 }
 
@@ -37,13 +37,13 @@ export interface ServerConnection {
 
 /** Options win over the environment, and that over what `taproot dev` left in this folder; its token goes to its own address only. Throws UsageError where server or token is missing or can't be used. */
 export async function openConnection(options: ConnectionOptions, env: Environment): Promise<ServerConnection> {
-  if (options.token !== undefined && options.tokenFile !== undefined) throw new UsageError('--token and --token-file exclude each other')
+  if (options.token !== undefined && options.tokenFile !== undefined) throw new UsageError('--token and --token-file cannot be combined: use one of them')
   const given = withVariables(options, env)
   const development = given.server === undefined || (given.token ?? given.tokenFile) === undefined ? await developmentServer(env) : undefined
   const server = serverOf(given.server ?? development?.server)
   const token = tokenOf(given, development?.server === server ? development.tokenFile : undefined)
   const { identity, caFile } = given
-  if (identity !== undefined && !isUid(identity)) throw new UsageError(`--identity takes a uid, not "${identity}"`)
+  if (identity !== undefined && !isUid(identity)) throw new UsageError(`--identity needs a uid, not "${identity}"`)
   if (caFile !== undefined) trustAlso(caFile)
   return { client: createPlatformClient({ baseUrl: server, token, identity }), token }
 }
@@ -68,24 +68,24 @@ async function developmentServer(env: Environment): Promise<{ readonly server: s
 }
 
 function serverOf(text: string | undefined): string {
-  if (text === undefined) throw new UsageError(`which server? Name it with --server or ${clientVariables.server}`)
+  if (text === undefined) throw new UsageError(`no server: set --server or ${clientVariables.server}`)
   const url = URL.canParse(text) ? new URL(text) : undefined
-  if (url === undefined || !/^https?:$/.test(url.protocol)) throw new UsageError(`--server takes a URL such as https://taproot.example.com, not "${text}"`)
+  if (url === undefined || !/^https?:$/.test(url.protocol)) throw new UsageError(`--server needs a URL such as https://taproot.example.com, not "${text}"`)
   return `${url.origin}${url.pathname}`.replace(/\/+$/, '')
 }
 
 function tokenOf({ token, tokenFile }: ConnectionOptions, developmentFile: string | undefined): string {
   const file = token === undefined ? (tokenFile ?? developmentFile) : undefined
   const text = file === undefined ? token : readFile(file, '--token-file').trim()
-  if (text === undefined) throw new UsageError(`no access token: give one with --token-file, ${clientVariables.tokenFile} or ${clientVariables.token}`)
-  if (!/^[\x21-\x7e]+$/.test(text)) throw new UsageError(`${file ?? 'what was given'} holds no token`)
+  if (text === undefined) throw new UsageError(`no access token: set --token-file, ${clientVariables.tokenFile} or ${clientVariables.token}`)
+  if (!/^[\x21-\x7e]+$/.test(text)) throw new UsageError(`${file ?? 'the given value'} contains no token`)
   return text
 }
 
 /** From here on, for all connections of this process. */
 function trustAlso(caFile: string): void {
   const pem = readFile(caFile, '--ca-file')
-  if (!pem.includes('-----BEGIN CERTIFICATE-----')) throw new UsageError(`--ca-file: ${caFile} holds no certificate in PEM`)
+  if (!pem.includes('-----BEGIN CERTIFICATE-----')) throw new UsageError(`--ca-file: ${caFile} contains no certificate in PEM`)
   setDefaultCACertificates([...getCACertificates('default'), pem])
 }
 
@@ -94,6 +94,6 @@ function readFile(file: string, option: string): string {
     return readFileSync(file, 'utf8')
   } catch (cause) {
     const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws nothing else
-    throw new UsageError(`${option}: ${file} can not be read (${code})`, { cause })
+    throw new UsageError(`${option}: ${file} cannot be read (${code})`, { cause })
   }
 }

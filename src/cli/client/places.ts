@@ -53,7 +53,7 @@ export async function findByPath(client: PlatformClient, kind: ClientKind, path:
 /** Splits a path into names. The last one may be a tag, after a colon. Throws UsageError. */
 function namesOfPath(path: string): string[] {
   const names = path.replace(/:(?=[^/:]*$)/, '/').split('/')
-  if (names.includes('')) throw new UsageError(`"${path}" is no path: it takes names such as acme/team`)
+  if (names.includes('')) throw new UsageError(`"${path}" is not a path: write names such as acme/team`)
   return names
 }
 

@@ -100,7 +100,7 @@ async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOp
   }
   const parsed = parseAnswer(answer.text)
   if (answer.status >= 200 && answer.status < 300 && parsed !== undefined) return parsed
-  throw refusalOf(parsed) ?? new ClientError(`${url.origin} answered ${answer.status}, but is no platform API`)
+  throw refusalOf(parsed) ?? new ClientError(`${url.origin} answered ${answer.status}, but is not a platform API: check the URL`)
 }
 
 async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
@@ -109,7 +109,7 @@ async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
     const response = await fetch(url, { ...request, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
     return { status: response.status, text: await response.text(), retryAfter: response.headers.get('retry-after') ?? undefined }
   } catch (cause) {
-    throw new ClientError(`${url.origin} can not be reached: ${reasonOf(cause)}`, {}, cause)
+    throw new ClientError(`${url.origin} cannot be reached: ${reasonOf(cause)}`, {}, cause)
   }
 }
 

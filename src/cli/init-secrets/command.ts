@@ -5,10 +5,10 @@ import type { InitSecretsArguments } from './run-init-secrets.ts'
 /** `taproot init-secrets`: what the Helm chart runs once per installation and upgrade. */
 export function initSecretsCommand(): Command {
   return new Command('init-secrets')
-    .description('make the Kubernetes Secrets that are absent, and renew certificates that near their end; the Helm chart runs it')
+    .description('create missing Kubernetes Secrets and renew certificates that expire soon; the Helm chart runs it')
     .exitOverride(exitAfterParsing)
     .requiredOption('--wanted <json>', 'namespace, labels and the list of secrets, as the chart writes it')
-    .option('--kubeconfig <file>', 'how the cluster is reached; as the service account of the pod if absent')
+    .option('--kubeconfig <file>', 'kubeconfig file; default: the service account of the pod')
     .action(async (options: InitSecretsArguments) => {
       // The client of Kubernetes is large: only who needs it loads it.
       const { runInitSecrets } = await import('./run-init-secrets.ts')

@@ -37,6 +37,6 @@ export async function runInitSecrets(options: InitSecretsArguments): Promise<voi
 function endpointOf(kubeconfig: string | undefined): KubeEndpoint {
   if (kubeconfig !== undefined) return { from: 'kubeconfig', file: kubeconfig }
   const endpoint = podEndpoint(process.env)
-  if (endpoint === undefined) throw new UsageError('this is no pod of Kubernetes (KUBERNETES_SERVICE_HOST is not set): say --kubeconfig')
+  if (endpoint === undefined) throw new UsageError('this is not a Kubernetes pod (KUBERNETES_SERVICE_HOST is not set): set --kubeconfig')
   return endpoint
 }

@@ -98,7 +98,7 @@ function parseJson(json: string): unknown {
   try {
     return JSON.parse(json)
   } catch (error) {
-    throw new UsageError('--wanted is no JSON', { cause: error })
+    throw new UsageError('--wanted is not valid JSON', { cause: error })
   }
 }
 
@@ -106,7 +106,7 @@ function errorsBetween({ secrets }: Wanted): string[] {
   const authorities = new Set(secrets.filter((secret) => secret.kind === 'authority').map(({ name }) => name))
   const names = secrets.map(({ name }) => name)
   return [
-    ...names.filter((name, index) => names.indexOf(name) !== index).map((name) => `--wanted: ${name} is there twice`),
+    ...names.filter((name, index) => names.indexOf(name) !== index).map((name) => `--wanted: ${name} is listed twice`),
     ...secrets
       .filter((secret) => secret.kind === 'certificate' && !authorities.has(secret.authority))
       .map(({ name }) => `--wanted: the authority of ${name} is not in the list`),

@@ -95,13 +95,11 @@ interface TreeOptions extends ConnectionOptions {
 
 /** The command `tree`. `program` is the name on the command line. */
 export function treeCommand(program: string): Command {
-  return clientCommand('tree', 'draw groups and what hangs in them: identities, roles, role bindings, repos with their number of tags')
-    .argument('[group]', 'from this group on: a path such as acme/team, or a uid; all that you may see if absent')
-    .option('--depth <levels>', `how many levels of groups are opened; all if absent, but ${maxOpened} groups at most`, parseCount)
-    .addOption(
-      new Option('--limit <number>', `how many of a kind are shown in one group, ${limits.most} at most`).argParser(parseLimit).default(limits.default),
-    )
-    .addOption(new Option('-o, --output <format>', 'how it is printed').choices(formats).default('table'))
+  return clientCommand('tree', 'draw groups and what they contain: identities, roles, role bindings, repos with their number of tags')
+    .argument('[group]', 'start at this group: a path such as acme/team, or a uid; default: all that you may see')
+    .option('--depth <levels>', `levels of groups to open; default: all, up to ${maxOpened} groups`, parseCount)
+    .addOption(new Option('--limit <number>', `records of each kind to show in a group, ${limits.most} at most`).argParser(parseLimit).default(limits.default))
+    .addOption(new Option('-o, --output <format>', 'output format').choices(formats).default('table'))
     .action((group: string | undefined, options: TreeOptions) => runClient(program, options, (context) => tree(context, requestOf(group, options))))
 }
 
@@ -128,7 +126,7 @@ export async function tree({ client, output, note }: ClientContext, { group, bou
   const closed = closedCount(forest.groups)
   if (forest.groups.length === 0) note('no groups that you may see')
   else if (closed > 0 && bounds.depth === Infinity)
-    note(`${bounds.opened} groups were opened; ${closed} more are drawn with "...": name one of them to see what is in it`)
+    note(`opened ${bounds.opened} groups; ${closed} more are shown as "...": give the path of one to see its contents`)
 }
 
 function requestOf(group: string | undefined, { depth = Infinity, limit, output: format }: TreeOptions): TreeRequest {
@@ -137,6 +135,6 @@ function requestOf(group: string | undefined, { depth = Infinity, limit, output:
 
 function parseLimit(text: string): number {
   const limit = parseCount(text)
-  if (limit > limits.most) throw new InvalidArgumentError(`It takes ${limits.most} at most.`)
+  if (limit > limits.most) throw new InvalidArgumentError(`Use ${limits.most} at most.`)
   return limit
 }

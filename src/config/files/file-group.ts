@@ -13,7 +13,7 @@ const pemCertificate = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[^-]+-----
 /** When each certificate of a PEM file expires, in milliseconds. Throws where it holds none, or one that can't be read. */
 function expiryTimes(content: Buffer): number[] {
   const blocks = content.toString('latin1').match(pemCertificate) ?? []
-  if (blocks.length === 0) throw new Error('it holds no certificate (PEM)')
+  if (blocks.length === 0) throw new Error('it contains no certificate (PEM)')
   return blocks.map((block) => new X509Certificate(block).validToDate.getTime())
 }
 
@@ -128,13 +128,13 @@ export class FileGroup<N extends string> implements Reloaded<N> {
     for (const use of this.#listeners) use(contents)
     this.#current = contents
     this.#refused = undefined
-    this.#log.info('files of the configuration were replaced: new connections use them', { files: this.#paths() })
+    this.#log.info('configuration files were replaced: new connections use the new content', { files: this.#paths() })
   }
 
   #refuse(what: string, error: unknown): void {
     if (this.#refused === what) return
     this.#refused = what
-    this.#log.error('files of the configuration were replaced by ones that can not be used: the content before stays in use', {
+    this.#log.error('new configuration files are invalid: the previous content stays in use', {
       files: this.#paths(),
       error: errorText(error),
     })

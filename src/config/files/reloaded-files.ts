@@ -64,7 +64,7 @@ export class ReloadedFiles {
     })
     const unusable: Gauge<'setting' | 'file'> = new Gauge({
       name: 'taproot_file_unusable',
-      help: '1 while a file was replaced by one that can not be used, and the content before is in use',
+      help: '1 while the new content of a file is unusable and the old content is in use',
       ...shared,
       collect() {
         for (const { setting, path, isUnusable } of states()) unusable.set({ setting, file: path }, isUnusable ? 1 : 0)

@@ -35,7 +35,7 @@ export class StoreCascader implements Cascader {
     const marks = this.#cache.tables.cascades()
     await oneByOne(marks, (mark) => this.#cascade(mark, signal), {
       signal,
-      failed: ({ kind, uid }, error) => this.#log.warn('a sweep failed', { kind, uid, error: errorText(error) }),
+      failed: ({ kind, uid }, error) => this.#log.warn('a cascade failed', { kind, uid, error: errorText(error) }),
     })
     return marks.length > 0
   }

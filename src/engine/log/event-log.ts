@@ -159,7 +159,7 @@ export class EventLog {
    * ended the watch. After `unavailable` it can be called again; after others the log must be loaded again.
    */
   async follow(signal: AbortSignal): Promise<never> {
-    if (this.#loaded === undefined) throw new TypeError('the log is not loaded')
+    if (this.#loaded === undefined) throw new TypeError('the event log is not loaded')
     for await (const { revision, changes } of this.#options.store.watch([outboxPrefix, outboxCutPrefix], this.#loaded, signal)) {
       this.#append(changes)
       this.#loaded = revision
@@ -192,7 +192,7 @@ export class EventLog {
     try {
       return fromBinary(OutboxEventSchema, value)
     } catch (cause) {
-      this.#options.log.error('a stored event can not be read and is not delivered', { key, error: errorText(cause) })
+      this.#options.log.error('a stored event cannot be read and is not delivered', { key, error: errorText(cause) })
       return undefined
     }
   }

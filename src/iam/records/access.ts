@@ -13,7 +13,7 @@ import { capabilityNamed, shownBinding } from './explain.ts'
 
 function bindingSchema(): ResourceRow {
   const row = resources.get('RoleBinding')
-  if (row === undefined) throw new TypeError('RoleBinding is no resource of the schema')
+  if (row === undefined) throw new TypeError('RoleBinding is not a resource of the schema')
   return row
 }
 

@@ -50,7 +50,7 @@ function bindServices(planning: Planning, { uid, record }: MutationDraft<Associa
       return [{ kind: 'unchanged', key: recordKey('Identity', record.uid), revision: record.revision }]
     violations.push({
       field: `platform.service_bindings[${JSON.stringify(service)}]`,
-      description: 'is no identity directly in this group that stands for this service principal',
+      description: 'is not an identity in this group for this service principal',
     })
     return []
   })

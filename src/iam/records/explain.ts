@@ -36,7 +36,7 @@ const effects = {
 /** The capability of either of its names. Throws code 3 where it is none. */
 export function capabilityNamed(name: string): Capability {
   const found = capabilityByName(name)
-  if (found === undefined) throw DomainError.invalid('capability', 'is no capability')
+  if (found === undefined) throw DomainError.invalid('capability', 'is not a capability: use a name such as groups.list')
   return found
 }
 

@@ -47,7 +47,7 @@ export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
   claims: (uid, { roleUid, scope, externalGroupId }) => [
     {
       key: nameKey(index.kind, parentOf(uid), `${roleUid} ${scope} ${externalGroupId}`),
-      taken: () => alreadyExists(index.kind, 'this group has this role at this scope already'),
+      taken: () => alreadyExists(index.kind, 'this group already has this role at this scope'),
     },
   ],
   create(planning, draft) {
@@ -96,7 +96,7 @@ const batchSize = 60
 function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRequest): Uid[] {
   const violations: FieldViolation[] = []
   for (const [at, name] of names.entries()) {
-    if (!isUid(name) || parentOf(name) !== parent) violations.push({ field: `names[${at}]`, description: 'is no mapping of this identity provider' })
+    if (!isUid(name) || parentOf(name) !== parent) violations.push({ field: `names[${at}]`, description: 'is not a mapping of this identity provider' })
   }
   if (violations.length > 0) throw DomainError.invalidFields(violations)
   return [...new Set(names)] as Uid[]

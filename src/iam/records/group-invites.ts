@@ -136,7 +136,7 @@ export function inviteTerms(record: CachedRecord): InviteTerms {
  * code, where the invite has expired or its role is gone. Whether the person has the invite's address, and their record, are the caller's to see to.
  */
 export function planRedeem(planning: Planning, changes: ChangeSet, { record, personUid }: { readonly record: CachedRecord; readonly personUid: Uid }): void {
-  if (personUid.includes('/')) throw new TypeError(`${personUid} is no person`)
+  if (personUid.includes('/')) throw new TypeError(`${personUid} is not a person`)
   const { group, roleUid, singleUse, expirationMs } = inviteTerms(record)
   if (planning.nowMs >= expirationMs || !planBinding(planning, changes, { group, identity: personUid, role: roleUid })) throw notFound(index.kind, '')
   if (singleUse) changes.remove(groupInviteKind, record)

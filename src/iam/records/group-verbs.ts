@@ -162,11 +162,11 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
   const now = services.clock.now()
   const earlier = await services.store.get(key, context.signal)
   const retryAfterMs = earlier === undefined ? 0 : Number(Buffer.from(earlier.value).toString()) + accessWindowMs - now
-  if (retryAfterMs > 0) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs } })
+  if (retryAfterMs > 0) throw new DomainError(8, 'access was already requested; wait for an answer', { details: { retryAfterMs } })
   if (context.validateOnly) return answer
   const guard = earlier === undefined ? ({ kind: 'absent', key } as const) : ({ kind: 'unchanged', key, revision: earlier.revision } as const)
   const outcome = await services.store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from(String(now)) }] }, context.signal)
-  if (!outcome.committed) throw new DomainError(8, 'access was requested lately', { details: { retryAfterMs: accessWindowMs } })
+  if (!outcome.committed) throw new DomainError(8, 'access was already requested; wait for an answer', { details: { retryAfterMs: accessWindowMs } })
   services.log.info('group access requested', { group: groupUid, identity: caller.identity, email: caller.actor.email })
   return answer
 }

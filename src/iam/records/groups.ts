@@ -99,7 +99,7 @@ function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, c
   const isRoot = draft.parent === rootParent
   const root = isRoot ? undefined : planning.tables.get('Group', rootOf(draft.uid))?.message
   if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
-  if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'a subgroup has the kind of its root group')
+  if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'must be the kind of its root group')
   if (!planning.permissions.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
   if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
@@ -135,7 +135,7 @@ export const groupKind = defineKind<GroupRecord>({
   update(planning, draft, current) {
     settleStanding(planning, draft, current)
     if (current.verified && draft.record.name !== current.name) {
-      throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group can not be changed' }])
+      throw DomainError.precondition([{ type: 'VERIFIED_NAME', subject: draft.uid, description: 'the name of a verified group cannot be changed' }])
     }
     if (draft.parent !== rootParent || draft.record.name === current.name) return undefined
     const uid = draft.uid

@@ -107,7 +107,7 @@ function checkRelationship(planning: Planning, record: Identity, current: Identi
     case 'awsIdentity':
       return checkAws(relationship.value)
     case 'servicePrincipal':
-      throw DomainError.invalid('service_principal', 'is no known service principal')
+      throw DomainError.invalid('service_principal', 'is not a known service principal')
     case undefined:
       throw DomainError.invalid('claim_match', 'one of `claim_match`, `static_keys`, `aws_identity` is required')
   }

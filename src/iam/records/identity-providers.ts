@@ -51,7 +51,7 @@ function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: s
 function settleCorrelationRule(oidc: IdentityProvider_OIDC, current: IdentityProvider_OIDC | undefined): void {
   const fixed = current?.correlationRule
   if (oidc.correlationRule === CorrelationRule.UNSPECIFIED) oidc.correlationRule = fixed ?? CorrelationRule.SUB_EQUALS_EXTERNAL_ID
-  if (fixed !== undefined && oidc.correlationRule !== fixed) throw DomainError.invalid('oidc.correlation_rule', 'can not be changed')
+  if (fixed !== undefined && oidc.correlationRule !== fixed) throw DomainError.invalid('oidc.correlation_rule', 'cannot be changed')
 }
 
 function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<ProviderRecord>, current: IdentityProvider | undefined): void {
@@ -63,7 +63,10 @@ function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<P
   settleCorrelationRule(oidc, before)
   // It would be shown to somebody else than whom it is shared with.
   if (before !== undefined && before.issuer !== oidc.issuer && secrets.get(clientSecretPath)?.kind === 'kept') {
-    throw DomainError.invalid(clientSecretPath, 'is needed anew where the issuer changes: send the one of the new issuer, or name it in the mask to clear it')
+    throw DomainError.invalid(
+      clientSecretPath,
+      'is required when the issuer changes: send the secret of the new issuer, or add `clientSecret` to the mask to clear it',
+    )
   }
   if (!oidc.pkceEnabled && !isSecretSet(secrets, clientSecretPath)) throw DomainError.invalid(clientSecretPath, 'is required unless `pkce_enabled` is set')
 }

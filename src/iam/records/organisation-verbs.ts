@@ -70,7 +70,7 @@ export const setGroupLimits: Handler = (services, context, message) => {
   const unknown = Object.keys(resourceLimits).filter((name) => !limitNames.includes(name))
   if (unknown.length > 0) {
     const known = limitNames.join(', ')
-    throw DomainError.invalidFields(unknown.map((name) => ({ field: 'resource_limits', description: `no limit is named "${name}"; there are: ${known}` })))
+    throw DomainError.invalidFields(unknown.map((name) => ({ field: 'resource_limits', description: `no limit is named "${name}": use one of ${known}` })))
   }
   return changeOrganisation(services, context, { uid, change: (group) => (group.resourceLimits = resourceLimits) })
 }

@@ -144,7 +144,7 @@ function assertExpected({ tables, services, permissions }: Planning, { person, v
   // Somebody bound a role to them before they came (docs/spec/identities.md#registration, LookupIdentity).
   if (tables.table('RoleBinding').matching('identity', person.uid).size > 0) return
   for (const { group } of via) assertNotSuspended(tables, permissions, group)
-  throw new DomainError(7, 'nobody expects this person: an invite, a role binding or an identity provider is needed to register', { reason: 'NOT_INVITED' })
+  throw new DomainError(7, 'registration needs an invite, a role binding or an identity provider', { reason: 'NOT_INVITED' })
 }
 
 /** Makes the person's record where it is not there. */
@@ -188,7 +188,7 @@ function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, firs
   for (const provider of first) {
     if (isSuspended(planning.tables, provider.group)) continue
     const record = unchangedProvider(planning.tables, provider)
-    if (record === undefined) throw new DomainError(7, 'the identity provider was changed meanwhile: sign in again')
+    if (record === undefined) throw new DomainError(7, 'the identity provider was changed during the sign-in: sign in again')
     const key = firstSignInKey(provider.uid, person.uid)
     changes.guard({ kind: 'unchanged', key: recordKey('IdentityProvider', record.uid), revision: record.revision })
     changes.guard({ kind: 'absent', key })
@@ -220,7 +220,7 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
   // Of a provider's people none is known outside its group: there is nothing that they could join elsewhere.
   if (person.trustedGroups?.some((known) => isWithin(group, known)) === false) throw notFound('GroupInvite', '')
   if (email !== undefined && email !== believedEmail(person, group)) {
-    throw new DomainError(7, 'the invite is for another e-mail address', { reason: 'INVITE_FOR_ANOTHER' })
+    throw new DomainError(7, 'the invite is for another e-mail address: sign in with that address', { reason: 'INVITE_FOR_ANOTHER' })
   }
   assertNotSuspended(planning.tables, planning.permissions, group)
   planRedeem(planning, changes, { record, personUid: person.uid })
@@ -247,7 +247,7 @@ function planMembership(planning: Planning, changes: ChangeSet, { registration, 
  */
 export async function registerPerson(services: Services, registration: Registration): Promise<Registered> {
   const { person, identityId = '' } = registration
-  if (identityId !== '' && identityId !== person.uid) throw DomainError.invalid('identity_id', 'is not the uid of the person of this token')
+  if (identityId !== '' && identityId !== person.uid) throw DomainError.invalid('identity_id', 'is not the uid of the person that this token belongs to')
   const context = contextOf(registration)
   return commitPrepared(services, context, {
     prepare: (signal) => firstSignIns(services, registration, signal),

@@ -62,10 +62,10 @@ export function bindableRole(tables: RecordTables, role: string, group: string):
 }
 
 /** What is said of a role that is missing, foreign or out of place. */
-export const noSuchRole = 'is no role that can be bound here: a role must be built in, or lie in this group or in a group above it'
+export const noSuchRole = 'is not a role that can be bound here: use a built-in role, or one of this group or a group above it'
 
 /** What is said of an identity that is missing, foreign or out of place. */
-export const noSuchIdentity = 'is no identity that can be bound here: an identity must be a person, or lie in this group or in a group above it'
+export const noSuchIdentity = 'is not an identity that can be bound here: use a person, or an identity of this group or a group above it'
 
 /** True where the caller has some reach at the record: one that they have none at looks the same as a missing one. */
 function isSeen({ permissions }: Pick<Planning, 'permissions'>, uid: string): boolean {
@@ -163,7 +163,7 @@ export const roleBindingKind = defineKind<BindingRecord>({
   claims: (uid, record) => [
     {
       key: bindingClaim(parentOf(uid), record.identityUid, record.roleUid),
-      taken: () => alreadyExists(index.kind, 'this identity has this role on this group already'),
+      taken: () => alreadyExists(index.kind, 'this identity already has this role on this group'),
     },
   ],
   references: (record) => [

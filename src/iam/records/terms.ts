@@ -55,7 +55,7 @@ function acceptanceUid(group: Uid, docId: string): Uid {
 /** The documents that a request names, each once. Throws code 3 for those that the configuration does not have. */
 function documentsOf({ settings }: Services, { documentIds }: AcceptTermsRequest): string[] {
   const violations = documentIds.flatMap((id, at) =>
-    settings.terms.has(id) ? [] : [{ field: `document_ids[${at}]`, description: 'is no document of this installation' }],
+    settings.terms.has(id) ? [] : [{ field: `document_ids[${at}]`, description: 'is not a document of this installation' }],
   )
   if (violations.length > 0) throw DomainError.invalidFields(violations)
   return [...new Set(documentIds)]

@@ -38,8 +38,9 @@ const maxNames = 100
 
 /** Throws `invalidValue` where both lists are given, or too many names. Names that no schema has are passed over. */
 export function projectionOf(attributes: readonly string[] | undefined, excluded: readonly string[] | undefined): Projection {
-  if (attributes !== undefined && excluded !== undefined) throw scimError('invalidValue', 'attributes and excludedAttributes must not be given both')
-  if ((attributes ?? excluded ?? []).length > maxNames) throw scimError('invalidValue', `not more than ${maxNames} attributes may be named`)
+  if (attributes !== undefined && excluded !== undefined)
+    throw scimError('invalidValue', 'attributes and excludedAttributes cannot be combined: send one of them')
+  if ((attributes ?? excluded ?? []).length > maxNames) throw scimError('invalidValue', `at most ${maxNames} attributes can be named`)
   const targets = (names: readonly string[]): ScimTarget[] => names.map((name) => findTarget(name.trim())).filter((target) => target !== undefined)
   return { ...(attributes === undefined ? {} : { only: targets(attributes) }), without: targets(excluded ?? []) }
 }

@@ -45,7 +45,7 @@ function unquoted(text: string): string {
   try {
     return String(JSON.parse(text))
   } catch {
-    return refuse('a text in the filter is not valid JSON')
+    return refuse('a string in the filter is not valid JSON')
   }
 }
 
@@ -64,7 +64,7 @@ function tokensOf(text: string): FilterToken[] {
   while (tokenPattern.lastIndex < text.length) {
     const at = tokenPattern.lastIndex
     const match = tokenPattern.exec(text)
-    if (match === null) return refuse(`the filter can not be read at character ${at + 1}`)
+    if (match === null) return refuse(`the filter has a syntax error at character ${at + 1}`)
     const token = tokenOf(match)
     if (token !== undefined) tokens.push(token)
   }
@@ -134,7 +134,7 @@ class FilterReader {
 
   #one(lookup: Lookup, depth: number): ScimFilter {
     this.#parts += 1
-    if (depth > maxDepth || this.#parts > maxParts) refuse('the filter is too deep, or has too many parts')
+    if (depth > maxDepth || this.#parts > maxParts) refuse('the filter is nested too deeply, or has too many parts: use a shorter filter')
     if (this.#takesWord('not')) {
       if (this.#peek()?.text !== '(') refuse('not must be followed by (')
       return { kind: 'not', part: this.#one(lookup, depth + 1) }
@@ -162,7 +162,7 @@ class FilterReader {
 
   #some(target: ScimTarget, depth: number): ScimFilter {
     const subAttributes = (target.sub ?? target.attribute)?.subAttributes
-    if (subAttributes === undefined) return refuse('only an attribute with parts may have a filter in brackets')
+    if (subAttributes === undefined) return refuse('only a complex attribute may have a filter in brackets')
     const part = this.#either(within(subAttributes), depth + 1)
     this.#expectMark(']')
     return { kind: 'some', target, part }
@@ -184,14 +184,14 @@ export function comparedForm({ type, caseExact }: ScimAttribute, text: string): 
 /** The literal as the attribute's type has it, in the form in which it is compared. Refuses what can't be compared. */
 function comparable(target: ScimTarget, op: Comparison, literal: Literal): Literal {
   const attribute = comparedAttribute(target)
-  if (attribute === undefined) return refuse('an attribute with parts can not be compared: name one of them')
+  if (attribute === undefined) return refuse('a complex attribute cannot be compared: use one of its sub-attributes')
   const isEquality = op === 'eq' || op === 'ne'
-  if (literal === null) return isEquality ? null : refuse(`null can not be compared by ${op}`)
+  if (literal === null) return isEquality ? null : refuse(`null cannot be compared by ${op}`)
   if (attribute.type === 'boolean') {
     const constant = typeof literal === 'string' ? constants.get(literal.toLowerCase()) : literal
     return isEquality && typeof constant === 'boolean' ? constant : refuse(`${attribute.name} can only be compared with true and false, by eq and ne`)
   }
-  if (typeof literal !== 'string') return refuse(`${attribute.name} can only be compared with a text`)
+  if (typeof literal !== 'string') return refuse(`${attribute.name} can only be compared with a string`)
   if (attribute.type === 'dateTime' && Number.isNaN(Date.parse(literal))) refuse(`${attribute.name} can only be compared with a date and time`)
   return comparedForm(attribute, literal)
 }

@@ -38,13 +38,13 @@ function targetOf(path: string): ScimTarget {
   const target = findTarget(path)
   if (target === undefined) throw scimError('invalidPath', `no attribute ${path.slice(0, 100)}`)
   if (target.sub !== undefined && target.attribute?.multiValued === true)
-    throw scimError('invalidPath', `${path} means several values: write the whole attribute`)
+    throw scimError('invalidPath', `${path} has several values: write the whole attribute`)
   return target
 }
 
 function pathOf({ path }: Readonly<Record<string, unknown>>): string | undefined {
   if (path === undefined || path === null || path === '') return undefined
-  if (typeof path !== 'string') throw scimError('invalidPath', 'path must be a text')
+  if (typeof path !== 'string') throw scimError('invalidPath', 'path must be a string')
   return path
 }
 
@@ -73,7 +73,7 @@ function assertDistinct(changes: readonly ScimChange[]): void {
   const seen = new Set<string>()
   for (const { target, path } of changes) {
     const name = `${target.enterprise} ${target.attribute?.name} ${target.sub?.name}`
-    if (seen.has(name)) throw scimError('invalidValue', `${path.slice(0, 100)} is named twice in one value`)
+    if (seen.has(name)) throw scimError('invalidValue', `${path.slice(0, 100)} occurs twice in one value`)
     seen.add(name)
   }
 }
@@ -83,13 +83,13 @@ function changeAt(op: Op, path: string, value: unknown): ScimChange {
   if (target.attribute?.mutability === 'readOnly') throw scimError('mutability', `${path} is read-only`)
   if (op !== 'remove' && value === undefined) throw scimError('invalidValue', `${op} needs a value`)
   if (op === 'remove' && value !== undefined && value !== null && target.attribute?.multiValued === true)
-    throw scimError('invalidValue', `a removal takes all values of ${path}: replace it by those that stay`)
+    throw scimError('invalidValue', `remove applies to all values of ${path}: replace them with the values to keep`)
   return { op, target, value, path }
 }
 
 /** The operation as changes of one attribute each, no attribute twice. */
 function changesOf(operation: unknown): ScimChange[] {
-  if (!isObject(operation)) throw scimError('invalidSyntax', 'each of Operations must be an object')
+  if (!isObject(operation)) throw scimError('invalidSyntax', 'each item of Operations must be an object')
   const op = opOf(operation)
   const { value } = operation
   const path = pathOf(operation)
@@ -179,7 +179,7 @@ function applyTo(holder: ScimDraft, change: ScimChange, identify: Identify): voi
   if (attribute === undefined) return
   if (sub === undefined) {
     const next = changed(change, attribute, { old: holder[attribute.name], identify })
-    if (next === undefined && attribute.required) throw scimError('mutability', `${path} can not be removed`)
+    if (next === undefined && attribute.required) throw scimError('mutability', `${path} cannot be removed`)
     put(holder, attribute.name, next)
     return
   }

@@ -126,7 +126,7 @@ const maxUsers = 100_000
 /** Throws code 8 with HTTP 507 where the provider has so many users. */
 function assertRoom({ tables }: Planning, provider: Uid, most: number): void {
   const { total } = usersOf(tables, provider, { skip: 0, limit: 0 })
-  if (total >= most) throw new DomainError(8, `the identity provider has ${most} users: no more can be made`, { httpStatus: 507 })
+  if (total >= most) throw new DomainError(8, `the identity provider has ${most} users: delete some before you create another`, { httpStatus: 507 })
 }
 
 /** Makes a user. Throws code 6 where the provider has one of that `userName` or `externalId`, code 8 where it has `most` users, and as factsOfUser. */

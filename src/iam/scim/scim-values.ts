@@ -92,7 +92,7 @@ function readEnterprise(value: unknown): ScimObject | undefined {
 function assertPlace(name: string): void {
   const urn = [userUrn, `${enterpriseUrn}:`].find((start) => name.toLowerCase().startsWith(start.toLowerCase()))
   if (urn !== undefined)
-    throw scimError('invalidValue', `${name.slice(0, 100)}: attributes of a user have no URN in front, and those of ${enterpriseUrn} are members of it`)
+    throw scimError('invalidValue', `${name.slice(0, 100)}: write user attributes without a URN, and attributes of ${enterpriseUrn} as its members`)
 }
 
 /** What a request says of a user (RFC 7644 3.3, 3.5.1). Throws `invalidValue`. */
@@ -108,7 +108,7 @@ const maxNameLength = 255
 
 function shortText(user: ScimObject, name: string): string {
   const value = user[name] ?? ''
-  if (typeof value !== 'string') throw new TypeError(`${name} is a text`)
+  if (typeof value !== 'string') throw new TypeError(`${name} is a string`)
   if (value.length > maxNameLength) throw scimError('invalidValue', `${name} must not be longer than ${maxNameLength} characters`)
   return value
 }

@@ -86,7 +86,7 @@ function inYears(nowMs: number, years: number): number {
 /** When the new token is to expire: in a year, in two at most; undefined for never (docs/spec/scim.md#scim-tokens). */
 function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, 'expireTime' | 'neverExpires'>, nowMs: number): number | undefined {
   if (expireTime === undefined) return neverExpires ? undefined : inYears(nowMs, 1)
-  if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent where `never_expires` is set')
+  if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent if `never_expires` is set')
   const expireMs = timestampMs(expireTime)
   if (expireMs <= nowMs) throw DomainError.invalid('expire_time', 'must be in the future')
   if (expireMs > inYears(nowMs, 2)) throw DomainError.invalid('expire_time', 'must be within two years')
@@ -104,7 +104,7 @@ export const generateScimToken: Handler = async (services, context, message) => 
       assertMayLetIn(subject)
       const expireMs = expiryOf(request, planning.nowMs)
       if (scimStateOf(planning.tables, record.uid) !== undefined) {
-        const violation = { type: 'SCIM_TOKEN_EXISTS', subject: record.uid, description: 'this provider had a SCIM token before: regenerate it' }
+        const violation = { type: 'SCIM_TOKEN_EXISTS', subject: record.uid, description: 'this identity provider already had a SCIM token: regenerate it' }
         throw DomainError.precondition([violation], { reason: 'SCIM_TOKEN_EXISTS' })
       }
       const token = scimToken(services.random.bytes(tokenBytes))
@@ -168,7 +168,11 @@ function assertEnoughOwners({ planning, record, changes }: ScimSubject): void {
   const root = rootOf(record.uid)
   const owners = ownerBindings(planning.tables, root).filter((binding) => planning.tables.get('Identity', bindingOf(binding).identityUid) !== undefined)
   if (owners.length < minOwners) {
-    const violation = { type: 'SCIM_MIN_OWNERS', subject: root, description: `SCIM needs at least ${minOwners} owners that were bound by hand` }
+    const violation = {
+      type: 'SCIM_MIN_OWNERS',
+      subject: root,
+      description: `SCIM needs at least ${minOwners} owners: bind the role owner on the root group to more people or identities`,
+    }
     throw DomainError.precondition([violation], { reason: 'SCIM_MIN_OWNERS' })
   }
   changes.add(ownersUnchanged(planning, root))

@@ -153,7 +153,7 @@ function chooseAudiences(options: Pick<TokenIssueOptions, 'audiences' | 'default
 }
 
 function notGranted({ reason, what }: { reason: string; what: string }): DomainError {
-  return new DomainError(7, `the sign-in was not for this ${what}: sign in anew for it`, { reason })
+  return new DomainError(7, `the sign-in was for another ${what}: sign in again for this one`, { reason })
 }
 
 /** What the wishes leave of the bounds. */

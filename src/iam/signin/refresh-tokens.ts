@@ -90,7 +90,7 @@ function digestOf({ secret }: RefreshToken): Buffer {
 
 /** One answer for every reason: which it was would help only those who found or guessed a token. */
 function ended(): DomainError {
-  return new DomainError(16, 'the refresh token has ended: sign in again', { reason: 'REFRESH_TOKEN_ENDED' })
+  return new DomainError(16, 'the refresh token expired or was revoked: sign in again', { reason: 'REFRESH_TOKEN_ENDED' })
 }
 
 function expireMsOf(services: Services, endMs: number): number {

@@ -252,7 +252,7 @@ class HttpKubeClient implements KubeClient {
     try {
       return await this.#connection.route()
     } catch (cause) {
-      throw new KubeError('unauthorized', 'the credential for the API server can not be read', { cause })
+      throw new KubeError('unauthorized', 'the credential for the API server cannot be read', { cause })
     }
   }
 

@@ -53,7 +53,7 @@ export function configOf(endpoint: KubeEndpoint): KubeConfig {
   }
   const named = config.getCurrentCluster()
   if (named === null || config.getCurrentUser() === null) throw new Error('the kubeconfig has no such context, or one without cluster or user')
-  if (!named.server.startsWith('https:')) throw new Error('the API server is not reached by https')
-  if (named.proxyUrl !== undefined && !/^https?:/.test(named.proxyUrl)) throw new Error('the API server is behind a proxy that is not HTTP')
+  if (!named.server.startsWith('https:')) throw new Error('the URL of the API server is not https')
+  if (named.proxyUrl !== undefined && !/^https?:/.test(named.proxyUrl)) throw new Error('the proxy of the API server is not an HTTP proxy')
   return config
 }

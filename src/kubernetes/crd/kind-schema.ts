@@ -109,6 +109,6 @@ function takesEveryObjectName({ pattern = '', maxLength = Infinity }: Structural
 /** The object's own name has to do for the record where the spec has none. */
 function nameRule({ pattern, maxLength }: StructuralSchema): ValidationRule {
   const length = maxLength === undefined ? '' : ` && self.metadata.name.size() <= ${maxLength}`
-  const message = 'metadata.name is no name for the record: give it one in spec.name'
+  const message = 'metadata.name is not a valid name for the record: set spec.name'
   return { rule: `has(self.spec.name) || (self.metadata.name.matches('${pattern ?? ''}')${length})`, message }
 }

@@ -47,12 +47,12 @@ export const verdicts = {
       'ExceedsGrant',
       `would confer ${firstOf(capabilities)}: the maxRole of this namespace's grants lacks them; use a narrower role, or ask for a grant with a wider maxRole`,
     ),
-  refNotFound: ({ field, meant }: ResolvedReferences & { found: false }) => waiting('RefNotFound', `${field}: ${meant} is not there, or has no record yet`),
+  refNotFound: ({ field, meant }: ResolvedReferences & { found: false }) => waiting('RefNotFound', `${field}: ${meant} does not exist, or has no record yet`),
   invalid: (what: string) => stalled('Invalid', what),
   misplaced: ({ parent }: RecordFacts) =>
-    stalled('Misplaced', `its record lies in group ${parent}, and records do not move; delete the object and make another`),
+    stalled('Misplaced', `its record is in group ${parent}, and records cannot move; delete the object and create another`),
   externalLost: (uid: string) =>
-    stalled('ExternalLost', `the record ${uid} is gone, deleted by somebody else; to have it made anew remove the annotation taproot.dev/uid`),
+    stalled('ExternalLost', `the record ${uid} was deleted through the API; to create it again, remove the annotation taproot.dev/uid`),
   ownedByAnother: ({ uid, managedBy }: RecordFacts) =>
     stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
   olderFirst: (conflictingObject: string) => stalled('InConflict', `an older object asks for the same record: ${conflictingObject}`, 'InConflict'),

@@ -182,8 +182,7 @@ const namedAtOnce = 20
 function notifyAbandoned(world: World, observer: ReconcileObserver): void {
   const owners = [...abandonedOwners(world)]
   observer.abandoned(owners.length)
-  if (owners.length > 0)
-    world.services.log.warn('records whose Kubernetes object is not there', { count: owners.length, objects: owners.slice(0, namedAtOnce) })
+  if (owners.length > 0) world.services.log.warn('records whose Kubernetes object is missing', { count: owners.length, objects: owners.slice(0, namedAtOnce) })
 }
 
 /** Returns the uid of the record that an object conflicts with. */

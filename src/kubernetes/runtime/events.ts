@@ -121,7 +121,7 @@ class SeriesRecorder implements EventRecorder {
     const late = new AbortController()
     let stopLate = (): void => undefined
     const onAbort = (): void => {
-      stopLate = this.#timers.start(lastWordsMs, () => late.abort(new Error('no time is left for events')))
+      stopLate = this.#timers.start(lastWordsMs, () => late.abort(new Error('the time for events is over')))
       this.#wake()
     }
     if (signal.aborted) onAbort()

@@ -251,8 +251,7 @@ class WatchingInformer implements Informer {
 
   #hear(event: WatchEvent): void {
     const resourceVersion = event.type === 'bookmark' ? event.resourceVersion : event.object.metadata.resourceVersion
-    if (this.#position !== undefined && isLater(this.#position, resourceVersion))
-      throw new KubeError('expired', 'the API server has gone back to an earlier version')
+    if (this.#position !== undefined && isLater(this.#position, resourceVersion)) throw new KubeError('expired', 'the API server returned an earlier version')
     this.#position = resourceVersion
     this.#failing = undefined
     this.#become({ is: 'watching', resourceVersion })
@@ -290,7 +289,7 @@ class WatchingInformer implements Informer {
   async #failed(failure: unknown, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return
     const { log, random } = this.#options
-    const error = failure instanceof KubeError ? failure : new KubeError('unavailable', 'the API server was not understood', { cause: failure })
+    const error = failure instanceof KubeError ? failure : new KubeError('unavailable', 'the response of the API server is not valid', { cause: failure })
     const { reason } = error
     const failures = this.#failing?.reason === reason ? this.#failing.times + 1 : 1
     this.#failing = { reason, times: failures }

@@ -78,7 +78,7 @@ async function campaign(lock: LeaseLock, { timers, log, random }: Election, sign
       await pause(Math.min(freeInMs <= 0 ? lookEveryMs : freeInMs, lookEveryMs * (1 - fractionOf(random) / 5)), signal, timers)
     } catch (error) {
       if (signal.aborted) return undefined
-      log.warn('the lease of the leader could not be asked for', { error: errorText(error) })
+      log.warn('the lease of the leader could not be requested', { error: errorText(error) })
       await pause(lookEveryMs, signal, timers)
     }
   }
@@ -159,7 +159,7 @@ class Term implements LeaseLeadership {
       const askedAt = timers.now()
       try {
         const renewed = await within(timers, { ms: attemptMs, signal: ended }, (signal) => this.#lock.renew(signal))
-        if (!renewed) return this.#lose('another one has it')
+        if (!renewed) return this.#lose('another process has it')
         if (!this.#lost) this.#extend(askedAt)
         waitMs = renewEveryMs
       } catch (error) {
@@ -175,7 +175,7 @@ class Term implements LeaseLeadership {
     try {
       await within(timers, { ms: attemptMs }, (signal) => this.#lock.release(signal))
     } catch (error) {
-      log.warn('the lease of the leader could not be given back and has to run out', { error: errorText(error) })
+      log.warn('the lease of the leader could not be released and must expire', { error: errorText(error) })
     }
   }
 }

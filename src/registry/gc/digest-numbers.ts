@@ -32,7 +32,7 @@ export class DigestNumbers {
   /** The digest that a number stands for. */
   text(number: number): string {
     const raw = this.#raw[number]
-    if (raw === undefined) throw new RangeError('the number stands for no digest')
+    if (raw === undefined) throw new RangeError('the number has no digest')
     return textOf(raw)
   }
 }

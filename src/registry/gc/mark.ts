@@ -38,7 +38,7 @@ export async function underMark(
     async assertStanding(among) {
       among.throwIfAborted()
       const now = await store.get(key, among)
-      if (now?.revision !== revision || clock.now() - sinceMs > holdMs) throw new MarkLost('the mark does not stand any more')
+      if (now?.revision !== revision || clock.now() - sinceMs > holdMs) throw new MarkLost('the mark is no longer valid')
     },
   })
   await store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from('idle') }] }, AbortSignal.timeout(resetTimeoutMs))
@@ -49,7 +49,7 @@ async function setMark({ store, clock }: Services, key: string, signal: AbortSig
   for (;;) {
     const before = await store.get(key, signal)
     const sinceMs = clock.now()
-    if (before !== undefined && collectingSince(before, sinceMs) !== undefined) throw new MarkLost('bytes of this repo are being removed by somebody else')
+    if (before !== undefined && collectingSince(before, sinceMs) !== undefined) throw new MarkLost('another process is removing bytes of this repo')
     const free: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
     const set = await store.transact({ guards: [free], writes: [{ kind: 'put', key, value: markOf(sinceMs) }] }, signal)
     if (set.committed) return { sinceMs, revision: set.revision }

@@ -98,11 +98,11 @@ export async function recountContent(services: Services, signal: AbortSignal): P
     const added = await recount(services, root, signal)
     if (added === undefined || Object.values(added).every((bytes) => bytes === 0)) return
     corrected += 1
-    log.warn('corrected what an organisation is counted to hold', { root, ...added })
+    log.warn('corrected the content count of an organisation', { root, ...added })
   }
   await oneByOne(await countedRoots(services, signal), correct, {
     signal,
-    failed: (root, error) => log.warn('the content of an organisation was not recounted', { root, error: errorText(error) }),
+    failed: (root, error) => log.warn('the content of an organisation could not be recounted', { root, error: errorText(error) }),
   })
   return corrected
 }

@@ -200,7 +200,7 @@ export class RepoCollection {
     }
     const [first] = refusals.values()
     if (first !== undefined)
-      this.#services.log.warn('the upstream refuses to remove what nothing needs', { repo: this.#repo, refused: refusals.size, error: first.message })
+      this.#services.log.warn('the upstream refuses to remove unused content', { repo: this.#repo, refused: refusals.size, error: first.message })
     return { ...sum, refused: refusals.size }
   }
 

@@ -56,8 +56,7 @@ async function pullableRepos(
  * repository that is there; a `Link` goes on by uid, so that it works also where the last repository was deleted.
  */
 export async function listCatalog(host: OciHost, exchange: RegistryExchange): Promise<void> {
-  if (!host.catalog)
-    throw new RegistryError('UNSUPPORTED', 'repositories are listed by the platform API: here registry.catalog is off', { headers: { Allow: '' } })
+  if (!host.catalog) throw new RegistryError('UNSUPPORTED', 'registry.catalog is off: list repos through the platform API', { headers: { Allow: '' } })
   const caller = await host.gate.catalog(exchange)
   const n = parsePageLimit(exchange.query)
   const after = placeAfter(host, exchange)
@@ -81,5 +80,5 @@ function placeAfter({ services }: OciHost, { query }: RegistryExchange): string 
   if (last === null || last === '') return undefined
   const target = findRepository(services.cache.tables, last)
   if (target?.kind === 'repo') return target.uid
-  throw new RegistryError('NAME_UNKNOWN', 'last must be a repository that is there: follow the Link instead')
+  throw new RegistryError('NAME_UNKNOWN', 'last must be an existing repository: follow the Link instead')
 }

@@ -11,16 +11,16 @@ interface OciErrorRow {
   readonly retryAfterSeconds?: number
 }
 
-const fixedSentence = 'something went wrong; the request id helps to find out what'
+const fixedSentence = 'internal error; give the request id to the operator'
 
 const ofUpstream = {
-  unavailable: { code: 'UNAVAILABLE', message: 'what keeps the contents can not be reached; try again', retryAfterSeconds: 5 },
-  exhausted: { code: 'UNAVAILABLE', message: 'what keeps the contents has no room', retryAfterSeconds: 30 },
-  digest_mismatch: { code: 'DIGEST_INVALID', message: 'the bytes are not those that the digest names' },
-  corrupt: { code: 'UNKNOWN', message: 'what keeps the contents has other bytes than the digest names' },
+  unavailable: { code: 'UNAVAILABLE', message: 'the upstream storage is unreachable; try again', retryAfterSeconds: 5 },
+  exhausted: { code: 'UNAVAILABLE', message: 'the upstream storage is full', retryAfterSeconds: 30 },
+  digest_mismatch: { code: 'DIGEST_INVALID', message: 'the bytes do not match the digest' },
+  corrupt: { code: 'UNKNOWN', message: 'the upstream storage holds bytes that do not match the digest' },
   upload_unknown: { code: 'BLOB_UPLOAD_UNKNOWN', message: 'there is no such upload' },
-  range_invalid: { code: 'BLOB_UPLOAD_INVALID', status: 416, message: 'the chunk does not begin where the upload ends' },
-  refused: { code: 'UNKNOWN', message: 'what keeps the contents refuses this' },
+  range_invalid: { code: 'BLOB_UPLOAD_INVALID', status: 416, message: 'the chunk must start where the upload ends' },
+  refused: { code: 'UNKNOWN', message: 'the upstream storage refuses this' },
 } as const satisfies Record<UpstreamErrorKind, OciErrorRow>
 
 const unknown: OciErrorRow = { code: 'UNKNOWN', message: fixedSentence }

@@ -84,7 +84,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     maxBytes: options.blobCacheBytes ?? 0,
     clock: services.clock,
     read: (name, signal) => readBlob(options, name, signal),
-    failed: ({ repo, digest }, error) => services.log.warn('a blob was not brought into memory', { repo, digest, error: errorText(error) }),
+    failed: ({ repo, digest }, error) => services.log.warn('a blob was not loaded into memory', { repo, digest, error: errorText(error) }),
   })
   const host: OciHost = { ...options, cache, blobs, idleMs: options.idleMs ?? defaultIdleMs }
   const routes = routesOf(options.history)
@@ -95,7 +95,7 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
       .then((route) => observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 }))
       .catch((error: unknown) => {
         // What nothing catches would end the process, and with it all other requests.
-        services.log.error('a request to the registry was not answered', { requestId: exchange.requestId, error: errorText(error) })
+        services.log.error('a request to the registry failed to get an answer', { requestId: exchange.requestId, error: errorText(error) })
         if (!response.writableEnded) response.destroy()
       })
   }

@@ -51,14 +51,14 @@ export async function enterRepo(host: OciHost, exchange: RegistryExchange, reque
 
 /** What a mutation needs of an entry: the rights are looked at again with every attempt. */
 export function mutationOf(entry: AdmittedRequest, exchange: RegistryExchange, action: RegistryAction): MutationContext {
-  if (entry.caller === undefined) throw new RegistryError('DENIED', 'nobody signed in')
+  if (entry.caller === undefined) throw new RegistryError('DENIED', 'sign in first')
   return {
     caller: entry.caller,
     signal: exchange.signal,
     validateOnly: false,
     ownership: apiOwnership,
     authorize() {
-      if (!entry.may(action)) throw new DomainError(7, `permission denied: needs ${action}`)
+      if (!entry.may(action)) throw new DomainError(7, `permission denied: ${action} is needed`)
     },
   }
 }

@@ -33,7 +33,7 @@ export function isTagName(text: string): boolean {
 }
 
 function notCanonical(): RegistryError {
-  return new RegistryError('NAME_INVALID', 'the path must be spelled plainly: no empty, `.` or `..` segment and nothing percent-encoded')
+  return new RegistryError('NAME_INVALID', 'the path must not have empty, `.` or `..` segments, or percent-encoded characters')
 }
 
 function unknownRoute(): RegistryError {

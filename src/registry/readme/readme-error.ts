@@ -87,11 +87,11 @@ function shownIn(html: string): Nodes | undefined {
 export function readmeError(content: string): string | undefined {
   try {
     const shown = shownIn(markdown.render(content))
-    if (shown === undefined) return 'must not change the page that it is shown in: something is never closed, or is of the page itself'
+    if (shown === undefined) return 'must not affect the page around it: close all comments, tags and attributes, and remove tags of the page itself'
     return isSame(sanitize(shown, policy), shown) ? undefined : 'holds HTML that is not allowed: scripts, forms, frames, styles, event handlers, unusual links'
   } catch (error) {
-    if (error instanceof RangeError) return 'is nested too deep'
-    if (error instanceof TooManyElements) return 'makes too many elements: close the tags that it opens'
+    if (error instanceof RangeError) return 'is nested too deeply: use fewer levels'
+    if (error instanceof TooManyElements) return 'has too many elements: close the tags that it opens'
     throw error
   }
 }

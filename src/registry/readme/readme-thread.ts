@@ -8,7 +8,7 @@ const lookEveryMs = 50
 /** A thread whose processor time can't be read any more is stopped after so long, in milliseconds. */
 const maxWallMs = 60_000
 
-const tooExpensive = 'costs too much to be rendered: make it shorter or simpler'
+const tooExpensive = 'takes too long to render: make it shorter or simpler'
 
 /** What became of one readme. */
 export interface RenderedReadme {
@@ -59,7 +59,7 @@ export class ReadmeThread {
       resolve({ error: cpuMs > this.#maxCpuMs ? tooExpensive : answer.error, cpuMs })
     }
     const onError = (error: Error & { code?: string }): void => {
-      if (error.code === 'ERR_WORKER_OUT_OF_MEMORY') refuse('takes too much memory to be rendered')
+      if (error.code === 'ERR_WORKER_OUT_OF_MEMORY') refuse('takes too much memory to render: make it shorter or simpler')
       else {
         stop(false)
         reject(error)

@@ -88,7 +88,7 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
   const next = applyMask(RepoReadmeSchema, { current, patch }, pathsOf({ desc: RepoReadmeSchema }, context, { patch, mask }))
   assertValid(RepoReadmeSchema, writableCopy(RepoReadmeSchema, next))
   if (next.content === current.content) return next
-  if (isSynced(at.record)) throw DomainError.invalid('content', 'is inherited from the source of the sync')
+  if (isSynced(at.record)) throw DomainError.invalid('content', 'is inherited from the source of the sync: change it there')
   const tenants = [rootOf(at.record.uid), rootOf(callerOf(context).identity)]
   const error = next.content === '' ? undefined : await checkReadme({ content: next.content, tenants }, context.signal)
   if (error !== undefined) throw DomainError.invalid('content', error)

@@ -106,7 +106,7 @@ export interface ForgetCondition {
 }
 
 /**
- * Forgets the blob: from then on the repo does not hold it. Throws code 5 where it did not, code 10 where others change it too often, and what `standing` throws. Its bytes are removed with the next garbage.
+ * Forgets the blob: the repo no longer contains it. Throws code 5 if it did not, code 10 where others change it too often, and what `standing` throws. Its bytes are removed with the next garbage.
  */
 export async function forgetBlob(
   services: Services,

@@ -64,6 +64,7 @@ export async function contentEpoch(services: Services, repo: Uid, signal: AbortS
 export async function guardEpoch(services: Services, { repo, epoch }: { repo: Uid; epoch: Epoch }, signal: AbortSignal): Promise<Guard> {
   const key = collectKey(repo)
   const entry = await services.store.get(key, signal)
-  if (entry?.revision !== epoch.revision) throw new DomainError(10, 'content of the repo was removed meanwhile; put it again', { reason: 'CONTENT_COLLECTED' })
+  if (entry?.revision !== epoch.revision)
+    throw new DomainError(10, 'content of the repo was removed in the meantime; push it again', { reason: 'CONTENT_COLLECTED' })
   return epoch.revision === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: epoch.revision }
 }

@@ -61,8 +61,10 @@ export async function missingReferences({ store }: Services, { repo, record }: P
 }
 
 function missingError(missing: readonly string[]): DomainError {
-  const precondition = missing.slice(0, 20).map((digest) => ({ type: 'MANIFEST_BLOB_UNKNOWN', subject: digest, description: 'the repo does not hold it' }))
-  return new DomainError(9, `the repo does not hold what the manifest names: ${missing[0] ?? ''}`, {
+  const precondition = missing
+    .slice(0, 20)
+    .map((digest) => ({ type: 'MANIFEST_BLOB_UNKNOWN', subject: digest, description: 'is not in the repo: push it first' }))
+  return new DomainError(9, `the manifest refers to content that is not in the repo: ${missing[0] ?? ''}`, {
     reason: 'MANIFEST_BLOB_UNKNOWN',
     details: { precondition },
   })
@@ -177,7 +179,7 @@ function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { 
 
 /**
  * Deletes a manifest by digest, and the tags that point to it. Few tags are deleted in the same transaction. Many are deleted afterwards, in batches. Its bytes
- * are removed later, when nothing needs them. Throws code 5 if the repo does not hold it.
+ * are removed later, when nothing needs them. Throws code 5 if the repo does not contain the manifest.
  */
 export async function removeManifest(services: Services, context: MutationContext, name: ManifestName & { host: string }): Promise<void> {
   const { repo, digest, host } = name

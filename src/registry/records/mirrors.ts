@@ -40,7 +40,7 @@ const kind = 'Mirror'
 
 function mirrorSchema(): ResourceRow {
   const row = resources.get(kind)
-  if (row === undefined) throw new TypeError(`${kind} is no resource of the schema`)
+  if (row === undefined) throw new TypeError(`${kind} is not a resource of the schema`)
   return row
 }
 

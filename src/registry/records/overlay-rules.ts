@@ -21,7 +21,7 @@ function keyError(content: string): string | undefined {
     return createPublicKey(content).asymmetricKeyType === 'rsa' ? undefined : 'must be an RSA key'
   } catch {
     // What the parser says may quote the key.
-    return 'is no readable public key'
+    return 'is not a valid public key'
   }
 }
 
@@ -36,12 +36,12 @@ function isVersion3(der: Uint8Array): boolean {
 }
 
 function certificateError(content: string): string | undefined {
-  if (content.includes('PRIVATE KEY-----')) return 'must not hold a private key'
+  if (content.includes('PRIVATE KEY-----')) return 'must not contain a private key'
   if (blockLabel(content) !== 'CERTIFICATE') return 'must be exactly one PEM block of type CERTIFICATE'
   try {
     return isVersion3(new X509Certificate(content).raw) ? undefined : 'must be an X.509 certificate of version 3'
   } catch {
-    return 'is no readable X.509 certificate'
+    return 'is not a valid X.509 certificate'
   }
 }
 
@@ -57,8 +57,8 @@ function* contentsErrors(contents: CustomOverlay_ImageContents): Generator<Field
   const field = 'custom_overlay.contents.runtime_keyring'
   const names = new Set<string>()
   for (const [at, { name, content }] of contents.runtimeKeyring.entries()) {
-    if (name.startsWith('platform')) yield { field: `${field}[${at}].name`, description: 'must not start with platform' }
-    else if (names.has(name)) yield { field: `${field}[${at}].name`, description: 'is the name of an entry before' }
+    if (name.startsWith('platform')) yield { field: `${field}[${at}].name`, description: 'must not start with `platform`' }
+    else if (names.has(name)) yield { field: `${field}[${at}].name`, description: 'repeats the name of an earlier entry' }
     names.add(name)
     const description = keyError(content)
     if (description !== undefined) yield { field: `${field}[${at}].content`, description }

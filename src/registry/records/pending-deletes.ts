@@ -26,6 +26,6 @@ export async function scheduleDelete(services: Services, { repo, sort, digest }:
     // A note that is there may have a record.
     await services.store.transact({ guards: [{ kind: 'absent', key: note.key }], writes: [note] }, AbortSignal.timeout(noteTimeoutMs))
   } catch (error) {
-    services.log.warn(`a ${sort} that was not recorded is left upstream`, { repo, digest, error: errorText(error) })
+    services.log.warn(`a ${sort} without a record is left upstream`, { repo, digest, error: errorText(error) })
   }
 }

@@ -34,7 +34,7 @@ interface PushTarget {
 /** Says which part of the path can not be made: the client named the whole of it. */
 function unmakeable(error: DomainError, { sort, name, path }: PushTarget & { sort: keyof typeof made }): DomainError {
   const why = error.details.badRequest?.map(({ field, description }) => `${field} ${description}`).join(', ') ?? error.message
-  return new DomainError(3, `the ${sort} "${name}" of ${path} can not be made: ${why}`, { reason: 'NAME_INVALID', details: error.details, cause: error })
+  return new DomainError(3, `the ${sort} "${name}" of ${path} cannot be created: ${why}`, { reason: 'NAME_INVALID', details: error.details, cause: error })
 }
 
 /** Makes what is not there, or finds what another push has just made. Throws code 3 NAME_INVALID where its name won't do, code 5 where its parent is gone. */

@@ -23,8 +23,10 @@ const maxRepositoryLength = 255
 export function assertReachable(planning: Planning, draft: MutationDraft<RepoRecord>): void {
   const { services, tables } = planning
   const prefix = services.settings.registry?.upstreamPrefixLength ?? 0
-  if (prefix + draft.uid.length > maxRepositoryLength) throw DomainError.invalid('parent', 'is too deep in the tree for a repo')
+  if (prefix + draft.uid.length > maxRepositoryLength)
+    throw DomainError.invalid('parent', 'exceeds the maximum depth of the tree for a repo: choose a group closer to the root')
   let path = draft.record.name
   if (draft.parent !== rootParent) for (const group of lineage(draft.parent)) path = `${tables.get('Group', group)?.name ?? ''}/${path}`
-  if (path.length > maxRepositoryLength) throw DomainError.invalid('name', `makes a path of more than ${maxRepositoryLength} characters`)
+  if (path.length > maxRepositoryLength)
+    throw DomainError.invalid('name', `makes the path longer than ${maxRepositoryLength} characters: choose a shorter name`)
 }

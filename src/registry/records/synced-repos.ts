@@ -91,7 +91,8 @@ function settleInherited({ services }: Planning, { uid, record }: MutationDraft<
   const accepted = [empty, ...(origin === undefined ? [] : [inheritedOf(origin)]), ...(current === undefined ? [] : [inheritedOf(current)])]
   const violations: FieldViolation[] = []
   for (const [key, field] of Object.entries(inheritedNames) as [keyof typeof inheritedNames, string][]) {
-    if (!accepted.some((values) => isSame(values[key], given[key]))) violations.push({ field, description: 'is inherited from the source of the sync' })
+    if (!accepted.some((values) => isSame(values[key], given[key])))
+      violations.push({ field, description: 'is inherited from the source of the sync: change it there' })
   }
   if (violations.length > 0) throw DomainError.invalidFields(violations)
   Object.assign(record, empty)
@@ -116,7 +117,7 @@ function namedSource(planning: Planning, text: string): Repo | undefined {
 function resolveSource(planning: Planning, mirror: Uid, text: string): Repo {
   const source = namedSource(planning, text)
   const maySet = source !== undefined && maySync(planning, factsOf(planning.services), { mirror, source: trustedUid(source.uid) })
-  if (!maySet) throw DomainError.invalid('sync_config.source', 'is no repo that you may pull from')
+  if (!maySet) throw DomainError.invalid('sync_config.source', 'is not a repo that you may pull from')
   if (source.uid === mirror) throw DomainError.invalid('sync_config.source', 'must be another repo')
   return source
 }

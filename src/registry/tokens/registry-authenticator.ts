@@ -124,7 +124,7 @@ function isBasic(authorization: string | undefined): boolean {
 function aboutPassword(error: unknown): unknown {
   const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.reason === 'unreadable'
   if (!isUnreadable) return error
-  return new DomainError(16, 'the user name must be _token, or the uid of an identity, and the password a token that is known here', { cause: error })
+  return new DomainError(16, 'use _token or the uid of an identity as user name, and a token of this platform or a known issuer as password', { cause: error })
 }
 
 function isEmpty(authorization: string | undefined): boolean {

@@ -66,7 +66,8 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
         const credential = await endpoint.credential(presented, 'read')
         const caller = endpoint.callerOf(credential)
         if (caller === undefined) throw challenger.unauthorized('sign in first', scopes)
-        if (credential.kind === 'registry' && !credential.claims.catalog) throw challenger.unauthorized('the token lists nothing', scopes, 'insufficient_scope')
+        if (credential.kind === 'registry' && !credential.claims.catalog)
+          throw challenger.unauthorized('the token does not allow the catalog', scopes, 'insufficient_scope')
         return caller
       } catch (error) {
         throw refuse(options, presented, { error, caller: undefined, scopes })
@@ -104,16 +105,17 @@ function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedR
   const { path, actions, credential, caller } = asked
   const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
   if (credential.kind === 'registry' && access === undefined)
-    throw denied('the token grants nothing for this image: it is for another one, or there is no right to this one')
+    throw denied('the token grants no access to this image: sign in for this image, and check your roles')
   const target = findRepository(options.services.cache.tables, path)
   // A token is issued for what is there, or could be made. The answer is the same whatever has the name now: it does not tell what an heir has.
-  if (access !== undefined && (target === undefined || !agrees(access, target))) throw denied('the token is for what had this name before')
+  if (access !== undefined && (target === undefined || !agrees(access, target)))
+    throw denied('the token is for an earlier repository of this name: sign in again')
   if (target === undefined) throw unknown(options, asked)
   const allowed = (action: RegistryAction): boolean => isAllowed(options, caller, { target, action })
   const lacking = actions.filter((action) => !allowed(action))
   if (lacking.length > 0) throw refused(options, asked, target)
   if (access !== undefined && !actions.every((action) => access.actions.includes(action))) {
-    throw options.challenger.unauthorized('the token is for other actions', asked.scopes, 'insufficient_scope')
+    throw options.challenger.unauthorized('the token does not allow this action', asked.scopes, 'insufficient_scope')
   }
   if (target.kind === 'absent' && !actions.includes('push')) throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return {
@@ -162,7 +164,7 @@ function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, 
 function refused({ services, challenger }: RegistryGateOptions, { scopes, caller }: RequestedAccess, target: RepoTarget): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)
   const place = placeOf(target)
-  return denied(isSuspended(services.cache.tables, place) && mayLookAt(caller, place) ? 'the organisation is suspended' : 'permission denied')
+  return denied(isSuspended(services.cache.tables, place) && mayLookAt(caller, place) ? 'the organisation is suspended: ask an operator' : 'permission denied')
 }
 
 function denied(message: string): RegistryError {

@@ -124,7 +124,7 @@ async function answer(options: Noting, exchange: RegistryExchange, asked: TokenR
   if (caller !== undefined) options.note(caller)
   const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
   const minted = tokens.mint({ bearer, access, catalog: catalog && bearer !== undefined })
-  if (minted.token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'that is too much for one token: ask for fewer scopes', { status: 400 })
+  if (minted.token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'the token would be too large: request fewer scopes', { status: 400 })
   return minted
 }
 
@@ -171,7 +171,7 @@ class Asking implements Presented {
 function read(request: IncomingMessage): TokenRequest | Promise<TokenRequest> {
   if (request.method === 'GET') return readQuery(request)
   if (request.method === 'POST') return readForm(request)
-  throw new RegistryError('UNSUPPORTED', 'tokens are asked for with GET or POST', { headers: { Allow: 'GET, POST' } })
+  throw new RegistryError('UNSUPPORTED', 'use GET or POST', { headers: { Allow: 'GET, POST' } })
 }
 
 /** What the caller may do of what is asked; nothing at all where that is nothing. */

@@ -26,7 +26,7 @@ export class BodyError extends Error {
   override readonly name = 'BodyError'
   readonly reason: unknown
   constructor(reason: unknown) {
-    super('the body of a chunk broke')
+    super('the body of a chunk ended early')
     this.reason = reason
   }
 }

@@ -48,7 +48,7 @@ export class PassedBody extends Readable {
     })
     this.#source.on('data', (piece: Uint8Array) => {
       this.#passed += piece.length
-      if (this.#passed > bytes) this.destroy(new UpstreamError('unavailable', 'the upstream sent more bytes than it promised'))
+      if (this.#passed > bytes) this.destroy(new UpstreamError('unavailable', 'the upstream sent more bytes than it announced'))
       else if (!this.push(piece)) this.#source.pause()
     })
   }
@@ -57,8 +57,8 @@ export class PassedBody extends Readable {
     if (this.destroyed || this.readableEnded) return
     const { bytes, translate } = this.#options
     if (this.#passed === bytes || (bytes === undefined && this.#isComplete)) this.push(null)
-    else if (bytes === undefined) this.destroy(translate(new Error('the body was destroyed before its end')))
-    else this.destroy(new UpstreamError('unavailable', `${bytes - this.#passed} bytes are missing of what the upstream promised`))
+    else if (bytes === undefined) this.destroy(translate(new Error('the body was closed before its end')))
+    else this.destroy(new UpstreamError('unavailable', `${bytes - this.#passed} bytes are missing of those that the upstream announced`))
   }
 
   override _destroy(error: Error | null, callback: (error?: Error | null) => void): void {

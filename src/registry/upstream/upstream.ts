@@ -61,7 +61,7 @@ export interface Upload {
  */
 export interface Chunk {
   readonly body: Readable
-  /** Where it begins; not checked where absent. `range_invalid` where the upload ends elsewhere. */
+  /** Where it begins; not checked where absent. `range_invalid` where the upload ends at another offset. */
   readonly offset?: number
   /** In bytes, where it is known. */
   readonly length?: number

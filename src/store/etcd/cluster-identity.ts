@@ -53,7 +53,7 @@ export class ClusterIdentity {
     const wentBack = before !== undefined && (revision < before.revision || term < before.term)
     this.#clusterId = header.cluster_id
     if (other || wentBack) {
-      this.#replace(other ? 'the etcd cluster is another one' : 'the etcd cluster went back in time', { revision, term })
+      this.#replace(other ? 'this is another etcd cluster' : 'the etcd cluster returned to an earlier revision', { revision, term })
     } else if (before !== undefined) {
       this.#seen = { revision: Math.max(revision, this.#seen.revision), term: Math.max(term, this.#seen.term) }
     }

@@ -67,7 +67,7 @@ export class Lease {
       await connection.call('leaseRevoke', { ID: this.id }, { signal: AbortSignal.timeout(revokeTimeoutMs), repeatable: true })
     } catch (error) {
       if (connection.closing.aborted) return
-      log.warn('a lease could not be revoked and has to run out', { error })
+      log.warn('a lease could not be revoked and must expire', { error })
       await delay(Math.max(0, this.#expiresAt - performance.now()), undefined, { ref: false })
     }
   }

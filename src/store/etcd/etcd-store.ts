@@ -123,7 +123,7 @@ class EtcdStore implements Store {
       // Otherwise it failed only because the writer key was deleted.
       if (answer.succeeded || writer === undefined || this.#writer.confirms(writer, answer)) return outcomeOf(answer)
     }
-    throw new StoreError('unavailable', 'the writer key was deleted each time that the transaction was sent')
+    throw new StoreError('unavailable', 'the writer key was deleted at each attempt')
   }
 
   /** A full etcd refuses a new writer key but accepts deletions, which free space. So deletions need no writer key. */
@@ -194,7 +194,7 @@ class EtcdStore implements Store {
     const success = [{ request_range: { key: this.#encoding.head } }, { request_range: request }]
     const { header, responses } = await this.#connection.call('txn', { success }, { signal, repeatable: true })
     const [head, range] = responses.map((response) => response.response_range)
-    if (head === undefined || range === undefined) throw new TypeError('etcd answered another transaction')
+    if (head === undefined || range === undefined) throw new TypeError('etcd answered with the result of another transaction')
     this.#connection.identity.notePosition(Number(header.revision), this.#encoding.headOf(head.kvs[0]))
     return { ...range, header }
   }
@@ -234,7 +234,7 @@ class EtcdStore implements Store {
   }
 
   async #assertReached(revision: Revision, signal: AbortSignal): Promise<void> {
-    if ((await this.#readHead(signal)).revision < revision) throw new StoreError('replaced', 'the store is older than the revision asked for')
+    if ((await this.#readHead(signal)).revision < revision) throw new StoreError('replaced', 'the store is older than the requested revision')
   }
 }
 

@@ -64,7 +64,7 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
     const failure = etcdError(error)
     if (failure instanceof StoreError && ['compacted', 'replaced'].includes(failure.kind)) throw failure
     connection.streamFailed()
-    throw new StoreError('unavailable', 'the etcd watch broke', error)
+    throw new StoreError('unavailable', 'the etcd watch failed', error)
   } finally {
     stream.cancel()
   }

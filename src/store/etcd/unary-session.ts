@@ -54,7 +54,7 @@ function unframed(chunks: readonly Buffer[]): Buffer {
   const [only] = chunks
   const bytes = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks)
   if (bytes.length < frameHeaderBytes || bytes[0] !== 0 || bytes.readUInt32BE(1) !== bytes.length - frameHeaderBytes) {
-    throw new UnaryError(status.INTERNAL, 'the answer is no single message')
+    throw new UnaryError(status.INTERNAL, 'the answer is not a single message')
   }
   return bytes.subarray(frameHeaderBytes)
 }
@@ -247,6 +247,6 @@ function messageIn(chunks: readonly Buffer[]): Buffer | UnaryError {
   try {
     return unframed(chunks)
   } catch (error) {
-    return error instanceof UnaryError ? error : new UnaryError(status.INTERNAL, 'the answer can not be read', error)
+    return error instanceof UnaryError ? error : new UnaryError(status.INTERNAL, 'the answer cannot be read', error)
   }
 }

@@ -205,7 +205,7 @@ function isEmpty(database: DatabaseSync, path: string): boolean {
   const [application, version] = [pragma(database, 'application_id'), pragma(database, 'user_version')]
   const tables = Number(database.prepare('SELECT count(*) AS count FROM sqlite_schema').get()?.['count'])
   if (tables === 0 && application === 0 && version === 0) return true
-  if (application !== applicationId) throw new StoreError('unavailable', `the embedded store ${path}: it is not a file of ours`)
+  if (application !== applicationId) throw new StoreError('unavailable', `the embedded store ${path}: Taproot did not create this file`)
   if (version > schemaVersion) throw new StoreError('unavailable', `the embedded store ${path}: it was written by a newer version`)
   return false
 }

@@ -18,8 +18,8 @@ const reasonByCode = new Map<number, string>([
   [5 /* SQLITE_BUSY */, 'another process has it open'],
   [8 /* SQLITE_READONLY */, 'it is read-only'],
   [11 /* SQLITE_CORRUPT */, 'it is damaged'],
-  [13 /* SQLITE_FULL */, 'it has no room'],
-  [14 /* SQLITE_CANTOPEN */, 'it can not be created or opened'],
+  [13 /* SQLITE_FULL */, 'it is full'],
+  [14 /* SQLITE_CANTOPEN */, 'it cannot be created or opened'],
   [26 /* SQLITE_NOTADB */, 'it is not an SQLite database'],
 ])
 
@@ -65,5 +65,5 @@ export function sqliteError(path: string, error: unknown): unknown {
 export function sqliteOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const kind = kindOf(resultCode(error) ?? 0) === 'damaged' ? 'damaged' : 'unavailable'
-  return new StoreError(kind, `the embedded store ${path}: ${reasonOf(path, error, 'it can not be opened')}`, error)
+  return new StoreError(kind, `the embedded store ${path}: ${reasonOf(path, error, 'it cannot be opened')}`, error)
 }

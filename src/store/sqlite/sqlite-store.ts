@@ -81,7 +81,7 @@ class SqliteStore implements Store {
       this.#database.emptyLog()
     } catch (error) {
       // A full disk does not prevent reads.
-      this.#log.warn('the log of the embedded store can not be emptied yet', { error })
+      this.#log.warn('the log of the embedded store cannot be truncated yet', { error })
     }
   }
 
@@ -165,7 +165,7 @@ class SqliteStore implements Store {
   /** Returns the range at a past revision: the present with all later changes undone. Without a revision, returns the present. */
   #rangeAt(query: RangeQuery): RangeResult {
     const { prefix, after = '', before, limit, revision = this.#history.last } = query
-    if (revision > this.#history.last) throw new StoreError('replaced', 'the store is older than the revision asked for')
+    if (revision > this.#history.last) throw new StoreError('replaced', 'the store is older than the requested revision')
     const later = this.#history.since(revision)
     if (later === undefined) throw new StoreError('compacted', 'the revision is before the kept history')
     const then = new Map<string, Entry | undefined>()
@@ -212,7 +212,7 @@ class SqliteStore implements Store {
     const unknown = error instanceof StoreError && !refused ? new StoreError('indeterminate', 'the embedded store failed a commit', error) : error
     for (const waiting of group) waiting.done.reject(unknown)
     if (refused || !(error instanceof StoreError)) return
-    this.#log.error('the embedded store failed a commit and is opened anew', { error })
+    this.#log.error('the embedded store failed a commit and is opened again', { error })
     this.#end(new StoreError('unavailable', 'the embedded store failed a commit', error))
     this.#reopenAfter(firstReopenMs)
   }
@@ -222,7 +222,7 @@ class SqliteStore implements Store {
       try {
         this.#reopen()
       } catch (error) {
-        this.#log.error('the embedded store can not be opened yet', { error })
+        this.#log.error('the embedded store cannot be opened yet', { error })
         this.#reopenAfter(Math.min(2 * delayMs, maxReopenMs))
       }
     }, delayMs)

@@ -164,7 +164,7 @@ function guardStreams(handling: StreamHandling, { log, takeOther }: OtherStreams
     try {
       if (!takeOther(stream, headers, rawHeaders)) handle(...begun)
     } catch (error) {
-      log.error('a call could not be begun', { error })
+      log.error('a call could not be started', { error })
       stream.destroy()
     }
   }

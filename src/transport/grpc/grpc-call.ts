@@ -54,7 +54,7 @@ function decodeBounded(desc: DescMessage, bytes: Uint8Array): Message {
   } catch (error) {
     throw DomainError.invalid('body', `is not a valid ${desc.typeName}`, { cause: error })
   }
-  throw DomainError.invalid('body', `must not hold more than ${requestBounds.maxValues} values, nor nest deeper than ${requestBounds.maxDepth} levels`)
+  throw DomainError.invalid('body', `must not have more than ${requestBounds.maxValues} values, nor nest deeper than ${requestBounds.maxDepth} levels`)
 }
 
 /** The dependencies of a call. */

@@ -154,7 +154,7 @@ function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, 
   }
   call.sendStatus = (status) => {
     const isUnreadable = Number(status.code) === 13 && status.details?.startsWith('Error deserializing request') === true
-    sendStatus(isUnreadable ? grpcStatus(DomainError.invalid('body', 'is not a readable message'), { requestId, domain: platformDomain }) : status)
+    sendStatus(isUnreadable ? grpcStatus(DomainError.invalid('body', 'is not a valid protobuf message'), { requestId, domain: platformDomain }) : status)
   }
   return call
 }
@@ -244,7 +244,7 @@ function limitMessage(base: ServerInterceptingCallInterface, maxBytes: number): 
 
 function libraryError({ maxRequestBytes }: MethodRow, code: number, details: string): DomainError {
   if (/^Received message (?:larger|that decompresses)/.test(details)) return DomainError.invalid('body', `must not be larger than ${maxRequestBytes} bytes`)
-  if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'can not be decompressed')
+  if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'cannot be decompressed')
   if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
   // The library's codes are gRPC's; 0 never occurs here.
   return new DomainError(code as Code, details)

@@ -117,7 +117,7 @@ function translate(error: unknown, context: ParameterizedContext, maxBytes: numb
   if (error instanceof DomainError) return error
   if (status === 413) return tooLarge(maxBytes)
   if (status === 415) return wrongType('the content encoding must be identity, gzip, deflate or br')
-  return DomainError.invalid('body', 'can not be read')
+  return DomainError.invalid('body', 'cannot be read')
 }
 
 function tooLarge(maxBytes: number): DomainError {

@@ -85,7 +85,7 @@ class Shaping {
       }
       this.#note(field, item, path)
       if (item === null && field.message?.typeName !== 'google.protobuf.Value') continue
-      const clash = Object.hasOwn(out, field.jsonName) ? 'is given twice' : oneofClash(field, oneofs)
+      const clash = Object.hasOwn(out, field.jsonName) ? 'occurs twice' : oneofClash(field, oneofs)
       if (clash !== undefined) {
         this.#refuse(path, clash)
         continue

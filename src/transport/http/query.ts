@@ -15,7 +15,7 @@ const misnamed: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 function misnamedField(desc: DescMessage, key: string): FieldViolation | undefined {
   const names = misnamed[desc.typeName] ?? {}
   const right = Object.hasOwn(names, key) ? names[key] : undefined
-  return right === undefined ? undefined : { field: key, description: `is no parameter: use ${right}` }
+  return right === undefined ? undefined : { field: key, description: `is not a parameter: use ${right}` }
 }
 
 /** The request fields in a query string. */
@@ -52,7 +52,7 @@ export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField
       if (misnamed !== undefined) violations.push(misnamed)
       else if (!ownParameters.has(key) && !isMask(fieldOfKey(desc, key))) refuse(key.slice(0, 100), unknownParameter(desc, key, bodyField))
     } else if (text === '') {
-      if (first.message === UIDPFilterSchema) refuse(key, 'must not be empty: leave it out, or name a place')
+      if (first.message === UIDPFilterSchema) refuse(key, 'must not be empty: omit it, or set it to a uid')
     } else if (!isMask(first)) {
       const value = parseText(found.field, text)
       if ('error' in value) violations.push({ field: key, description: value.error })

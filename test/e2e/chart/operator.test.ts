@@ -78,7 +78,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     const { output, code } = await runScript('api', { ...service, ISSUER: known, TOKEN_FILE: tokenFile })
     expect(code).toBe(1)
     expect(output).toContain(`FAIL the issuer of this cluster's tokens is known: ${issuer}: ${advice}`)
-    expect(output).toContain(`the issuer is not known here: \\"${issuer}\\"`)
+    expect(output).toContain(`the issuer is unknown: \\"${issuer}\\"`)
   })
 
   test('it makes the first root group as NOTES say; others may not; helm test passes', { timeout: testTimeoutMs }, async () => {

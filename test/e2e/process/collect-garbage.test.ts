@@ -47,7 +47,7 @@ describe('taproot collect-garbage', () => {
     expect(counted).toMatchObject({ code: 0, stderr: '' })
     // Both images have the empty config.
     expect(counted.stdout).toMatch(
-      /^1 repos: would remove 1 manifests and [12] blobs \(\d+\.\d MiB\)\nbytes that no record tells of: would remove 0 manifests and 0 blobs\n$/,
+      /^1 repos: would remove 1 manifests and [12] blobs \(\d+\.\d MiB\)\nbytes without a record: would remove 0 manifests and 0 blobs\n$/,
     )
     expect(await filesOf(home)).toEqual(before)
     const removed = await collect(home, '--grace-hours', '0')

@@ -95,7 +95,7 @@ describe('a command that can not be run', () => {
     const nowhere = await run(['controller'], { cwd, env })
     expect(nowhere).toMatchObject({ code: 1, stdout: '' })
     expect(nowhere.stderr).toBe(
-      'taproot: kubernetes.kubeconfig (TAPROOT_KUBERNETES_KUBECONFIG) is missing: expected a file, because this is no pod of Kubernetes\n',
+      'taproot: kubernetes.kubeconfig (TAPROOT_KUBERNETES_KUBECONFIG) is missing: expected a file, because this is not a Kubernetes pod\n',
     )
     const absent = await run(['controller'], { cwd, env: { ...env, TAPROOT_KUBERNETES_KUBECONFIG: 'absent' } })
     expect(absent).toMatchObject({ code: 1, stdout: '' })
@@ -110,7 +110,7 @@ describe('a command that can not be run', () => {
 })
 
 describe('taproot config', () => {
-  test('prints what is in effect: the file, variables over it, credentials masked', async () => {
+  test('prints the settings in effect: the file, variables over it, credentials masked', async () => {
     const cwd = await freshDirectory()
     const upstream = 'url: https://robot:hunter2@registry.internal'
     await writeFile(join(cwd, 'taproot.yaml'), `api:\n  port: 8181\nops:\n  port: 9191\nregistry:\n  upstream:\n    ${upstream}\n`)

@@ -58,7 +58,7 @@ describe('a parameter under the name of RFC 8693', () => {
   ])('%s is code 3 and names `aud`: without it the token would be for another audience', async (_, options) => {
     const parameters = `identity=${await makeIdentity()}&audience=https://registry.example`
     const { status, body } = await post(await external(), options(parameters))
-    const violation = { field: 'audience', description: 'is no parameter: use aud' }
+    const violation = { field: 'audience', description: 'is not a parameter: use aud' }
     expect({ status, body }).toMatchObject({ status: 400, body: { code: 3, details: [{}, { fieldViolations: [violation] }] } })
   })
 })

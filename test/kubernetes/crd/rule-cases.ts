@@ -47,7 +47,7 @@ function referenceCases(kind: string, field: string, ways: Spec): readonly RuleC
 /** The object's own name stands in for the record's. */
 function nameCase(kind: string, bad: string): RuleCase {
   const { name: _, ...spec } = first(kind)
-  const rule = 'metadata.name is no name for the record: give it one in spec.name'
+  const rule = 'metadata.name is not a valid name for the record: set spec.name'
   return {
     kind,
     at: '',

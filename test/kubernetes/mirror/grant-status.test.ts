@@ -46,7 +46,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
     const text = await world.objects.kube.kubectl(['get', 'png', namespace, '-o', 'wide'])
     const [head = '', row = ''] = text.trim().split('\n')
     expect(head.split(/\s{2,}/)).toEqual(['NAME', 'READY', 'GROUP', 'MAX-ROLE', 'ADOPTION', 'NAMESPACES', 'AGE', 'GROUP-NAME', 'OBJECTS', 'MESSAGE'])
-    expect(row.split(/\s{2,}/)).toEqual(expect.arrayContaining([namespace, 'True', group, '1', 'all that it names is there']))
+    expect(row.split(/\s{2,}/)).toEqual(expect.arrayContaining([namespace, 'True', group, '1', 'all names are resolved']))
   })
 
   test('follows namespaces that come', async () => {

@@ -11,7 +11,7 @@ const token = readFileSync(TOKEN_FILE, 'utf8').trim()
 const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' }
 const groups = await call('/iam/v2/groups?page_size=1', { headers })
 const { iss } = JSON.parse(Buffer.from(token.split('.')[1], 'base64url').toString())
-const isUnknown = groups.status !== 200 && groups.text.includes('the issuer is not known here')
+const isUnknown = groups.status !== 200 && groups.text.includes('the issuer is unknown')
 const advice = ISSUER ? `kubernetes.issuer is ${ISSUER}: set it to ${iss}, or leave it empty, and upgrade the release` : 'restart the pods of the release'
 check(`the issuer of this cluster's tokens is known: ${iss}`, !isUnknown, advice)
 check("with the operator's token it lists groups", groups.status === 200, groups.text)

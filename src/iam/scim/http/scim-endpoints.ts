@@ -142,7 +142,7 @@ const searchUsers: ScimEndpoint = { handle: async (call) => list(call, await rea
 
 /** Throws code 7 for a filter: documents have none (RFC 7644, 4). */
 function assertUnfiltered({ request }: ScimCall): void {
-  if (request.query.has('filter')) throw new DomainError(7, 'remove the filter: this list can not be filtered')
+  if (request.query.has('filter')) throw new DomainError(7, 'remove the filter: this list cannot be filtered')
 }
 
 function documents(all: (endpoint: string) => readonly ScimDocument[]): ScimEndpoint {

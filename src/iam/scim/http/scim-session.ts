@@ -24,7 +24,7 @@ const noState = toBinary(ScimStateSchema, create(ScimStateSchema, { etag: '0'.re
 
 /** The only answer to a wrong token, if SCIM is off, and for a missing or foreign provider (docs/spec/scim.md#scim-server). */
 function invalidToken(): DomainError {
-  return new DomainError(16, 'the bearer is not a valid SCIM token of this identity provider')
+  return new DomainError(16, 'the bearer token is not a valid SCIM token of this identity provider')
 }
 
 /** Throws code 16 unless the token is valid at this provider now. Takes the same steps for a missing provider. */

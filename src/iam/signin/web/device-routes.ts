@@ -197,7 +197,7 @@ const revocation: DeviceEndpoint = async (options, request, { token: text }) => 
   if (text === undefined) throw DomainError.invalid('token', 'is required')
   const issuer = await ifToken(() => decodeToken(text).issuer)
   if (issuer === services.settings.ownIssuer) {
-    throw DomainError.invalid('token', 'access tokens can not be revoked: they expire within an hour. Revoke the refresh token', {
+    throw DomainError.invalid('token', 'access tokens cannot be revoked: they expire within an hour. Revoke the refresh token', {
       reason: 'TOKEN_NOT_REVOCABLE',
     })
   }

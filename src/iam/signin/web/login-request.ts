@@ -57,7 +57,7 @@ const errors: Readonly<Record<string, string>> = {
 function endOf(query: URLSearchParams, options: LoginEndOptions): LoginEnd | DomainError {
   const named = Object.keys(ends).filter((name) => (query.get(name) ?? '') !== '')
   const [name = 'redirect'] = named
-  if (named.length > 1) return DomainError.invalid(named[1] ?? '', `can not be combined with ${name}`)
+  if (named.length > 1) return DomainError.invalid(named[1] ?? '', `cannot be combined with ${name}`)
   return ends[name]?.(query.get(name) ?? '', options) ?? DomainError.invalid(name, errors[name] ?? '')
 }
 

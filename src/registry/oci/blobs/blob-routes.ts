@@ -29,11 +29,11 @@ export async function sendBody(response: ServerResponse, body: Readable): Promis
   }
   body.on('end', resolve)
   body.on('error', reject)
-  body.on('close', () => reject(body.errored ?? new Error('the body was destroyed before its end')))
+  body.on('close', () => reject(body.errored ?? new Error('the body was closed before its end')))
   response.on('drain', onDrain)
   response.on('close', onGone)
   if (response.closed) onGone()
-  else if (body.closed) reject(body.errored ?? new Error('the body was destroyed before its end'))
+  else if (body.closed) reject(body.errored ?? new Error('the body was closed before its end'))
   body.on('data', (piece: Uint8Array) => {
     if (response.destroyed) body.destroy()
     else if (!response.write(piece, () => release(piece))) body.pause()
@@ -176,7 +176,7 @@ function extentOf(wanted: RangeRequest, size: number): HeaderLines {
 }
 
 function unsatisfiable(size: number): RegistryError {
-  return new RegistryError('SIZE_INVALID', 'the range is not in the blob', { status: 416, headers: { 'Content-Range': `bytes */${size}` } })
+  return new RegistryError('SIZE_INVALID', 'the range is outside the blob', { status: 416, headers: { 'Content-Range': `bytes */${size}` } })
 }
 
 /** Begins to read a blob that a repo holds, or a part of it. Rejects with RegistryError where the upstream lacks it, with UpstreamError, or with the signal's reason. */
@@ -200,12 +200,12 @@ async function sendBlob(host: OciHost, { response, signal, requestId }: Registry
     await sending
   } catch (error) {
     // The status is sent: all that is left is to end the connection.
-    if (!signal.aborted) host.services.log.warn('a blob was not sent to its end', { requestId, error: errorText(error) })
+    if (!signal.aborted) host.services.log.warn('a blob was not sent completely', { requestId, error: errorText(error) })
     response.destroy()
   }
 }
 
-/** DELETE of a blob: the repo does not hold it any more. One that a manifest needs is refused: its pulls would fail. */
+/** DELETE of a blob: removes it from the repo. One that a manifest needs is refused: its pulls would fail. */
 export async function deleteBlob(host: OciHost, exchange: RegistryExchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
   const { repo } = await enterRepo(host, exchange, { repository, action: 'delete' })

@@ -58,7 +58,7 @@ export class CachedBlob {
 
   /** Fills it no further. */
   abandon(): void {
-    this.#stop.abort(new UpstreamError('unavailable', 'nobody waits for the blob any more'))
+    this.#stop.abort(new UpstreamError('unavailable', 'no client waits for the blob any more'))
   }
 
   async #fill({ digest, read }: CachedBlobOptions): Promise<void> {
@@ -74,7 +74,7 @@ export class CachedBlob {
     body.on('close', () => reject(brokenOff()))
     body.on('data', (piece: Uint8Array) => {
       if (filled + piece.length > this.size) {
-        body.destroy(new UpstreamError('unavailable', 'the upstream sent more bytes than it promised'))
+        body.destroy(new UpstreamError('unavailable', 'the upstream sent more bytes than it announced'))
         return
       }
       hash.update(piece)
@@ -91,9 +91,9 @@ export class CachedBlob {
     } finally {
       body.destroy()
     }
-    if (filled < this.size) throw new UpstreamError('unavailable', `${this.size - filled} bytes are missing of what the upstream promised`)
+    if (filled < this.size) throw new UpstreamError('unavailable', `${this.size - filled} bytes are missing of those that the upstream announced`)
     if (digestOfHex(algorithmOf(digest), hash.digest('hex')) !== digest)
-      throw new UpstreamError('corrupt', 'the upstream gave other bytes than those of the digest')
+      throw new UpstreamError('corrupt', 'the upstream returned bytes that do not match the digest')
     this.#proceed(filled)
   }
 
@@ -106,5 +106,5 @@ export class CachedBlob {
 }
 
 function brokenOff(): UpstreamError {
-  return new UpstreamError('unavailable', 'a blob broke off')
+  return new UpstreamError('unavailable', 'a blob was not read completely')
 }

@@ -65,7 +65,7 @@ export class RequestBody extends Readable {
   readonly #onData = (chunk: Buffer): void => {
     this.#received += chunk.length
     if (this.#options.length !== undefined && this.#received > this.#options.length) {
-      this.#fail(new RegistryError('SIZE_INVALID', 'the body is longer than the request says', { status: 400 }))
+      this.#fail(new RegistryError('SIZE_INVALID', 'the body is longer than its Content-Length', { status: 400 }))
       return
     }
     const { most } = this.#options
@@ -85,7 +85,7 @@ export class RequestBody extends Readable {
   readonly #onEnd = (): void => {
     this.#rest()
     if (this.#options.length !== undefined && this.#received < this.#options.length)
-      this.#fail(new RegistryError('SIZE_INVALID', 'the body is shorter than the request says', { status: 400 }))
+      this.#fail(new RegistryError('SIZE_INVALID', 'the body is shorter than its Content-Length', { status: 400 }))
     else this.push(null)
   }
 
@@ -105,7 +105,7 @@ export class RequestBody extends Readable {
     this.#timer = undefined
   }
 
-  readonly #onIdle = (): void => this.#fail(new RegistryError('BLOB_UPLOAD_INVALID', 'no bytes came for too long', { status: 408 }))
+  readonly #onIdle = (): void => this.#fail(new RegistryError('BLOB_UPLOAD_INVALID', 'no bytes arrived for too long', { status: 408 }))
 
   #fail(failure: RegistryError): void {
     this.#failure ??= failure

@@ -79,7 +79,7 @@ function digestParameter(exchange: RegistryExchange, parameter: string): Digest 
 }
 
 function nameOf({ entry, repo }: RepoEntry, id: string): UploadName {
-  if (entry.caller === undefined) throw new RegistryError('DENIED', 'nobody signed in')
+  if (entry.caller === undefined) throw new RegistryError('DENIED', 'sign in first')
   return { repo, identity: entry.caller.identity, id }
 }
 
@@ -169,7 +169,7 @@ async function chunkOf(
   if (header !== undefined && range === undefined) throw new RegistryError('BLOB_UPLOAD_INVALID', 'Content-Range must be <first>-<last>', { status: 416 })
   const said = lengthOf(request)
   const length = range === undefined ? said : range.last - range.first + 1
-  if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length is not what Content-Range says', { status: 400 })
+  if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length does not match Content-Range', { status: 400 })
   const known = length === undefined ? {} : { length }
   // Before any byte is read; of what has no length no more is read than there is room for.
   const room = await storedRoom(host.services, { repo, limit: contentLimit, bytes: upload.offset + (length ?? 0) }, signal)
@@ -247,7 +247,7 @@ async function finish(host: OciHost, exchange: RegistryExchange, open: OpenUploa
       epoch = await contentEpoch(host.services, repo, signal)
       // The upload is over: what an earlier removal had left behind, and was taken now, is to be brought again. Clients do so after a 503.
       if ((await host.upstream.statBlob(repo, made.digest, signal)) === undefined)
-        throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; begin the upload anew', { headers: { 'Retry-After': '1' } })
+        throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; start the upload again', { headers: { 'Retry-After': '1' } })
     }
     isFresh = false
     await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)
@@ -268,7 +268,7 @@ async function goOn<T>(host: OciHost, exchange: RegistryExchange, step: { open: 
     const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
     const lines = placeOf(host, { ...open, upload })
     const headers = Object.fromEntries(Array.from({ length: lines.length / 2 }, (_, at) => [String(lines[2 * at]), String(lines[2 * at + 1])]))
-    throw new RegistryError('BLOB_UPLOAD_INVALID', 'the chunk does not begin where the upload ends', { status: 416, headers, cause: error })
+    throw new RegistryError('BLOB_UPLOAD_INVALID', 'the chunk must start where the upload ends', { status: 416, headers, cause: error })
   }
 }
 

@@ -38,7 +38,8 @@ const known = Object.fromEntries(Object.entries(keysOf).map(([sort, keys]) => [s
 export function assertPlainKeys(fields: JsonRecord, sort: KeyedObject, path = ''): void {
   for (const key of Object.keys(fields)) {
     const right = known[sort].get(folded(key))
-    if (right !== undefined && right !== key) throw invalidManifest(`${path}${key} must be spelled ${right}: clients read the key in different ways`)
+    if (right !== undefined && right !== key)
+      throw invalidManifest(`${path}${key} must be written as ${right}: clients differ in how they read other spellings`)
   }
 }
 
@@ -47,7 +48,7 @@ export function optionalText(fields: JsonRecord, name: string, path: string): st
   const value = fields[name]
   if (value === undefined || value === null) return ''
   if (typeof value === 'string') return value.toWellFormed()
-  throw invalidManifest(`${path}${name} must be a text`)
+  throw invalidManifest(`${path}${name} must be a string`)
 }
 
 /** Annotations: texts under texts; undefined where they are something else. */
@@ -65,7 +66,7 @@ export function textsIn(value: unknown): Record<string, string> | undefined {
 /** As `textsIn`; throws MANIFEST_INVALID where they are something else. */
 export function textMap(value: unknown, path: string): Record<string, string> {
   const texts = textsIn(value)
-  if (texts === undefined) throw invalidManifest(`${path} must be an object of texts`)
+  if (texts === undefined) throw invalidManifest(`${path} must be an object of strings`)
   return texts
 }
 
@@ -95,7 +96,7 @@ export function descriptorIn(value: unknown, path: string): Descriptor {
   const fields = value as JsonRecord // a cast: what is no array and not null is an object of JSON
   assertPlainKeys(fields, 'descriptor', `${path}.`)
   const { digest, size, mediaType } = fields
-  if (typeof mediaType !== 'string' || mediaType === '') throw invalidManifest(`${path}.mediaType must be a text`)
+  if (typeof mediaType !== 'string' || mediaType === '') throw invalidManifest(`${path}.mediaType must be a string`)
   if (typeof digest !== 'string' || !isDigest(digest)) throw invalidManifest(`${path}.digest must be a sha256 or sha512 digest`)
   if (typeof size !== 'number' || !Number.isSafeInteger(size) || size < 0) throw invalidManifest(`${path}.size must be a number of bytes`)
   return { mediaType: mediaType.toWellFormed(), digest, size, fields }

@@ -53,7 +53,7 @@ export class ManifestCache {
     return entry !== undefined && entry.generation === this.#generationOf(repo) ? entry : undefined
   }
 
-  /** The manifest; undefined where the repo does not hold it. Rejects with StoreError, UpstreamError, or the signal's reason. */
+  /** The manifest; undefined if the repo does not contain it. Rejects with StoreError, UpstreamError, or the signal's reason. */
   async get(held: ManifestName, signal: AbortSignal): Promise<CachedManifest | undefined> {
     const generation = this.#generationOf(held.repo)
     // Who asks after a delete must not be answered with what was begun before it.

@@ -95,10 +95,10 @@ function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string 
     throw invalidManifest(`Content-Type ${header} is not the mediaType of the body, ${own}`)
   const mediaType = header ?? own
   if (mediaType === '') throw invalidManifest('the manifest has no mediaType and the request no Content-Type')
-  if (!mediaTypePattern.test(mediaType.toLowerCase())) throw invalidManifest('the media type is none')
+  if (!mediaTypePattern.test(mediaType.toLowerCase())) throw invalidManifest('the media type is invalid')
   if (refusedTypes.has(mediaType.toLowerCase()) || body['schemaVersion'] === 1)
-    throw invalidManifest('manifests of Docker schema 1 are not taken: push the image again')
-  if (!isJsonType.test(mediaType)) throw invalidManifest(`the media type ${mediaType} is none of JSON: application/json or application/<name>+json`)
+    throw invalidManifest('manifests of Docker schema 1 are not supported: push the image with a current client')
+  if (!isJsonType.test(mediaType)) throw invalidManifest(`the media type ${mediaType} is not a JSON type: use application/json or application/<name>+json`)
   return mediaType
 }
 
@@ -200,7 +200,7 @@ function readReferences(form: ManifestForm, body: JsonRecord, record: ManifestRe
 function assertKeepable(record: ManifestRecord): void {
   const { length } = toBinary(ManifestRecordSchema, record)
   if (length <= maxRecordBytes) return
-  throw invalidManifest(`the digests that the manifest names, and its annotations, are ${length} bytes together: ${maxRecordBytes} at most can be kept`)
+  throw invalidManifest(`the digests and annotations of the manifest have ${length} bytes: ${maxRecordBytes} at most are allowed`)
 }
 
 /**
@@ -210,11 +210,11 @@ function assertKeepable(record: ManifestRecord): void {
  */
 export function parseManifest(sent: SentManifest): ParsedManifest {
   const { bytes } = sent
-  if (bytes.length > maxManifestBytes) throw new RegistryError('SIZE_INVALID', `a manifest has ${maxManifestBytes} bytes at most`)
+  if (bytes.length > maxManifestBytes) throw new RegistryError('SIZE_INVALID', `a manifest may have ${maxManifestBytes} bytes at most`)
   const upstreamDigest = digestOf(bytes)
   const digest = sent.digest === undefined || algorithmOf(sent.digest) === 'sha256' ? upstreamDigest : digestOf(bytes, algorithmOf(sent.digest))
   if (sent.digest !== undefined && sent.digest !== digest)
-    throw new RegistryError('DIGEST_INVALID', 'the manifest is not the one that the digest names', { detail: { digest: sent.digest } })
+    throw new RegistryError('DIGEST_INVALID', 'the manifest does not match the digest', { detail: { digest: sent.digest } })
   const text = textOf(bytes)
   const body = objectIn(text)
   const doubled = repeatedKey(text)

@@ -107,8 +107,8 @@ const maxTagsAtOnce = 10
 function tagsOf(exchange: RegistryExchange, reference: ManifestReference): string[] {
   const tags = reference.kind === 'tag' ? [reference.tag] : [...new Set(exchange.query.getAll('tag'))]
   if (reference.kind === 'malformed' || !tags.every(isTagName))
-    throw new RegistryError('MANIFEST_INVALID', 'a tag is 1 to 128 letters, digits, `_`, `.` and `-`, and begins with none of the latter two')
-  if (tags.length > maxTagsAtOnce) throw new RegistryError('UNSUPPORTED', `one request sets ${maxTagsAtOnce} tags at most`, { status: 414 })
+    throw new RegistryError('MANIFEST_INVALID', 'a tag has 1 to 128 letters, digits, `_`, `.` and `-`, and starts with a letter, a digit or `_`')
+  if (tags.length > maxTagsAtOnce) throw new RegistryError('UNSUPPORTED', `one request can set ${maxTagsAtOnce} tags at most`, { status: 414 })
   return tags
 }
 
@@ -140,7 +140,7 @@ function assertMayBeNew(entry: AdmittedRequest, { record, foreignLayers }: Parse
 }
 
 function unknownBlob(digest: string): RegistryError {
-  return new RegistryError('MANIFEST_BLOB_UNKNOWN', 'the manifest refers to what the repository does not hold', { detail: { digest } })
+  return new RegistryError('MANIFEST_BLOB_UNKNOWN', 'the manifest refers to content that is not in the repository: push it first', { detail: { digest } })
 }
 
 async function keepManifest(
@@ -192,8 +192,8 @@ async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManife
 /** Why the upstream may have refused a manifest. It has manifests under SHA-256 digests alone, and one that looks for the children of an index finds no other. */
 function refusalOf({ record }: ParsedManifest): string {
   const other = record.children.map(({ digest }) => digest).find((digest) => !digest.startsWith('sha256:'))
-  if (other === undefined) return `the upstream registry does not take this manifest of media type ${record.mediaType}`
-  return `the upstream registry does not take an index that names ${other}: push its images, and the index, with sha256 digests`
+  if (other === undefined) return `the upstream registry does not accept manifests of media type ${record.mediaType}`
+  return `the upstream registry does not accept an index that names ${other}: push its images, and the index, with sha256 digests`
 }
 
 /** Something that the manifest refers to and the repo does not hold. */

@@ -111,8 +111,7 @@ export class DiskUploads {
       const handle = await this.#open(place, chunk)
       try {
         const size = chunk === undefined ? place.offset : await roomBack(handle, place, () => this.#write(handle, place, { chunk, signal, algorithm }))
-        if ((await this.#digest(place, { algorithm, size, signal })) !== digest)
-          throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
+        if ((await this.#digest(place, { algorithm, size, signal })) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes do not match the digest')
         await roomBack(handle, place, () => handle.sync())
         await this.#directories.moveInto(place.file, this.#layout.stored(repo, 'blob', digest))
         this.#hashes.delete(place.id)
@@ -189,7 +188,7 @@ export class DiskUploads {
     } finally {
       await writer.end().finally(() => this.#used(handle))
     }
-    if (chunk.length !== undefined && size - place.offset !== chunk.length) throw new UpstreamError('refused', 'the chunk has another length than it said')
+    if (chunk.length !== undefined && size - place.offset !== chunk.length) throw new UpstreamError('refused', 'the chunk does not have the announced length')
     if (running !== undefined) this.#hashes.set(place.id, { ...running, bytes: size })
     return size
   }

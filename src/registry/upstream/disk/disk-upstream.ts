@@ -86,7 +86,7 @@ class FileUpstream implements DiskUpstream {
 
   async putManifest(repo: Uid, manifest: ManifestBytes, signal: AbortSignal): Promise<void> {
     const { digest, mediaType, bytes } = manifest
-    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes do not match the digest')
     if (mediaType.includes('\n')) throw new UpstreamError('refused', 'a media type is one line')
     const path = this.#layout.stored(repo, 'manifest', digest)
     const name = randomHex(this.#random, 16)

@@ -38,7 +38,7 @@ export class HttpUploads {
   async status(repo: Uid, state: string, signal: AbortSignal): Promise<Upload> {
     const place = this.#open(repo, state)
     const answer = await this.#client.send({ method: 'GET', path: place.location, scopes: this.#scopes(repo, 'pull') }, signal)
-    if (answer.statusCode !== 204 && answer.statusCode !== 200) throw uploadError(await failureOf(answer, signal), 'the question how far an upload is')
+    if (answer.statusCode !== 204 && answer.statusCode !== 200) throw uploadError(await failureOf(answer, signal), 'the query of an upload')
     await dump(answer)
     return this.#upload(repo, answer, offsetOf(answer, place.offset))
   }
@@ -52,7 +52,7 @@ export class HttpUploads {
     }
     // Of a chunk without a length a registry can't see that it is sent twice, unless `Location` has a state: it is asked first.
     if (chunk.length === undefined && !place.location.includes('?') && (await this.status(repo, state, signal)).offset !== place.offset)
-      throw new UpstreamError('range_invalid', 'the upload ends elsewhere')
+      throw new UpstreamError('range_invalid', 'the upload ends at another offset')
     const answer = await this.#client.send(
       { method: 'PATCH', path: place.location, scopes: this.#scopes(repo, 'pull,push'), ...contentOf(place, chunk) },
       signal,
@@ -96,7 +96,7 @@ export class HttpUploads {
 
   async #delete(repo: Uid, place: UploadLocation, signal: AbortSignal): Promise<void> {
     const answer = await this.#client.send({ method: 'DELETE', path: place.location, scopes: this.#scopes(repo, 'delete') }, signal)
-    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw uploadError(await failureOf(answer, signal), 'the cancelling of an upload')
+    if (answer.statusCode >= 300 && answer.statusCode !== 404) throw uploadError(await failureOf(answer, signal), 'the cancellation of an upload')
     await dump(answer)
   }
 
@@ -139,7 +139,7 @@ export class HttpUploads {
     const failure = await failureOf(answer, signal)
     if (failure.code !== 'BLOB_UPLOAD_INVALID') throw uploadError(failure, 'the end of an upload')
     const newest = this.#open(repo, (await this.status(repo, pack(place), signal)).state)
-    if (newest.offset !== place.offset) throw new UpstreamError('range_invalid', 'the upload ends elsewhere')
+    if (newest.offset !== place.offset) throw new UpstreamError('range_invalid', 'the upload ends at another offset')
     return ending(newest)
   }
 
@@ -151,11 +151,11 @@ export class HttpUploads {
   #upload(repo: Uid, answer: UpstreamAnswer, offset: number): Upload {
     const location = headerOf(answer, 'location') ?? ''
     const base = 'http://upstream'
-    if (!URL.canParse(location, base)) throw new UpstreamError('refused', 'the upstream does not say where an upload goes on')
+    if (!URL.canParse(location, base)) throw new UpstreamError('refused', 'the upstream sent no Location for an upload')
     // Whatever host it names: the upstream is where the configuration says.
     const { pathname, search } = new URL(location, base)
     const state = pack({ location: pathname + search, offset })
-    if (!this.#isOf(repo, pathname) || state.length > maxStateLength) throw new UpstreamError('refused', 'the upstream names an upload in an unusual way')
+    if (!this.#isOf(repo, pathname) || state.length > maxStateLength) throw new UpstreamError('refused', 'the upstream sent an unusable Location for an upload')
     return { state, offset }
   }
 
@@ -199,7 +199,7 @@ function uploadError(failure: Failure, doing: string): UpstreamError {
  */
 function offsetOf(answer: UpstreamAnswer, known: number): number {
   const end = /^(?:bytes=)?0-(-?\d{1,15})$/.exec(headerOf(answer, 'range') ?? '')?.[1]
-  if (end === undefined) throw new UpstreamError('refused', 'the upstream does not say how far an upload is')
+  if (end === undefined) throw new UpstreamError('refused', 'the upstream sent no Range for an upload')
   if (end !== '0') return Number(end) + 1
   return distributionOffset(headerOf(answer, 'location') ?? '') ?? Math.min(known, 1)
 }

@@ -56,9 +56,9 @@ class RegistryUpstream implements Upstream {
 
   constructor({ url, prefix = '', username, password, ca, passRedirects, clock, timeouts }: HttpUpstreamOptions) {
     const { origin, pathname, protocol } = new URL(url)
-    if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream is http or https, without a path')
+    if (pathname !== '/' || !/^https?:$/.test(protocol)) throw new TypeError('the URL of an upstream must be http or https, without a path')
     const first = prefix.replace(/\/$/, '')
-    if (first !== '' && !nameComponents.test(first)) throw new TypeError('the prefix of an upstream is the first part of the name of a repository')
+    if (first !== '' && !nameComponents.test(first)) throw new TypeError('the prefix of an upstream must be one component of a repository name')
     const account = username === undefined || password === undefined ? undefined : () => ({ username, password: password() })
     const all = { ...defaultTimeouts, ...timeouts }
     this.#passRedirects = passRedirects
@@ -69,7 +69,7 @@ class RegistryUpstream implements Upstream {
 
   async ready(signal: AbortSignal): Promise<void> {
     const answer = await this.#client.send({ method: 'GET', path: '/v2/', scopes: [] }, signal)
-    if (answer.statusCode !== 200) throw upstreamError(await failureOf(answer, signal), 'the question whether it is there')
+    if (answer.statusCode !== 200) throw upstreamError(await failureOf(answer, signal), 'the request for /v2/')
     await dump(answer)
   }
 
@@ -77,7 +77,7 @@ class RegistryUpstream implements Upstream {
     const answer = await this.#ask(repo, { method: 'GET', path: `manifests/${digest}`, headers: { accept } }, signal)
     if (answer === undefined) return undefined
     const bytes = await bytesOf(answer, signal)
-    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('corrupt', 'the upstream gave other bytes than those of the digest')
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('corrupt', 'the upstream returned bytes that do not match the digest')
     return { digest, mediaType: headerOf(answer, 'content-type') ?? '', bytes }
   }
 
@@ -88,7 +88,7 @@ class RegistryUpstream implements Upstream {
   }
 
   async putManifest(repo: Uid, { digest, mediaType, bytes }: ManifestBytes, signal: AbortSignal): Promise<void> {
-    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes are not those of the digest')
+    if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes do not match the digest')
     const tag = `k-${createHash('sha256').update(digest).digest('hex')}`
     const path = `/v2/${this.#nameOf(repo)}/manifests/${tag}`
     const answer = await this.#client.send(
@@ -97,7 +97,8 @@ class RegistryUpstream implements Upstream {
     )
     if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer, signal), 'a manifest')
     await dump(answer)
-    if ((headerOf(answer, 'docker-content-digest') ?? digest) !== digest) throw new UpstreamError('refused', 'the upstream keeps manifests under other digests')
+    if ((headerOf(answer, 'docker-content-digest') ?? digest) !== digest)
+      throw new UpstreamError('refused', 'the upstream stores manifests under other digests')
   }
 
   async deleteManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void> {
@@ -188,7 +189,7 @@ class RegistryUpstream implements Upstream {
     if (answer.statusCode === 200 || answer.statusCode === 206) return answer
     const failure = await failureOf(answer, signal)
     if (failure.status === 404) return undefined
-    throw upstreamError(failure, 'a question about content')
+    throw upstreamError(failure, 'a query of content')
   }
 
   async #delete(repo: Uid, path: string, signal: AbortSignal): Promise<void> {
@@ -213,13 +214,13 @@ async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<B
     signal.throwIfAborted()
     throw connectionError(read.cause)
   }
-  if (read.kind === 'too_large') throw new UpstreamError('refused', 'the upstream gave a manifest that is far too large')
+  if (read.kind === 'too_large') throw new UpstreamError('refused', 'the upstream returned a manifest that is too large')
   return read.bytes
 }
 
 function lengthOf(answer: UpstreamAnswer): number {
   const length = headerOf(answer, 'content-length') ?? ''
-  if (answer.statusCode !== 200 || !/^\d{1,15}$/.test(length)) throw new UpstreamError('refused', 'the upstream does not say how large a blob is')
+  if (answer.statusCode !== 200 || !/^\d{1,15}$/.test(length)) throw new UpstreamError('refused', 'the upstream sent no size for a blob')
   return Number(length)
 }
 
@@ -227,6 +228,6 @@ function lengthOf(answer: UpstreamAnswer): number {
 function wholeOf(answer: UpstreamAnswer, { first, last }: ByteRange): number {
   const [, from, to, size] = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(headerOf(answer, 'content-range') ?? '') ?? []
   if (answer.statusCode !== 206 || Number(from) !== first || Number(to) !== last)
-    throw new UpstreamError('refused', 'the upstream does not give ranges of a blob')
+    throw new UpstreamError('refused', 'the upstream does not serve ranges of a blob')
   return Number(size)
 }

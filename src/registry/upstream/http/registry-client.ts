@@ -75,11 +75,11 @@ export class RegistryClient {
     this.#credentials.learn(first.answer.statusCode, headerOf(first.answer, 'www-authenticate'))
     if (first.answer.statusCode !== 401) return first.answer
     await this.#rejected(asked, first)
-    if (asked.stream !== undefined) throw new UpstreamError('unavailable', 'the upstream wants to see other credentials first')
+    if (asked.stream !== undefined) throw new UpstreamError('unavailable', 'the upstream requires an unsupported authentication scheme')
     const second = await this.#authorized(asked, signal)
     if (second.answer.statusCode !== 401) return second.answer
     await this.#rejected(asked, second)
-    throw new UpstreamError('refused', 'the upstream does not take our credentials')
+    throw new UpstreamError('refused', 'the upstream refuses the configured credentials')
   }
 
   /** As `send` for GET and HEAD, and follows redirects to a storage, without our credentials. */
@@ -164,7 +164,7 @@ export class RegistryClient {
   }
 
   async #fetchToken(url: string, authorization: string | undefined): Promise<unknown> {
-    if (!isAsSafe(new URL(url), this.#options.origin)) throw new UpstreamError('refused', "the upstream's issuer of tokens is where nothing is encrypted")
+    if (!isAsSafe(new URL(url), this.#options.origin)) throw new UpstreamError('refused', 'the token endpoint of the upstream is not https')
     // A waiting request may be aborted, while others still wait for the same token.
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#options.timeouts.headersMs)])
     const headers = authorization === undefined ? {} : { authorization }
@@ -174,10 +174,10 @@ export class RegistryClient {
       if (answer.statusCode === 200) return await answer.body.json()
       const failure = await failureOf(answer, signal)
       throw failure.status === 401
-        ? new UpstreamError('refused', "the upstream's issuer of tokens does not take our credentials")
+        ? new UpstreamError('refused', 'the token endpoint of the upstream refuses the configured credentials')
         : upstreamError(failure, 'the request for a token')
     } catch (error) {
-      throw error instanceof UpstreamError ? error : new UpstreamError('unavailable', "the upstream's issuer of tokens does not answer", error)
+      throw error instanceof UpstreamError ? error : new UpstreamError('unavailable', 'the token endpoint of the upstream does not answer', error)
     }
   }
 }
@@ -194,9 +194,9 @@ type UpstreamExchange = UpstreamRequest & { readonly url: URL; readonly dispatch
 async function targetOf(answer: UpstreamAnswer, { from, hop }: { from: string; hop: number }): Promise<URL> {
   await dump(answer)
   const location = headerOf(answer, 'location') ?? ''
-  if (hop === maxRedirects || !URL.canParse(location, from)) throw new UpstreamError('refused', 'the upstream redirects without end')
+  if (hop === maxRedirects || !URL.canParse(location, from)) throw new UpstreamError('refused', 'the upstream redirects too often')
   const target = new URL(location, from)
-  if (!isAsSafe(target, from)) throw new UpstreamError('refused', 'the upstream redirects to where nothing is encrypted')
+  if (!isAsSafe(target, from)) throw new UpstreamError('refused', 'the upstream redirects to a URL that is not https')
   return target
 }
 
@@ -218,7 +218,7 @@ export async function dump({ body }: Dispatcher.ResponseData): Promise<void> {
 /** An error of a connection as the port has it. */
 export function connectionError(error: unknown): UpstreamError {
   if (error instanceof UpstreamError) return error
-  if (error instanceof errors.RequestContentLengthMismatchError) return new UpstreamError('refused', 'the chunk has another length than it said', error)
+  if (error instanceof errors.RequestContentLengthMismatchError) return new UpstreamError('refused', 'the chunk does not have the announced length', error)
   return new UpstreamError('unavailable', 'the upstream does not answer', error)
 }
 

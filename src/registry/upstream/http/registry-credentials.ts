@@ -96,7 +96,8 @@ export class RegistryCredentials {
     const startedAt = this.#clock.now()
     const answer = (await this.#fetchToken(url.href, this.#basic())) as { token?: unknown; access_token?: unknown; expires_in?: unknown } | null // a cast of the issuer's JSON
     const value = answer?.token ?? answer?.access_token
-    if (typeof value !== 'string' || !/^[\x21-\x7e]+$/.test(value)) throw new UpstreamError('unavailable', "the upstream's issuer of tokens gave none")
+    if (typeof value !== 'string' || !/^[\x21-\x7e]+$/.test(value))
+      throw new UpstreamError('unavailable', 'the token endpoint of the upstream returned no token')
     const seconds = typeof answer?.expires_in === 'number' && answer.expires_in > 0 ? answer.expires_in : defaultLifeSeconds
     return { value, goodUntil: startedAt + seconds * usedPart * 1000 }
   }
@@ -112,6 +113,6 @@ export function parseChallenge(header: string | undefined): Challenge {
     if (!parameters.has(name.toLowerCase())) parameters.set(name.toLowerCase(), quoted?.replaceAll(/\\(.)/g, '$1') ?? bare)
   }
   const [realm, service] = [parameters.get('realm'), parameters.get('service')]
-  if (realm === undefined || !URL.canParse(realm)) throw new UpstreamError('refused', 'the upstream asks for a token, but does not say where to get it')
+  if (realm === undefined || !URL.canParse(realm)) throw new UpstreamError('refused', 'the upstream requires a token, but sent no token endpoint')
   return { scheme: 'bearer', realm, ...(service !== undefined && { service }) }
 }

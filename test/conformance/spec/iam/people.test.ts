@@ -254,7 +254,7 @@ specSuite(
 
     test('what is no refresh token is told so', async () => {
       const { code, message } = await spec.call('ExchangeRefreshToken', {}, { token: 'no-token-at-all' })
-      expect([code, message]).toEqual([16, 'verifying token: this is no refresh token'])
+      expect([code, message]).toEqual([16, 'verifying token: this is not a refresh token'])
     })
 
     // docs/spec/tokens.md#refresh-tokens

@@ -113,7 +113,7 @@ specSuite(
         const { identity } = await withAws()
         sts.broken = { status: 500 }
         const reply = await spec.call(exchange, { identity }, { token: signed(identity) })
-        expect({ code: reply.code, message: reply.message }).toEqual({ code: 14, message: "verifying token: AWS can't be asked at the moment" })
+        expect({ code: reply.code, message: reply.message }).toEqual({ code: 14, message: 'verifying token: AWS is unreachable; try again' })
       })
 
       test('no garbage is a fault of ours', async () => {

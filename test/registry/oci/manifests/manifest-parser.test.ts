@@ -164,7 +164,7 @@ describe('what is read of a manifest', () => {
 describe('what is refused', () => {
   const invalid = '400 MANIFEST_INVALID'
   const rows: [string, () => unknown, string][] = [
-    ['what is no JSON', () => parse('{', { contentType: oci }), invalid],
+    ['what is not valid JSON', () => parse('{', { contentType: oci }), invalid],
     ['bytes that are no UTF-8', () => parseManifest({ bytes: Buffer.from([0x7b, 0xff, 0x7d]), contentType: oci }), invalid],
     ['an empty body', () => parse('', { contentType: oci }), invalid],
     ['a list', () => parse('[]', { contentType: oci }), invalid],
@@ -229,7 +229,9 @@ describe('what is refused', () => {
     'Docker schema 1, sent as %s: the message names it',
     (contentType) => {
       const body = { schemaVersion: 1, name: 'org/app', tag: 'v1', architecture: 'amd64', fsLayers: [], history: [], signatures: [] }
-      expect(refusalOf(() => parse(body, { contentType }))).toBe('400 MANIFEST_INVALID: manifests of Docker schema 1 are not taken: push the image again')
+      expect(refusalOf(() => parse(body, { contentType }))).toBe(
+        '400 MANIFEST_INVALID: manifests of Docker schema 1 are not supported: push the image with a current client',
+      )
     },
   )
 
