@@ -113,7 +113,7 @@ describe('an exchange that names an identity', () => {
     test('to forged tokens of a configured issuer, and says that it is the token', async () => {
       const parts = await ground()
       const forged = await sign(await testKey('ES256', parts.key.kid), parts.claims())
-      const said = 'verifying token: the signature does not verify'
+      const said = 'verifying token: the signature is not valid'
       expect(await answers(parts, forged)).toEqual([`7: ${said}`, `16: ${said}`, `7: ${said}`, `16: ${said}`, `7: ${said}`, `16: ${said}`])
       const keys = { issuer: parts.local.issuer, subject: 'alice', issuerKeys: JSON.stringify({ keys: [(await testKey()).jwk] }), audiences: [] }
       parts.identities.set(uid, { kind: 'staticKeys', keys })

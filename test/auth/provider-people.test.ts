@@ -168,7 +168,7 @@ describe('a person whom an identity provider brings', () => {
         alice,
         providers.map(({ group }) => group),
       )
-      expect(await failure(ask(await mint()))).toMatch(/^9: .*name one/)
+      expect(await failure(ask(await mint()))).toMatch(/^9: .*set `identity_provider`/)
       expect((await ask(await mint(), named)).restrictions).toEqual({ trustedGroups: [groupAt(0)] })
       // Who registers can't name one.
       const registering = decodeToken(await sign(key, claims({ iss: foreign.issuer, aud: 'shared' })))

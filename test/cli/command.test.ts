@@ -64,7 +64,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     ['not found', ['get', 'group', 'nowhere'], /^taproot: there is no group nowhere .*\(code 5 NOT_FOUND\)$/],
     ['not found by uid', ['get', 'group', '0'.repeat(40)], /^taproot: .*\(code 5 NOT_FOUND, request [\w-]+\)$/],
     ['a bad value', ['get', 'tags', '--filter', 'updated_since=soon'], /^taproot: .*updated_since.*\(code 3 INVALID_ARGUMENT, request [\w-]+\)$/],
-    ['nobody answers', ['whoami', '--server', 'http://127.0.0.1:1'], /can not be reached/],
+    ['nobody answers', ['whoami', '--server', 'http://127.0.0.1:1'], /cannot be reached/],
     ['a bad token', ['whoami', '--token', 'x'], /\(code 16 UNAUTHENTICATED, request [\w-]+\)$/],
   ] as const)('%s: one line, code 1, nothing printed', async ([, args, line]) => {
     const { code, stdout, stderr } = await run(args)
@@ -88,7 +88,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     ['a limit that is none', ['get', 'groups', '--limit', '0'], '--limit'],
     ['a limit over a page', ['tree', '--limit', '201'], '200'],
     ['a filter without a value', ['get', 'groups', '--filter', 'name'], 'field=value'],
-    ['two tokens', ['whoami', '--token', 'a', '--token-file', 'b'], 'exclude'],
+    ['two tokens', ['whoami', '--token', 'a', '--token-file', 'b'], 'cannot be combined'],
     ['a token file that is not there', ['whoami', '--token-file', 'absent'], 'absent'],
     ['a server that is none', ['whoami', '--server', 'taproot.example'], 'URL'],
     ['an identity that is none', ['whoami', '--identity', 'me'], 'uid'],
@@ -192,7 +192,7 @@ test('a server with a certificate of an authority of its own, by --ca-file and n
   const env = { TAPROOT_SERVER: `https://127.0.0.1:${port}`, TAPROOT_TOKEN: 'x' }
   const args = ['get', 'groups', '-o', 'json']
   expect(await runProcess({ args: [...args, '--ca-file', 'ca.crt'], env, cwd })).toEqual({ code: 0, stdout: '[]\n', stderr: '' })
-  expect(await runProcess({ args, env, cwd })).toMatchObject({ code: 1, stderr: expect.stringContaining('can not be reached') as unknown })
+  expect(await runProcess({ args, env, cwd })).toMatchObject({ code: 1, stderr: expect.stringContaining('cannot be reached') as unknown })
   await writeFile(join(cwd, 'none.crt'), 'nothing')
   expect(await runProcess({ args: [...args, '--ca-file', 'none.crt'], env, cwd })).toMatchObject({ code: 2 })
 })

@@ -84,10 +84,10 @@ describe('taproot get', () => {
 
     test.for([
       ['tags directly in a group', () => ({ kind: 'tags', in: mine.name }), '--descendants'],
-      ['a filter that there is none of', () => ({ kind: 'groups', filter: ['colour=red'] }), 'only by name'],
+      ['a filter that there is none of', () => ({ kind: 'groups', filter: ['colour=red'] }), 'use name'],
       ['paging as a filter', () => ({ kind: 'groups', filter: ['page_size=3'] }), 'page_size'],
       ['no place for what needs one', () => ({ kind: 'terms' }), '--in'],
-      ['a path that is none', () => ({ kind: 'groups', in: 'a//b' }), 'no path'],
+      ['a path that is none', () => ({ kind: 'groups', in: 'a//b' }), 'not a path'],
     ] as const)('%s: a usage error', async ([, request, part]) => {
       await expect(run({ filter: [], ...request() })).rejects.toThrow(UsageError)
       await expect(run({ filter: [], ...request() })).rejects.toThrow(part)
@@ -146,9 +146,9 @@ describe('taproot get', () => {
 
     test.for([
       ['a name where there are none', { kind: 'rolebinding', record: 'owner' }, 'uid'],
-      ['a uid that can not be read', { kind: 'terms', record: 'a'.repeat(40) }, 'listed'],
+      ['a uid that can not be read', { kind: 'terms', record: 'a'.repeat(40) }, 'list them'],
       ['a path and a place', { kind: 'repo', record: 'a/b', in: 'a' }, '--in'],
-      ['a list option', { kind: 'repo', record: 'tool', limit: 3 }, 'lists'],
+      ['a list option', { kind: 'repo', record: 'tool', limit: 3 }, 'need a list'],
     ] as const)('%s: a usage error', async ([, request, part]) => {
       await expect(run(request)).rejects.toThrow(UsageError)
       await expect(run(request)).rejects.toThrow(part)

@@ -70,7 +70,7 @@ describe('pull tokens', () => {
 
   test('revoke takes pull tokens only', async () => {
     const member = await makeMember(world.server, mine.group, { role: 'viewer' })
-    await expect(revokePullToken(optionsOf(), member.uid)).rejects.toThrow('no pull token')
+    await expect(revokePullToken(optionsOf(), member.uid)).rejects.toThrow('not a pull token')
     await expect(revokePullToken(optionsOf(), `${mine.group}/0123456789abcdef`)).rejects.toMatchObject({ code: 5 })
   })
 
@@ -122,8 +122,8 @@ describe('--ttl', () => {
 
 describe('a client', () => {
   test.for([
-    ['nobody answers', 'http://127.0.0.1:1', 'can not be reached'],
-    ['a host that is none', 'http://nowhere.invalid', 'can not be reached'],
+    ['nobody answers', 'http://127.0.0.1:1', 'cannot be reached'],
+    ['a host that is none', 'http://nowhere.invalid', 'cannot be reached'],
   ] as const)('%s: one line', async ([, baseUrl, part]) => {
     const client = createPlatformClient({ baseUrl, token: 'x' })
     await expect(client.call({ method: 'GET', path: '/iam/v2/groups' })).rejects.toThrow(part)

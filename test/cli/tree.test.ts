@@ -147,7 +147,7 @@ describe('taproot tree', () => {
       ...[3, 4, 5, 6, 7, 8, 9].map((at) => `├── group     group-0000${at}  ...`),
     ])
     expect(lines.at(-1)).toBe('└── ... 290 more groups')
-    expect(context.notes).toEqual([expect.stringMatching(/^4 groups were opened; 7 more/)])
+    expect(context.notes).toEqual([expect.stringMatching(/^opened 4 groups; 7 more/)])
   })
 
   test('json and yaml say what is drawn, with uids', async () => {

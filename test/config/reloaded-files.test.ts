@@ -116,7 +116,7 @@ describe('the certificate of a port', () => {
   test('that can not be used stays out of use: it is logged once and shows in the metric, until one comes that can', async () => {
     const { authority, first, secrets, server, ports } = await bothPorts()
     const file = secrets.api.path('tls.crt')
-    const errors = (): unknown[] => server.logs.filter(({ message }) => message.includes('can not be used'))
+    const errors = (): unknown[] => server.logs.filter(({ message }) => message.includes('are invalid'))
     const broken = [
       { 'tls.crt': authority.issue().certificate, 'tls.key': authority.issue().key },
       { 'tls.crt': first.certificate.slice(0, 200), 'tls.key': first.key },

@@ -11,5 +11,5 @@ test.each([
   { title: 'a repo', found: () => violationsOf(RepoSchema, create(RepoSchema, { name: 'App' })) },
 ])('a name that $title can not have is refused with the rule in words', ({ found }) => {
   const violation = found().find(({ field }) => field === 'name')
-  expect(violation?.description).toMatch(/^must have .*: ?a-z, 0-9, space|^must have no characters but a-z, 0-9, space/)
+  expect(violation?.description).toMatch(/^must have .*: ?a-z, 0-9, space|^may contain only a-z, 0-9, space/)
 })

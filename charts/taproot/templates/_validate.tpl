@@ -1,4 +1,4 @@
-{{- /* Checks that a schema can not express. All errors are reported at once. */ -}}
+{{- /* Checks that a schema cannot express. All errors are reported at once. */ -}}
 {{- define "taproot.validate" -}}
 {{- $faults := list -}}
 {{- $values := .Values -}}
