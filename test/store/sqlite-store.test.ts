@@ -127,7 +127,7 @@ describe('the sqlite store', () => {
     foreign.close()
     await chmod(path, 0o640)
     const before = await readFile(path)
-    expect(openError(path)).toMatchObject({ kind: 'unavailable', message: expect.stringContaining('not a file of ours') as unknown })
+    expect(openError(path)).toMatchObject({ kind: 'unavailable', message: expect.stringContaining('did not create this file') as unknown })
     expect((await readFile(path)).equals(before)).toBe(true)
     expect((await stat(path)).mode & 0o777).toBe(0o640)
     expect(await readdir(directory)).toEqual(['foreign.db'])

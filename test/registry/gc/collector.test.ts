@@ -158,7 +158,7 @@ describe.each([
       await collecting.catch(() => undefined)
     })
     // So short a time takes uploads as well, and what came just when it was removed: both are begun anew, as the client is told.
-    const isToBegin = name === 'disk' ? /404 .*BLOB_UPLOAD_UNKNOWN|503 .*begin the upload anew/ : /503 .*begin the upload anew/
+    const isToBegin = name === 'disk' ? /404 .*BLOB_UPLOAD_UNKNOWN|503 .*start the upload again/ : /503 .*start the upload again/
     let begunAgain = 0
     const brought = (bytes: Buffer): Promise<Digest> =>
       host.client.putBlob(repository, bytes).catch((error: unknown) => {

@@ -22,7 +22,7 @@ registrySuite('registry tokens', (suite) => {
         for (const path of ['/token', '/v2/']) {
           const answer = await suite.world.ask({ path, authorization })
           expect(answer).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
-          expect(answer.body).toContain('the password a token that is known here')
+          expect(answer.body).toContain('a token of this platform or a known issuer as password')
         }
       }
     })
@@ -202,7 +202,7 @@ registrySuite('registry tokens', (suite) => {
         const empty = bearer(await suite.world.tokenFor(pull(path), suite.mine.authorization))
         expect((await suite.world.list(path, empty)).body).toBe(foreign.body)
       }
-      expect(foreign.body).toContain('there is no right to this one')
+      expect(foreign.body).toContain('grants no access to this image')
       expect(await suite.world.list(`${suite.mine.group}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 

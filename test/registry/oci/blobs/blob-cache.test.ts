@@ -211,7 +211,7 @@ const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buff
     message: 'its own reason',
     leaves: 100,
   },
-  'is closed without a reason': { spoil: (body) => void body.destroy(), message: 'broke off', leaves: 0 },
+  'is closed without a reason': { spoil: (body) => void body.destroy(), message: 'not read completely', leaves: 0 },
   'ends too early': { spoil: (body, content) => void body.end(content.subarray(0, 399)), message: '1 bytes are missing', leaves: 399 },
   'does not end': {
     spoil: (body, content) => {
@@ -222,7 +222,7 @@ const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buff
   },
   'is not what the digest names': {
     spoil: (body, content) => void body.end(Buffer.concat([content.subarray(0, 399), Buffer.of((content.at(-1) ?? 0) ^ 1)])),
-    message: 'other bytes',
+    message: 'bytes that do not match',
     leaves: 0,
   },
 }
@@ -255,7 +255,7 @@ test('one that was over before anybody listened fails', async () => {
     body.on('error', () => undefined).destroy(reason)
     await new Promise((resolve) => body.once('close', resolve))
     opening.resolve(undefined)
-    await expect(acquired.blob.bytes(0, 400, never)).rejects.toThrow(reason?.message ?? 'broke off')
+    await expect(acquired.blob.bytes(0, 400, never)).rejects.toThrow(reason?.message ?? 'not read completely')
     acquired.release()
     expect(scene.cache.bytes).toBe(0)
   }

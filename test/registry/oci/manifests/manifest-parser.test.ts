@@ -209,11 +209,11 @@ describe('what is refused', () => {
       () => parse(JSON.stringify(image).replace('"size":3', '"size":3,"digest":"x"'), { contentType: oci }),
       'the key "digest" twice',
     ],
-    ['another case of layers', () => parse({ ...image, Layers: [] }), 'Layers must be spelled layers'],
-    ['another case in another type', () => parse({ mediaType: 'application/json', subJect: {} }), 'subJect must be spelled subject'],
-    ['another case in a descriptor', () => parse({ ...image, layers: [descriptor('x', { DIGEST: 'y' })] }), 'layers[0].DIGEST must be spelled digest'],
-    ['a letter that folds to s', () => parse({ ...image, ſubject: {} }), 'must be spelled subject'],
-    ['another case in a platform', () => parse({ ...index, manifests: [descriptor('x', { platform: { OS: 'linux' } })] }), 'platform.OS must be spelled os'],
+    ['another case of layers', () => parse({ ...image, Layers: [] }), 'Layers must be written as layers'],
+    ['another case in another type', () => parse({ mediaType: 'application/json', subJect: {} }), 'subJect must be written as subject'],
+    ['another case in a descriptor', () => parse({ ...image, layers: [descriptor('x', { DIGEST: 'y' })] }), 'layers[0].DIGEST must be written as digest'],
+    ['a letter that folds to s', () => parse({ ...image, ſubject: {} }), 'must be written as subject'],
+    ['another case in a platform', () => parse({ ...index, manifests: [descriptor('x', { platform: { OS: 'linux' } })] }), 'platform.OS must be written as os'],
   ]
   test.each(ambiguous)('%s, which clients read in different ways', (_, work, sentence) => {
     expect(refusalOf(work)).toMatch(/^400 MANIFEST_INVALID: /)
