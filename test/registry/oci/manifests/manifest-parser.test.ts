@@ -241,7 +241,7 @@ describe('what is refused', () => {
     )
   })
 
-  const kept = 'are \\d+ bytes together: 1048576 at most can be kept'
+  const kept = 'have \\d+ bytes: 1048576 at most are allowed'
   const many = (count: number, more: object = {}): object[] => Array.from({ length: count }, (_, at) => descriptor(String(at), more))
   const large: [string, () => unknown][] = [
     ['20,000 layers', () => parse({ ...image, layers: many(20_000) })],
