@@ -64,7 +64,8 @@ export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequ
   if (method !== 'POST') throw awsRefusal('the method of the AWS request must be POST')
   if (target !== awsTarget) throw awsRefusal(`the AWS request must be for ${awsTarget}`)
   const host = headers.get('host') ?? ''
-  if (!expected.hosts.includes(host)) throw awsRefusal('the host of the AWS request is not configured: sign it for another host, or ask the operator to add it to aws.hosts')
+  if (!expected.hosts.includes(host))
+    throw awsRefusal('the host of the AWS request is not configured: sign it for another host, or ask the operator to add it to aws.hosts')
   const binding = bindingOf(headers, expected.prefixes)
   const signed = signedHeadersOf(headers.get('authorization') ?? '')
   for (const name of ['host', 'x-amz-date', binding.audience, binding.identity]) {

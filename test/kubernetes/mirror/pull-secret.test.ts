@@ -154,7 +154,8 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
     await world.until('identity', namespace, 'deployer', 'InSync')
     await vi.waitFor(
-      () => expect(world.server.logs.some(({ message, fields }) => message.includes('did not create the Secret') && fields['namespace'] === namespace)).toBe(true),
+      () =>
+        expect(world.server.logs.some(({ message, fields }) => message.includes('did not create the Secret') && fields['namespace'] === namespace)).toBe(true),
       polling,
     )
     const found = await secret(namespace)
