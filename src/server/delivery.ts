@@ -1,3 +1,4 @@
+import type { LookupFunction } from 'node:net'
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { createResolverLookup } from '../auth/resolver-lookup.ts'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
@@ -16,6 +17,8 @@ export interface DeliveryOptions {
   readonly files: ReloadedFiles
   readonly engine: Engine
   readonly metrics: Registry
+  /** How names of sinks are resolved; by the name servers of the system by default. */
+  readonly sinkLookup?: LookupFunction | undefined
 }
 
 /** The delivery of events. It runs in the process that leads. */
@@ -26,12 +29,12 @@ export interface Delivery {
 }
 
 /** Builds the delivery of events. Throws SettingError if the authorities of sinks cannot be read. */
-export function createDelivery({ config, files, engine, metrics }: DeliveryOptions): Delivery {
+export function createDelivery({ config, files, engine, metrics, sinkLookup = createResolverLookup() }: DeliveryOptions): Delivery {
   const { networks, caFile } = config.events
   const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'events.caFile', path: caFile, kind: 'authorities' } })
   const fetch = createSafeFetch({
     timeoutMs: sinkTimeoutMs,
-    lookup: createResolverLookup(),
+    lookup: sinkLookup,
     networks: createNetworks(networks),
     ...(ca === undefined ? {} : { extraCa: () => ca.current.pem.toString('utf8') }),
   })

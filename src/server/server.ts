@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import type { Server } from 'node:http'
+import type { LookupFunction } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
 import { createConnectionLimit } from '../transport/connection-limit.ts'
@@ -64,6 +65,8 @@ export interface ServerOptions {
   readonly clock?: Clock
   /** Interval of rereading the files of certificates, keys and passwords, in milliseconds; 10 s by default. */
   readonly filesEveryMs?: number
+  /** How names of sinks are resolved; by the name servers of the system by default. */
+  readonly sinkLookup?: LookupFunction
 }
 
 /** Creates the metrics of the process and the replica, and the meter of loop time per caller. */
@@ -325,7 +328,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const signIn = createSignIn({ config, cache, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
-    startBackground({ config, files, engine, metrics: registry, leads }, cleanups, stopping.signal)
+    startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup }, cleanups, stopping.signal)
     const api = serves.includes('api') ? serveApi({ ...options, registry, files, meter }, engine, signIn) : undefined
     const host =
       keys === undefined || upstream === undefined

@@ -7,6 +7,7 @@ import { rootOf, trustedUid } from '../../src/base/uid.ts'
 import { outboxPrefix } from '../../src/engine/log/outbox-keys.ts'
 import { createEventSigner, type EventSigner } from '../../src/events/delivery/cloud-event.ts'
 import { OutboxEventSchema, type OutboxEvent } from '../../src/gen/taproot/store/v1/envelope_pb.ts'
+import { entriesOf } from '../../src/store/pages.ts'
 import { methodOf } from '../support/api-clients.ts'
 import type { TestServer } from '../support/test-server.ts'
 
@@ -54,8 +55,10 @@ export class EventGround {
 
   /** All stored events. */
   async all(): Promise<OutboxEvent[]> {
-    const { entries } = await this.server.running.engine.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
-    return entries.map(({ value }) => fromBinary(OutboxEventSchema, value))
+    const events: OutboxEvent[] = []
+    const { store } = this.server.running.engine
+    for await (const { value } of entriesOf(store, { prefix: outboxPrefix }, AbortSignal.timeout(30_000))) events.push(fromBinary(OutboxEventSchema, value))
+    return events
   }
 
   /** The stored events of a type, about a subject. */

@@ -1,5 +1,6 @@
 import type { TokenRestrictions } from '../../src/auth/tokens/token-restrictions.ts'
 import { mkdtemp, rm } from 'node:fs/promises'
+import type { LookupFunction } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { create, type JsonObject } from '@bufbuild/protobuf'
@@ -58,6 +59,8 @@ export interface TestServerOptions {
   readonly clock?: Clock
   /** How often files are read again; every 10 s by default. */
   readonly filesEveryMs?: number
+  /** How names of sinks are resolved. */
+  readonly sinkLookup?: LookupFunction
   /** True for a server that knows no development issuer, as role `api`. */
   readonly production?: boolean
 }
@@ -102,8 +105,9 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     }
   const log = { debug: logAt('debug'), info: logAt('info'), warn: logAt('warn'), error: logAt('error') }
   const developed = options.production === true ? undefined : devIssuer
+  const { filesEveryMs, sinkLookup } = options
   const running = await startServer(
-    { config, log, auditLog: log, devIssuer: developed, clock, ...(options.filesEveryMs === undefined ? {} : { filesEveryMs: options.filesEveryMs }) },
+    { config, log, auditLog: log, devIssuer: developed, clock, ...(filesEveryMs && { filesEveryMs }), ...(sinkLookup && { sinkLookup }) },
     new AbortController().signal,
   )
   const rest = restClient(`http://127.0.0.1:${apiPort}`)

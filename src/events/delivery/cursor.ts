@@ -7,21 +7,26 @@ import type { EventLog } from '../../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../../engine/log/log-index.ts'
 import { progressIn, progressKey } from '../records/progress.ts'
 
-/** An event between its start and the moment when the cursor passes it. */
+/** An event between its first start and the moment when the cursor passes it. It is `running` from a start until `finish` or `putBack`. */
 export interface Slot {
   readonly entry: LogEntry
-  finished: boolean
+  /** How often the cursor had been moved by others. */
+  readonly epoch: number
+  state: 'running' | 'waiting' | 'finished'
 }
 
 /**
  * Where a subscription is in the log. Events are started in order and may finish in any order; the cursor passes an event once it and all before it are
- * finished. What finished after the cursor is remembered when the subscription goes back.
+ * finished. No event is started while it runs, unless a replay moved the cursor.
  */
 export class DeliveryCursor {
   readonly #store: Store
   readonly #subscription: Uid
   readonly #slots: Slot[] = []
+  /** Events that finished after the cursor was moved by others. */
   readonly #ahead = new Set<string>()
+  #epoch = 0
+  #waiting = 0
   /** Everything up to here was started, or does not match. */
   #started: Position = { revision: 0, key: '' }
   #revision: Revision | undefined
@@ -54,43 +59,57 @@ export class DeliveryCursor {
       this.isDirty = true
     }
     this.#slots.length = 0
+    this.#waiting = 0
+    this.#epoch += 1
     this.#ahead.clear()
     this.#started = this.position
   }
 
-  /** Yields the events to start, in order: those that `wants` accepts. Each yielded one is under way until `finish`. */
+  /** Yields the events to start, in order: those that were put back, then new ones that `wants` accepts. */
   *next(log: EventLog, wants: (entry: LogEntry) => boolean): Generator<Slot, void> {
+    if (this.#waiting > 0) yield* this.#again(wants)
     for (const entry of log.after(this.#started, rootOf(this.#subscription))) {
       this.#started = { revision: entry.revision, key: entry.key }
       if (!wants(entry)) continue
-      const slot = { entry, finished: this.#ahead.delete(entry.key) }
+      const slot: Slot = { entry, epoch: this.#epoch, state: this.#ahead.delete(entry.key) ? 'finished' : 'running' }
       this.#slots.push(slot)
-      if (!slot.finished) yield slot
+      if (slot.state === 'running') yield slot
     }
     if (this.#slots.length === 0) this.#moveTo(this.#started)
   }
 
+  /** Yields the events that were put back. A change of the subscription may have made some of them unwanted. */
+  *#again(wants: (entry: LogEntry) => boolean): Generator<Slot, void> {
+    for (const slot of [...this.#slots]) {
+      if (slot.state !== 'waiting') continue
+      slot.state = 'running'
+      this.#waiting -= 1
+      if (wants(slot.entry)) yield slot
+      else this.finish(slot)
+    }
+  }
+
   /** Marks an event as finished and moves the cursor. */
   finish(slot: Slot): void {
-    slot.finished = true
-    if (!this.#slots.includes(slot)) this.#ahead.add(slot.entry.key)
+    slot.state = 'finished'
+    if (slot.epoch !== this.#epoch) this.#ahead.add(slot.entry.key)
     let passed: Slot | undefined
-    while (this.#slots[0]?.finished === true) passed = this.#slots.shift()
+    while (this.#slots[0]?.state === 'finished') passed = this.#slots.shift()
     if (passed === undefined) return
     this.#moveTo(this.#slots.length === 0 ? this.#started : passed.entry)
     this.isDirty = true
   }
 
-  /** Goes back to the cursor: events that are not finished are started again. */
-  rewind(): void {
-    for (const { entry, finished } of this.#slots) if (finished) this.#ahead.add(entry.key)
-    this.#slots.length = 0
-    this.#started = this.position
+  /** Lets an event wait for another start. */
+  putBack(slot: Slot): void {
+    if (slot.epoch !== this.#epoch) return
+    slot.state = 'waiting'
+    this.#waiting += 1
   }
 
   /** Returns how many events wait, up to `most`. Looks at a bounded number of events. */
   countPending(log: EventLog, wants: (entry: LogEntry) => boolean, most: number): number {
-    const finished = new Set([...this.#ahead, ...this.#slots.filter((slot) => slot.finished).map(({ entry }) => entry.key)])
+    const finished = new Set([...this.#ahead, ...this.#slots.filter(({ state }) => state === 'finished').map(({ entry }) => entry.key)])
     let count = 0
     let looked = 0
     for (const entry of log.after(this.position, rootOf(this.#subscription))) {

@@ -92,9 +92,11 @@ export class FailedDeliveries {
     await this.#put(key, state, signal)
   }
 
-  /** Ends a delivery that succeeded, or whose event has expired. */
-  async remove({ key }: Retry, signal: AbortSignal): Promise<void> {
-    if (await this.#write({ kind: 'delete', key: this.#keyOf(key) }, signal)) this.#retries.delete(key)
+  /** Ends a delivery that succeeded, or whose event has expired. Returns false if the store does not take it: it is still tried again. */
+  async remove({ key }: Retry, signal: AbortSignal): Promise<boolean> {
+    const isWritten = await this.#write({ kind: 'delete', key: this.#keyOf(key) }, signal)
+    if (isWritten) this.#retries.delete(key)
+    return isWritten
   }
 
   /** Keeps a copy of an event that is not tried again. Returns false if there are too many, or the store does not take it. */

@@ -180,15 +180,21 @@ export class SubscriptionWorker {
   }
 
   async #deliver(slot: Slot, signal: AbortSignal): Promise<void> {
+    this.#running += 1
+    const outcome = await this.#attempts.send(slot.entry, signal)
+    if (!signal.aborted) await this.#note(slot, outcome, signal)
+    this.#running -= 1
+    this.wake()
+  }
+
+  async #note(slot: Slot, outcome: AttemptOutcome, signal: AbortSignal): Promise<void> {
     const { entry } = slot
-    const outcome = await this.#attempt(entry, signal)
-    if (signal.aborted) return
     if (outcome.kind === 'delivered') {
       this.#succeeded()
       this.#cursor.finish(slot)
     } else if (outcome.kind === 'failed') {
       if (await this.#passFailure(entry, outcome, signal)) this.#cursor.finish(slot)
-      else this.#cursor.rewind()
+      else this.#cursor.putBack(slot)
     } else if (outcome.kind === 'expired') {
       this.#context.observer?.delivery('expired')
       this.#cursor.finish(slot)
@@ -196,38 +202,32 @@ export class SubscriptionWorker {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
       // Also after a pause: memory may not show it yet, or the store may not have taken it.
       this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
-      this.#cursor.rewind()
+      this.#cursor.putBack(slot)
     }
-    this.wake()
   }
 
   async #deliverAgain(retry: Retry, signal: AbortSignal): Promise<void> {
+    this.#running += 1
     retry.running = true
-    const outcome = await this.#attempt(entryOf(retry.key), signal, retry.state.event)
+    const outcome = await this.#attempts.send(entryOf(retry.key), signal, retry.state.event)
+    if (!signal.aborted) await this.#noteRetry(retry, outcome, signal)
+    // Not before its state is written: the worker would start it again.
     retry.running = false
-    if (signal.aborted) return
+    this.#running -= 1
+    this.wake()
+  }
+
+  async #noteRetry(retry: Retry, outcome: AttemptOutcome, signal: AbortSignal): Promise<void> {
     if (outcome.kind === 'delivered' || outcome.kind === 'expired') {
       if (outcome.kind === 'delivered') this.#succeeded()
-      await this.#failed.remove(retry, signal)
+      if (await this.#failed.remove(retry, signal)) return
     } else if (outcome.kind === 'failed') {
       const attempt = this.#noteFailure(outcome, retry.state.attempts + 1)
       if (attempt.atMs - Number(retry.state.firstAttemptTimeMs) < retryForMs) await this.#failed.failedAgain(retry, attempt, signal)
       else await this.#abandon({ key: retry.key, copy: retry.state.event }, attempt, signal)
-    } else {
-      if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
-      retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
-    }
-    this.wake()
-  }
-
-  /** Sends one event, as one of those under way. Never rejects. */
-  async #attempt(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
-    this.#running += 1
-    try {
-      return await this.#attempts.send(entry, signal, copy)
-    } finally {
-      this.#running -= 1
-    }
+      return
+    } else if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
+    retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
   }
 
   #succeeded(): void {
