@@ -1,10 +1,10 @@
-import type { Log } from './log.ts'
-
-/** One line of the audit log: caller, action, target, address and result. Never a secret. */
+/** One audit event: caller, action, target, address and result. Never a secret. */
 export interface AuditLine {
   readonly outcome: 'done' | 'denied' | 'failed'
   /** The called method: `<service>/<rpc>`, or the name of another entry point. */
   readonly method: string
+  /** The capabilities that the method needs, separated by commas. */
+  readonly capability?: string | undefined
   readonly transport: 'http' | 'grpc' | 'kubernetes'
   readonly requestId?: string | undefined
   readonly identity?: string | undefined
@@ -17,6 +17,8 @@ export interface AuditLine {
   readonly actorSubject?: string | undefined
   /** The changed resource, or the one to which access was denied. */
   readonly subject?: string | undefined
+  /** The kind of resource that the method is about. */
+  readonly kind?: string | undefined
   readonly validateOnly?: boolean | undefined
   readonly remoteAddress?: string | undefined
   readonly userAgent?: string | undefined
@@ -26,9 +28,22 @@ export interface AuditLine {
   readonly reason?: string | undefined
 }
 
-/** Writes the line at any log level. */
-export function writeAuditLine(log: Log, line: AuditLine): void {
-  log.info('audit', { audit: true, ...line })
+/** An audit event as sinks get it. */
+export interface AuditEvent extends AuditLine {
+  /** Unique. A sink may get an event twice. */
+  readonly id: string
+  /** RFC 3339, UTC. */
+  readonly time: string
+  /** The group nearest to the resource, and the resource's organisation. */
+  readonly group?: string | undefined
+  readonly root?: string | undefined
+  /** How many anonymous denials before this one have no event of their own. */
+  readonly suppressed?: number | undefined
+}
+
+/** Receives audit events. `record` never throws and never waits. */
+export interface AuditTrail {
+  record(line: AuditLine): void
 }
 
 /** Returns the caller's fields of a line. */

@@ -126,6 +126,22 @@ export interface KubernetesConfig {
   readonly pullSecrets: { readonly enabled: boolean }
 }
 
+/** A destination of audit events. Which keys apply depends on the kind. */
+export interface AuditSinkConfig {
+  readonly kind: 'log' | 'file' | 'syslog' | 'https' | 'otlp'
+  readonly name?: string
+  readonly path?: string
+  readonly maxMegabytes?: number
+  readonly maxFiles?: number
+  readonly url?: string
+  readonly tokenFile?: string
+  readonly address?: string
+  readonly caFile?: string
+  readonly certFile?: string
+  readonly keyFile?: string
+  readonly spoolMegabytes?: number
+}
+
 /** The effective configuration: defaults filled in, validated. Each key is described in `schema.ts`; paths are as given, not resolved. */
 export interface Config {
   /** Ends without a slash. */
@@ -168,5 +184,7 @@ export interface Config {
   readonly aws: AwsConfig
   /** How a process stops. */
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
+  /** Where audit events go, and how many anonymous denials get one. */
+  readonly audit: { readonly sinks: readonly AuditSinkConfig[]; readonly anonymousPerMinute: number }
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
 }

@@ -2,7 +2,8 @@ import { isIP } from 'node:net'
 import { isNetwork } from '../base/client-address.ts'
 
 /** The format of a text value. */
-export type ValueFormat = 'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id' | 'pool-provider' | 'network'
+export type ValueFormat =
+  'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id' | 'pool-provider' | 'network' | 'sink-name'
 
 /** For each format: its check, and its description in an error ("expected ..."). */
 export const valueFormats = {
@@ -13,6 +14,7 @@ export const valueFormats = {
   'package-name': { test: (value) => /^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/.test(value), expected: 'the first part of a package name, e.g. example.platform' },
   'key-prefix': { test: (value) => /^\/[\x21-\x7e]*[^/\s]$/.test(value), expected: 'a key prefix that starts with / and does not end with it, e.g. /taproot' },
   'pool-provider': { test: (value) => /^[a-z0-9-]+\/[a-z0-9-]+$/.test(value), expected: 'a pool and a provider, e.g. taproot/taproot' },
+  'sink-name': { test: (value) => /^[a-z][a-z0-9-]{0,62}$/.test(value), expected: 'lower-case letters, digits and dashes, e.g. siem' },
   network: { test: isNetwork, expected: 'an IP address or a network, e.g. 10.0.0.0/8' },
   'cluster-id': {
     test: (value) => /^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$/.test(value),

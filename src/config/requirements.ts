@@ -1,4 +1,4 @@
-import type { Role } from './config.ts'
+import type { AuditSinkConfig, Role } from './config.ts'
 import { roleDefaults } from './defaults.ts'
 import { settingOf } from './setting.ts'
 import { isTree, valueAt, type Tree } from './tree.ts'
@@ -38,6 +38,7 @@ export function checkRequirements(tree: Tree, role: Role): string[] {
     ...upstreamErrors(tree, role),
     ...issuerErrors(tree),
     ...repeatedRows(tree),
+    ...auditSinkErrors(tree),
   ]
 }
 
@@ -124,6 +125,42 @@ function repeatedRows(tree: Tree): string[] {
     const names = rows.filter(isTree).map((row) => row[name])
     const twice = new Set(names.filter((one, at) => names.indexOf(one) !== at))
     return [...twice].map((one) => `${key} (${variable}): ${String(one)} is listed twice`)
+  })
+}
+
+/** The keys of each kind of audit sink in addition to `kind` and `name`: those that it needs, and those that it may have. */
+const auditSinkKeys = {
+  log: { needs: [], takes: [] },
+  file: { needs: ['path'], takes: ['maxMegabytes', 'maxFiles'] },
+  syslog: { needs: ['address'], takes: ['caFile', 'certFile', 'keyFile', 'spoolMegabytes'] },
+  https: { needs: ['url'], takes: ['tokenFile', 'caFile', 'spoolMegabytes'] },
+  otlp: { needs: ['url'], takes: ['tokenFile', 'caFile', 'spoolMegabytes'] },
+} as const satisfies Record<AuditSinkConfig['kind'], { readonly needs: readonly string[]; readonly takes: readonly string[] }>
+
+/** A sink has the keys of its kind and a name of its own. `https` is encrypted. */
+function auditSinkErrors(tree: Tree): string[] {
+  const { path, variable } = settingOf('audit.sinks')
+  const rows = valueAt(tree, path)
+  if (!Array.isArray(rows)) return []
+  const names = new Set<unknown>()
+  return rows.filter(isTree).flatMap((row, at) => {
+    const { kind, name = kind, url, certFile, keyFile } = row
+    // Another check reports an unknown kind.
+    if (typeof kind !== 'string' || !Object.hasOwn(auditSinkKeys, kind)) return []
+    const { needs, takes } = auditSinkKeys[kind as AuditSinkConfig['kind']]
+    const known: readonly string[] = ['kind', 'name', ...needs, ...takes]
+    const errors = [
+      ...needs.filter((key) => row[key] === undefined).map((key) => `${key} is missing`),
+      ...Object.keys(row)
+        .filter((key) => !known.includes(key))
+        .map((key) => `${key} is not for ${kind}`),
+    ]
+    if (names.has(name)) errors.push('there is another sink of this name: set name')
+    names.add(name)
+    if (kind === 'https' && typeof url === 'string' && !url.startsWith('https://')) errors.push('expected an https:// URL')
+    if (typeof url === 'string' && (URL.parse(url)?.username ?? '') !== '') errors.push('expected a URL without a user: set tokenFile')
+    if ((certFile === undefined) !== (keyFile === undefined)) errors.push('certFile and keyFile need each other')
+    return errors.map((fault) => `audit.sinks (${variable}): row ${at + 1} (${String(name)}): ${fault}`)
   })
 }
 

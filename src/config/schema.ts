@@ -114,6 +114,28 @@ const aws = section('AWS identities. A caller signs a `GetCallerIdentity` reques
   audiences: list('Audiences of this installation in AWS requests.', text('An audience.')),
 })
 
+const auditSink = section(
+  'One sink.',
+  {
+    kind: text(
+      '`log`: the log of the process. `file`: JSON lines in a file. `syslog`: RFC 5424 over TLS. `https`: JSON lines in POST requests. `otlp`: OTLP logs over HTTP, as JSON.',
+      { enum: ['log', 'file', 'syslog', 'https', 'otlp'] },
+    ),
+    name: text('Its name in metrics, and its folder below `<dataDir>/audit`. Default: the kind.', { format: 'sink-name' }),
+    path: text('The file, for `file`.'),
+    maxMegabytes: count('Size from which a full file is replaced by a new one, for `file`. Default: 100.'),
+    maxFiles: count('How many files are kept, for `file`. Default: 10.'),
+    url: text('The address, for `https` and `otlp` (such as `http://collector:4318/v1/logs`).', { format: 'http-url' }),
+    tokenFile: text('File with a bearer token, for `https` and `otlp`.'),
+    address: text('Host and port, for `syslog`. Default port: 6514.', { format: 'host-port' }),
+    caFile: text("PEM file: the authority that signed the receiver's certificate. Default: the system's authorities."),
+    certFile: text('PEM file: client certificate, for `syslog`.'),
+    keyFile: text("PEM file: the client certificate's private key, for `syslog`."),
+    spoolMegabytes: count('Size of the spool on disk, for `syslog`, `https` and `otlp`. Further events are dropped. Default: 256.'),
+  },
+  ['kind'],
+)
+
 /**
  * Every key of the configuration: one row says its type, default, meaning and bounds. Validation, environment variables, the published
  * JSON Schema and docs/configuration.md follow from it. Defaults that depend on the role or on other keys are in `defaults.ts`.
@@ -273,6 +295,10 @@ export const configSchema = section('Configuration of Taproot.', {
   stop: section('Shutdown of a process on SIGTERM or SIGINT.', {
     drainSeconds: seconds('Seconds to accept requests while `/readyz` already fails, so that a load balancer can stop sending requests.', 0),
     graceSeconds: seconds('Seconds for running requests to end after that.', 3),
+  }),
+  audit: section('The audit trail: one event for each change, denial and sign-in.', {
+    sinks: list('Where the events go.', auditSink, [{ kind: 'log' }]),
+    anonymousPerMinute: count('Denials without a known caller that get an event, per minute and process. Further ones are only counted.', 600),
   }),
   log: section('The log.', { level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
 }) satisfies NodeFor<Config>

@@ -1,3 +1,4 @@
+import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import { fractionOf, type Clock, type Random } from '../base/runtime.ts'
 import type { Services } from '../engine/services.ts'
@@ -52,7 +53,7 @@ export interface ControllerOptions {
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   readonly observer: ControllerObserver
   /** The process's timers by default. */
   readonly timers?: Timers

@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto'
-import type { Log } from '../base/log.ts'
+import type { AuditTrail } from '../base/audit-line.ts'
 import type { Clock } from '../base/runtime.ts'
 import { trustedUid, type Uid } from '../base/uid.ts'
 import type { Services } from '../engine/services.ts'
@@ -30,7 +30,7 @@ export interface World {
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
   /** Destination of audit lines. */
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
 }
 
 /** The cluster that the objects are in. */

@@ -6,6 +6,7 @@ import type { Operator } from '../auth/tokens/principal.ts'
 import type { SignatureChecks } from '../auth/tokens/signature-checks.ts'
 import type { ClientAddress } from '../base/client-address.ts'
 import { errorText } from '../base/error-text.ts'
+import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import { parentOf } from '../base/uid.ts'
 import { trafficWrite } from '../engine/outbox.ts'
@@ -81,7 +82,7 @@ export interface RegistryHostOptions {
   readonly clientAddress: ClientAddress
   readonly log: Log
   /** Where audit lines go. */
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   readonly newRequestId: () => string
   /** Called for every answer below `/v2/`. */
   readonly observe?: Observe

@@ -5,6 +5,7 @@ import type { PlatformTokens } from '../auth/tokens/platform-token.ts'
 import { setOf } from '../base/capability.ts'
 import { retry } from '../base/timing.ts'
 import { errorText } from '../base/error-text.ts'
+import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import { randomHex, type Clock } from '../base/runtime.ts'
 import type { Config } from '../config/config.ts'
@@ -92,7 +93,7 @@ export interface ControllerRoleOptions {
   readonly tokens: PlatformTokens
   readonly registry: Registry
   readonly log: Log
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   readonly clock: Clock
 }
 

@@ -4,6 +4,7 @@ import { createServer as createTlsServer } from 'node:https'
 import type { SecureContextOptions } from 'node:tls'
 import { type Registry, Counter, Histogram } from 'prom-client'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
+import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import type { Config } from '../config/config.ts'
 import { openServerTls, type ServerTls } from '../config/files/open-files.ts'
@@ -73,7 +74,7 @@ export interface RegistryPortOptions {
   readonly upstream: Upstream
   readonly keys: RegistryKeys
   readonly log: Log
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   readonly metrics: Registry
   readonly meter: LoopMeter
 }

@@ -21,6 +21,7 @@ import { createWebRoutes, type WebRoute } from '../transport/web/web-routes.ts'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
+import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import type { Clock } from '../base/runtime.ts'
 import { fileDescriptors, methods } from '../base/schema/schema.ts'
@@ -29,6 +30,8 @@ import type { RecordCache } from '../cache/record-cache.ts'
 import type { Config, RateLimitConfig } from '../config/config.ts'
 import { openIssuers, openServerTls } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import type { ClosableTrail } from './audit/audit-trail.ts'
+import { openAuditTrail } from './audit/open-audit-trail.ts'
 import { runBackground, createBackgroundMetrics } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
@@ -56,7 +59,7 @@ export interface RunningServer {
 export interface ServerOptions {
   readonly config: Config
   readonly log: Log
-  /** Destination of audit lines, independent of the level of `log`. */
+  /** Where the audit sink `log` writes, independent of the level of `log`. */
   readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
   /** The served parts; all by default. The registry host needs an upstream. */
@@ -97,7 +100,8 @@ function createMetrics(cache: RecordCache): { registry: Registry; onSignatureChe
   return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
-interface ApiOptions extends ServerOptions {
+interface ApiOptions extends Omit<ServerOptions, 'auditLog'> {
+  readonly auditLog: AuditTrail
   readonly registry: Registry
   readonly files: ReloadedFiles
   readonly meter: LoopMeter
@@ -282,6 +286,25 @@ function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads
   cleanups.add(() => background)
 }
 
+/** Opens the audit trail. No two processes of a machine have the same ops port, so its number names the folder. */
+function openTrail(
+  { config, log, auditLog, clock = systemClock }: ServerOptions,
+  { files, metrics, cache }: { files: ReloadedFiles; metrics: Registry; cache: RecordCache },
+): Promise<ClosableTrail> {
+  return openAuditTrail({
+    config,
+    owner: String(config.ops.port),
+    files,
+    log,
+    auditLog,
+    metrics,
+    clock,
+    random: systemRandom,
+    isGroup: (uid) => cache.tables.get('Group', uid) !== undefined,
+    closeMs: config.stop.graceSeconds * 1000,
+  })
+}
+
 /** Its client of Kubernetes takes seconds to load: the other roles do without. */
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
@@ -290,7 +313,7 @@ const startController: typeof startControllerRole = async (options, signal) => (
  * Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; then nothing is left running.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
-  const { config, log, auditLog, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
+  const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
   const [leaving, stopping] = [new AbortController(), new AbortController()]
   const cleanups = new Cleanups()
   const ports: Served[] = []
@@ -316,6 +339,8 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     let listening = false
     const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
+    const auditLog = await openTrail(options, { files, metrics: registry, cache })
+    cleanups.add(() => auditLog.close())
     const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
     const servesRegistry = serves.includes('registry') && upstream !== undefined
@@ -329,7 +354,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
     startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup }, cleanups, stopping.signal)
-    const api = serves.includes('api') ? serveApi({ ...options, registry, files, meter }, engine, signIn) : undefined
+    const api = serves.includes('api') ? serveApi({ ...options, auditLog, registry, files, meter }, engine, signIn) : undefined
     const host =
       keys === undefined || upstream === undefined
         ? undefined

@@ -1,6 +1,5 @@
-import { auditedCaller, writeAuditLine, type AuditLine } from '../base/audit-line.ts'
+import { auditedCaller, type AuditLine, type AuditTrail } from '../base/audit-line.ts'
 import { DomainError } from '../base/errors.ts'
-import type { Log } from '../base/log.ts'
 import { methodName } from '../base/schema/method.ts'
 import { fromStore } from '../engine/errors.ts'
 import type { Caller } from '../engine/services.ts'
@@ -19,12 +18,14 @@ export interface AuditEntry {
   readonly reason?: string | undefined
 }
 
-/** Writes one line per mutation and per denial: caller, method, subject, address and result. Never a secret. */
-export function audit(log: Log, entry: AuditEntry): void {
+/** Records a mutation or a denial. */
+export function audit(trail: AuditTrail, entry: AuditEntry): void {
   const { call, caller, outcome, subject, code, reason } = entry
-  writeAuditLine(log, {
+  trail.record({
     outcome,
     method: methodName(call.method),
+    capability: call.method.capabilities.join(',') || undefined,
+    kind: call.method.kind,
     requestId: call.headers.requestId,
     transport: call.transport,
     ...auditedCaller(caller),
@@ -42,14 +43,14 @@ export function audit(log: Log, entry: AuditEntry): void {
 type RequestLine = Omit<AuditLine, 'transport'>
 
 /** Writes the audit line of a request to a web route. */
-export function auditRequest({ auditLog }: { readonly auditLog: Log }, request: WebRequest, line: RequestLine): void {
+export function auditRequest({ auditLog }: { readonly auditLog: AuditTrail }, request: WebRequest, line: RequestLine): void {
   const { requestId, remoteAddress } = request
-  writeAuditLine(auditLog, { transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
+  auditLog.record({ transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
 }
 
 /** Runs `work` and writes its audit line: with what `done` returns if it succeeds, else with `failed` and the code and reason of the error. Throws as `work` does. */
 export async function audited<T>(
-  options: { readonly auditLog: Log },
+  options: { readonly auditLog: AuditTrail },
   request: WebRequest,
   line: { readonly work: () => Promise<T>; readonly done: (result: T) => Omit<RequestLine, 'outcome'>; readonly failed: Omit<RequestLine, 'outcome'> },
 ): Promise<T> {

@@ -4,7 +4,7 @@ import type { AuthenticatedCaller, Authenticator } from '../auth/tokens/authenti
 import { parseAuthorization } from '../auth/tokens/authorization-header.ts'
 import { tokenFailure } from '../auth/tokens/token-error.ts'
 import { DomainError } from '../base/errors.ts'
-import type { Log } from '../base/log.ts'
+import type { AuditTrail } from '../base/audit-line.ts'
 import { methodName, type MethodRow } from '../base/schema/method.ts'
 import { resources } from '../base/schema/schema.ts'
 import { authorizeCall } from '../engine/authorize.ts'
@@ -49,8 +49,8 @@ export interface PipelineOptions {
   readonly rateLimiter: RateLimiter | undefined
   /** Limits requests without a known caller by address; undefined if they are not limited. */
   readonly addressLimiter: RateLimiter | undefined
-  /** Receives the audit lines. */
-  readonly auditLog: Log
+  /** Receives the audit events. */
+  readonly auditLog: AuditTrail
 }
 
 /** The results of the steps so far. */
@@ -248,14 +248,14 @@ function isDenial(error: DomainError): boolean {
 }
 
 /** Writes every failed mutation and every denial to the audit log, including server faults. */
-function auditFailure(log: Log, failure: { call: Call; progress: Progress; error: unknown }): void {
+function auditFailure(trail: AuditTrail, failure: { call: Call; progress: Progress; error: unknown }): void {
   const { call, progress } = failure
   const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')
   const denied = isDenial(error)
   if (!call.method.mutation && !denied) return
   const { metadata, resource } = error.details
   const subject = metadata?.['scope'] ?? resource?.resourceName ?? progress.subject
-  audit(log, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
+  audit(trail, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
 }
 
 /** Creates the pipeline to which both transports pass their calls. */

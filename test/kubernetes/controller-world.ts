@@ -201,7 +201,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         clock: options.clock ?? systemClock,
         random: systemRandom,
         log: services.log,
-        auditLog: services.log,
+        auditLog: { record: (line) => services.log.info('audit', { audit: true, ...line }) },
         pullSecrets: pullTokens({ config: server.config, tokens: server.running.signIn.tokens }),
         observer,
         ...(options.timers !== undefined && { timers: options.timers }),

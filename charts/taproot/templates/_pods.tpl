@@ -132,6 +132,9 @@ securityContext:
           items: [{ key: ca.crt, path: ca.crt }]
 - name: tmp
   emptyDir: { sizeLimit: 256Mi }
+# Spools of audit events. Each sink limits its own.
+- name: data
+  emptyDir: {}
 {{- if ne .component "controller" }}
 {{- with (index .root.Values .component).tls.existingSecret }}
 - name: tls
@@ -150,6 +153,7 @@ securityContext:
 - { name: secrets, mountPath: /etc/taproot/secrets, readOnly: true }
 - { name: kubernetes, mountPath: /var/run/secrets/taproot/kubernetes, readOnly: true }
 - { name: tmp, mountPath: /tmp }
+- { name: data, mountPath: /var/lib/taproot }
 {{- if ne .component "controller" }}
 {{- if (index .root.Values .component).tls.existingSecret }}
 - { name: tls, mountPath: /etc/taproot/{{ .component }}-tls, readOnly: true }

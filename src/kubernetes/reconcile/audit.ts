@@ -1,6 +1,5 @@
-import { writeAuditLine } from '../../base/audit-line.ts'
+import type { AuditTrail } from '../../base/audit-line.ts'
 import type { DomainError } from '../../base/errors.ts'
-import type { Log } from '../../base/log.ts'
 import { clusterIdentity, type Cluster } from '../world.ts'
 import type { RecordStep } from './plan.ts'
 
@@ -17,10 +16,11 @@ export interface WrittenRecord {
 }
 
 /** Writes the audit line of a record that an object writes, as the API does for its callers. */
-export function auditRecord(log: Log, { cluster, kind, step, managedBy, uid, error }: WrittenRecord): void {
-  writeAuditLine(log, {
+export function auditRecord(trail: AuditTrail, { cluster, kind, step, managedBy, uid, error }: WrittenRecord): void {
+  trail.record({
     outcome: error === undefined ? 'done' : error.code === 7 ? 'denied' : 'failed',
     method: `kubernetes/${step}${kind}`,
+    kind,
     transport: 'kubernetes',
     identity: clusterIdentity(cluster),
     operator: false,

@@ -1,5 +1,4 @@
-import { auditedCaller, writeAuditLine } from '../../base/audit-line.ts'
-import type { Log } from '../../base/log.ts'
+import { auditedCaller, type AuditTrail } from '../../base/audit-line.ts'
 import type { Caller } from '../../engine/services.ts'
 import type { RegistryError } from '../registry-error.ts'
 
@@ -15,9 +14,9 @@ export interface Denial {
 }
 
 /** Writes the audit line of a denial, as the API does: a credential that does not do, or one that does not allow it. Not that there was none: every pull begins so. */
-export function auditDenial(log: Log, { method, caller, subject, remoteAddress, error }: Denial): void {
+export function auditDenial(trail: AuditTrail, { method, caller, subject, remoteAddress, error }: Denial): void {
   if (error.status !== 401 && error.status !== 403) return
-  writeAuditLine(log, {
+  trail.record({
     outcome: 'denied',
     method: `registry/${method}`,
     transport: 'http',

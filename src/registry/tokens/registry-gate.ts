@@ -2,7 +2,7 @@ import { decide as decideAccess } from '../../authz/effective-permissions.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { emptySet } from '../../base/capability.ts'
 import { isWithin, type Uid } from '../../base/uid.ts'
-import type { Log } from '../../base/log.ts'
+import type { AuditTrail } from '../../base/audit-line.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../records/repo-paths.ts'
 import type { Caller, Services } from '../../engine/services.ts'
 import type { AdmittedRequest, Gate, Presented, RegistryAction } from '../gate.ts'
@@ -21,7 +21,7 @@ export interface RegistryGateOptions {
   readonly challenger: Challenger
   /** Name of the root group whose repos anyone may pull. */
   readonly publicOrganization: string | undefined
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
 }
 
 /** A request under decision: who asks, with what, for what. */

@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { maxTokenLength } from '../../auth/tokens/decoded-token.ts'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { errorText } from '../../base/error-text.ts'
+import type { AuditTrail } from '../../base/audit-line.ts'
 import type { Log } from '../../base/log.ts'
 import { maxOpenRequestBytes } from '../../base/schema/method.ts'
 import type { Caller, Services } from '../../engine/services.ts'
@@ -71,7 +72,7 @@ export interface TokenEndpointOptions {
   readonly challenger: Challenger
   readonly publicOrganization: string | undefined
   readonly log: Log
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   readonly newRequestId: () => string
   readonly clientAddress: ClientAddress
 }

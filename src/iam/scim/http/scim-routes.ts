@@ -1,5 +1,5 @@
 import { DomainError } from '../../../base/errors.ts'
-import type { Log } from '../../../base/log.ts'
+import type { AuditTrail } from '../../../base/audit-line.ts'
 import { isUid, rootOf } from '../../../base/uid.ts'
 import type { Services } from '../../../engine/services.ts'
 import type { HttpAnswer } from '../../../transport/http/http-context.ts'
@@ -17,7 +17,7 @@ type Take = (key: string) => void
 /** The dependencies of the SCIM server. */
 export interface ScimOptions {
   readonly services: Services
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   /** Absent if requests are not limited. */
   readonly limits?: {
     /** Requests of one provider. */

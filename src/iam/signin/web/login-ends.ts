@@ -2,7 +2,7 @@ import type { ExternalSignIn } from '../../../auth/oidc/external-sign-in.ts'
 import type { OidcLogin } from '../../../auth/oidc/oidc-client.ts'
 import { errorText } from '../../../base/error-text.ts'
 import { DomainError } from '../../../base/errors.ts'
-import type { Log } from '../../../base/log.ts'
+import type { AuditTrail } from '../../../base/audit-line.ts'
 import type { Uid } from '../../../base/uid.ts'
 import { fromStore } from '../../../engine/errors.ts'
 import type { Services } from '../../../engine/services.ts'
@@ -23,7 +23,7 @@ export interface LoginOptions {
   readonly exchange: TokenExchange
   readonly tokenIssue: TokenIssue
   readonly oidc: OidcLogin
-  readonly auditLog: Log
+  readonly auditLog: AuditTrail
   /** The URL of this platform for browsers. */
   readonly baseUrl: string
   /** Limits the anonymous requests of an address, most of which cause one to an identity provider. Absent if requests are not limited. */

@@ -1,0 +1,207 @@
+import { join } from 'node:path'
+import { Counter, Gauge, type Registry } from 'prom-client'
+import { createResolverLookup } from '../../auth/resolver-lookup.ts'
+import { createSafeFetch, type SafeFetch } from '../../auth/safe-fetch.ts'
+import { errorText } from '../../base/error-text.ts'
+import type { Log } from '../../base/log.ts'
+import type { Clock, Random } from '../../base/runtime.ts'
+import { systemTimers, type Timers } from '../../base/timing.ts'
+import type { AuditSinkConfig, Config } from '../../config/config.ts'
+import type { ReloadedFiles } from '../../config/files/reloaded-files.ts'
+import { SettingError } from '../../config/setting-error.ts'
+import { createAuditTrail, createLogSink, type ClosableTrail } from './audit-trail.ts'
+import { FileSink } from './file-sink.ts'
+import { createJsonLinesSender, createOtlpSender, type HttpReceiver } from './http-senders.ts'
+import { RemoteSink, type SendEvents } from './remote-sink.ts'
+import type { AuditSink, SinkObserver } from './sink.ts'
+import { createSyslogSender } from './syslog.ts'
+
+const setting = 'audit.sinks'
+const bytesPerMegabyte = 1_000_000
+/** How long a batch may take, in milliseconds. */
+const sendTimeoutMs = 30_000
+/** Shortest time between two log lines about one sink, in milliseconds. */
+const logEveryMs = 60_000
+
+/** The parts of the audit trail of a process. */
+export interface OpenAuditTrailOptions {
+  readonly config: Pick<Config, 'audit' | 'dataDir'>
+  /** The folder below `<dataDir>/audit` that only this process uses. */
+  readonly owner: string
+  readonly files: ReloadedFiles
+  readonly log: Log
+  /** Where the sink `log` writes. */
+  readonly auditLog: Log
+  readonly metrics: Registry
+  readonly clock: Clock
+  readonly random: Random
+  /** The system's by default. */
+  readonly timers?: Timers
+  readonly isGroup: (uid: string) => boolean
+  /** How long the end waits for the delivery of what is left, in milliseconds. */
+  readonly closeMs: number
+}
+
+/** Opens the configured sinks. Rejects with SettingError if a file or folder can't be used. */
+export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<ClosableTrail> {
+  const { config, clock, isGroup, metrics } = options
+  const fetch = createSafeFetch({ timeoutMs: sendTimeoutMs, lookup: createResolverLookup() })
+  const counters = createCounters(metrics)
+  const sinks: AuditSink[] = []
+  try {
+    for (const row of config.audit.sinks) sinks.push(await openSink(row, { ...options, fetch, counters }))
+  } catch (error) {
+    await Promise.all(sinks.map((sink) => sink.close()))
+    throw error
+  }
+  registerGauges(metrics, sinks, clock)
+  const trail = createAuditTrail({
+    sinks,
+    clock,
+    isGroup,
+    anonymousPerMinute: config.audit.anonymousPerMinute,
+    suppressed: () => counters.suppressed.inc(),
+  })
+  return {
+    record: (line) => trail.record(line),
+    async close() {
+      await trail.close()
+      await fetch.close()
+    },
+  }
+}
+
+interface Parts extends OpenAuditTrailOptions {
+  readonly fetch: SafeFetch
+  readonly counters: AuditCounters
+}
+
+async function openSink(row: AuditSinkConfig, parts: Parts): Promise<AuditSink> {
+  const { kind, name = kind } = row
+  const { timers = systemTimers, random, closeMs } = parts
+  if (kind === 'log') return createLogSink(name, parts.auditLog)
+  const observer = createObserver(name, parts)
+  try {
+    if (kind === 'file') {
+      const { path = '', maxMegabytes = 100, maxFiles = 10 } = row
+      return await FileSink.open({ name, path, maxBytes: maxMegabytes * bytesPerMegabyte, maxFiles, observer, timers })
+    }
+    const directory = join(parts.config.dataDir, 'audit', parts.owner, name)
+    const maxBytes = (row.spoolMegabytes ?? 256) * bytesPerMegabyte
+    return await RemoteSink.open({ name, directory, maxBytes, send: senderOf(row, parts), observer, random, timers, closeMs })
+  } catch (error) {
+    throw error instanceof SettingError ? error : new SettingError(setting, name, error)
+  }
+}
+
+function senderOf(row: AuditSinkConfig, parts: Parts): SendEvents {
+  switch (row.kind) {
+    case 'syslog':
+      return syslogSender(row, parts)
+    case 'otlp':
+      return createOtlpSender(receiverOf(row, parts))
+    default:
+      return createJsonLinesSender(receiverOf(row, parts))
+  }
+}
+
+function receiverOf({ url = '', tokenFile, caFile }: AuditSinkConfig, { fetch, files }: Parts): HttpReceiver {
+  const ca = caFile === undefined ? undefined : files.read({ pem: { setting, path: caFile, kind: 'authorities' } })
+  const token = tokenFile === undefined ? undefined : files.read({ text: { setting, path: tokenFile, kind: 'text' } })
+  return {
+    fetch,
+    url,
+    ...(ca === undefined ? {} : { ca: () => ca.current.pem.toString('utf8') }),
+    ...(token === undefined ? {} : { token: () => token.current.text.toString('utf8').trim() }),
+  }
+}
+
+function syslogSender({ address = '', caFile, certFile, keyFile }: AuditSinkConfig, { files }: Parts): SendEvents {
+  const url = new URL(`https://${address}`)
+  const ca = caFile === undefined ? undefined : files.read({ pem: { setting, path: caFile, kind: 'authorities' } })
+  const client =
+    certFile === undefined || keyFile === undefined
+      ? undefined
+      : files.read({ cert: { setting, path: certFile, kind: 'certificate' }, key: { setting, path: keyFile, kind: 'key' } })
+  return createSyslogSender({
+    host: url.hostname.replace(/^\[|\]$/g, ''),
+    // The URL's own default port is no syslog port.
+    port: Number(/:(\d+)$/.exec(address)?.[1] ?? 6514),
+    lookup: createResolverLookup(),
+    tls: () => ({
+      ...(ca === undefined ? {} : { ca: ca.current.pem }),
+      ...(client === undefined ? {} : { cert: client.current.cert, key: client.current.key }),
+    }),
+  })
+}
+
+interface AuditCounters {
+  readonly events: Counter<'sink' | 'outcome'>
+  readonly failures: Counter<'sink'>
+  readonly suppressed: Counter
+}
+
+/** Registers `taproot_audit_events_total`, `taproot_audit_failures_total` and `taproot_audit_suppressed_total`. */
+function createCounters(registry: Registry): AuditCounters {
+  const registers = [registry]
+  return {
+    events: new Counter({
+      name: 'taproot_audit_events_total',
+      help: 'Audit events by sink and outcome: delivered, refused (by the receiver) or dropped (no room)',
+      labelNames: ['sink', 'outcome'],
+      registers,
+    }),
+    failures: new Counter({
+      name: 'taproot_audit_failures_total',
+      help: 'Failed attempts to deliver or to write audit events, by sink. They are repeated',
+      labelNames: ['sink'],
+      registers,
+    }),
+    suppressed: new Counter({ name: 'taproot_audit_suppressed_total', help: 'Anonymous denials without an audit event of their own', registers }),
+  }
+}
+
+/** Registers `taproot_audit_waiting_bytes` and `taproot_audit_oldest_waiting_seconds`. */
+function registerGauges(registry: Registry, sinks: readonly AuditSink[], clock: Clock): void {
+  const shared = { labelNames: ['sink'] as const, registers: [registry] }
+  const waiting: Gauge<'sink'> = new Gauge({
+    name: 'taproot_audit_waiting_bytes',
+    help: 'Size of the audit events that wait, by sink',
+    ...shared,
+    collect() {
+      for (const { name, waitingBytes } of sinks) waiting.set({ sink: name }, waitingBytes)
+    },
+  })
+  const oldest: Gauge<'sink'> = new Gauge({
+    name: 'taproot_audit_oldest_waiting_seconds',
+    help: 'Age of the oldest audit event that waits, by sink',
+    ...shared,
+    collect() {
+      for (const { name, oldestMs } of sinks) oldest.set({ sink: name }, oldestMs === undefined ? 0 : Math.max(0, clock.now() - oldestMs) / 1000)
+    },
+  })
+}
+
+/** Counts outcomes. Failures and losses are logged, at most once a minute each. */
+function createObserver(sink: string, { counters, log, timers = systemTimers }: Parts): SinkObserver {
+  const loggedAtMs = { failed: -Infinity, lost: -Infinity }
+  let lost = 0
+  const isDue = (what: keyof typeof loggedAtMs): boolean => {
+    if (timers.now() - loggedAtMs[what] < logEveryMs) return false
+    loggedAtMs[what] = timers.now()
+    return true
+  }
+  for (const outcome of ['delivered', 'refused', 'dropped']) counters.events.inc({ sink, outcome }, 0)
+  return {
+    counted(outcome, count) {
+      counters.events.inc({ sink, outcome }, count)
+      if (outcome === 'delivered') return
+      lost += count
+      if (isDue('lost')) log.error('audit events were lost', { sink, outcome, lost })
+    },
+    failed(error) {
+      counters.failures.inc({ sink })
+      if (isDue('failed')) log.warn('audit events wait, because their sink fails', { sink, error: errorText(error) })
+    },
+  }
+}

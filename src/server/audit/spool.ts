@@ -1,0 +1,225 @@
+import { mkdir, open, readdir, readFile, rename, stat, unlink, writeFile, type FileHandle } from 'node:fs/promises'
+import { join } from 'node:path'
+import type { AuditEvent } from '../../base/audit-line.ts'
+import type { Timers } from '../../base/timing.ts'
+import { LineQueue } from './line-queue.ts'
+
+/** Size from which a segment is closed. */
+const maxSegmentBytes = 1024 * 1024
+/** Size of one read: many times that of the longest line. */
+const readBytes = 256 * 1024
+const segmentName = /^\d{16}\.jsonl$/
+const cursorName = 'delivered.json'
+
+/** A file of the spool. */
+interface Segment {
+  readonly name: string
+  /** The bytes that are flushed. */
+  bytes: number
+  /** More may be appended. */
+  isOpen: boolean
+}
+
+/** The segment that is written. */
+interface OpenSegment {
+  readonly segment: Segment
+  readonly file: FileHandle
+}
+
+/** An event that waits in the spool. */
+export interface SpooledEvent {
+  readonly event: AuditEvent
+  /** The event as JSON. */
+  readonly text: string
+}
+
+/** The oldest events of a spool. */
+export interface SpoolBatch {
+  readonly events: readonly SpooledEvent[]
+  /** Size on disk, the ends of lines included. */
+  readonly bytes: number
+}
+
+/** The parts of a spool. */
+export interface SpoolOptions {
+  readonly directory: string
+  readonly maxBytes: number
+  /** Called after events were flushed. */
+  readonly flushed: () => void
+  /** Called with the error of a failed write, which is repeated. */
+  readonly failed: (error: unknown) => void
+  readonly timers: Timers
+}
+
+/**
+ * A bounded queue of events on a disk. Events are flushed in batches, come back in order, and survive a restart. `batch` and `deliver` have one caller at a time.
+ *
+ * Each start begins a new segment, so that nothing is appended to a line that was cut off. A segment is removed when all of it is delivered.
+ */
+export class Spool {
+  readonly #options: SpoolOptions
+  readonly #queue: LineQueue
+  /** Oldest first. */
+  readonly #segments: Segment[]
+  /** The delivered bytes of the oldest segment. */
+  #delivered: number
+  #storedBytes: number
+  /** The number of the newest segment ever. A number is never used again: the cursor may still name it. */
+  #newest: number
+  /** The newest segment, while more is appended to it. */
+  #current: OpenSegment | undefined
+
+  private constructor(options: SpoolOptions, found: { segments: Segment[]; delivered: number; newest: number }) {
+    this.#options = options
+    this.#segments = found.segments
+    this.#delivered = found.delivered
+    this.#newest = found.newest
+    this.#storedBytes = found.segments.reduce((sum, { bytes }) => sum + bytes, 0) - found.delivered
+    this.#queue = new LineQueue({ store: (bytes) => this.#store(bytes), failed: options.failed, timers: options.timers })
+  }
+
+  /** Opens a spool with what an earlier process left. Rejects if the folder can't be used. */
+  static async open(options: SpoolOptions): Promise<Spool> {
+    const { directory } = options
+    await mkdir(directory, { recursive: true, mode: 0o700 })
+    const names = (await readdir(directory)).filter((name) => segmentName.test(name)).toSorted()
+    const segments: Segment[] = []
+    for (const name of names) segments.push({ name, bytes: (await stat(join(directory, name))).size, isOpen: false })
+    const [first] = segments
+    const cursor = await readCursor(directory)
+    const delivered = first === undefined || first.name !== cursor.segment ? 0 : Math.min(cursor.bytes, first.bytes)
+    const newest = Math.max(0, ...[cursor.segment, ...names].map((name) => Number.parseInt(name, 10) || 0))
+    return new Spool(options, { segments, delivered, newest })
+  }
+
+  /** Size of the events that are not delivered. */
+  get bytes(): number {
+    return this.#storedBytes + this.#queue.bytes
+  }
+
+  /** Queues an event as JSON. Returns false if the spool is full. */
+  append(text: string): boolean {
+    return this.bytes + text.length < this.#options.maxBytes && this.#queue.append(text)
+  }
+
+  /** Returns the oldest flushed events, at most `limit`. */
+  async batch(limit: number): Promise<SpoolBatch> {
+    for (;;) {
+      const [head] = this.#segments
+      if (head === undefined) return { events: [], bytes: 0 }
+      if (this.#delivered < head.bytes) {
+        const found = await this.#read(head, limit)
+        if (found.events.length > 0) return found
+        // A line that was cut off, or is damaged.
+        await this.deliver(found)
+      } else if (head.isOpen) {
+        return { events: [], bytes: 0 }
+      } else {
+        this.#segments.shift()
+        this.#delivered = 0
+        await unlink(join(this.#options.directory, head.name))
+      }
+    }
+  }
+
+  /** Forgets the events of a batch, the oldest ones. */
+  async deliver({ bytes }: Pick<SpoolBatch, 'bytes'>): Promise<void> {
+    this.#delivered += bytes
+    this.#storedBytes -= bytes
+    const path = join(this.#options.directory, cursorName)
+    await writeFile(`${path}.new`, JSON.stringify({ segment: this.#segments[0]?.name, bytes: this.#delivered }), { mode: 0o600 })
+    await rename(`${path}.new`, path)
+  }
+
+  /** Flushes what is queued. Returns the number of events that could not be flushed. */
+  async close(): Promise<number> {
+    const lost = await this.#queue.close()
+    await this.#endSegment()
+    return lost
+  }
+
+  async #read(segment: Segment, limit: number): Promise<SpoolBatch> {
+    const file = await open(join(this.#options.directory, segment.name))
+    try {
+      const size = Math.min(readBytes, segment.bytes - this.#delivered)
+      const { buffer, bytesRead } = await file.read(Buffer.alloc(size), 0, size, this.#delivered)
+      return parseLines(buffer.subarray(0, bytesRead), limit)
+    } finally {
+      await file.close()
+    }
+  }
+
+  async #store(bytes: Buffer): Promise<void> {
+    const { segment, file } = (this.#current ??= await this.#beginSegment())
+    try {
+      await file.appendFile(bytes)
+      await file.datasync()
+    } catch (error) {
+      // A part may be written: the whole batch goes to another segment.
+      await this.#endSegment().catch(() => undefined)
+      throw error
+    }
+    segment.bytes += bytes.length
+    this.#storedBytes += bytes.length
+    if (segment.bytes >= maxSegmentBytes) await this.#endSegment()
+    this.#options.flushed()
+  }
+
+  async #beginSegment(): Promise<OpenSegment> {
+    const { directory } = this.#options
+    this.#newest += 1
+    const segment: Segment = { name: `${String(this.#newest).padStart(16, '0')}.jsonl`, bytes: 0, isOpen: true }
+    const file = await open(join(directory, segment.name), 'ax', 0o600)
+    try {
+      const folder = await open(directory)
+      await folder.sync().finally(() => folder.close())
+    } catch (error) {
+      await file.close()
+      throw error
+    }
+    this.#segments.push(segment)
+    return { segment, file }
+  }
+
+  async #endSegment(): Promise<void> {
+    const current = this.#current
+    this.#current = undefined
+    if (current === undefined) return
+    await current.file.close().finally(() => (current.segment.isOpen = false))
+  }
+}
+
+/** Returns the oldest segment and its delivered bytes as noted last. A lost or damaged note only means that events are delivered twice. */
+async function readCursor(directory: string): Promise<{ readonly segment: string; readonly bytes: number }> {
+  try {
+    const { segment, bytes } = JSON.parse(await readFile(join(directory, cursorName), 'utf8')) as Readonly<Record<string, unknown>> // of unknown content
+    if (typeof segment === 'string' && typeof bytes === 'number') return { segment, bytes }
+  } catch {
+    // As without one.
+  }
+  return { segment: '', bytes: 0 }
+}
+
+/** Parses whole lines, at most `limit`. `bytes` includes lines that can't be read; without a line end it is everything. */
+function parseLines(bytes: Buffer, limit: number): SpoolBatch {
+  const events: SpooledEvent[] = []
+  let at = 0
+  while (events.length < limit) {
+    const end = bytes.indexOf(10, at)
+    if (end < 0) break
+    const text = bytes.toString('utf8', at, end)
+    at = end + 1
+    const event = parseEvent(text)
+    if (event !== undefined) events.push({ event, text })
+  }
+  return { events, bytes: at === 0 ? bytes.length : at }
+}
+
+function parseEvent(text: string): AuditEvent | undefined {
+  try {
+    const parsed: unknown = JSON.parse(text)
+    return typeof parsed === 'object' && parsed !== null && 'time' in parsed ? (parsed as AuditEvent) : undefined // written by this program
+  } catch {
+    return undefined
+  }
+}
