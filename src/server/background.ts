@@ -8,6 +8,7 @@ import { oneByOne } from '../engine/jobs/one-by-one.ts'
 import type { Dispatcher } from '../events/index.ts'
 import { forgetHeldNames } from '../iam/index.ts'
 import { endExpiredSyncs, recountContent } from '../registry/index.ts'
+import { createDelivery, type DeliveryOptions } from './delivery.ts'
 import type { Engine } from './engine.ts'
 import { cascadePrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
@@ -191,5 +192,22 @@ export function createBackgroundMetrics(registry: Registry): BackgroundObserver 
     leading: (leads) => leader.set(leads ? 1 : 0),
     expired: (what, count) => expired.inc({ what }, count),
     failed: (work) => failures.inc({ work }),
+  }
+}
+
+/**
+ * Starts the work that no request waits for until `signal` aborts, and the delivery of events where this process may lead. Returns a function that waits for the
+ * end of both.
+ */
+export function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, signal: AbortSignal): () => Promise<void> {
+  const delivery = createDelivery(parts)
+  const background = runBackground(parts.engine, signal, {
+    observer: createBackgroundMetrics(parts.metrics),
+    leads,
+    ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}),
+  })
+  return async () => {
+    await background
+    await delivery.close()
   }
 }

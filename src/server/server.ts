@@ -32,11 +32,10 @@ import { openIssuers, openServerTls } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import type { ClosableTrail } from './audit/audit-trail.ts'
 import { openAuditTrail } from './audit/open-audit-trail.ts'
-import { runBackground, createBackgroundMetrics } from './background.ts'
+import { startBackground } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
 import { controllerEndpoint } from './cluster-endpoint.ts'
-import { createDelivery, type DeliveryOptions } from './delivery.ts'
 import { documentRoutes } from './http-routes.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
@@ -274,18 +273,6 @@ async function openOps({ listen, ops: { port } }: Config, server: Server): Promi
   return () => closeHttp(server)
 }
 
-/** Starts the work that no request waits for, and what delivers events where this process may lead. */
-function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, cleanups: Cleanups, signal: AbortSignal): void {
-  const delivery = createDelivery(parts)
-  cleanups.add(() => delivery.close())
-  const background = runBackground(parts.engine, signal, {
-    observer: createBackgroundMetrics(parts.metrics),
-    leads,
-    ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}),
-  })
-  cleanups.add(() => background)
-}
-
 /** Opens the audit trail. No two processes of a machine have the same ops port, so its number names the folder. */
 function openTrail(
   { config, log, auditLog, clock = systemClock }: ServerOptions,
@@ -353,7 +340,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const signIn = createSignIn({ config, cache, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
-    startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup }, cleanups, stopping.signal)
+    cleanups.add(startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup }, stopping.signal))
     const api = serves.includes('api') ? serveApi({ ...options, auditLog, registry, files, meter }, engine, signIn) : undefined
     const host =
       keys === undefined || upstream === undefined

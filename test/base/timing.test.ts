@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { Alarm, backoffMs, pause, retry } from '../../src/base/timing.ts'
-import { FakeTimers } from '../kubernetes/client/fake-timers.ts'
+import { FakeTimers } from '../support/fake-timers.ts'
 
 const never = new AbortController().signal
 const random = (byte: number): { bytes: (count: number) => Uint8Array } => ({ bytes: (count) => new Uint8Array(count).fill(byte) })

@@ -81,6 +81,6 @@ export class DeliveryAttempts {
 
   #record(): Subscription | undefined {
     // A row of this kind holds a Subscription.
-    return this.#context.services.cache.tables.get('Subscription', this.#uid)?.message as Subscription | undefined
+    return this.#context.services.cache.tables.get('Subscription', this.#uid)?.message
   }
 }

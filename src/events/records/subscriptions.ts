@@ -57,7 +57,7 @@ function settle(planning: Planning, { record, parent }: MutationDraft<Subscripti
 
 /** Adds what is in memory: whether the subscription is paused. */
 function render(records: Records, record: SubscriptionRecord): SubscriptionRecord {
-  const shown = clone(SubscriptionSchema, record) as SubscriptionRecord
+  const shown: SubscriptionRecord = clone(SubscriptionSchema, record)
   const pause = pauseOf(records, trustedUid(record.uid))
   shown.state = pause === undefined ? Subscription_State.ACTIVE : Subscription_State.PAUSED
   shown.stateReason = pause?.reason ?? ''
@@ -107,7 +107,7 @@ export const subscriptionKind = defineKind(rulesWith(() => undefined))
 /** Adds the progress of deliveries to a rendered subscription. */
 function withProgress(message: Message, progress: SubscriptionProgress | undefined): SubscriptionRecord {
   // The kind's handlers answer with its own messages.
-  const shown = clone(SubscriptionSchema, message as SubscriptionRecord) as SubscriptionRecord
+  const shown: SubscriptionRecord = clone(SubscriptionSchema, message as SubscriptionRecord)
   if (progress === undefined) return shown
   const { failingReason, lastDeliveryTimeMs, lastError, pending } = progress
   if (shown.state === Subscription_State.ACTIVE && failingReason !== '') {

@@ -106,7 +106,7 @@ export const identityProviderKind = defineKind<ProviderRecord>({
   },
   remove: removal,
   render(records, record) {
-    const shown = clone(IdentityProviderSchema, record) as ProviderRecord
+    const shown: ProviderRecord = clone(IdentityProviderSchema, record)
     shown.scim = scimSummary(scimStateOf(records, record.uid as Uid))
     return shown
   },
@@ -116,7 +116,7 @@ export const identityProviderKind = defineKind<ProviderRecord>({
   },
   eventPayload(shown) {
     const { createTime: _created, updateTime: _updated, scim: _scim, ...rest } = shown
-    return clone(IdentityProviderSchema, rest as IdentityProvider) as ProviderRecord
+    return clone(IdentityProviderSchema, rest as IdentityProvider)
   },
 })
 

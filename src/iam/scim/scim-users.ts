@@ -136,7 +136,7 @@ export async function createScimUser({ services, provider, context }: ScimWritin
   return await commit(services, context, (planning): MutationPlan<ScimUserView> => {
     const changes = guarded(planning, provider)
     assertRoom(planning, provider, most)
-    const record = create(ScimUserSchema, facts) as ScimUserRecord
+    const record: ScimUserRecord = create(ScimUserSchema, facts)
     const made = planChild(scimUserKind, planning, { changes, parent: provider, record }) as ScimUserRecord
     // No other change set writes this new key: it tells whether this one committed.
     changes.proofKey = recordKey(index.kind, made.uid as Uid)
@@ -182,7 +182,7 @@ export async function updateScimUser(writing: ScimWriting, subject: ScimSubject,
       changes.guard({ kind: 'unchanged', key: recordKey(index.kind, cached.uid), revision: cached.revision })
       return { changes, result: viewOf(cached) }
     }
-    const record = create(ScimUserSchema, { ...facts, uid: cached.uid }) as ScimUserRecord
+    const record: ScimUserRecord = create(ScimUserSchema, { ...facts, uid: cached.uid })
     const times = { createMs: cached.createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1) }
     const stored = changes.update(scimUserKind, { cached, record, facts: { etag: newEtag(services.random), managedBy: '', ...times } })
     return { changes, result: viewOfRecord(stored, attributes) }

@@ -59,7 +59,7 @@ function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & {
 
 function changed(record: Tag, state: TagState): TagRecord {
   // Every resource has what TagRecord adds.
-  const next = clone(TagSchema, record) as TagRecord
+  const next: TagRecord = clone(TagSchema, record)
   next.digest = state.digest
   if (state.deprecated !== undefined) next.deprecated = state.deprecated
   if (state.bundles !== undefined) next.bundles = [...state.bundles]

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { answeredError } from '../../../src/kubernetes/client/kube-errors.ts'
 import { KubeError, type WatchEvent } from '../../../src/kubernetes/kube-api.ts'
-import { FakeTimers, settled } from './fake-timers.ts'
+import { FakeTimers, settled } from '../../support/fake-timers.ts'
 import { at, scripted, watching } from './informer-bench.ts'
 import { configMaps } from '../kube-bench.ts'
 

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { createWorkQueue, type Work, type WorkQueue, type WorkQueueObserver, type WorkQueueOptions } from '../../../src/kubernetes/runtime/work-queue.ts'
 import { KubeError } from '../../../src/kubernetes/kube-api.ts'
 import { silentLog } from '../../store/store-harness.ts'
-import { FakeTimers, settled } from './fake-timers.ts'
+import { FakeTimers, settled } from '../../support/fake-timers.ts'
 
 /** Jitter that takes nothing off: half of the time plus (almost) the other half. */
 const random = { bytes: (count: number) => new Uint8Array(count).fill(255) }

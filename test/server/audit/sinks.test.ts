@@ -12,7 +12,7 @@ import type { AuditSink, SinkObserver } from '../../../src/server/audit/sink.ts'
 import { createSyslogSender } from '../../../src/server/audit/syslog.ts'
 import { systemRandom } from '../../../src/server/runtime.ts'
 import { systemTimers, type Timers } from '../../../src/base/timing.ts'
-import { FakeTimers } from '../../kubernetes/fake-timers.ts'
+import { FakeTimers } from '../../support/fake-timers.ts'
 import { freePorts } from '../../support/parts/free-port.ts'
 import { receiverTls, startJsonLines, startOtlp, startSyslog, type Receiver } from './receivers.ts'
 

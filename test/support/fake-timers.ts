@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises'
-import type { Timers } from '../../../src/base/timing.ts'
+import type { Timers } from '../../src/base/timing.ts'
 
-/** Time that goes on only when it is told to. */
+/** A clock that only moves when a test advances it. */
 export class FakeTimers implements Timers {
   #now = 0
   readonly #alarms = new Set<{ readonly at: number; readonly ring: () => void }>()
