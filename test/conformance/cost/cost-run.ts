@@ -22,7 +22,10 @@ export const callers = Object.keys(limits) as Caller[]
 
 const boundMs = 60_000
 
-/** A request may be dear by chance, for what is compiled or collected just then: of so many, alike but for their texts, the cheapest counts. */
+/**
+ * A single request may be slow by chance, because code is compiled or memory is collected. The cheapest of this many equal requests counts, each with other
+ * texts.
+ */
 const repeats = 6
 
 /** Requests that are measured together at first: where all of them cost less than one may, each does. */
@@ -132,7 +135,7 @@ async function costOf(target: Target, work: () => Promise<unknown>): Promise<num
   return (await target.work()).totalMs - before.totalMs
 }
 
-/** What a request costs at the least, and which it was: each time with other texts, so that what was remembered of it does not hide its cost. */
+/** The least cost of a request, and which request it was. Each attempt uses other texts, so that a cache does not hide the cost. */
 export async function leastCost(
   { target }: Run,
   caller: Caller,

@@ -14,7 +14,7 @@ import { dearBody } from './dear-request.ts'
 const bodies: Readonly<Record<Caller, number>> = isFullTier
   ? { 'no credential': 200, 'no rights': 200, 'full rights': 200 }
   : { 'no credential': 8, 'no rights': 12, 'full rights': 24 }
-/** Requests beside the methods. */
+/** Requests outside the methods of the schema. */
 const otherRequests = isFullTier ? 1000 : 60
 const seed = inject('propertySeed') ?? Date.now() | 0
 const timeout = 3_600_000
@@ -49,7 +49,7 @@ describe('what a request costs', () => {
   })
 
   test.each(['no credential', 'full rights'] as const)(
-    'beside the methods is little with %s: sign-ins, SCIM, the registry host',
+    'a request outside the methods costs little with %s: sign-ins, SCIM, the registry host',
     { timeout },
     async (caller) => {
       const dear: string[] = []

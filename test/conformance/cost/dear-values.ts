@@ -149,7 +149,7 @@ const wellKnown: Readonly<Record<string, (bytes: number, dear: Dear) => JsonValu
   'google.protobuf.Timestamp': (bytes, dear) => dear.random.pick(['2030-01-01T00:00:00Z', `2030-01-01T00:00:00.${'0'.repeat(Math.min(bytes, 4000))}Z`]),
 }
 
-/** One dear value of a field that is no message of ours. */
+/** One expensive value of a field that is not one of the project's messages. */
 export function dearScalar(field: DescField, bytes: number, dear: Dear): JsonValue {
   const { random } = dear
   if (random.chance(0.03)) {

@@ -12,7 +12,7 @@ export interface Health {
 }
 
 const agent = new Agent({ keepAlive: true, maxSockets: 1 })
-// Whoever starts it says where.
+// The test that starts it passes the addresses.
 const { port } = workerData as { readonly port: number }
 let health: Health = { answers: 0, bad: 0, slowestMs: 0 }
 

@@ -31,7 +31,7 @@ interface Ground {
   readonly token: string
 }
 
-/** What some tenant, or nobody known, does to keep the server busy. */
+/** What a tenant, or an unknown caller, does to keep the server busy. */
 interface Attack {
   readonly what: string
   /** Resolves with the attack, once all that it needs is there. It resolves with the codes of its answers. */
@@ -181,7 +181,7 @@ function askHealth(port: number): { until(answers: number): Promise<void>; end()
   }
 }
 
-/** Does `work` and expects that the health was asked for and told in time all the while. */
+/** Does `work` and expects that the health endpoints answered in time throughout. */
 async function expectHealthy(target: Target, work: () => Promise<unknown>): Promise<void> {
   const asker = askHealth(target.ports.ops)
   await asker.until(5)

@@ -10,14 +10,14 @@ import { memoryInUse } from '../../support/parts/memory-in-use.ts'
 import { sampleCorpus } from './requests/sample-corpus.ts'
 import type { Target } from './target.ts'
 
-/** What a request looks like to whoever breaks its answer. */
+/** A request, as the code that breaks its answer sees it. */
 export interface BrokenHttp {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly requestId: string
 }
 
-/** What a call looks like to whoever breaks its answer. */
+/** A call, as the code that breaks its answer sees it. */
 export interface BrokenGrpc {
   readonly stream: ServerHttp2Stream
   readonly requestId: string
@@ -51,7 +51,7 @@ function inAllForms(status: number): object {
   }
 }
 
-/** An answer as it should be: nothing is there. It is right at every door. */
+/** A correct answer of every endpoint: the record does not exist. */
 export function answerHttp(
   { request, response, requestId }: BrokenHttp,
   change: { status?: number; body?: object | string; headers?: Record<string, string> } = {},

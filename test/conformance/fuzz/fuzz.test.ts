@@ -76,7 +76,7 @@ describe('what is sent', () => {
   })
 })
 
-test('every route beside the methods has its rows, and no row asks for one that is gone', async () => {
+test('every route outside the methods has its rows, and no row names a missing route', async () => {
   const server = await startTestServer()
   onTestFinished(() => server.stop())
   const served = server.running.routes.map(({ method, path }) => `${method} ${path}`)

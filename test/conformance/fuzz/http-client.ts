@@ -22,7 +22,7 @@ export interface HttpSending {
 /** The request id of the request that follows on the same connection. */
 export const probeId = 'probe-of-the-fuzzer'
 
-/** Sent right behind a request whose end is plain: if the server took more or less than the request for it, the answer to this one shows it. */
+/** Sent right behind a request with a clear end. The answer to this one shows whether the server read more or fewer bytes than the request has. */
 const probe = Buffer.from(`OPTIONS /iam/v2/groups HTTP/1.1\r\nHost: probe\r\nX-Request-Id: ${probeId}\r\nConnection: close\r\n\r\n`)
 
 /** Sends a request on a connection of its own, and waits until the server has closed it. Never rejects. */

@@ -9,7 +9,7 @@ import type { Finding } from './judge-http.ts'
 /** Codes that say that the server is at fault: UNKNOWN, INTERNAL, UNAVAILABLE, DATA_LOSS. */
 const errorCodes: ReadonlySet<number> = new Set([2, 13, 14, 15])
 
-/** A call that is answered before there is a call of ours: what gRPC itself says of it is all. */
+/** A call that gRPC itself answers, before the server's handler runs. */
 interface AnsweredBelow {
   readonly why: string
   readonly matches: (draft: GrpcDraft, outcome: GrpcOutcome) => boolean

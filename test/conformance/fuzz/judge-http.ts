@@ -5,15 +5,15 @@ import { headerValues, type HttpDraft } from './requests/http-draft.ts'
 
 /** A way in which an answer, or what the server did, is not allowed. */
 export type BreachKind =
-  | 'fault' // an answer that says that the server is at fault
-  | 'hang' // no answer, or no end of the connection, in time
-  | 'connection' // an answer too many, one too few, or bytes that are none
-  | 'form' // an error without code, message, details or request id
-  | 'leak' // an answer that shows the inside of the server
-  | 'state' // a refused request that changed what is stored
-  | 'log' // a line that should never be logged
-  | 'memory' // memory that grows with the requests
-  | 'end' // the server ended
+  | 'fault' // An internal error of the server.
+  | 'hang' // No answer, or no end of the connection, in time.
+  | 'connection' // One answer too many or too few, or bytes that are not an answer.
+  | 'form' // An error without code, message, details or request id.
+  | 'leak' // An answer that shows internals of the server.
+  | 'state' // A refused request that changed the store.
+  | 'log' // A line that should never be logged.
+  | 'memory' // Memory that grows with the requests.
+  | 'end' // The server exited.
 
 /** What is wrong, in a sentence. */
 export interface Finding {
@@ -43,7 +43,7 @@ const documentedErrors: readonly DocumentedError[] = [
   },
 ]
 
-/** HTTP statuses of errors beside those of their codes. */
+/** HTTP statuses of errors, in addition to those of their codes. */
 const transportErrorStatuses: readonly number[] = [405, 408, 413, 415, 417, 431]
 
 /** Texts that only a server that shows its inside would send. */
@@ -96,7 +96,7 @@ function judgeStatus(answer: HttpAnswer, transportStatuses: readonly number[] = 
   if (body === undefined || body === null) return [{ kind: 'form', text: `an error without a JSON body: ${shown(answer.body)}` }]
   const { code, message, details } = body
   const errors: string[] = []
-  const known = httpStatusOfCode[code as keyof typeof httpStatusOfCode] as number | undefined // undefined where the code is none
+  const known = httpStatusOfCode[code as keyof typeof httpStatusOfCode] as number | undefined // undefined where the text is not a known code
   if (known === undefined || (answer.status !== known && !transportStatuses.includes(answer.status))) errors.push(`code ${JSON.stringify(code)}`)
   if (typeof message !== 'string' || message === '') errors.push('no message')
   if (!isErrorInfo(details, answer.headers['x-request-id'])) errors.push(`details ${JSON.stringify(details ?? null).slice(0, 300)}`)
@@ -202,7 +202,7 @@ export function judgeHttp(draft: HttpDraft, outcome: HttpOutcome, forms: readonl
   return findings
 }
 
-/** A request with a plain end gets one answer, and so does the probe behind it, unless the first answer said that the connection is closed. */
+/** A request with a clear end gets one answer, and so does the probe behind it. No second answer is due if the first one closed the connection. */
 function judgeCount({ port }: HttpDraft, { answers, ended }: HttpOutcome): Finding[] {
   const [first, second, ...more] = answers
   if (first === undefined) return [{ kind: 'connection', text: `no answer, the connection was ${ended}` }]

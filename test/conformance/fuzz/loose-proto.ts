@@ -3,10 +3,7 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { isJsonObject } from '../../../src/transport/http/json-shape.ts'
 import { registry } from '../../../src/base/schema/schema.ts'
 
-/**
- * A request as protobuf bytes, where it has values that its type does not allow too: those are written under the field's number in whatever wire type
- * fits them.
- */
+/** A request as protobuf bytes. Values that the field's type does not allow are written under the field's number, in a wire type that fits them. */
 export function looseProto(desc: DescMessage, request: JsonObject): Buffer {
   const writer = new BinaryWriter()
   for (const [key, value] of Object.entries(request)) {

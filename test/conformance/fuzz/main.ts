@@ -1,6 +1,6 @@
 /**
- * npm run fuzz [-- --seed 1 --requests 20000 --only rest|grpc --store sqlite|etcd --from 1]: sends a server of its own requests that are wrong in every way,
- * and looks whether it answers each as it should and changes nothing by those that it refuses. Exits with code 1 where something is not as it should be.
+ * npm run fuzz [-- --seed 1 --requests 20000 --only rest|grpc --store sqlite|etcd --from 1]: starts a server and sends it malformed requests.
+ * It checks each answer, and that refused requests change nothing. Exits with code 1 if a check fails.
  */
 import { parseArgs } from 'node:util'
 import { breachLines } from './report.ts'
@@ -25,7 +25,7 @@ interface Options extends RunOptions {
   readonly store: 'sqlite' | 'etcd'
 }
 
-/** A whole number above 0. Throws where the text is none. */
+/** A whole number above 0. Throws if the text is not one. */
 function count(name: string, text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new Error(`--${name} is a whole number above 0: ${text}`)
   return Number(text)

@@ -12,7 +12,10 @@ export type Question =
   | { readonly ask: 'swept'; readonly boundMs: number }
   | { readonly ask: 'stop' }
 
-/** Records to be written without a call, below `parent`: bindings of identities that are nowhere, groups in each of which a role is bound to `identity`, or identities. */
+/**
+ * Records to write without a call, below `parent`. They are bindings of identities that do not exist, groups that each bind a role to `identity`, or
+ * identities.
+ */
 export type Filling =
   | { readonly records: 'bindings'; readonly parent: string; readonly count: number }
   | { readonly records: 'teams'; readonly parent: string; readonly identity: string; readonly count: number }
@@ -57,7 +60,7 @@ export interface LoginCorpus {
   readonly provider: string
   /** Codes of headless clients. */
   readonly headlessCodes: readonly string[]
-  /** Codes that devices show, and those that devices keep: nobody has signed in yet, somebody refused, somebody did. */
+  /** Codes that devices show, and those that devices keep. Each is for one state: no sign-in yet, refused, or signed in. */
   readonly userCodes: readonly string[]
   readonly deviceCodes: readonly string[]
   readonly refreshTokens: readonly string[]

@@ -27,7 +27,7 @@ export class Tally {
     return [...linesOf(this.#answers), '', ...linesOf(this.#mutations)]
   }
 
-  /** How many answers there were of a door, by status. */
+  /** The number of answers of an endpoint, by status. */
   of(apiClient: string): Readonly<Record<string, number>> {
     const mine = [...this.#answers].filter(([key]) => key.startsWith(`${apiClient} `))
     return Object.fromEntries(mine.map(([key, count]) => [key.slice(apiClient.length + 1), count]))

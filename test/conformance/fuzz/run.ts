@@ -22,7 +22,7 @@ export interface RunOptions {
   readonly boundMs: number
   /** After so many breaches the run ends. */
   readonly maxBreaches?: number
-  /** Told how far it has come, every thousand requests. */
+  /** Called with the progress, every thousand requests. */
   readonly progress?: (done: number) => void
 }
 
@@ -42,15 +42,15 @@ type Fate = 'accepted' | 'refused' | 'unknown'
 const batchSize = 200
 /** Requests that change nothing are under way at once. */
 const lanes = 8
-/** A world is made anew after so many batches: what was deleted is there again. */
+/** The world is made again after this many batches, so that deleted records exist again. */
 const batchesPerWorld = 10
-/** So many requests later a request whose end nobody heard has ended. */
+/** After this many later requests, a request without a reader has ended. */
 const timeouts = 30
 /** Memory is looked at so often in a run, the first time after a quarter of it. */
 const memoryLooks = 6
 /**
- * What is no leak: code and caches that fill in the first thousand requests, and for each request its share of the records that it and others made.
- * A healthy server grew by 2 MiB from the 400th to the 1,000th request, and in 20,000 by 0.7 KiB (SQLite) or 1.3 KiB (etcd) with each.
+ * Growth that is not a leak: code and caches that fill in the first thousand requests, and each request's share of the records.
+ * A healthy server grew by 2 MiB from the 400th to the 1,000th request. In 20,000 requests it grew by 0.7 KiB (SQLite) or 1.3 KiB (etcd) for each.
  */
 const memoryNoise = 4 * 1024 * 1024
 const memoryPerRequest = 2 * 1024
@@ -94,7 +94,7 @@ export class Run {
   #accepted = 0
   #sent = 0
   #last: Made | undefined
-  /** How many requests ago one was sent whose end nobody heard: it may still be at work. */
+  /** How many requests ago the last one without a reader was sent: it may still run. */
   #sinceUnknown = Infinity
 
   constructor(target: Target, options: RunOptions) {
@@ -211,7 +211,7 @@ export class Run {
     this.#tally.add(`rest/${draft.port}`, answers.length === 0 ? outcome.ended : [...new Set(answers.map(({ status }) => status))].join('+'), mutations)
     for (const finding of judgeHttp(draft, outcome, forms)) this.#breach(finding, made)
     if (answers.some(({ status }) => status < 400)) return 'accepted'
-    // After 4 seconds of patience the server says so, and may still be at work.
+    // After 4 seconds the server answers with a timeout, and may still be at work.
     const isDone = answers.length > 0 && answers.every(({ status }) => status !== 504) && draft.wire?.ending !== 'reset'
     return isDone ? 'refused' : 'unknown'
   }
@@ -247,7 +247,7 @@ export class Run {
     this.#memory.push({ sent: this.#sent, bytes: heap + external })
   }
 
-  /** From the first half of the looks to the last two; the least of each, since what a look finds beyond that is on its way out. */
+  /** Growth from the first half of the samples to the last two. The least of each counts, since the rest of a sample is about to be freed. */
   #judgeMemory(): void {
     const half = Math.floor(this.#memory.length / 2)
     const [early, late] = [leastOf(this.#memory.slice(0, half)), leastOf(this.#memory.slice(-2))]
@@ -269,7 +269,7 @@ export class Run {
   }
 }
 
-/** Nobody hears how it ended. */
+/** No client reads how it ended. */
 function endsBlindly(made: Made): boolean {
   return made.transport === 'rest' ? made.draft.wire?.ending === 'reset' : made.draft.ending === 'cancel' || made.draft.connection !== undefined
 }

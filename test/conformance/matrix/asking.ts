@@ -21,7 +21,7 @@ export function nowhere(uid: string): string {
     .join('/')
 }
 
-/** A uid that nothing has, beside `uid`, or below it where it is `place` itself. */
+/** A uid without a record, next to `uid`, or below it if `uid` is `place` itself. */
 export function missingIn(place: string, uid: string): string {
   if (uid !== place && !uid.includes('/')) return nowhere(uid)
   const parent = uid === place ? place : uid.slice(0, uid.lastIndexOf('/'))

@@ -1,6 +1,7 @@
 /**
- * Where something is, seen from the group `own` of a tenant: in it, in the tenant's root group, which is above it, in a group beside it, in another tenant; or nowhere:
- * under a uid that nothing has, in `own` or in a tenant that there is not.
+ * Where a record is, seen from the group `own` of a tenant.
+ * It is in `own`, in the tenant's root group above it, in a sibling group, or in another tenant.
+ * Or it is nowhere: under an unknown uid, in `own` or in a tenant that does not exist.
  */
 export const places = ['own', 'ancestor', 'sibling', 'other', 'missing in own', 'missing'] as const
 export type Place = (typeof places)[number]
@@ -9,10 +10,10 @@ export type Place = (typeof places)[number]
 export const realPlaces = ['own', 'ancestor', 'sibling', 'other'] as const satisfies readonly Place[]
 export type RealPlace = (typeof realPlaces)[number]
 
-/** What somebody is somewhere: a built-in role of proto/roles.tsv, all that there is, or nothing at all. */
+/** What a caller holds in a place: a built-in role of proto/roles.tsv, every capability, or nothing. */
 export type Standing = 'viewer' | 'editor' | 'owner' | 'registry.pull' | 'everything' | '-'
 
-/** Somebody who calls, and what they are in each place. */
+/** A caller, and what it holds in each place. */
 export interface CallerRow {
   readonly standing: Readonly<Record<RealPlace, Standing>>
   /** What the token is cut to, where it is. */
@@ -27,7 +28,7 @@ function at(own: Standing, ancestor: Standing, sibling: Standing, other: Standin
   return { own, ancestor, sibling, other }
 }
 
-/** Who calls. Bound at the root group: holds the role in all that is below it. Bound at a subgroup: there and below, and nothing beside or above. */
+/** The callers. A role at the root group holds in all groups below it. A role at a subgroup holds there and below, not in siblings or above. */
 export const callers = {
   //                                                        own              ancestor      sibling       other
   'nobody, without a token': {

@@ -7,7 +7,7 @@ import { missingSibling } from '../walk/world.ts'
 import { answerAbout } from './asking.ts'
 import type { Stage } from './stage.ts'
 
-/** Attempts to get at an organisation that is closed, and to be somebody by a header. */
+/** Attempts to reach a suspended organisation, and to act as another identity through a header. */
 export function closedSuite(get: () => Stage): void {
   test('by anything in an organisation that is suspended', async () => {
     const stage = get()
@@ -41,12 +41,12 @@ export function closedSuite(get: () => Stage): void {
     expect(new Set(sources.map(({ message }) => message)).size).toBe(1)
   })
 
-  test("by naming somebody else's identity beside a credential of one's own", async () => {
+  test("by naming another identity in the header, next to one's own credential", async () => {
     const stage = get()
     const org = await stage.organisation()
     const weak = await stage.holding(org, ['groups.list'])
     const change = { group: { uid: org.group, description: 'mine' } }
-    // A token of ours says whose it is: the header is for those of others.
+    // A token of this server names its own identity; the header is for tokens of other issuers.
     expect((await stage.call('UpdateGroup', change, weak.token, { identity: org.owner })).code).not.toBe(0)
     const person = stage.person()
     const external = await stage.external(person)

@@ -6,7 +6,7 @@ import { askScim, makeDirectory } from '../../iam/scim/directory.ts'
 import { missingSibling } from '../walk/world.ts'
 import type { TestPerson, Stage } from './stage.ts'
 
-/** Everything secret that somebody can hold, each made for one door. */
+/** Every secret that a client can hold, each made for one endpoint. */
 interface Credentials {
   readonly 'an access token for the API': string
   readonly 'an access token for the registry host': string
@@ -24,7 +24,10 @@ interface Credentials {
 
 type Credential = keyof Credentials
 
-/** Where it is shown, and what is answered: the code of an API, the status of the registry host, of OAuth and of the organisation's SCIM server. */
+/**
+ * The endpoint that gets it, and the answer.
+ * The answer is the code of an API, or the status of the registry host, of OAuth or of the organisation's SCIM server.
+ */
 interface Row {
   readonly api: number
   readonly exchange: number
@@ -42,7 +45,11 @@ function answers(...[api, exchange, refresh, register, registry, token, revoke, 
   return { api, exchange, refresh, register, registry, token, revoke, scim }
 }
 
-/** What each is good for: nothing but its own door (docs/spec/tokens.md#token-uses). Code 16 at an exchange is said of what is no token of anybody (docs/spec/tokens.md#exchange-errors). The person of the ID token is registered, and so is taken as such wherever a sign-in is. */
+/**
+ * What each is good for: only its own endpoint (docs/spec/tokens.md#token-uses).
+ * An exchange answers code 16 to a text that is no token (docs/spec/tokens.md#exchange-errors).
+ * The person of the ID token is registered, so every sign-in accepts it.
+ */
 const table = {
   //                                                      api exchange refresh register registry /token /oauth/revoke SCIM
   'an access token for the API': /*            */ answers(0, 7, 16, 7, 403, 403, 400, 401),
@@ -105,13 +112,13 @@ async function makeCredentials(stage: Stage): Promise<Held> {
   return { credentials, tenant, world, person, scimEndpoint: directory.endpoint }
 }
 
-/** To sign out by what is no refresh token, or none any more, is no error (RFC 7009 2.2); access and registry tokens can't be revoked. */
+/** Sign-out with a text that is not a live refresh token is no error (RFC 7009 2.2). Access and registry tokens can't be revoked. */
 async function revokeStatus(stage: Stage, token: string): Promise<number> {
   const url = `http://127.0.0.1:${stage.server.config.api.port}/oauth/revoke`
   return (await fetch(url, { method: 'POST', body: new URLSearchParams({ token }) })).status
 }
 
-/** Shows a credential at every door. */
+/** Shows a credential to every endpoint. */
 async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, credential: string): Promise<Row> {
   const code = async (rpc: string, request: JsonObject = {}): Promise<number> => (await stage.call(rpc, request, credential)).code
   return {
@@ -127,7 +134,7 @@ async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, creden
   }
 }
 
-/** Credentials at doors that they are not for. */
+/** Credentials at endpoints that do not accept them. */
 export function apiClientsSuite(get: () => Stage): void {
   test('by a credential at an endpoint that it is not for', async () => {
     const stage = get()
@@ -153,7 +160,7 @@ export function apiClientsSuite(get: () => Stage): void {
     await stage.ok('ListGroups', { ...list, pageToken }, token)
     const ownEndpoints: readonly string[] = ['an access token for the registry host', 'an ID token for the platform']
     for (const [name, credential] of Object.entries({ ...others, pageToken, invite })) {
-      // As nobody in particular an access token for the host counts; as an identity none does whose claim match it does not meet.
+      // Without an identity, an access token counts for the host. With one whose claim match it does not meet, it does not.
       const [anonymous, asIdentity] = await Promise.all([
         held.world.requestToken([], basic('_token', credential)),
         held.world.requestToken([], basic(owner, credential)),
@@ -163,7 +170,7 @@ export function apiClientsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a SCIM token at a provider that is foreign, missing or has SCIM off: as by a token that nobody has', async () => {
+  test('by a SCIM token at a provider that is foreign, missing or has SCIM off: as by an unknown token', async () => {
     const stage = get()
     const [mine, theirs, off] = [await makeDirectory(stage.server), await makeDirectory(stage.server), await makeDirectory(stage.server)]
     await off.setEnabled(false)

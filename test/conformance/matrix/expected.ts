@@ -26,8 +26,9 @@ export function may({ standing, only }: CallerRow, place: RealPlace, needs: read
 }
 
 /**
- * The code that a call must be answered with (docs/spec/conventions.md#order-of-checks): 16 without a token; 5 without any reach there; 7 with reach and without the capabilities,
- * whether or not anything is there; 5 where it is not there; 7 where the caller lacks what is conferred; 0.
+ * The code that a call must return (docs/spec/conventions.md#order-of-checks).
+ * First 16 without a token, then 5 without any permission there. Then 7 without the needed capabilities, even if the record is missing.
+ * Then 5 if the record does not exist; 7 if the caller lacks what the request grants; 0.
  */
 export function expectedCode({ needs, confers, operators }: Pick<ScopedRow, 'needs' | 'confers' | 'operators'>, caller: CallerRow, place: Place): number {
   if (caller.anonymous === true) return 16

@@ -51,7 +51,7 @@ export function grantsSuite(get: () => Stage): void {
     const wider = ['CAP_IAM_GROUPS_LIST', 'CAP_REPO_DELETE']
     await stage.refused(7, ['UpdateRole', { role: { uid: weak.role, capabilities: wider } }, weak.token])
     await stage.refused(7, ['UpdateRole', { role: { uid: weak.role, name: 'mine', capabilities: wider }, updateMask: '*' }, weak.token])
-    // The role of the root is none of the team's to change.
+    // The team may not change the role of the root group.
     await stage.refused(5, ['UpdateRole', { role: { uid: lead.role, capabilities: wider } }, lead.token])
     for (const parent of [org.group, team]) {
       await stage.refused(7, ['CreateRole', { parent, role: { name: freshName('role'), capabilities: wider } }, weak.token])

@@ -8,11 +8,11 @@ export interface ScopedRow {
   readonly needs: readonly string[]
   /** What the request is about. */
   readonly about: keyof Things
-  /** A request about `uid`, which the method serves where it may; `things` are those beside it. */
+  /** A request about `uid`, with which the method succeeds if it may. `things` are the records next to it. */
   readonly request: (uid: string, things: Things) => JsonObject
   /** Where the caller must hold what the request confers (`grantedRole`), where it confers something (docs/spec/iam.md#no-escalation). */
   readonly confers?: 'there' | 'at the root'
-  /** Whoever else has what it needs is refused. */
+  /** Every other caller is refused, even with the needed capabilities. */
   readonly operators?: true
   /** Code 3 for whatever is no root, where it would be served else. */
   readonly onlyRoots?: true
@@ -127,7 +127,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'AccountAssociationsService/DeleteAccountAssociation': row('account_associations.delete', 'association'),
   'AccountAssociationsService/CheckAccountAssociation': row('account_associations.list', 'association', (uid) => ({
     uid,
-    // One that the association has nothing of: nobody is called.
+    // An integration that the association does not configure: no remote service is called.
     providerType: 'ACCOUNT_PROVIDER_TYPE_GOOGLE',
   })),
 
@@ -230,7 +230,7 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   },
 }
 
-/** Methods that verify a credential of another kind: an access token of ours, anyone's, is none. */
+/** Methods that verify a credential of another kind; an access token of this server is not one. */
 export const externalMethods: Readonly<Record<string, PlainRow>> = {
   'SecurityTokenService/Exchange': {
     request: ({ identity }) => ({ identity }),

@@ -44,9 +44,12 @@ class Tried {
   readonly #row: ScopedRow
   readonly codes = new Map<string, number>()
   readonly expected = new Map<string, number>()
-  /** What was said of what is missing, and of what looks so, to whomever, where the uid has so many parts; what was said to those without a token. */
+  /**
+   * Every answer about a missing record, and about one that must look missing, to every caller, if the uid has that many parts.
+   * Also the answers to callers without a token.
+   */
   readonly blind = new Map<string, Set<string>>()
-  /** Where a denial told whether something is there. */
+  /** Where a denial revealed whether a record exists. */
   readonly differences: string[] = []
 
   constructor(ground: Ground, method: string, row: ScopedRow) {

@@ -6,7 +6,7 @@ import { grantedRole, type Things } from './world.ts'
 /** The codes for a reference to something in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
 type Codes = readonly [own: number, ancestor: number, sibling: number, other: number, missingInOwn: number, missing: number]
 
-/** A field of a request that names a record beside the one that the request is about. */
+/** A field of a request that names a second record, next to the one that the request is about. */
 export interface ReferenceRow {
   /** Fields of the schema, `<message>.<field>`, that this row tries. */
   readonly field: string
@@ -39,7 +39,7 @@ const member = {
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const person = 'd'.repeat(40)
 
-/** What is there is told to whoever has all rights in it, nothing of what lies elsewhere. */
+/** A caller with all rights in a place learns what exists there, and nothing of what is elsewhere. */
 const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
 const repo = (own: Things, value: string): JsonObject => ({ repoUid: own.repo, digest: value })
 const source = {
@@ -50,7 +50,7 @@ const source = {
 } as const
 const synced = (value: string, own: Things): JsonObject => ({ parent: own.place, repo: { name: freshName('synced'), syncConfig: { source: value } } })
 
-/** Fields that name a record beside the one that the request is about. */
+/** Fields that name a second record, next to the one that the request is about. */
 export const references: readonly ReferenceRow[] = [
   {
     field: 'iam.v2.RoleBinding.identity_uid',
@@ -266,7 +266,7 @@ export const noReferences: readonly string[] = [
   ...['page_token', 'order_by', 'name', 'description', 'etag', 'capability'].map((field) => `*.${field}`),
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
-  // What somebody else's provider calls a group of theirs; an address; a random id.
+  // The name of a group at a foreign provider; an address; a random id.
   ...['events.v2.Subscription.sink', 'events.v2.Subscription.types', 'events.v2.PullEventsRequest.types', 'events.v2.PullEventsRequest.cursor'],
   // Ids of events, which are found among those of one subscription.
   ...['events.v2.RedeliverEventsRequest.event_id', 'events.v2.ReplayEventsRequest.from_event_id'],

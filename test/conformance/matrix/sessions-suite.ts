@@ -14,7 +14,7 @@ async function exchanged(stage: Stage, token: string, request: JsonObject = {}):
   return String((await stage.ok('Exchange', request, token))['token'])
 }
 
-/** Somebody who was bound before they came, and registered. */
+/** A person who had a role binding before they registered. */
 async function registered(stage: Stage, org: Organisation, role = 'viewer'): Promise<TestPerson> {
   const person = stage.person()
   await stage.bind(org, person.uid, role)
@@ -96,7 +96,7 @@ export const namedAtSignIn: readonly SignInRow[] = [
 
 /** Attempts to get more by how one signs in, and by what was true once. */
 export function sessionsSuite(get: () => Stage): void {
-  test("by the e-mail address that a foreign organisation's provider vouches for", async () => {
+  test("by the e-mail address that a foreign organisation's provider claims", async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const [mine, theirs] = [freshName('client'), freshName('client')]
@@ -114,7 +114,7 @@ export function sessionsSuite(get: () => Stage): void {
     expect(await stage.ok('Register', { code }, await stage.external(stage.person(), mine, claims))).toMatchObject({ group: org.group })
   })
 
-  test("by a sign-in at a provider of one's own as somebody who has rights elsewhere", async () => {
+  test("by a sign-in at one's own provider as a person with rights elsewhere", async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const theirs = freshName('client')
@@ -229,7 +229,7 @@ export function sessionsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a live token of an identity that is gone, or of somebody who came again', async () => {
+  test('by a live token of a deleted identity, or of a person who registered again', async () => {
     const stage = get()
     const org = await stage.organisation()
     const member = await makeMember(stage.server, org.group, { role: 'owner' })
@@ -239,7 +239,7 @@ export function sessionsSuite(get: () => Stage): void {
     const earlier = await exchanged(stage, await stage.external(person))
     await stage.ok('Auth/Delete', { id: person.uid }, earlier)
     await stage.refused(16, ['Auth/Validate', {}, earlier])
-    // Their bindings went with them; who comes again begins anew.
+    // Their bindings were deleted with them; a person who registers again starts without any.
     const { code } = await invite(stage, org)
     await stage.ok('Register', { code }, await stage.external(person))
     await stage.refused(16, ['Auth/Validate', {}, earlier])
@@ -291,7 +291,7 @@ export function sessionsSuite(get: () => Stage): void {
     for (const request of [{}, named]) await stage.refused(7, ['Exchange', request, external])
   })
 
-  test('by being somebody else: their uid, their subject, an issuer that one runs', async () => {
+  test('by posing as another identity: with its uid, its subject, an issuer that one runs', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const victim = await registered(stage, org, 'owner')

@@ -54,7 +54,7 @@ export function signedInSuite(ground: Ground): void {
     await forEach(callerRows, async ([caller]) => expect((await call(name, caller, {})).code, caller).toBe(code))
   })
 
-  test.each(missingMethods)('%s: for nobody, as long as it is not there', async (name) => {
+  test.each(missingMethods)('%s: no caller has access, as long as the record does not exist', async (name) => {
     const request = routedRequest(methodNamed(name))
     await forEach(callerRows, async ([caller]) => expect((await call(name, caller, request)).code, caller).toBe(12))
   })

@@ -9,14 +9,14 @@ import { freshName, makeMember, makeOrganisation, ok, roleUid, type Organisation
 import { signWith, type OidcProvider } from '../../iam/signin/issuers.ts'
 import { makeRole } from '../walk/world.ts'
 
-/** Somebody with an account at the issuer. */
+/** A person with an account at the issuer. */
 export interface TestPerson {
   readonly subject: string
   /** As whom they are known here. */
   readonly uid: string
 }
 
-/** What the attempts of one transport are made with: one server, and an organisation anew for each of them. */
+/** What the attempts of one transport use: one server, and a new organisation for each attempt. */
 export class Stage {
   readonly server: TestServer
   readonly apiClient: ApiClient

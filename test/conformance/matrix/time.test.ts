@@ -41,7 +41,9 @@ function api(name: string, request: (value: string, own: Things) => JsonObject, 
   }
 }
 
-/** Not for those with keys of their own: whoever knows uid, issuer and subject of one is told by a signature check that it is there (docs/security.md). */
+/**
+ * Not for identities with keys of their own. A caller who knows uid, issuer and subject learns from a signature check that it exists (docs/security.md).
+ */
 const asIdentity: Timed['call'] = (identity) => ask(server.rest, { name: 'Exchange', request: { identity }, token: external })
 
 const bindingOf = (own: Things, change: JsonObject): JsonObject => ({

@@ -56,8 +56,8 @@ export async function round({ one, other, pairs }: Comparison): Promise<Round> {
 const leastShare = 0.05
 
 /**
- * The rounds that tell which of both was asked; empty where one did not, so that a machine that is busy tells nothing. A round tells where the difference of the lower
- * quartiles is larger than in 100 divisions of the same times by chance, and than a twentieth of what a call takes.
+ * The rounds that reveal which of the two was asked for; empty if one did not, so that a busy machine reveals nothing.
+ * A round counts if its lower quartiles differ by more than in 100 random divisions of the same times. They must also differ by a twentieth of a call.
  */
 export async function compareTimings(comparison: Comparison): Promise<readonly Round[]> {
   const rounds: Round[] = []

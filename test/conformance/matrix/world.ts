@@ -14,7 +14,7 @@ export interface Things {
   readonly place: string
   readonly group: string
   readonly identity: string
-  /** Somebody who is no identity of a group, and is bound here. */
+  /** A person who is not an identity of a group, and has a role binding here. */
   readonly person: string
   readonly role: string
   readonly binding: string

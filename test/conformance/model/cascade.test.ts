@@ -18,7 +18,7 @@ import { entriesOf, expectSoundStore } from './store-invariants.ts'
 
 const facts = { etag: 'next', createMs: 1, updateMs: 3, managedBy: '' }
 
-/** A store whose transactions wait, each until it is let go. */
+/** A store whose transactions wait, each until the test releases it. */
 function held(store: Store): { store: Store; waiting: (() => void)[] } {
   const waiting: (() => void)[] = []
   const transact = async (transaction: Transaction, signal: AbortSignal): ReturnType<Store['transact']> => {

@@ -8,7 +8,7 @@ import { change } from './random-changes.ts'
 import { getOne, listSome } from './random-reads.ts'
 import { start, type Real } from './real-world.ts'
 
-/** How long the random calls go on for each store, in milliseconds; where that is too short for the fewest that prove something, on until there are so many. */
+/** The duration of the random calls for each store, in milliseconds. If they are too few by then to prove something, they go on. */
 const budgetMs = campaignLength({ short: 3_000, full: 14_000 })
 const fewest = { calls: 300, pages: 100 }
 

@@ -62,7 +62,7 @@ async function createOne(pick: Pick, real: Real): Promise<void> {
   else expect(made).toMatchObject({ name, description })
   world.put(made)
   expectShown(real, made, reply.body)
-  // Whoever makes a root group owns it from the start.
+  // The person who creates a root group owns it from the start.
   if (isRoot) await real.learn('RoleBinding')
 }
 

@@ -18,7 +18,7 @@ class ManualClock implements Clock {
   }
 }
 
-/** A token as somebody keeps it who was there when it was made: it dies at its end, or earlier by what is done, and for good. */
+/** A token, as a client keeps it since its creation. It expires at its end or is revoked earlier, and never works again. */
 interface Issued {
   readonly token: string
   readonly endMs: number
@@ -54,7 +54,7 @@ async function call({ server, provider, owner }: Real, rpc: string, request: Jso
   )
 }
 
-/** Whether the SCIM server lets somebody in with this token. */
+/** Whether the SCIM server accepts this token. */
 async function opens({ server, provider }: Real, token: string): Promise<boolean> {
   const { status } = await askScim(`${server.config.baseUrl}/scim/v2/${provider}/Users?count=0`, 'GET', { token })
   expect([200, 401]).toContain(status)
@@ -196,7 +196,7 @@ const enable = (enabled: boolean, isStale: boolean) => async (model: Model, real
 
 const wait = (ms: number) => async (_model: Model, real: Real) => {
   real.clock.nowMs += ms
-  // Keys come and go by the same clock: a rotation that a jump falls into is over before the next call, which a token of a key just removed could not make.
+  // Keys rotate by the same clock. A rotation that a jump causes ends before the next call; a token of a removed key could not make that call.
   await real.server.running.engine.signingKeys.maintain(AbortSignal.timeout(10_000))
 }
 

@@ -122,9 +122,9 @@ function indexErrors(records: readonly StoredRecord[], index: readonly Entry[]):
 }
 
 /**
- * What must not be in the store whatever was done to it, once sweeping has ended; one line for each fault. Unique and reverse keys stand exactly for the records
- * that are there; nothing lies under what is gone; SCIM credentials are only of providers that are there; bindings are only of what exists; there is an owners key for every root group and for nothing else;
- * no marks are left.
+ * What must not be in the store after the cascades have ended; one line for each fault.
+ * Unique and reverse keys exist exactly for the stored records. No record lies under a deleted one. No marks are left.
+ * SCIM credentials belong to existing providers, and bindings to existing records. There is an owners key for every root group and for nothing else.
  */
 export function structureErrors(records: readonly StoredRecord[], index: readonly Entry[]): string[] {
   const marks = index.filter((entry) => entry.key.startsWith(cascadePrefix))

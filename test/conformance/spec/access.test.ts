@@ -51,7 +51,7 @@ specSuite('explain and access', (spec) => {
   const holders = (body: JsonObject): unknown[] => itemsOf(body, 'access').map(({ identity }) => (identity as JsonObject)['uid'])
 
   // docs/spec/iam.md#explain-and-access
-  test('what is granted is told with its binding, group and role, by either name of the capability', async () => {
+  test('an answer names what is granted with its binding, group and role, by either name of the capability', async () => {
     const { group, team, token, owner } = await makePlace(spec)
     const answer = await explained(token, { identity: owner, capability: 'CAP_IAM_GROUPS_UPDATE', resource: team })
     expect(answer).toMatchObject({
@@ -68,7 +68,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#explain-and-access
-  test('what is missing is told: the capability, or any reach', async () => {
+  test('an answer names what is missing: the capability, or any permission', async () => {
     const { group, team, token, lead, ann } = await makePlace(spec)
     expect(await explained(token, { identity: ann, capability: 'repo.create', resource: team })).toMatchObject({
       allowed: false,
@@ -91,7 +91,7 @@ specSuite('explain and access', (spec) => {
     expect(answer).toMatchObject({ allowed: true, bindings: [{ uid: above, effect: 'BINDING_EFFECT_GRANTS' }, { uid: here }] })
   })
 
-  test('a binding above that the asker may not list grants as it does, and nothing else is told of it', async () => {
+  test('a binding above that the asker may not list grants as usual, and the answer says nothing else about it', async () => {
     const { group, team, lead, owner, ann, above, here, secretRole } = await makePlace(spec)
     const answer = await explained(lead.token, { identity: ann, capability: 'groups.delete', resource: team })
     expect(answer).toMatchObject({
@@ -104,7 +104,7 @@ specSuite('explain and access', (spec) => {
     expect(new Set(holders(listed))).toEqual(new Set([lead.uid, ann]))
     expect(listed).toMatchObject({ totalCount: '2', withheldGroups: [group] })
     for (const text of [JSON.stringify(answer), JSON.stringify(listed)]) for (const hidden of [above, secretRole, owner]) expect(text).not.toContain(hidden)
-    // The owner of the organisation is nobody whom the asker could know.
+    // The owner of the organisation is a person whom the asker can't see.
     expectFailure(await explain(lead.token, { identity: owner, capability: 'groups.list', resource: team }), { code: 5 })
   })
 
@@ -195,7 +195,7 @@ specSuite('explain and access', (spec) => {
     expect(new Set(holders(await access(token, { resource: team, capability: 'groups.update' })))).toEqual(new Set([maker, owner, lead.uid]))
   })
 
-  test('somebody who has yet to register is listed so, and is told to be nobody until then', async () => {
+  test('a person who has yet to register is listed as such, and has no permissions until then', async () => {
     const { team, token } = await makePlace(spec)
     const person = { issuer: 'https://people.example', subject: freshName('bob') }
     const identity = personUid(person.issuer, person.subject)
@@ -213,7 +213,7 @@ specSuite('explain and access', (spec) => {
     expect(await row()).toMatchObject({ registered: true })
   })
 
-  test('operators are told of by their bindings alone: what they hold by configuration is in no answer', async () => {
+  test('operators appear only by their bindings: no answer shows what they hold by configuration', async () => {
     const { group, team, token, maker } = await makePlace(spec)
     const operator = await spec.server.operatorToken()
     const made = itemsOf(await access(token, { resource: team }), 'access').find(({ identity }) => (identity as JsonObject)['uid'] === maker)
@@ -224,7 +224,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#explain-and-access
-  test("an asker's narrowed token sees less, and what it is told stays true", async () => {
+  test("an asker's restricted token sees less, and what the answers say stays true", async () => {
     const { group, team, owner, ann, here } = await makePlace(spec)
     const restricted = await spec.server.tokenFor(owner, { scopes: [trustedUid(team)], capabilities: setOf(['role_bindings.list']) })
     const question = { identity: ann, capability: 'groups.delete', resource: team }
@@ -236,7 +236,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#suspended-organisations
-  test('a suspended organisation is closed to its members, and operators are told so', async () => {
+  test('a suspended organisation is closed to its members, and operators learn that it is suspended', async () => {
     const { group, team, owner, token } = await makePlace(spec)
     await suspend(spec.server, group)
     const question = { identity: owner, capability: 'groups.create', resource: team }

@@ -210,7 +210,7 @@ specSuiteEverywhere('order of checks', (spec) => {
   })
 
   // docs/spec/conventions.md#method-scopes
-  test('one capability of a group reaches what is below it, never what is above or beside', async () => {
+  test('one capability of a group covers what is below it, never its parents or siblings', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const viewer = await makeMember(spec.server, group, { role: 'viewer', bindAt: sub })

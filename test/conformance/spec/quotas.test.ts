@@ -104,7 +104,7 @@ specSuite(
       expect(metadataOf(refused)).toMatchObject({ limit: 'record_mib', max: '0', use: '1' })
     })
 
-    test('limits are set whole by operators, read by members, and set by nobody else', async () => {
+    test('operators set all limits at once, members read them, and no other caller sets them', async () => {
       const org = await organisationWith(spec, { groups: 5, clusters: 2 })
       const operator = { token: await spec.server.operatorToken() }
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: org.token })).toMatchObject({ resourceLimits: { groups: 5, clusters: 2 } })

@@ -3,7 +3,7 @@ import type { Options } from '../../support/api-clients.ts'
 import { freshName, makeMember, roleUid } from '../../support/test-server.ts'
 import type { Spec } from './spec-suite.ts'
 
-/** A valid claim match that nobody else has. */
+/** A valid claim match that no other record has. */
 export function claimMatch(): JsonObject {
   return { issuer: 'https://issuer.example', subject: freshName('subject') }
 }
@@ -73,7 +73,7 @@ export const specKinds: readonly SpecKind[] = [
     plural: 'identityProviders',
     field: 'identityProvider',
     collection: 'identityProviders',
-    // Nobody is asked whether an issuer at a private address knows PKCE.
+    // No issuer at a private address is asked whether it knows PKCE.
     draft: () =>
       Promise.resolve({
         name: freshName('idp'),

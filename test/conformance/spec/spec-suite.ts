@@ -37,8 +37,8 @@ export interface SuiteOptions {
 const stores = ['sqlite', 'etcd'] as const
 
 /**
- * Runs each test of `body` on one of {sqlite, etcd} x {rest, grpc}, another one once the source tree changes; on all of them with `everywhere`, in the full tier
- * and with TAPROOT_SPEC_ALL=1. There is one whole server per store.
+ * Runs each test of `body` on one of {sqlite, etcd} x {rest, grpc}, and on another one after the source tree changes.
+ * All combinations run with `everywhere`, in the full tier and with TAPROOT_SPEC_ALL=1. There is one whole server per store.
  */
 export function specSuite(
   title: string,

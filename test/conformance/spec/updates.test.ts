@@ -99,7 +99,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('a mask that names a field below a message the body lacks clears that field and nothing beside it', async () => {
+  test('a mask that names a field below a message the body lacks clears that field and no other', async () => {
     const { made, group, uid, token } = await identityWith()
     const match = made['claimMatch'] as JsonObject
     const { audience: _, ...others } = match

@@ -33,8 +33,9 @@ function ruleOf({ breaks: [broken] = [], code = 3 }: BadInput): string {
 }
 
 /**
- * The bad inputs of a method over a transport. Over REST these are all. Over gRPC they are those that only gRPC can carry or that the schema does not describe,
- * and of the others one for each rule: behind the transports all are refused by the same code. The full tier has all over both.
+ * The bad inputs of a method over a transport. Over REST these are all.
+ * Over gRPC they are those that only gRPC can carry or that the schema does not describe, and one for each rule.
+ * Behind the transports, the same code refuses all of them. The full tier has all over both.
  */
 function inputsOver(transport: 'rest' | 'grpc', { name, method, row }: Walked): readonly BadInput[] {
   const all = badInputsOf(method, row).filter(({ only = transport }) => only === transport)

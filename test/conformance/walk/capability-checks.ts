@@ -7,7 +7,7 @@ import type { Walked } from './cases/cases.ts'
 import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
 import { auditLines, confinedToken, missingSibling, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
 
-/** What every method is asked, whoever may call it. */
+/** What every method is called with, for every kind of caller. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
 type Aspect = (typeof aspects)[number]
 
@@ -22,9 +22,9 @@ type Check = (subject: Subject) => Promise<void>
 
 /** Tokens that are none. */
 const garbage = ['garbage', 'a.b.c', 'Bearer']
-/** A token that can be read but nobody signed: `{"alg":"none"}.{"sub":"x"}.` */
+/** A readable token without a signature: `{"alg":"none"}.{"sub":"x"}.` */
 const unsigned = 'eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.'
-/** What is needed by nobody: enough to be somebody, no more. */
+/** A capability that no method needs: it makes a caller known, and no more. */
 const useless = 'libraries.python.list'
 
 function needs({ method, row }: Subject): string[] {
@@ -45,7 +45,7 @@ function expectAudited({ world, apiClient, method, access }: Subject, reply: Rep
     outcome: isDenial ? 'denied' : 'done',
     method: `${method.service}/${method.rpc}`,
     transport: apiClient.name === 'rest' ? 'http' : 'grpc',
-    // Before a token was verified nobody knows who calls.
+    // Before a token is verified, the caller is unknown.
     ...(access === 'external' || reply.code === 16 ? {} : { identity: uidText }),
     ...(isDenial ? { code: reply.code } : { subject: uidText }),
   }
@@ -304,7 +304,7 @@ const signedIn = {
     const { world, row } = subject
     await expectOutsider(subject, world.other.token)
     const reply = await call(subject, await row.request(world), { token: world.other.token })
-    // Nothing in the answer tells of the organisation, but what was in the question.
+    // The answer shows nothing of the organisation, except what was in the question.
     const question = JSON.stringify(await row.request(world))
     if (!question.includes(world.group)) expect(JSON.stringify([reply.body, reply.details])).not.toContain(world.group)
   },

@@ -6,8 +6,9 @@ import { aspects, capabilityChecks } from './capability-checks.ts'
 import { makeWorld, startWalkServer, type World } from './world.ts'
 
 /**
- * The checks of a method over a transport. Over REST these are all. Over gRPC they are the four aspects, in which the transport carries the token and the answer,
- * and one of the others: who may call is decided behind the transports. The full tier has all over both.
+ * The checks of a method over a transport. Over REST these are all.
+ * Over gRPC they are the four aspects in which the transport carries the token and the answer, and one of the others.
+ * The code behind the transports decides who may call. The full tier has all over both.
  */
 function checksOver(transport: 'rest' | 'grpc', { name, access }: Walked): [title: string, check: (typeof capabilityChecks)[Walked['access']]['allowed']][] {
   const all = Object.entries(capabilityChecks[access])

@@ -101,7 +101,7 @@ const placedLists: readonly BadInput[] = [
   { what: 'an in_root that is neither true nor false', only: 'rest', request: withUidp({ inRoot: 'maybe' }), fields: ['uidp.in_root'] },
 ]
 
-/** True where a path without the uid is that of another method, or of none: the uid is a part of a resource, of a deletion, or the path goes on behind it. */
+/** True if a path without the uid matches another method, or none. The uid is part of a resource or of a deletion, or the path goes on behind it. */
 function isRouted(method: MethodRow, place: readonly string[]): boolean {
   return method.verb === 'delete' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
 }

@@ -13,7 +13,7 @@ import { constraintsOf } from './constraints.ts'
 import { caseName } from './cases/method-case.ts'
 import { routedRequest } from './routed-request.ts'
 
-/** Doors are closures over their options: only their names are looked at here. */
+/** Handlers are closures over their options: this test reads only their names. */
 const apiClientNames = new Set(createEndpoints({} as EndpointOptions).keys())
 
 function isHandled(method: MethodRow): boolean {

@@ -15,7 +15,7 @@ export interface RawReply {
   readonly httpStatus: number | undefined
 }
 
-/** A call to be made beside the doors. */
+/** A call that does not go through the generated clients. */
 export interface RawCall {
   readonly method: MethodRow
   readonly request: JsonObject

@@ -11,8 +11,9 @@ import {
 } from '@bufbuild/protobuf/wkt'
 
 /**
- * The messages of version 1 that `auth` and the token exchange speak, as their public clients have them: written by hand, independent of the schema and of the code
- * that is generated from it. `s` text, `b` flag, `i` 32-bit number, `bytes`, `ts` time, `[]` repeated, `{}` a map from texts to numbers; else a message of this table.
+ * The messages of version 1 that `auth` and the token exchange use, as their public clients have them.
+ * They are written by hand, independent of the schema and of the generated code.
+ * `s` text, `b` flag, `i` 32-bit number, `bytes`, `ts` time, `[]` repeated, `{}` a map from texts to numbers; else a message of this table.
  */
 const messages: Readonly<Record<string, string>> = {
   Group: '1 id s, 2 name s, 3 description s, 4 resource_limits {}, 5 verified b, 6 kind i, 7 status i',

@@ -78,7 +78,7 @@ export async function makeRole(server: TestServer, group: string, capabilities: 
   return String(ok(await server.rest.call('CreateRole', request, { token: await server.operatorToken() }))['uid'])
 }
 
-/** A token of a new identity of the organisation that holds exactly these capabilities on its root group, and where they are none something of no use. */
+/** A token of a new identity of the organisation that holds exactly these capabilities on its root group. Without any, it holds an unused one. */
 export async function tokenWith(world: World, capabilities: readonly string[]): Promise<string> {
   const role = await makeRole(world.server, world.group, [...capabilities, uselessCapability])
   return (await makeMember(world.server, world.group, { role })).token
@@ -106,7 +106,7 @@ async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; reco
   await cache.barrier(AbortSignal.timeout(5_000))
 }
 
-/** A token of a person, registered here, for whose e-mail address the trusted issuer vouches. */
+/** A token of a person, registered here, whose e-mail address the trusted issuer asserts. */
 export async function personToken({ server }: World, email: string): Promise<string> {
   const subject = freshName('person')
   const uid = personUid(trustedIssuer, subject)
@@ -124,7 +124,7 @@ export async function confinedToken({ server, group, subgroup }: Pick<World, 'se
   return token
 }
 
-/** A uid beside this one that nothing has. */
+/** An unused uid next to this one. */
 export function missingSibling(uid: string): string {
   if (!isUid(uid)) throw new Error(`no uid: ${uid}`)
   const parent = parentOf(uid)

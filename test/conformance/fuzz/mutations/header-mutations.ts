@@ -20,7 +20,7 @@ function added(name: string, headers: (random: Random) => [string, string][]): H
 const jwt = (head: object, claims: object, signature = 'AAAA'): string =>
   [head, claims].map((part) => Buffer.from(JSON.stringify(part)).toString('base64url')).join('.') + `.${signature}`
 
-/** Credentials that nobody should take. */
+/** Credentials that no endpoint may accept. */
 const credentials: readonly (string | ((random: Random) => string))[] = [
   '',
   'Bearer',

@@ -57,7 +57,7 @@ function put(holder: Holder, key: string, to: unknown): void {
   Object.defineProperty(holder, key, { value: to, enumerable: true, configurable: true, writable: true })
 }
 
-/** What is done to queries, forms and JSON beside the schema's. */
+/** Mutations of queries, forms and JSON that do not follow the schema. */
 export const partMutations: readonly PartMutation[] = [
   field('left out', (fields, at) => void fields.splice(at, 1)),
   field('twice', (fields, at) => void fields.push(...fields.slice(at, at + 1))),

@@ -6,7 +6,7 @@ export interface GrpcDraft {
   message: Buffer
   /** What is sent as the body, where that is not one frame with the message. */
   body: readonly Buffer[] | undefined
-  /** All bytes of a connection, in place of a call: nobody hears how it ended. */
+  /** All bytes of a connection, in place of a call; no client reads how it ended. */
   connection: { readonly bytes: Buffer; readonly isOpen: boolean } | undefined
   /** Whether the client's side is closed after the body, or the call is cancelled. */
   ending: 'end' | 'cancel'

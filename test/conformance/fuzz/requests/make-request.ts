@@ -114,7 +114,7 @@ function isMutating({ verb, wire }: HttpDraft): boolean {
   return !calmVerbs.has(verb) || wire !== undefined
 }
 
-/** Names of mutations after which the request may be none for the door that it was made for. */
+/** Names of mutations after which the request may no longer match its endpoint. */
 const leadingAway: ReadonlySet<string> = new Set([...targetMutations, ...headerMutations, ...wireMutations].map(({ name }) => name))
 
 function makeOther(number: number, corpus: Corpus, random: Random): Made {

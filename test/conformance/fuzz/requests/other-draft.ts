@@ -7,7 +7,7 @@ import type { Random } from '../random.ts'
 import { registryEndpoints } from './registry-requests.ts'
 import { scimRequests } from './scim-requests.ts'
 
-/** Everything that is asked for beside the methods of the schema. */
+/** All requests outside the methods of the schema. */
 export const otherRequests: readonly OtherRequest[] = [...registryEndpoints, ...loginEndpoints, ...scimRequests]
 
 /** How often something is done to the parts, and something more. */
@@ -25,7 +25,7 @@ function bodyOf({ form, json, body }: OtherParts): { body: Buffer | undefined; t
   return { body: json === undefined ? body : Buffer.from(JSON.stringify(json)), type: undefined }
 }
 
-/** A request beside the methods of the schema, and what was done to its parts. */
+/** A request outside the methods of the schema, and the mutations of its parts. */
 export function otherDraft(corpus: Corpus, random: Random, requestId: string): { row: OtherRequest; draft: HttpDraft; mutations: string[] } {
   const row = random.pick(otherRequests)
   const parts = row.make(corpus, random)

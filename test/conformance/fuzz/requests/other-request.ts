@@ -3,7 +3,7 @@ import type { ErrorForm } from '../judge-http.ts'
 import type { Corpus, Field } from '../protocol.ts'
 import type { Random } from '../random.ts'
 
-/** What is asked for beside the methods of the schema: a row of a table, whose functions make requests that the server takes where it can. */
+/** A request outside the methods of the schema: a row of a table. Its functions make requests that the server accepts if possible. */
 export interface OtherRequest {
   readonly name: string
   /** The route that serves it, `GET /oauth`; absent at the ports that have no table of routes. */

@@ -117,7 +117,7 @@ specSuite('account associations', (spec) => {
       const providerType = 'ACCOUNT_PROVIDER_TYPE_AMAZON'
       expectFailure(await spec.call('CheckAccountAssociation', { uid, providerType }, { token }), { code: 5 })
     }
-    // It can be made anew.
+    // It can be created again.
     expect((await associate(group, token)).code).toBe(0)
   })
 

@@ -54,7 +54,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test.each(providers)('$type is not ready, and that is no error, where the account trusts somebody else', async ({ type, place, status }) => {
+    test.each(providers)('$type is not ready, without an error, if the account trusts another issuer', async ({ type, place, status }) => {
       const [{ group, token }, other] = [await associated(), await associated()]
       clouds.trusts.set(place, other.group)
       expect(await check(group, type, token)).toEqual({
@@ -66,7 +66,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('what the association or the configuration does not have is not configured, and nobody is asked', async () => {
+    test('what the association or the configuration lacks is not configured, and no remote service is called', async () => {
       const { group, token } = await associated({ amazon: blocks.amazon })
       const answer = { status: 'CHECK_STATUS_NOT_READY', reason: 'not configured' }
       expect(await check(group, 'GOOGLE', token)).toMatchObject(answer)
@@ -88,7 +88,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('the token of a check says who asks for what, for five minutes, and opens no door of ours', async () => {
+    test('the token of a check names the asker and the purpose, lives five minutes, and no endpoint here accepts it', async () => {
       const { group, token } = await associated()
       await check(group, 'AMAZON', token)
       const [asked] = clouds.asked

@@ -32,7 +32,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#root-groups
-    test('whoever makes a root group becomes its owner', async () => {
+    test('the person who creates a root group becomes its owner', async () => {
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token: await operator() }))
       const bindings = itemsOf(await spec.ok('ListRoleBindings', { group }, { token: await operator() }), 'roleBindings')
       expect(bindings).toHaveLength(1)

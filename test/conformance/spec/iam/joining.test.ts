@@ -299,7 +299,7 @@ specSuite('joining an organisation', (spec) => {
   })
   const strangers = (count: number): string[] => Array.from({ length: count }, () => randomBytes(20).toString('hex'))
 
-  test.each(['the limit is reached', 'one of them is bound already', 'one role is none', 'it is a dry run'])(
+  test.each(['the limit is reached', 'one of them is bound already', 'one role does not exist', 'it is a dry run'])(
     'a batch of bindings leaves no person pending where %s',
     async (why) => {
       const org = await makeOrganisation(spec.server)
@@ -308,12 +308,12 @@ specSuite('joining an organisation', (spec) => {
       if (why === 'one of them is bound already') await bind(org, first)
       if (why === 'the limit is reached')
         await spec.ok('SetGroupLimits', { uid: org.group, resourceLimits: { role_bindings: 25 } }, { token: await spec.server.operatorToken() })
-      if (why === 'one role is none') batch.roleUid = randomBytes(20).toString('hex')
+      if (why === 'one role does not exist') batch.roleUid = randomBytes(20).toString('hex')
       const before = await pendingIn(org)
       const answer = await spec.call('BatchCreateRoleBindings', batch, { token: org.token, validateOnly: why === 'it is a dry run' })
       if (why === 'the limit is reached') expectFailure(answer, { code: 8, reason: 'QUOTA_EXCEEDED' })
       if (why === 'one of them is bound already') expectFailure(answer, { code: 6 })
-      if (why === 'one role is none') expectFailure(answer, { code: 3 })
+      if (why === 'one role does not exist') expectFailure(answer, { code: 3 })
       expect(await pendingIn(org)).toBe(before)
     },
   )

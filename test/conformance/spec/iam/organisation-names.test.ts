@@ -33,7 +33,7 @@ specSuite(
       spec.call('UpdateGroup', { group: { uid, name } }, { token: await tokenOf(by) })
     const remove = async (uid: string, by: Caller): Promise<JsonObject> => spec.ok('DeleteGroup', { uid }, { token: await tokenOf(by) })
 
-    test('the name of a deleted organisation is reserved for 30 days: nobody else can take it, operators included', async () => {
+    test('the name of a deleted organisation is reserved for 30 days: no caller can take it, operators included', async () => {
       const [owner, other, name] = [await person(), await person(), freshName('acme')]
       await remove(await aged(name, owner), owner)
       const refused = await create(name, other)

@@ -15,7 +15,7 @@ import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../spec-sui
 
 const signal = (): AbortSignal => AbortSignal.timeout(10_000)
 
-/** Somebody with an account at the development issuer. */
+/** A person with an account at the development issuer. */
 class TestPerson {
   readonly #spec: Spec
   readonly subject = freshName('somebody')
@@ -57,7 +57,7 @@ specSuite(
   'people',
   (spec) => {
     // docs/spec/identities.md#registration
-    test('somebody who is not registered is told to register; nobody expects them: code 7 NOT_INVITED, and nothing is stored', async () => {
+    test('a person who is not registered is asked to register; without an invite or binding: code 7 NOT_INVITED, and nothing is stored', async () => {
       const person = new TestPerson(spec)
       expectFailure(await spec.call('Exchange', {}, { token: await person.token() }), { code: 7 })
       expectFailure(await person.register(), { code: 7, reason: 'NOT_INVITED' })
@@ -65,7 +65,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#registration
-    test('whom somebody bound a role before registers, and has it at once', async () => {
+    test('a person with an earlier role binding registers, and has the role at once', async () => {
       const org = await makeOrganisation(spec.server)
       const person = new TestPerson(spec)
       await person.bind(org)
@@ -110,7 +110,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#registration
-    test('a uid that is not the one of the token is refused; a dry run registers nobody', async () => {
+    test('a uid that is not the one of the token is refused; a dry run registers no person', async () => {
       const org = await makeOrganisation(spec.server)
       const [person, another] = [new TestPerson(spec), new TestPerson(spec)]
       await person.bind(org)
@@ -124,7 +124,7 @@ specSuite(
     test.each<[string, (spec: Spec) => Promise<string | undefined> | undefined, number]>([
       ['no token', () => undefined, 16],
       ['a token of another audience', (at) => at.server.devIssuer.mintDevToken({ subject: 'x', audience: 'https://elsewhere.example' }), 7],
-      ['a token of ours', (at) => at.server.operatorToken(), 7],
+      ['a token of this server', (at) => at.server.operatorToken(), 7],
     ])('register by %s is refused', async (_what, tokenOf, code) => {
       expectFailure(await spec.call('Register', {}, { token: await tokenOf(spec) }), { code })
     })
@@ -252,7 +252,7 @@ specSuite(
       await refreshed(spec, await refreshToken(spec, person))
     })
 
-    test('what is no refresh token is told so', async () => {
+    test('a text that is not a refresh token is refused as such', async () => {
       const { code, message } = await spec.call('ExchangeRefreshToken', {}, { token: 'no-token-at-all' })
       expect([code, message]).toEqual([16, 'verifying token: this is not a refresh token'])
     })
@@ -352,7 +352,7 @@ specSuite(
     })
 
     test('configuration tokens.refresh: one that is not used for a week, or follows a sign-in of 30 days ago, has expired', async () => {
-      // What is signed in the moment of such a leap may be signed by a key that goes: those that are due then are made before.
+      // A token issued during such a jump may be signed by a key that is about to go. So the keys that are due then are made before.
       const leap = async (ms: number): Promise<void> => {
         spec.clock.advance(ms)
         await spec.server.running.engine.signingKeys.maintain(signal())

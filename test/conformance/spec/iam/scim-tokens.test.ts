@@ -160,7 +160,7 @@ specSuite('SCIM tokens', (spec) => {
     const { etag = '' } = await verb('GenerateScimToken')
     const few = { code: 9, reason: 'SCIM_MIN_OWNERS', violations: ['SCIM_MIN_OWNERS'] }
     expectFailure(await set({ enabled: true, etag }), few)
-    // An owner in name only: nobody has signed in so yet; and a role through a mapping.
+    // An owner in name only, who has never signed in; and a role through a mapping.
     const { uid: anonymous = '' } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('nobody') }, { token })
     await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: anonymous, roleUid: roleUid('owner') } }, { token })
     const mapping = { externalGroupId: 'admins', roleUid: roleUid('owner'), scope: group }

@@ -33,7 +33,7 @@ async function employer(spec: Spec): Promise<Employer> {
   return { ...organisation, provider, clientId }
 }
 
-/** A token of somebody for the clients of these organisations. */
+/** A token of a person for the clients of these organisations. */
 function tokenOf(subject: string, employers: readonly Employer[], more: JsonObject = {}): Promise<string> {
   return signWith(issuer.key(), issuer.claims({ sub: subject, aud: employers.map(({ clientId }) => clientId), ...more }))
 }
@@ -48,7 +48,7 @@ specSuite(
       String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', ...more } }, { token }))['code'])
 
     // docs/spec/iam.md#suspended-organisations
-    test('the provider of a suspended organisation registers nobody who is new', async () => {
+    test('the provider of a suspended organisation registers no new person', async () => {
       const org = await employer(spec)
       const name = freshName('person')
       await suspend(spec.server, org.group)
@@ -69,7 +69,7 @@ specSuite(
       const register = async (...employers: Employer[]): Promise<JsonObject> => spec.ok('Register', {}, { token: await tokenOf(name, employers) })
       expect(await register(org, other)).toEqual({ identity: uid, group: other.group })
       expect(await bindingsOf(uid)).toMatchObject([{ group: { uid: other.group } }])
-      // Somebody who is known registers again, and nothing comes of it.
+      // A known person registers again, and nothing changes.
       expect(await register(org)).toEqual({ identity: uid, group: '' })
       expect(await bindingsOf(uid)).toHaveLength(1)
       await reinstate(spec.server, org.group)

@@ -116,7 +116,7 @@ specSuite(
         expect({ code: reply.code, message: reply.message }).toEqual({ code: 14, message: 'verifying token: AWS is unreachable; try again' })
       })
 
-      test('no garbage is a fault of ours', async () => {
+      test('malformed input never causes an internal error', async () => {
         const { identity } = await withAws()
         const whole = Buffer.from(signed(identity), 'base64url').toString('latin1')
         const texts = Array.from({ length: 60 }, (_, index) => {

@@ -32,7 +32,7 @@ image: nginx # <script>in code it is text</script>
 
 specSuite('readmes', (spec) => {
   const read = (uid: string, token: string) => spec.ok('GetRepoReadme', { uid }, { token })
-  // Over gRPC an empty text without a mask is none.
+  // Over gRPC an empty text without a mask counts as absent.
   const write = (uid: string, content: string, token: string) => spec.ok('UpdateRepoReadme', { repoReadme: { uid, content }, updateMask: 'content' }, { token })
   const attempt = (uid: string, content: string, token: string) => spec.call('UpdateRepoReadme', { repoReadme: { uid, content } }, { token })
   const withRepo = async (): Promise<Organisation & { uid: string }> => {
@@ -144,7 +144,7 @@ specSuite('readmes', (spec) => {
     ['brackets', '['.repeat(500_000)],
     ['images that never end', '![['.repeat(170_000)],
   ])(
-    '%s is answered, and nobody else waits for it',
+    '%s is answered, and no other request waits for it',
     async (_, content) => {
       const { uid, token } = await withRepo()
       const slow = attempt(uid, content, token)
@@ -196,7 +196,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/storage.md#transactions
-  test("writers at once: each one's write is whole, and the one who is told so is the last", async () => {
+  test('concurrent writers: each write is whole, and the one that the answers name as last is last', async () => {
     const { uid, token } = await withRepo()
     const written = await Promise.all(Array.from({ length: 8 }, (_, at) => write(uid, `text ${at}`, token)))
     const last = await read(uid, token)

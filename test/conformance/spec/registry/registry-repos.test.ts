@@ -45,7 +45,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/conventions.md#list-filters
-  test('repos are found below a group, beside it, and by their exact name', async () => {
+  test('a search finds repos below a group, in sibling groups, and by their exact name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const [top, deep] = [uidOf(await create(group, { name: 'nginx' }, token)), uidOf(await create(sub, { name: 'nginx' }, token))]

@@ -74,7 +74,7 @@ function personOf(world: World): string {
   return personUid(world.server.devIssuer.issuer, people.get(world) ?? '')
 }
 
-/** Somebody to whom a role of the organisation was bound before they came. */
+/** A person who had a role of the organisation before they registered. */
 async function expectedPerson(world: World): Promise<void> {
   people.set(world, freshName('person'))
   const roleBinding = { identityUid: personOf(world), roleUid: world.plainRole }
@@ -93,7 +93,7 @@ const registerCase: ExternalCase = {
         { token: world.other.token },
       ),
     )
-    // The code is a secret: who has one may learn that it is for somebody else. A wrong one says nothing.
+    // The code is a secret: its holder may learn that it is for another person. The answer to a wrong one reveals nothing.
     const wrong = [`${String(code).slice(0, -4)}AAAA`, 'AAAA'.repeat(10)]
     return wrong.map((text) => ({ request: { code: text }, token, about: 'nothing' }))
   },

@@ -205,7 +205,7 @@ export const identityProviderCases: Readonly<Record<string, MethodCase>> = {
       ...badEtags,
       noEtag,
       noToken,
-      // The constraint on a flag is none: it has no empty value.
+      // The constraint on a flag does not count: a flag has no empty value.
       { what: 'a text for the flag', breaks: ['enabled:required'], only: 'rest', request: (valid) => ({ ...valid, enabled: 'yes' }), fields: ['enabled'] },
     ],
   },

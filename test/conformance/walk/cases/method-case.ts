@@ -32,7 +32,7 @@ export interface BadInput {
   readonly caller?: (world: World) => Promise<string> | string
   /** What else goes along with the call. */
   readonly options?: Options
-  /** Sent as it is, beside the schema: bytes, headers, query. */
+  /** Sent unchanged, outside the schema: bytes, headers, query. */
   readonly raw?: RawChange
   /** 3 where absent. */
   readonly code?: number
@@ -59,17 +59,17 @@ export interface ExternalCase {
   readonly alike: (world: World) => Promise<readonly { readonly request: JsonObject; readonly token: string; readonly about: string }[]>
   /** True where a refused credential ends what it belongs to: that is stored. */
   readonly refusalEnds?: true
-  /** How a JWT that nobody signed, the stranger's credential and an access token of ours are refused. */
+  /** How a JWT without a signature, the stranger's credential and an access token of this server are refused. */
   readonly codes: { readonly unsigned: number; readonly stranger: number; readonly ours: number }
 }
 
 /** One method of the walk: a row of `cases`. */
 export interface MethodCase {
-  /** A request that succeeds, made anew for each call; what it is about lies in `world.group`. */
+  /** A request that succeeds, made again for each call; its record is in `world.group`. */
   readonly request: (world: World) => JsonObject | Promise<JsonObject>
   /** The bearer that succeeds, where that is not an identity with just the capabilities needed. */
   readonly caller?: (world: World) => Promise<string>
-  /** What the request confers on somebody: the caller must hold it too (docs/spec/iam.md#no-escalation). */
+  /** What the request grants: the caller must hold it too (docs/spec/iam.md#no-escalation). */
   readonly grants?: readonly string[]
   /** What a signed-in caller without any standing is answered, for methods that ask for no capability; code 0 where absent. */
   readonly outsider?: { readonly code: number; readonly body?: JsonObject }
