@@ -111,7 +111,7 @@ describe('instants of ISO 8601', () => {
       '٢٠٢٦-01-31',
       '2026-01-31T12:00:00'.padEnd(80, '0'),
     ],
-  ])('%j is none', (text) => {
+  ])('%j is not an instant', (text) => {
     expect(parseInstant(text)).toBeUndefined()
   })
 

@@ -53,7 +53,7 @@ test('expensive readmes of one organisation delay those of another by one docume
   await Promise.all(rest)
 })
 
-test('an organisation whose readmes wait already is told to come again, and no other one', { timeout: 120_000 }, async () => {
+test('an organisation with too many waiting readmes is asked to come again, and no other one', { timeout: 120_000 }, async () => {
   const [hostile, other] = [await makeRepo(), await makeRepo()]
   const end = new AbortController()
   const line = Array.from({ length: 24 }, () => dryRun(hostile, expensive, end.signal))

@@ -52,7 +52,7 @@ describeOnStores('a blob that is deleted', (store) => {
     for (const digest of named) expect(await ask('DELETE', repository, `blobs/${digest}`)).toMatchObject({ status: 405, codes: ['UNSUPPORTED'] })
   })
 
-  test('is never lacking from a manifest that is recorded after it: the push that met the deletion is told', async () => {
+  test('a push of a manifest is refused if one of its blobs is deleted meanwhile', async () => {
     const repository = host.freshRepository()
     const layer = Buffer.from(`a layer of ${repository}`)
     const digest = await host.client.putBlob(repository, layer)

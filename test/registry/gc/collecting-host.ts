@@ -8,7 +8,7 @@ import { ok } from '../../support/test-server.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { startTestHost, type TestHost, type TestUpstream } from '../oci/test-host.ts'
 
-/** How long what nobody needs stays, in milliseconds. */
+/** How long unneeded blobs and manifests stay, in milliseconds. */
 export const graceMs = 24 * 3_600_000
 
 /** A deadline of a test. */
@@ -26,7 +26,7 @@ export interface CollectingHost extends TestHost {
   readonly intercepts: Map<keyof Upstream, Intercept>
   /** Collects, as `services` have it. */
   collect(options?: Partial<CollectOptions>, services?: Services): Promise<Collected>
-  /** Collects what nobody has needed for the grace period from now on. */
+  /** Collects what has been unneeded for the grace period from now on. */
   collectAfterGrace(): Promise<Collected>
   repoOf(repository: string): Uid
   /** The keys of a repo below a prefix. */

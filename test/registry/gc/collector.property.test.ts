@@ -66,7 +66,7 @@ class Repo {
   readonly #repository: string
   readonly #repo: Uid
   readonly #pool: readonly Item[]
-  /** When a manifest or blob was put, or somebody who pushes was told of it; gone where it was deleted since. */
+  /** When a manifest or blob was put, or a pusher learned that it exists; removed at its deletion. */
   readonly #counted = new Map<Digest, number>()
   /** Manifests that were deleted, and not put again. */
   readonly #removed = new Set<string>()
@@ -87,7 +87,7 @@ class Repo {
     else await this.#act(next)
   }
 
-  /** Nothing that somebody needs is missing; of what refers to something only what was there, and needed, before. */
+  /** Nothing that a client needs is missing. Of the targets of references, only those that existed and were needed before count. */
   async assertWhole(before: ReadonlySet<string>): Promise<void> {
     const isYoung = (digest: Digest): boolean => this.#isYoung(digest)
     const needed = this.#closure(isYoung, { named: await this.#named(), referring: before })
@@ -102,7 +102,7 @@ class Repo {
     }
   }
 
-  /** Once nobody has come for long enough there is what tags and history name, all that it takes, and nothing else. */
+  /** Once no client has come for long enough, only what tags and history name and what that needs remains. */
   async assertClean(): Promise<void> {
     const needed = await this.#needed(() => false)
     for (let round = 0; round < 2; round++) {
@@ -134,7 +134,7 @@ class Repo {
       this.#host.clock.advance(markForgottenMs)
     }
     await running
-    // Not beside pushes: to this clock what they write is as old as the clock is ahead.
+    // Not concurrently with pushes: to this clock their writes are as old as the clock is ahead.
     if (this.#upload !== undefined) await this.#host.collect()
     await this.assertWhole(manifests)
   }
@@ -177,7 +177,7 @@ class Repo {
     this.#removed.delete(digest)
   }
 
-  /** As clients do: once more where what a killed collection had left behind was removed meanwhile. */
+  /** As clients do: a second attempt if what a killed collection had left behind was removed meanwhile. */
   async #putBlob(bytes: Buffer): Promise<void> {
     const { client } = this.#host
     await client.putBlob(this.#repository, bytes).catch(async (error: unknown) => {
@@ -206,7 +206,7 @@ class Repo {
     this.#counted.delete(digest)
   }
 
-  /** One upload at a time, which goes on for as long as somebody comes back to it within the grace period. */
+  /** One upload at a time, which stays open for as long as its client returns within the grace period. */
   async #goOn(to: 'start' | 'go on' | 'finish'): Promise<void> {
     const known = await this.#uploadTimes()
     const before = this.#upload
@@ -233,14 +233,14 @@ class Repo {
   async #finish(upload: { location: string; sent: string; atMs: number }): Promise<void> {
     const digest = digestOf(Buffer.from(upload.sent))
     const answer = await this.#host.client.send('PUT', withQuery(upload.location, `digest=${digest}`))
-    // What a killed collection had left behind was removed meanwhile: to be begun anew.
+    // What a killed collection had left behind was removed meanwhile: the client has to start again.
     if (this.#isForgotten(upload, answer) || answer.status === 503) return
     expect([answer.status, answer.body.toString()]).toEqual([201, ''])
     this.#uploaded.add(digest)
     this.#counted.set(digest, this.#host.clock.now())
   }
 
-  /** True where nobody came back to it for the grace period, and it was dropped. */
+  /** True if its client did not return within the grace period, and it was dropped. */
   #isForgotten({ atMs }: { atMs: number }, { status }: Answer): boolean {
     return status === 404 && this.#host.clock.now() - atMs >= graceMs
   }
@@ -271,7 +271,7 @@ class Repo {
     return this.#host.clock.now() - (this.#counted.get(digest) ?? -Infinity) < certainlyYoungMs
   }
 
-  /** What somebody needs, as of now. */
+  /** What clients need, as of now. */
   async #needed(isCounted: (digest: Digest) => boolean): Promise<Digests> {
     return this.#closure(isCounted, { named: await this.#named(), referring: (await this.#holds()).manifests })
   }
@@ -336,7 +336,7 @@ describe.each([
   })
   afterAll(() => host.stop())
 
-  test('collections leave all that somebody needs, and in the end nothing else', { timeout: 300_000 }, async () => {
+  test('collections keep all that clients need, and in the end nothing else', { timeout: 300_000 }, async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 10, maxLength: 40 }), async (steps) => {
         const repository = host.freshRepository()

@@ -110,7 +110,7 @@ describe.each([
     expect((await keysOf(repo)).map((key) => key.split('/')[1])).toEqual(['history-head', 'history'])
   })
 
-  test('a blob that somebody who pushes was told of stays for as long as a new one', async () => {
+  test('a blob that a pusher learned to exist stays for as long as a new one', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const blob = await host.client.putBlob(repository, Buffer.from(`blob of ${repository}`))
@@ -124,7 +124,7 @@ describe.each([
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
   })
 
-  test('ended between record and bytes, the next collection removes the bytes; nobody is told of them meanwhile', async () => {
+  test('after a stop between record and bytes, the next collection removes the bytes; no answer mentions them meanwhile', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -157,7 +157,7 @@ describe.each([
       stop.abort()
       await collecting.catch(() => undefined)
     })
-    // So short a time takes uploads as well, and what came just when it was removed: both are begun anew, as the client is told.
+    // So short a time removes uploads as well, and new content at the moment of its removal. The client is asked to start both again.
     const isToBegin = name === 'disk' ? /404 .*BLOB_UPLOAD_UNKNOWN|503 .*start the upload again/ : /503 .*start the upload again/
     let begunAgain = 0
     const brought = (bytes: Buffer): Promise<Digest> =>
@@ -171,7 +171,7 @@ describe.each([
     let refused = 0
     for (let push = 0; push < 15; push++) {
       const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', push }))
-      // A client does what it is told: where a blob went in between it sends the blob again.
+      // A client follows the answers: if a blob was removed in between, it sends the blob again.
       for (let status = 404; status !== 201;) {
         const digest = await brought(config)
         if (status === 404 && push % 2 === 0) await expect.poll(() => isGone(digest)).toBe(true)
@@ -277,7 +277,7 @@ describe.each([
     expect(await pull(repository, image.digest)).toBe(404)
   })
 
-  test('a mark that a killed process left keeps nobody from pushing for longer than a minute', async () => {
+  test('a mark of a killed process blocks no push for longer than a minute', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -310,7 +310,7 @@ describe.each([
   // Only the embedded upstream can be asked what it has.
   if (name === 'http') return
 
-  test('bytes that no record tells of go after the grace period', async () => {
+  test('bytes without a record are removed after the grace period', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)

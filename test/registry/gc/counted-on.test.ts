@@ -21,7 +21,7 @@ const moments = {
     writes.some(({ kind, key }) => kind === 'delete' && key.startsWith(`${manifestPrefix}${repo}/`)),
 }
 
-describe('what somebody comes to count on while garbage is collected', () => {
+describe('content that a client starts to rely on during garbage collection', () => {
   let host: CollectingHost
   beforeAll(async () => {
     host = await startCollectingHost(startDiskUpstream)
@@ -33,7 +33,7 @@ describe('what somebody comes to count on while garbage is collected', () => {
   const restore = async (repoUid: Uid, tag: string, digest: string): Promise<Reply> =>
     host.server.rest.call('RestoreTag', { repoUid, tag, digest }, { token: await host.server.tokenFor(host.owner) })
 
-  /** A repo with an image that is due: nobody has named it for longer than the grace period. */
+  /** A repo with an image that is due: nothing has named it for longer than the grace period. */
   async function repoWithDue(more: Readonly<Record<string, unknown>> = {}): Promise<{ repository: string; repo: Uid; image: TestManifest }> {
     const repository = host.freshRepository()
     const image = await host.client.image(repository, more)
@@ -70,7 +70,7 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect((await host.client.send('GET', `/v2/${repository}/blobs/${await push()}`)).status).toBe(200)
   })
 
-  test('an image that a pusher was told of is there when the index comes, however old it is', async () => {
+  test('an image that a pusher learned to exist is there when the index arrives, whatever its age', async () => {
     const { repository, repo, image } = await repoWithDue()
     const reader = host.as(await host.member('registry.pull'))
     expect((await reader.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(200)
@@ -86,7 +86,7 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
   })
 
-  test('an image that a pusher was told of between the look and the removal stays, and one that went first is not there', async () => {
+  test('an image that a pusher learned to exist after the look and before the removal stays; one that was removed first is missing', async () => {
     const { repository, image } = await repoWithDue()
     const reported: number[] = []
     const ask = async (): Promise<void> => void reported.push((await host.client.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status)
@@ -116,7 +116,7 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(await revision()).toBe(touched)
   })
 
-  test('what nobody needed before an image came goes no sooner than the image', async () => {
+  test('unneeded content that a new image refers to is removed no sooner than the image', async () => {
     const repository = host.freshRepository()
     const image = await host.client.image(repository)
     const repo = host.repoOf(repository)
@@ -131,7 +131,7 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect((await host.client.send('GET', `/v2/${repository}/blobs/${config.digest}`)).status).toBe(200)
   })
 
-  test('what comes back for a tag that nobody checked refers to its subject again', async () => {
+  test('a manifest that returns under an unchecked tag refers to its subject again', async () => {
     const subject = await host.client.image(host.freshRepository())
     const { repository, repo, image } = await repoWithDue({ subject: descriptorOf(subject), artifactType: 'application/example' })
     const { content } = host.services
@@ -165,7 +165,7 @@ describe('what somebody comes to count on while garbage is collected', () => {
     expect(await host.upstream.statBlob(repo, digest, soon())).toBe(bytes.length)
   })
 
-  test('a blob that an earlier removal left behind, put again while that goes on, is to be brought once more', async () => {
+  test('an upload of a blob whose earlier removal failed answers 503 if a collection removes the blob meanwhile', async () => {
     const { repository, repo } = await repoWithDue()
     const bytes = Buffer.from(`left behind in ${repository}`)
     const digest = await host.client.putBlob(repository, bytes)

@@ -26,7 +26,7 @@ describe('garbage collection over an upstream that fails', () => {
   const isThere = async (repo: Uid, blob: Digest): Promise<boolean> => (await host.upstream.statBlob(repo, blob, soon())) !== undefined
   const markAt = async (repo: Uid): Promise<string> => Buffer.from((await host.services.store.get(collectKey(repo), soon()))?.value ?? []).toString()
 
-  /** Repos with blobs that nobody needs; the blobs in the order in which they go. */
+  /** Repos with unneeded blobs; the blobs in the order of their removal. */
   async function reposWithGarbage(): Promise<{ repository: string; repo: Uid; blobs: Digest[] }[]> {
     const made: { repository: string; repo: Uid; blobs: Digest[] }[] = []
     for (let count = 0; count < 3; count++) {
@@ -39,7 +39,7 @@ describe('garbage collection over an upstream that fails', () => {
     return made
   }
 
-  test('a refused delete keeps nobody from pushing, all other bytes go, and the next collection asks again', async () => {
+  test('a refused delete blocks no push, all other bytes are removed, and the next collection tries again', async () => {
     const repos = await reposWithGarbage()
     const refused = repos.map(({ blobs }) => blobs[0]!)
     const refuse = new UpstreamError('refused', 'deletes are not allowed')
@@ -60,7 +60,7 @@ describe('garbage collection over an upstream that fails', () => {
     }
   })
 
-  test('where nobody knows whether a delete came the mark stays, and the other repos have their turn', async () => {
+  test('if the outcome of a delete is unknown, the mark stays and the other repos are collected', async () => {
     const repos = await reposWithGarbage()
     const unknown = repos.map(({ blobs }) => blobs[0]!).slice(0, 2)
     const lost = new UpstreamError('unavailable', 'no answer')

@@ -1,6 +1,6 @@
 /**
- * A process of its own that measures memory. `memory-child.ts <database> <manifests>` records so many manifests of twelve blobs each in a repo, reads what the repo
- * holds, and prints by how many bytes its memory grew, as JSON.
+ * A process of its own that measures memory. `memory-child.ts <database> <manifests>` records this many manifests of twelve blobs each in a repo.
+ * It reads what the repo holds, and prints the growth of its memory in bytes, as JSON.
  */
 import { create, toBinary } from '@bufbuild/protobuf'
 import { digestOf } from '../../../src/base/digest.ts'

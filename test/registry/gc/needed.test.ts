@@ -53,11 +53,7 @@ function firstOf(source: Source, gone: readonly string[]): string[] {
 describe('what nothing needs', () => {
   test.each<[string, Source, { manifests: string[]; blobs: string[] }]>([
     ['a tagged image stays with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 }, named: ['m'] }, { manifests: [], blobs: [] }],
-    [
-      'an image that nobody names goes with its blobs',
-      { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 } },
-      { manifests: ['m'], blobs: ['c', 'l'] },
-    ],
+    ['an unnamed image is removed with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 } }, { manifests: ['m'], blobs: ['c', 'l'] }],
     ['a young image stays with its blobs', { manifests: { m: { blobs: ['c'], createMs: young + 1 } }, blobs: { c: 0 } }, { manifests: [], blobs: [] }],
     ['a young blob stays', { blobs: { b: young + 1 } }, { manifests: [], blobs: [] }],
     ['an old blob that no manifest has goes', { blobs: { b: young } }, { manifests: [], blobs: ['b'] }],
@@ -101,7 +97,7 @@ describe('what nothing needs', () => {
     ],
     ['an image that was deleted lately is kept a while', { manifests: { m: { deleteMs: young + 1 } } }, { manifests: [], blobs: [] }],
     [
-      'two manifests that name each other and nobody names go',
+      'two manifests that name only each other are removed',
       { manifests: { a: { children: ['b'] }, b: { children: ['a'] } } },
       { manifests: ['a', 'b'], blobs: [] },
     ],

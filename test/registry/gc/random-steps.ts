@@ -15,7 +15,7 @@ export type Action =
   | { readonly kind: 'upload'; readonly step: 'start' | 'go on' | 'finish' }
   | { readonly kind: 'trim' }
 
-/** What happens in a repo, one after the other; `within` begins an action while garbage is collected, `killed` ends a collection at some call of the store. */
+/** The steps in a repo, one after the other. `within` begins an action during garbage collection; `killed` ends a collection at some call of the store. */
 export type Step =
   | Action
   | { readonly kind: 'wait'; readonly hours: number }

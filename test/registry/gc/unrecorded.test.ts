@@ -23,7 +23,7 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     const image = manifestOf({ schemaVersion: 2, mediaType: imageType, config: { mediaType: configType, digest, size: config.length }, layers: [] })
     return { repository, config, image }
   }
-  /** Puts the manifest; something happens when the upstream has it, and nobody knows yet. */
+  /** Puts the manifest; an action runs once the upstream has it, and before it is recorded. */
   async function pushWhile(repository: string, image: TestManifest, happen: () => Promise<unknown>): Promise<number> {
     host.intercepts.set('putManifest', async (_given, work) => {
       host.intercepts.clear()

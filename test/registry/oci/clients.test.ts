@@ -68,7 +68,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     return request
   }
 
-  test('an upload that stands still is told so and ends; what came of it can be gone on from', async () => {
+  test('a stalled upload is refused and ends; a client can resume from the bytes received', async () => {
     const repository = host.freshRepository()
     const started = await begun(repository)
     const request = half(locationOf(started))
@@ -114,7 +114,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     expect((await client.send('HEAD', `/v2/${repository}/blobs/${digestOf(bytes)}`)).status).toBe(404)
   })
 
-  test('a client that takes nothing of a blob is let go, and the upstream with it', { timeout: 60_000 }, async () => {
+  test('a connection closes if its client reads none of a blob, and so does that of the upstream', { timeout: 60_000 }, async () => {
     const repository = host.freshRepository()
     const digest = await client.putBlob(repository, randomBytes(30_000_000))
     const socket = connect(host.port, '127.0.0.1')
@@ -126,7 +126,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     socket.destroy()
   })
 
-  test('a client that goes away while it reads a blob is let go at once', async () => {
+  test('a connection closes at once if its client leaves in the middle of a blob', async () => {
     const repository = host.freshRepository()
     const digest = await client.putBlob(repository, randomBytes(30_000_000))
     const request = client.open('GET', `/v2/${repository}/blobs/${digest}`)
@@ -155,7 +155,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     expect(performance.now() - startedMs).toBeGreaterThan(idleMs)
   })
 
-  test('a manifest that stands still is told so', async () => {
+  test('a stalled manifest is refused', async () => {
     const repository = host.freshRepository()
     await client.putBlob(repository, Buffer.from('x'))
     const request = client.open('PUT', `/v2/${repository}/manifests/v1`, { 'content-length': '100' })
@@ -166,7 +166,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     request.destroy()
   })
 
-  test('500 clients that stand still hold up nobody', { timeout: 60_000 }, async () => {
+  test('500 stalled clients block no other', { timeout: 60_000 }, async () => {
     const slowHost = await startTestHost({ upstream, handler: { idleMs: 60_000 } })
     try {
       const locations = await Promise.all(Array.from({ length: 500 }, () => begunAt(slowHost, slowHost.organisation)))

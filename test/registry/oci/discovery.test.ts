@@ -217,7 +217,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     })
   })
 
-  test('a deprecated tag says so to whoever pulls', async () => {
+  test('a pull of a deprecated tag shows the deprecation', async () => {
     const repository = host.freshRepository()
     const { digest } = await client.pushImage(repository, 'v1')
     await client.pushImage(repository, 'v2')
@@ -256,7 +256,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     expect(size.body).toEqual({ size: String(config.size + (layers[0]?.size ?? 0)), architecture: 'amd64' })
   })
 
-  test('what somebody pushed is a page in no browser', async () => {
+  test('pushed content is never shown as a page in a browser', async () => {
     const repository = host.freshRepository()
     const blob = await client.putBlob(repository, Buffer.from('<script>'))
     await client.pushImage(repository, 'v1')

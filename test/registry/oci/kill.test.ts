@@ -11,7 +11,7 @@ import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { OciClient, type TestManifest } from './oci-client.ts'
 
 const kills = campaignLength({ short: 4, full: 15 })
-/** Most pushes that are acknowledged in a round before its kill, and how long it comes after that at most, in milliseconds: anywhere in the next ones. */
+/** The most acknowledged pushes in a round before its kill, and its latest time after that in milliseconds. The kill falls into one of the next pushes. */
 const mostPushes = 4
 const killWithinMs = 150
 const repository = 'demo/killed'

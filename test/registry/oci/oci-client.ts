@@ -15,11 +15,11 @@ export interface Answer {
   readonly status: number
   readonly headers: IncomingHttpHeaders
   readonly body: Buffer
-  /** The codes of the error envelope; empty where it is none. */
+  /** The codes of the error envelope; empty if the body is not one. */
   readonly codes: readonly string[]
 }
 
-/** What is sent beside method and path. */
+/** What is sent in addition to method and path. */
 export interface Sent {
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: Uint8Array | string | Readable
@@ -32,7 +32,7 @@ export interface TestManifest {
   readonly mediaType: string
 }
 
-/** Bytes as somebody pushes them. */
+/** Bytes to push. */
 export function manifestOf(content: Readonly<Record<string, unknown>>): TestManifest {
   const bytes = Buffer.from(JSON.stringify(content))
   return { bytes, digest: digestOf(bytes), mediaType: String(content['mediaType']) }
@@ -43,7 +43,7 @@ export function descriptorOf({ digest, bytes, mediaType }: TestManifest): Readon
   return { mediaType, digest, size: bytes.length }
 }
 
-/** A client that says what it is told to: paths as they are, bodies as they come. */
+/** A client that sends exactly what the test says: paths unchanged, bodies as they are. */
 export class OciClient {
   readonly port: number
   readonly #identity: string | undefined

@@ -29,7 +29,7 @@ test.each<[string, unknown, number, string, string | undefined]>([
   ['parts that are not held', domain(9, { reason: 'MANIFEST_BLOB_UNKNOWN' }), 404, 'MANIFEST_BLOB_UNKNOWN', undefined],
   ['a name that can not be made', domain(3, { reason: 'NAME_INVALID' }), 400, 'NAME_INVALID', undefined],
   ['changes at once', domain(10, { details: { retryAfterMs: 100 } }), 503, 'UNAVAILABLE', '1'],
-  ['nobody', domain(16), 401, 'UNAUTHORIZED', undefined],
+  ['an anonymous caller', domain(16), 401, 'UNAUTHORIZED', undefined],
   ['an error of the program', new TypeError('a secret'), 500, 'UNKNOWN', undefined],
   ['something that is no error', 'a secret', 500, 'UNKNOWN', undefined],
 ])('%s', (_, error, status, code, retryAfter) => {

@@ -52,7 +52,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect((await host.client.putManifest(repository, 'v1', manifest)).status).toBe(201)
   })
 
-  test('blobs are counted once each, whoever pushes them at once, and no more when they are gone', async () => {
+  test('blobs count once each, with any number of concurrent pushers, and no longer after their removal', async () => {
     const repository = host.freshRepository()
     await put(repository, randomBytes(10))
     const before = await use(repository)
@@ -122,7 +122,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect((await push(annotated(10))).status).not.toBe(403)
   })
 
-  test('uploads that are open are limited; one that ends makes room, and one that nobody ends does after a day', async () => {
+  test('open uploads are limited; a finished one makes room, and an abandoned one does after a day', async () => {
     const repository = host.freshRepository()
     await put(repository, randomBytes(10))
     await limit({ uploads: 2 })

@@ -67,7 +67,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await stranger.send('HEAD', `/v2/${other}/blobs/${digest}`)).status).toBe(404)
   })
 
-  test('an upload goes on for whoever began it, in the repo where it began, and nowhere else', async () => {
+  test('an upload continues only for its creator, in the repo where it began', async () => {
     const repository = host.freshRepository()
     const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
     const location = locationOf(started)
@@ -157,7 +157,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect(refused.map(({ status, codes }) => [status, ...codes])).toEqual(Array.from(refused, () => [403, 'DENIED']))
     })
 
-    test('nobody is asked who they are', async () => {
+    test('a request without credentials is refused, with or without a body', async () => {
       const anonymous = host.as(undefined)
       expect(await anonymous.send('GET', '/v2/')).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
       expect((await anonymous.send('PUT', `/v2/${host.freshRepository()}/manifests/v1`, { body: Buffer.alloc(100_000) })).status).toBe(401)
@@ -171,7 +171,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       return entries.map(({ value }) => fromBinary(OutboxEventSchema, value)).filter(({ subject }) => subject === uidOf(repository))
     }
 
-    test('a push and each pull are told: what, of what, from where, by whom', async () => {
+    test('a push and each pull are reported: action, subject, source and actor', async () => {
       const repository = host.freshRepository()
       const first = await client.pushImage(repository, 'v1')
       const second = await client.pushImage(repository, 'v1')
@@ -218,7 +218,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect(reported).toHaveLength(5)
     })
 
-    test('a client with a very long name loses nobody an event: the name is cut', async () => {
+    test('a client with a very long name costs no event: the name is cut', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       await host.pulls.flush()

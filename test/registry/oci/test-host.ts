@@ -50,7 +50,7 @@ export async function startDiskUpstreamAt(clock: Clock): Promise<TestUpstream & 
   }
 }
 
-/** A registry host in this process: a real store, a real upstream, a real port. Whoever sends an identity's uid as bearer token is that identity. */
+/** A registry host in this process: a real store, a real upstream, a real port. The bearer token is the uid of the identity that calls. */
 export interface TestHost {
   readonly server: TestServer
   readonly services: Services
@@ -66,9 +66,9 @@ export interface TestHost {
   readonly owner: string
   /** Speaks as the owner. */
   readonly client: OciClient
-  /** Speaks as somebody else; undefined for nobody. */
+  /** Calls as another identity; undefined for an anonymous caller. */
   as(identity: string | undefined): OciClient
-  /** A path to a repo that nobody uses yet. */
+  /** A path to an unused repo. */
   freshRepository(): string
   /** A fresh identity of the organisation with a role. */
   member(role: string): Promise<string>
@@ -88,7 +88,7 @@ export interface TestHostOptions extends TestServerOptions {
 
 /** Starts one; `stop` leaves nothing behind. */
 export async function startTestHost(options: TestHostOptions): Promise<TestHost> {
-  // Without an upstream of its own: its collections would remove there what they are told of here.
+  // Without an upstream of its own: its collections would remove what they find recorded here.
   const server = await startTestServer({ keepsContent: false, ...options })
   const { engine } = server.running
   const { services } = engine

@@ -26,7 +26,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect([answer.status, answer.headers['docker-distribution-api-version']]).toEqual([200, 'registry/2.0'])
     })
 
-    test('a manifest comes by tag and by digest, byte for byte, the same to HEAD without its body', async () => {
+    test('a manifest is returned by tag and by digest, byte for byte, and to HEAD without its body', async () => {
       const repository = host.freshRepository()
       const manifest = await client.pushImage(repository, 'v1')
       for (const reference of ['v1', manifest.digest]) {
@@ -53,7 +53,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect([answer.status, answer.headers['content-type']]).toEqual([200, imageType])
     })
 
-    test('a client that holds the manifest is told so', async () => {
+    test('a client that holds the manifest gets 304', async () => {
       const repository = host.freshRepository()
       const { digest } = await client.pushImage(repository, 'v1')
       const path = `/v2/${repository}/manifests/v1`

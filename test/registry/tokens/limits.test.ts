@@ -24,7 +24,7 @@ beforeAll(async () => {
 })
 afterAll(() => world.server.stop())
 
-test('one principal that writes too much is told to come again; others are not', async () => {
+test('a principal that writes too much is asked to come again; others are not', async () => {
   const busy = await world.member(mine.group, { role: 'registry.push' })
   const [statuses, refused] = await clock.hold(async () => [
     await Promise.all(Array.from({ length: 40 }, async () => (await world.upload(mine.path, busy.authorization)).status)),
@@ -37,7 +37,7 @@ test('one principal that writes too much is told to come again; others are not',
   expect(await world.upload(mine.path, calm.authorization)).toMatchObject({ status: 202 })
 })
 
-test('refused credentials are counted by address, which keeps nobody else out', async () => {
+test('refused credentials count by address, which blocks no other address', async () => {
   const [statuses, elsewhere] = await clock.hold(async () => [
     await Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status)),
     await world.ask({ path: '/token', authorization: bearer('nonsense'), from: '127.0.0.2' }),
@@ -54,7 +54,7 @@ test('requests without a credential are not: every pull begins with one', async 
   expect(await world.list(mine.path)).toMatchObject({ status: 401 })
 })
 
-test('a client that never sends its form is let go', { timeout: 30_000 }, async () => {
+test('a connection closes if its client never sends its form', { timeout: 30_000 }, async () => {
   const socket = connect(world.server.config.registry.port, '127.0.0.1')
   let answer = ''
   socket.on('data', (chunk) => (answer += String(chunk)))

@@ -42,7 +42,7 @@ test('asking for it does not make it last longer', async () => {
   expect(tokens.size).toBe(3)
 })
 
-test('none is given again to an identity that was made anew, or after the clock went back', async () => {
+test('no token is reused for an identity that was created again, or after the clock went back', async () => {
   const { clock, grant, mint } = await parts()
   const first = mint(grant)
   clock.advance(500)

@@ -36,7 +36,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     ).toEqual([...new Set(paths)].sort())
   })
 
-  test('needs the right to make groups beside that to push', async () => {
+  test('a push that creates groups needs the right to create groups in addition to that to push', async () => {
     const { world, mine } = suite
     const { authorization } = await world.member(mine.group, { role: 'editor' })
     const team = freshName('team')
@@ -59,7 +59,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     expect(pathsBelow(theirs.group)).not.toContain(path)
   })
 
-  test('without an organisation is told what a repository is', async () => {
+  test('a push without an organisation gets an explanation of repository names', async () => {
     const { world, mine } = suite
     const answer = await world.upload('hello', mine.authorization)
     expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })

@@ -15,7 +15,7 @@ registrySuite('a registry token', (suite) => {
     })
 
   describe('is given again', () => {
-    test('to whoever is granted the same by the same credential, for a second', async () => {
+    test('a token is returned again to the same credential with the same grants, for a second', async () => {
       const { authorization } = suite.mine
       const [one, other] = await atOnce(
         () => tokenOf(authorization),

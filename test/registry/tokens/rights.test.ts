@@ -11,7 +11,7 @@ registrySuite('rights at the registry host', (suite) => {
   const pull = (path: string): string => `repository:${path}:pull`
   const accessOf = (token: string): unknown => suite.world.claimsOf(token).access
 
-  describe('rights are looked at anew', () => {
+  describe('rights are checked again', () => {
     test('a subgroup identity is refused at the registry of the root, whatever binds it', async () => {
       const subgroup = await suite.world.group(suite.mine.group, freshName('team'))
       const member = await suite.world.member(subgroup, { role: 'owner' })
@@ -136,7 +136,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(accessOf(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))).toEqual([])
     })
 
-    test('that an organisation is suspended is said to its members, and to nobody else: to them it looks like a missing one', async () => {
+    test('a suspended organisation is shown as such to its members only; to others it looks like a missing one', async () => {
       const tenant = await suite.world.tenant()
       await suspend(suite.world.server, tenant.group)
       expect((await suite.world.list(tenant.path, tenant.authorization)).body).toContain('suspended')
@@ -149,7 +149,7 @@ registrySuite('rights at the registry host', (suite) => {
   })
 
   describe('the public organisation', () => {
-    test('is pulled from by anybody, with a token of nobody', async () => {
+    test('an anonymous token pulls from the public organisation', async () => {
       const token = await suite.world.tokenFor(pull(suite.free.path))
       expect(suite.world.claimsOf(token)).toMatchObject({ sub: 'anonymous', access: [{ name: suite.free.path, actions: ['pull'], uid: suite.free.repo }] })
       expect(await suite.world.list(suite.free.path, bearer(token))).toMatchObject({ status: 200 })
@@ -159,7 +159,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(accessOf(await suite.world.tokenFor(pull(suite.free.path), stranger.authorization))).toMatchObject([{ actions: ['pull'] }])
     })
 
-    test('takes nothing from nobody', async () => {
+    test('an anonymous caller pushes nothing to the public organisation', async () => {
       const token = await suite.world.requestToken([`repository:${suite.free.path}:pull,push,delete`])
       expect(accessOf(token.token)).toMatchObject([{ actions: ['pull'] }])
       expect(await suite.world.upload(suite.free.path, bearer(token.token))).toMatchObject({ status: 401 })
@@ -169,7 +169,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.upload(suite.free.path, stranger.authorization)).toMatchObject({ status: 403 })
     })
 
-    test('is the only one: a token of nobody is for nothing else', async () => {
+    test('only the public organisation accepts an anonymous token', async () => {
       expect(await suite.world.requestToken([pull(suite.mine.path)])).toMatchObject({ status: 401 })
       expect(await suite.world.requestToken([pull(suite.mine.path), pull(suite.free.path)])).toMatchObject({ status: 401 })
       expect(await suite.world.requestToken([pull(`${suite.free.name}/none`)])).toMatchObject({ status: 401 })

@@ -119,7 +119,7 @@ describe('at /token', () => {
     )
   }
 
-  test('one without an organisation is told what a repository is', async () => {
+  test('a request without an organisation gets an explanation of repository names', async () => {
     const answer = await world.requestToken(['repository:hello:pull,push'], mine.authorization)
     expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
     expect(answer.body).toContain('<organization>/<image>')

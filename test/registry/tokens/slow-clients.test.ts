@@ -28,7 +28,7 @@ afterAll(async () => {
 async function begin(head: string, answer: string): Promise<Socket> {
   const socket = connect(world.server.config.registry.port, '127.0.0.1')
   sockets.push(socket)
-  // Told apart below: it is closed then.
+  // Checked below: the connection is closed then.
   socket.on('error', () => undefined)
   socket.write(`${head}\r\nHost: x\r\nAuthorization: ${mine.authorization}\r\n\r\n`)
   const [chunk] = (await once(socket, 'data')) as [Buffer] // a cast: no encoding is set

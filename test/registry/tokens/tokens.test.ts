@@ -228,7 +228,7 @@ registrySuite('registry tokens', (suite) => {
       await suite.renew()
     })
 
-    test('somebody who changed it is 401', async () => {
+    test('a changed token is 401', async () => {
       const token = await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization)
       const [header = '', payload = '', signature = ''] = token.split('.')
       const none = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${payload}.`

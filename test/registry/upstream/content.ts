@@ -12,7 +12,7 @@ const layerType = 'application/vnd.oci.image.layer.v1.tar+gzip'
 /** A signal that stays quiet. */
 export const never = new AbortController().signal
 
-/** The uid of a repo that nobody else uses. */
+/** The uid of an unused repo. */
 export function freshRepo(): Uid {
   const segment = (): string => randomBytes(8).toString('hex')
   return trustedUid(`${randomBytes(20).toString('hex')}/${segment()}/${segment()}`)
@@ -70,7 +70,7 @@ export function describeManifest({ digest, mediaType, bytes }: ManifestBytes): R
   return { mediaType, digest, size: bytes.length }
 }
 
-/** An image manifest nobody has yet, its config and layer uploaded; `more` are more fields of it. */
+/** A new image manifest, with its config and layer uploaded; `more` are more fields of it. */
 export async function freshImage(upstream: Upstream, repo: Uid, more: Readonly<Record<string, unknown>> = {}): Promise<ManifestBytes> {
   const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', created: randomUUID(), rootfs: { type: 'layers', diff_ids: [] } }))
   const layer = freshBytes(1000)

@@ -1,6 +1,7 @@
 /**
- * A process of its own for the tests that kill it. `disk-child.ts <directory> <uid>` opens the embedded upstream, prints `open`, then puts blobs (whole, in
- * chunks, or mounted from another repo) and manifests, four at once, until it is killed. Each is printed, as `blob <uid> <digest>`, once it is acknowledged.
+ * A process of its own for the tests that kill it. `disk-child.ts <directory> <uid>` opens the embedded upstream and prints `open`.
+ * Then it puts blobs (whole, in chunks, or mounted from another repo) and manifests, four at once, until it is killed.
+ * It prints each as `blob <uid> <digest>` once it is acknowledged.
  */
 import { randomBytes, randomInt } from 'node:crypto'
 import { writeSync } from 'node:fs'

@@ -127,7 +127,7 @@ test('ending one upload twice at once: one ends it, the other finds none', async
   expect(outcomes.sort()).toEqual(['no failure', 'upload_unknown'])
 })
 
-test('a chunk that is waited for keeps nobody who has enough', async () => {
+test('a slow chunk delays no reader that has enough bytes', async () => {
   const upstream = await open(await newDirectory())
   const repo = freshRepo()
   const { state } = await upstream.startUpload(repo, never)
@@ -144,7 +144,7 @@ test('a chunk that is waited for keeps nobody who has enough', async () => {
   expect(await failureOf(upstream.uploadStatus(repo, state, never))).toBe('upload_unknown')
 })
 
-test('uploads that nobody went on with are collected, others not', async () => {
+test('abandoned uploads are collected, others are not', async () => {
   const directory = await newDirectory()
   let now = Date.now()
   const upstream = await open(directory, () => now)
@@ -215,7 +215,7 @@ test('an upload that is taken up while it is collected goes on whole, or is gone
   expect(outcomes).toEqual(new Set(['no failure, no failure', 'upload_unknown, upload_unknown']))
 })
 
-test('what is stored is told: manifests and blobs of every repo, also of one inside another, a mount as new', async () => {
+test('the upstream lists what it stores: manifests and blobs of every repo, also of nested ones; a mount counts as new', async () => {
   const directory = await newDirectory()
   const upstream = await open(directory)
   const repo = freshRepo()
@@ -265,7 +265,7 @@ test('neither uids nor digests of another shape become a path', async () => {
   }
 })
 
-test('files that lost bytes are told from whole ones', async () => {
+test('files that lost bytes are recognised', async () => {
   const directory = await newDirectory()
   const upstream = await open(directory)
   const repo = freshRepo()

@@ -95,7 +95,7 @@ describe('a status has one meaning', () => {
     if (status !== 404) expect(await failureOf(upstream.startUpload(repo, never))).toBe(kind)
   })
 
-  test('whoever has enough does not wait for the end of an error page', async () => {
+  test('a caller with enough bytes does not wait for the end of an error page', async () => {
     const reason = new Error('enough')
     const controller = new AbortController()
     const { url } = await scripted((_, response) => {
@@ -328,7 +328,7 @@ describe('what a registry asks for', () => {
     expect(() => parseChallenge(header)).toThrow(expect.objectContaining({ kind: 'refused' }))
   })
 
-  test('a token that is not taken any more is fetched anew', async () => {
+  test('a new token is fetched once the old one is refused', async () => {
     let [fetched, good] = [0, 1]
     const { url } = await scripted((request, response) => {
       if (request.url?.startsWith('/token')) return respond(request, response, [200, {}, JSON.stringify({ access_token: `t${++fetched}` })])

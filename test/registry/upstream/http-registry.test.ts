@@ -62,7 +62,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(service.given).toEqual([[], ...['pull,push', 'pull', 'delete'].map((actions) => [`repository:${repo}:${actions}`])])
   })
 
-  test('a token is fetched anew before it expires', async () => {
+  test('a token is fetched again before it expires', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     let now = Date.now()
@@ -75,7 +75,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(service.given).toHaveLength(2)
   })
 
-  test('an issuer that refuses the account, or is down, is told apart; it heals', async () => {
+  test('an issuer that refuses the account differs from one that is down; both recover', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     expect(await failureOf(connected(url, { username: 'x', password: () => 'y' }).ready(never))).toBe('refused')
@@ -213,7 +213,7 @@ describeWithPart('registry', 'a distribution registry', () => {
   test.for<[string, number]>([
     ['first', 0],
     ['second', 1],
-  ])('a blob whose bytes stop coming breaks; one that nobody reads for as long does not: the %s request', async ([, before]) => {
+  ])("a read fails if the blob's bytes stop; it does not fail if its reader pauses for as long: the %s request", async ([, before]) => {
     const registry = await running()
     const proxy = await startTcpProxy(registry.port)
     onTestFinished(() => proxy.close())

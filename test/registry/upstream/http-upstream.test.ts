@@ -6,7 +6,7 @@ import { upstreamContract } from './contract/contract.ts'
 import { startTokenService } from './token-service.ts'
 
 describeWithPart('registry', 'a distribution registry keeps the contract', () => {
-  describe('where it asks nobody who they are', () => upstreamContract(() => startOver({}, {})))
+  describe('without authentication', () => upstreamContract(() => startOver({}, {})))
 
   describe('where it wants tokens, below a prefix', () => {
     upstreamContract(async () => {

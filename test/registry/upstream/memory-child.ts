@@ -34,7 +34,7 @@ function bodyOfPieces(count: number, next: () => Buffer): Readable {
   })
 }
 
-/** Puts a blob (a chunk of half of it, then the rest with the last call) and reads it back; resolves with its size, or undefined where the bytes are others. */
+/** Puts a blob (half of it in a chunk, the rest with the last call) and reads it back. Resolves with its size, or undefined if the bytes differ. */
 async function roundTrip(pieces: number): Promise<number | undefined> {
   const [hash, hashed] = [createHash('sha256'), pieceSource()]
   for (let index = 0; index < 2 * pieces; index++) hash.update(hashed())
@@ -49,7 +49,7 @@ async function roundTrip(pieces: number): Promise<number | undefined> {
   return digestOfHex('sha256', back.digest('hex')) === digest ? put.size : undefined
 }
 
-// V8 lets some 90 MB of buffers lie before it collects them, however little a program keeps: what lies there is collected each time, and not counted.
+// V8 keeps some 90 MB of garbage buffers before it collects them, even for a small program. Each look collects them first, so they do not count.
 const collecting = setInterval(() => void globalThis.gc?.(), 50)
 await roundTrip(1024)
 const before = process.memoryUsage.rss()

@@ -31,7 +31,7 @@ function known(number: number, size: number): Known {
 class Scene {
   nowMs = 1_000_000
   readonly bodies: { readonly digest: Digest; readonly body: PassThrough }[] = []
-  /** Of what could not be read while somebody waited. */
+  /** A blob that could not be read while a client waited. */
   readonly failures: Digest[] = []
   readonly cache: BlobCache
   /** When reads begin. */
@@ -120,7 +120,7 @@ test('what is pulled in turn, more than there is room for, takes nothing from wh
   expect(scene.bodies).toHaveLength(3)
 })
 
-test('what nobody asked for since the first ask for another one gives way to it, oldest first', async () => {
+test('a blob without requests since the first request for another one is evicted for it, oldest first', async () => {
   const scene = new Scene(1000)
   const [one, two, three, four] = [1, 2, 3, 4].map((number) => known(number, 300)) as [Known, Known, Known, Known]
   for (const each of [one, one, two, two, three, three]) await scene.ask(each)
@@ -261,7 +261,7 @@ test('one that was over before anybody listened fails', async () => {
   }
 })
 
-test.each(['while it comes', 'before it begins'])('where nobody waits any more it is not read to its end: %s', async (when) => {
+test.each(['while it comes', 'before it begins'])('a read without waiting clients stops before its end: %s', async (when) => {
   const scene = new Scene(1000)
   const one = known(1, 400)
   const opening = Promise.withResolvers<undefined>()
@@ -302,7 +302,7 @@ test('where the system has no memory for it, it is passed on, and nothing else g
   expect(await scene.ask(one)).toBe('lent')
 })
 
-/** Readers of many blobs, whose upstream does what it is told to. */
+/** Readers of many blobs, whose upstream behaves as the test says. */
 class Crowd {
   readonly #bodies = new Map<Digest, PassThrough[]>()
   readonly #reading: { readonly acquired: AcquiredBlob; readonly known: Known; readonly read: Promise<Buffer | 'broken'> }[] = []
@@ -327,7 +327,7 @@ class Crowd {
     bring: ({ name, content }: Known): void => void this.#bodies.get(name.digest)?.at(-1)?.end(content),
   }
 
-  /** How many bytes of these are in memory, and nobody reads them. */
+  /** How many bytes of these are in memory without a reader. */
   held(all: readonly Known[]): number {
     let held = 0
     for (const { name } of all) {

@@ -65,7 +65,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
 
   const get = (path: string, headers: Readonly<Record<string, string>> = {}): Promise<Answer> => client.send('GET', path, { headers })
 
-  test('are read twice and given from memory then: whole, in parts, and by whoever may', async () => {
+  test('cached blobs are read twice, then served from memory: whole, in parts, and to every caller with access', async () => {
     const { path, bytes, digest } = await pushed(3_000_000)
     const answers = [await get(path), await get(path), await get(path)]
     for (const answer of answers) {
@@ -84,7 +84,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect(reads).toHaveLength(2)
   })
 
-  test('are kept from whoever may not have them, from other repos, and once they are deleted', async () => {
+  test('cached blobs are refused to callers without access, to other repos, and after their deletion', async () => {
     const { path, bytes, digest, repository } = await pushed(10_000)
     for (let at = 0; at < 3; at++) await get(path)
     expect((await host.as(undefined).send('GET', path)).status).toBe(401)
@@ -133,7 +133,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect(reads).toHaveLength(3)
   })
 
-  test('that are not what they should be reach nobody whole, and are not kept', async () => {
+  test('blobs with the wrong bytes reach no client whole, and are not cached', async () => {
     const [large, small] = [await pushed(4_000_000), await pushed(1_000)]
     for (const { path } of [large, small]) await get(path)
     spoil = ({ size, body }) => {
@@ -165,7 +165,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect(reads).toHaveLength(2)
   })
 
-  /** Begins a pull by a client that takes nothing after the first piece, until `held` lets go of it. */
+  /** Starts a pull by a client that reads only the first piece, until `held` releases it. */
   const pullSlowly = async (path: string, headers: Readonly<Record<string, string>> = {}): Promise<IncomingMessage> => {
     const [response] = (await once(client.open('GET', path, { ...headers, [slowly]: 'yes' }).end(), 'response')) as [IncomingMessage] // a cast of the event's arguments
     return response

@@ -16,7 +16,7 @@ beforeAll(async () => {
 
 afterAll(() => host?.stop())
 
-/** A connection that asks and reads nothing of what it is told. */
+/** A connection that sends a request and does not read the answer. */
 function deafTo(asked: string, times: number): Socket {
   const socket = connect(host.port, '127.0.0.1')
   socket.on('error', () => undefined)

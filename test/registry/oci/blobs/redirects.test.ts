@@ -132,7 +132,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       expect(storage.requests).toEqual([])
     })
 
-    test('tells nobody where the bytes are who may not pull', async () => {
+    test('`pass` never shows the address of the bytes to a caller who may not pull', async () => {
       const stranger = await makeMember(host.server, (await makeOrganisation(host.server)).group)
       for (const authorization of [undefined, bearer(await host.world.accessToken(stranger.uid)), basic('_token', 'wrong')]) {
         const answer = await host.world.ask({ path: host.blob, authorization })
@@ -147,7 +147,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       expect(await host.server.rest.call('GetArchitectures', asking, { token: host.organisation.token })).toMatchObject({ body: { architectures: ['amd64'] } })
     })
 
-    test('tells of what was pulled there', async () => {
+    test('`pass` reports the pulls that it redirects', async () => {
       const reported = async (): Promise<number> => {
         const { entries } = await host.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))
         return entries.filter(({ value }) => [host.digest, 'registry.pull'].every((text) => Buffer.from(value).includes(text))).length

@@ -80,7 +80,7 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
     expect([refused.status, refused.codes]).toEqual([404, ['MANIFEST_BLOB_UNKNOWN']])
   })
 
-  test('is told to be no manifest for the upstream where that refuses it', async () => {
+  test('a build cache is refused as an invalid manifest if the upstream refuses it', async () => {
     const repository = host.freshRepository()
     const { index } = await cacheIn(repository)
     isRefusing = true

@@ -131,7 +131,7 @@ describe('what is read of a manifest', () => {
     expect(refusalOf(() => parse(nested(1_000_000), { contentType: artifact }))).toMatch(/^400 MANIFEST_INVALID: .*64 levels/)
   })
 
-  test('layers that clients keep back are told apart', () => {
+  test('the parser recognises layers that clients do not push', () => {
     const mediaType = 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip'
     const { foreignLayers } = parse({
       ...image,

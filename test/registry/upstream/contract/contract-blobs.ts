@@ -53,7 +53,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect((await drain(found!.body)).equals(bytes.subarray(range.first, range.last + 1))).toBe(true)
   })
 
-  test('what is not there is undefined: in a repo nobody wrote to, under another digest, in another repo', async () => {
+  test('a missing blob is undefined: in an unused repo, under another digest, in another repo', async () => {
     const { upstream } = running()
     const [repo, other] = [freshRepo(), freshRepo()]
     const digest = await putBlob(upstream, repo, freshBytes(10))
@@ -138,7 +138,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect(found?.body.destroyed).toBe(true)
   })
 
-  test('a stream that nobody reads to its end takes nothing from those after it', async () => {
+  test('a stream that is never read to its end blocks no later one', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(5_000_000)

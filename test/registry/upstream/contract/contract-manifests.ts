@@ -23,7 +23,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     }
   })
 
-  test('what is not there is undefined: in a repo nobody wrote to, under another digest, in another repo', async () => {
+  test('a missing manifest is undefined: in an unused repo, under another digest, in another repo', async () => {
     const { upstream } = running()
     const [repo, other] = [freshRepo(), freshRepo()]
     const manifest = await freshImage(upstream, repo)
