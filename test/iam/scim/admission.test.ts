@@ -27,7 +27,7 @@ async function staffed(spec: Spec, oidc: Readonly<Record<string, string>> = {}):
   return directory
 }
 
-/** Somebody of the directory: signs in by a browser and answers the query that the command gets. */
+/** A person of the directory: signs in by a browser and answers the query that the command receives. */
 async function signIn(spec: Spec, { provider }: Directory, name: string, query: Readonly<Record<string, string>> = {}): Promise<URLSearchParams> {
   const url = new URL('/oauth', spec.server.config.baseUrl)
   const all = { exit: 'redirect', redirect: waiting, idp_id: provider, create_refresh_token: 'true', ...query }
@@ -119,7 +119,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('SCIM that is off refuses nobody: its records have no effect, and are kept', async () => {
+    test('disabled SCIM refuses no person: its records are kept without effect', async () => {
       const directory = await staffed(spec)
       const [gone, stranger] = [freshName('gone'), freshName('stranger')]
       const id = await directory.add({ externalId: gone, active: false })
@@ -196,7 +196,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('an identity that is assumed by name is nobody of the directory', async () => {
+    test('an identity that is assumed by name is not a person of the directory', async () => {
       const directory = await staffed(spec, { issuer: minting.issuer })
       const subject = freshName('ci')
       const identity = { name: subject, claimMatch: { issuer: minting.issuer, subject, audience: 'taproot' } }

@@ -145,7 +145,7 @@ specSuiteEverywhere(
       >[]
       expect(found).toEqual({ schemas: [userUrn, enterpriseUrn], id, [enterpriseUrn]: { department: 'Sales' } })
       expectScimError(await ask('GET', 'Users?attributes=id&excludedAttributes=title'), 400, 'invalidValue')
-      // An empty list is none, at reads and writes.
+      // An empty list counts as absent, at reads and writes.
       for (const [method, path, more] of [
         ['GET', 'Users', {}],
         ['POST', 'Users', { body: { userName: 'both' } }],

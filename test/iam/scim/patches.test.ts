@@ -153,7 +153,7 @@ specSuite(
       ['the removal of what is required', { op: 'remove', path: 'userName' }, 'mutability'],
       ['an empty userName', { op: 'replace', path: 'userName', value: ' ' }, 'invalidValue'],
       ['another type', { op: 'replace', path: 'title', value: 7 }, 'invalidValue'],
-      ['a boolean that is none', { op: 'replace', path: 'active', value: 'maybe' }, 'invalidValue'],
+      ['an invalid boolean', { op: 'replace', path: 'active', value: 'maybe' }, 'invalidValue'],
       ['half a character', { op: 'replace', path: 'title', value: '\ud800' }, 'invalidValue'],
       [
         'two primary values',

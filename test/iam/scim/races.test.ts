@@ -91,7 +91,7 @@ describeOnStores('SCIM users under races', (store) => {
       )
       const found = await directory.expecting(200, 'GET', `Users?filter=${encodeURIComponent(`userName eq "${name}"`)}`)
       expect([0, 1]).toContain(found['totalResults'])
-      // Whoever has the name has its key: it is free, or it is not.
+      // The holder of the name holds its key: the name is free, or it is not.
       const again = await directory.ask('POST', 'Users', { body: { userName: name } })
       expect(again.status).toBe(found['totalResults'] === 0 ? 201 : 409)
     }

@@ -35,10 +35,10 @@ specSuite(
   'refusals of SCIM',
   (spec) => {
     test.each<[what: string, statuses: readonly [stranger: number, directory: number], method: string, path: string, sent?: Sent]>([
-      ['an escape that is none', [401, 404], 'GET', '/%zz'],
-      ['an escape that is none, in an id', [401, 404], 'GET', '/Users/%'],
+      ['an invalid escape', [401, 404], 'GET', '/%zz'],
+      ['an invalid escape, in an id', [401, 404], 'GET', '/Users/%'],
       ['an escape of no UTF-8', [401, 404], 'GET', '/Users/%ff'],
-      ['an escape that is none, in the query', [401, 400], 'GET', '/Users?filter=%zz'],
+      ['an invalid escape, in the query', [401, 400], 'GET', '/Users?filter=%zz'],
       ['an escaped line end', [401, 404], 'GET', '/Users/a%0ab'],
       ['no path', [401, 404], 'GET', ''],
       ['empty segments', [401, 404], 'GET', '//Users//'],

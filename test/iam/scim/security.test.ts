@@ -120,7 +120,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#suspended-organisations
-    test('a suspended organisation is closed to its directory, which is told so, and to nobody else', async () => {
+    test('a suspended organisation is closed to its directory, which alone learns of the suspension', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add()
       const before = await directory.expecting(200, 'GET', `Users/${id}`)

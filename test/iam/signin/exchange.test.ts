@@ -87,17 +87,17 @@ describe('the answer', () => {
 
   test.each([
     ['a JSON body', 'application/json', (other: string) => JSON.stringify({ identity: other, aud: ['https://elsewhere.example'] })],
-    ['a JSON body that is none', 'application/json', () => '{"identity": '],
+    ['an invalid JSON body', 'application/json', () => '{"identity": '],
   ])('%s is never read', async (_, type, body) => {
     const [identity, other] = [await makeIdentity(), await makeIdentity()]
     const answered = await post(await external(), { query: `?identity=${identity}`, type, body: body(other) })
     expect(answered.status).toBe(200)
     expect(decodeJwt(String(answered.body['token']))).toMatchObject({ sub: identity, aud: baseUrl })
-    // Without the query it names nobody.
+    // Without the query it names no identity.
     expect((await post(await external(), { type, body: body(other) })).status).toBe(403)
   })
 
-  test('without identity it is for a person, and who is not registered is told so', async () => {
+  test('an exchange without an identity is for a person; an unregistered one is asked to register', async () => {
     const { status, body } = await post(await external())
     expect({ status, code: body['code'] }).toEqual({ status: 403, code: 7 })
     expect(body['message']).toMatch(/register/)

@@ -70,7 +70,7 @@ describe.each(ways)('$name', (way) => {
     expect(await present(way, await signed({ aud: aud() }))).toMatchObject({ code: 0 })
   })
 
-  test('a token for the registry host alone signs nobody in at the API; at the exchange it does, as one for both does here', async () => {
+  test('a token for the registry host alone signs no caller in at the API; at the exchange it works, as one for both does here', async () => {
     const { host } = server.config.registry
     const refused = { code: 7, reason: 'PERMISSION_DENIED', message: 'the token is for another audience' }
     expect(await present(way, await signed({ aud: host }))).toMatchObject(way.kind === 'exchange' ? { code: 0 } : refused)
@@ -102,7 +102,7 @@ describe.each(ways)('$name', (way) => {
     expect(await present(way, await signed({ nbf: nowSeconds() + 30 }))).toMatchObject({ code: 0 })
   })
 
-  test('a token for somebody else is refused in one form, whatever it is that differs', async () => {
+  test('a token for another identity is refused with one answer, whatever differs', async () => {
     const otherAudience = await makeViewer({ issuer: provider.issuer, subject, audience: 'https://mine.example' })
     const withClaim = await makeViewer({ issuer: provider.issuer, subject, claims: { scope: 'admin' } })
     const withPattern = await makeViewer({ issuer: provider.issuer, subjectPattern: 'other-.*' })
@@ -160,7 +160,7 @@ describe('keys and issuers that change or fail', () => {
     expect((await present(way, old)).message).toMatch(/^verifying token: /)
   })
 
-  test('an issuer that hangs: Unavailable, in bounded time, asked once, and nobody else waits', async () => {
+  test('an issuer that hangs: Unavailable, in bounded time, after one request, and without delay for other callers', async () => {
     const stuck = await makeViewer({ issuer: hanging.issuer, subject })
     const token = await signWith(provider.key(), { ...provider.claims({ aud: baseUrl }), iss: hanging.issuer })
     const startedAt = performance.now()
@@ -175,11 +175,11 @@ describe('keys and issuers that change or fail', () => {
     expect(hanging.requests()).toBe(1)
   })
 
-  test.each(ways)('an issuer that nobody configured and that has a private address is never called: $name', async (way) => {
+  test.each(ways)('an unconfigured issuer with a private address is never called: $name', async (way) => {
     const inside = await startHangingIssuer()
     const lured = await makeViewer({ issuer: inside.issuer, subject })
     const token = await signWith(provider.key(), { ...provider.claims({ aud: baseUrl }), iss: inside.issuer })
-    // It will not work by itself later, so clients must not try again; nor is it told apart from an identity that does not exist.
+    // A retry will not help, so clients must not try again. The answer is the same as for an identity that does not exist.
     expect(await present(way, token, lured)).toMatchObject({ code: 7, message: 'the token does not match the identity' })
     expect(inside.requests()).toBe(0)
     await inside.stop()

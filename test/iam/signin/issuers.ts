@@ -26,7 +26,7 @@ export async function newKey(kid: string, algorithm = 'ES256'): Promise<JWK> {
   return { ...(await exportJWK((await generateKeyPair(algorithm, { extractable: true })).privateKey)), kid, alg: algorithm, use: 'sig' }
 }
 
-/** A JWT with exactly these claims, by a private key; the header names it unless told otherwise. */
+/** A JWT with exactly these claims, signed by a private key; the header names the key by default. */
 export async function signWith(key: JWK, claims: JWTPayload, header: Record<string, unknown> = {}): Promise<string> {
   const { alg = '', kid } = key
   // Only symmetric keys are imported as bytes.

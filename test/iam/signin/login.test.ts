@@ -34,7 +34,7 @@ function answerOf({ url }: Arrival, name: string): string {
 specSuite(
   'browser login',
   (spec) => {
-    /** What each provider's client is told when another organisation names it: its callback is its own. */
+    /** The answer to each provider's client if another organisation names it: its callback is its own. */
     const redirectUris: string[] = []
     const callbackOf = (provider: string): string => `${spec.server.config.baseUrl}/oauth/callback/${provider}`
 
@@ -188,7 +188,7 @@ specSuite(
     test.each<[string, Readonly<Record<string, string>>]>([
       ['audience', { audience: 'https://elsewhere.example' }],
       ['scope', { scope: 'openid' }],
-    ])('who wishes for a value of %s that can not be had is told so before they sign in, and keeps their invite', async (field, requestedValue) => {
+    ])('a sign-in that requests an impossible value of %s is refused at the start, and the invite stays valid', async (field, requestedValue) => {
       const org = await withProvider()
       const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', singleUse: true }
       const invite = String((await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))['code'])
@@ -312,7 +312,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#trust-domain
-    test('a provider of a subgroup vouches for that subgroup: what its people were granted above does not count', async () => {
+    test('a provider of a subgroup signs in for that subgroup: grants above it do not count', async () => {
       const org = await withProvider()
       const team = uidOf(await spec.ok('CreateGroup', { parent: org.group, group: { name: 'team' } }, { token: org.token }))
       const oidc = { issuer: plain.issuer, clientId: 'taproot', clientSecret: 'a secret' }
@@ -329,7 +329,7 @@ specSuite(
       expect((await spec.call('DeleteGroup', { uid: team }, { token, validateOnly: true })).code).toBe(7)
     })
 
-    test('who signs in by an issuer that can not be asked is told why', async () => {
+    test("a sign-in by an issuer that can't be reached shows the reason", async () => {
       const org = await withProvider({}, { issuer: 'https://10.0.0.1' })
       const url = new URL('/oauth', spec.server.config.baseUrl)
       for (const [key, value] of Object.entries({ redirect: waiting, idp_id: org.provider })) url.searchParams.set(key, value)

@@ -86,7 +86,7 @@ specSuite(
       expect(await spec.ok('ExchangeRefreshToken', {}, { token: next.refresh_token ?? '' })).toMatchObject({ token: { token: expect.any(String) as string } })
     })
 
-    test('RFC 6749 6, RFC 8707 2 a refresh by a client of OAuth gives what the sign-in was for; more is refused, and the token works on', async () => {
+    test('RFC 6749 6, RFC 8707 2 a client refreshes for the resources of its sign-in; for more it is refused, and its token stays valid', async () => {
       const org = await withProvider()
       const team = uidOf(await spec.ok('CreateGroup', { parent: org.group, group: { name: 'team' } }, { token: org.token }))
       const { body } = await post('/oauth/device_authorization', { client_id: baseUrl(), scope: `offline_access ${team}` })
@@ -155,7 +155,7 @@ specSuite(
       expect((await poll(device)).body).toMatchObject({ error: 'authorization_pending', code: 9, details: [{ reason: 'AUTHORIZATION_PENDING' }] })
     })
 
-    test('RFC 8628 3.5 a device that asks too often is slowed down, one that was refused is told so, and its code works no more', async () => {
+    test('RFC 8628 3.5 a device that polls too often is slowed down; a refused one learns of it, and its code expires', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       // Some clients ask twice each time, in two forms.
@@ -220,7 +220,7 @@ specSuite(
       expect(decodeJwt(String((await poll(String(body['device_code']))).body['access_token']))).toMatchObject({ sub: personUid(idp.issuer, name) })
     })
 
-    test('a device gets its tokens once, whoever asks at the same time, and of two browsers with its code one signs it in', async () => {
+    test('a device gets its tokens once, for any number of concurrent polls; of two browsers with its code one signs it in', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       const pages = await Promise.all(['one', 'other'].map((name) => signIn(freshName(name), { user_code: user, idp_id: org.provider })))
@@ -268,7 +268,7 @@ specSuite(
       expect(decodeJwt(decrypted(session, privateKey))).toMatchObject({ sub: personUid(idp.issuer, name) })
     })
 
-    test('one address can not fill the store with sign-ins, and is told when to come again', async () => {
+    test("one address can't fill the store with sign-ins, and learns when to come again", async () => {
       const begun = () => post('/oauth/device_authorization', { client_id: baseUrl() })
       spec.clock.advance(60_000)
       const answers = await spec.clock.hold(() => Promise.all(Array.from({ length: 40 }, begun)))
@@ -309,13 +309,13 @@ specSuite(
       ['a key that no secret comes of', { headless_code: Buffer.alloc(32).toString('base64url') }, 'headless_code'],
       ['two ends', { headless_code: headlessKey().code, redirect: nowhere }, 'headless_code'],
       ['no code of a device', { user_code: 'AEIOU' }, 'user_code'],
-    ] as const)('a link with %s is refused on a page, and nobody is sent anywhere', async ([, query, field]) => {
+    ] as const)('a link with %s is refused on a page, without a redirect', async ([, query, field]) => {
       const org = await withProvider()
       const page = await signIn(freshName('person'), { ...query, idp_id: org.provider })
       expect([page.status, page.text]).toEqual([400, expect.stringContaining(`Invalid argument: ${field}: `)])
     })
 
-    test('a sign-in that the provider refuses is told on the page, and the device goes on waiting', async () => {
+    test('a sign-in that the provider refuses is shown on the page, and the device keeps waiting', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       await spec.ok(

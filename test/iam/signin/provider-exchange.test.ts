@@ -17,7 +17,7 @@ const clientId = 'taproot'
 specSuite(
   'the exchange of a token of a provider',
   (spec) => {
-    /** A token for the client of the organisations, unless told otherwise. */
+    /** A token for the client of the organisations by default. */
     const minted = (subject: string, more: Readonly<Record<string, unknown>> = {}): Promise<string> => {
       const iat = Math.floor(spec.clock.now() / 1000)
       return signWith(minting.key(), minting.claims({ sub: subject, aud: clientId, iat, exp: iat + 36_000, ...more }))
@@ -58,13 +58,13 @@ specSuite(
       return events.filter(({ type, subject }) => type.endsWith('auth.session.mapped.v1') && subject === provider).map(({ actorSubject }) => actorSubject)
     }
 
-    /** All that the store has of somebody, and when it was written. */
+    /** Everything that the store has of a person, and when it was written. */
     async function recordsOf(uid: string): Promise<[string, unknown][]> {
       return (await entries()).filter(({ key, value }) => key.includes(uid) || Buffer.from(value).includes(uid)).map(({ key, revision }) => [key, revision])
     }
 
     // docs/spec/identities.md#mapped-sessions
-    test('roles of mapped groups are those of the session, which an event tells of: the token itself as a credential has none', async () => {
+    test('roles of mapped groups belong to the session, and an event names them: the token itself as a credential has none', async () => {
       const { group, provider } = await withProvider()
       const name = freshName('person')
       const token = await minted(name, { groups: ['admins'] })
@@ -82,7 +82,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#who-am-i
-    test('Validate answers the roles of mapped groups beside those of bindings, each once, as far as the token goes', async () => {
+    test("Validate returns the roles of mapped groups and those of bindings, each once, within the token's restrictions", async () => {
       const { group, provider, token: owner } = await withProvider()
       const name = freshName('person')
       const token = await minted(name, { groups: ['admins'] })
@@ -172,7 +172,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#default-roles
-    test('so many providers of one organisation that their roles are too large to be stored at once keep nobody from registering', async () => {
+    test('many providers of one organisation, with roles too large to be stored at once, block no registration', async () => {
       const client = freshName('client')
       const org = await makeOrganisation(spec.server)
       const few = await copies(org, 8, client)
@@ -201,7 +201,7 @@ specSuite(
       expect(await mappedSessions(org.provider)).toHaveLength(1)
     })
 
-    test('who wishes for what can not be had is not registered by the way', async () => {
+    test('a request for an impossible value does not register the person as a side effect', async () => {
       const { provider } = await withProvider()
       const name = freshName('person')
       const token = await minted(name)
