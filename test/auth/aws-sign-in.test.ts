@@ -173,8 +173,8 @@ describe('a signed AWS request', () => {
     ['another identity', () => signed({ headers: replaced('Taproot-Identity', other) }), /for another identity/],
     ['no date', () => signed().replace(/X-Amz-Date: .*\r\n/, ''), /X-Amz-Date of the AWS request must be a time/],
     ['a date in another form', () => signed().replace(/(?<=X-Amz-Date: ).*/, new Date(clock.now()).toISOString()), /must be a time/],
-    ['a day that is none', () => signed().replace(/(?<=X-Amz-Date: )\d{8}/, '20260230'), /must be a time/],
-    ['an hour that is none', () => signed().replace(/(?<=X-Amz-Date: \d{8}T)\d\d/, '25'), /must be a time/],
+    ['an invalid day', () => signed().replace(/(?<=X-Amz-Date: )\d{8}/, '20260230'), /must be a time/],
+    ['an invalid hour', () => signed().replace(/(?<=X-Amz-Date: \d{8}T)\d\d/, '25'), /must be a time/],
     ['a second more than 15 minutes', () => at(-15 * 60 - 1), /older than 15 minutes/],
     ['a second more than 5 minutes ahead', () => at(5 * 60 + 1), /more than 5 minutes ahead/],
     ['a signed transfer encoding', () => signed({ headers: [...headers, ['Transfer-Encoding', 'chunked']] }), /must not cover headers about the connection/],
@@ -215,7 +215,7 @@ describe('a signed AWS request', () => {
 
   test.each<[string, typeof sts.broken, RegExp]>([
     ['is down', { status: 503 }, /^14: verifying token: AWS is unreachable; try again$/],
-    ['asks for patience', { status: 429 }, /^14: /],
+    ['limits the rate of requests', { status: 429 }, /^14: /],
     ['does not answer', 'silent', /^14: /],
     ['sends elsewhere', { status: 302, headers: { location: 'http://127.0.0.1:1/' } }, /^7: verifying token: AWS returned an invalid response$/],
     ['says something else', { status: 200, body: '<html></html>' }, /^7: verifying token: AWS returned an invalid response$/],
@@ -235,7 +235,7 @@ describe('a signed AWS request', () => {
     expect(await failure(ask(signed()))).toBe('no failure')
   })
 
-  test('gets one answer for an identity that is not there, is none, or asks for another caller', async () => {
+  test('a signed request gets one answer if the identity is missing, is of another kind, or expects another caller', async () => {
     const { ask, identities } = ground()
     identities.set(other, { account, arn: role.arn, userId: role.userId })
     for (const identity of [other, trustedUid('d'.repeat(40)), 'nonsense']) {
@@ -294,12 +294,12 @@ describe("AWS's answer", () => {
     ['tags that do not fit', xml(three.replace('</Arn>', '</Account>'))],
     ['a comment', xml(three.replace('<Arn>', '<!-- --><Arn>'))],
     ['CDATA', xml(three.replace(alice.userId, '<![CDATA[x]]>'))],
-    ['an entity that is none of five', xml(three.replace(alice.userId, '&x;'))],
+    ['an entity of none of the five kinds', xml(three.replace(alice.userId, '&x;'))],
     ['a document type', `<!DOCTYPE x [<!ENTITY x "y">]>${xml(three)}`],
     ['more after it', `${xml(three)}<x/>`],
     ['an ARN of another account', xml(three.replace(`::${account}`, '::999999999999'))],
     ['an ARN of another service', xml(three.replace(':iam:', ':s3:'))],
-    ['an account that is none', xml(three.replaceAll(account, '1234'))],
+    ['an invalid account', xml(three.replaceAll(account, '1234'))],
     ['an empty user id', xml(three.replace(alice.userId, ''))],
     ['JSON with numbers', json({ Arn: alice.arn, UserId: alice.userId, Account: Number(account) })],
     ['JSON without a result', '{}'],

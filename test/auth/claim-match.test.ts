@@ -97,7 +97,7 @@ describe('a pattern', () => {
     expect(subjects).toEqual([true, false])
   })
 
-  test('of a caller does not cost more for having many others beside it', () => {
+  test('a pattern does not cost more to match if a caller has many other patterns', () => {
     const names = ['a', 'b', 'c']
     const claimPatterns = Object.fromEntries(names.map((name) => [name, '.*']))
     const matches = (length: number): boolean =>

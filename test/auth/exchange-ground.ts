@@ -25,7 +25,9 @@ export const root = trustedUid('a'.repeat(40))
 export const uid = trustedUid(`${root}/${'b'.repeat(16)}`)
 export const mismatch = '7: the token does not match the identity'
 
-/** Everything that an exchange is made of, with one local issuer that configuration names and one that it does not; `allowForeign` lets the latter's private address through. */
+/**
+ * All parts of an exchange, with one local issuer that the configuration names and one that it does not. `allowForeign` admits the latter's private address.
+ */
 export async function ground({ allowForeign = false, timeoutMs = 20_000 } = {}) {
   const clock = testClock()
   const key = await testKey()

@@ -223,7 +223,7 @@ describe('an exchange without an identity', () => {
     expect(await authenticator.authenticate({ authorization: answer.token }, signal)).toMatchObject({ operator: false })
   })
 
-  test('is for registered people; others are told to register', async () => {
+  test('an exchange serves registered people; others are asked to register', async () => {
     const { token, ask, people, local } = await ground()
     expect(await failure(ask(await token()))).toMatch(/^7: .*register/)
     people.add(personUid(local.issuer, 'alice'))

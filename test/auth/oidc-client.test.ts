@@ -20,7 +20,7 @@ async function serve(listener: (issuer: string) => RequestListener): Promise<str
   return issuer
 }
 
-/** An issuer with a document, whose other addresses never answer. `asked` is told of each request for them. */
+/** An issuer with a document, whose other addresses never answer. `asked` is called for each request to them. */
 function documented(asked: () => void = () => undefined): Promise<string> {
   return serve((issuer) => (request, response) => {
     if (request.url !== '/.well-known/openid-configuration') return asked()
@@ -48,7 +48,7 @@ const begin = (login: OidcLogin, issuer: string, until = signal()): Promise<URL>
 const comeBack = (login: OidcLogin, issuer: string, until: AbortSignal): Promise<string> =>
   login.idToken(clientOf(issuer), { url: new URL('http://localhost/back?code=x&state=y'), state: 'y', checks }, until)
 
-test('an issuer that does not answer is asked once, and keeps nobody from signing in elsewhere, however many begin there', async () => {
+test('an issuer that does not answer is asked once, and blocks no sign-in elsewhere, even with many sign-ins waiting for it', async () => {
   let asked = 0
   const mute = await serve(() => () => void (asked += 1))
   const other = await documented()
@@ -77,7 +77,7 @@ test('who goes while the issuer is asked does not end it for those who wait', as
   expect((await waiting).href).toContain(`${slow}/auth`)
 })
 
-test('an issuer that gives no tokens keeps nobody from signing in elsewhere, however many come back from it', async () => {
+test('an issuer that returns no tokens blocks no sign-in elsewhere, even if many people return from it', async () => {
   let waiting = 0
   const stingy = await documented(() => void (waiting += 1))
   const { promise: reached, resolve: reachIssuer } = Promise.withResolvers<string>()

@@ -34,7 +34,7 @@ async function ground() {
 }
 
 describe('an access token', () => {
-  test('is one that every door takes, or none: what is there to be read only is left out first', async () => {
+  test('an access token is valid at every endpoint, or at none: read-only fields are removed first', async () => {
     const { tokens } = await ground()
     const long = (index: number, count: number) => trustedUid(`${index.toString(16).padStart(40, '0')}${`/${'c'.repeat(16)}`.repeat(count)}`)
     const uids = (count: number) => Array.from({ length: count }, (_, index) => long(index, 11))
@@ -160,7 +160,7 @@ describe('an access token', () => {
     expect(await cap(26)).toBeUndefined()
   })
 
-  test('for another audience is valid but not for this door', async () => {
+  test('an access token for another audience is valid, but not for this endpoint', async () => {
     const { tokens } = await ground()
     const { token } = await tokens.mint({ ...grant, audiences: ['registry.example'] })
     expect(await failure(tokens.verify(token))).toBe('7: the token is for another audience')

@@ -46,7 +46,7 @@ describe('a person whom an identity provider brings', () => {
     expect((await ask(await token(), { identityProvider: mine.uid })).principal.restrictions).toEqual({ trustedGroups: [root] })
   })
 
-  test('who names what is no provider, one of another client or one of another issuer is told so, in one form', async () => {
+  test('a request that names a missing provider, or one of another client or issuer, gets the same answer in each case', async () => {
     const { token, ask, mine, theirs, providers, foreign } = await withProviders()
     const elsewhere = { ...theirs, uid: trustedUid(`${otherRoot}/${'f'.repeat(16)}`), issuer: foreign.issuer, clientId: 'mine' }
     providers.push(elsewhere)
@@ -77,7 +77,7 @@ describe('a person whom an identity provider brings', () => {
     providers.push({ uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: foreign.issuer, clientId: 'mine', groupsClaim: 'groups' })
     expect((await ask(await mint(), { identity: alice })).principal.restrictions).toEqual({ trustedGroups: [root] })
     expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).restrictions).toEqual({ trustedGroups: [root] })
-    // Nobody is somebody else, whatever that person's record says.
+    // A person never counts as another one, whatever that person's record says.
     const other = personUid(foreign.issuer, 'other')
     identities.set(other, { kind: 'claimMatch', match: { issuer: foreign.issuer, subjectPattern: '.*', claims: {}, claimPatterns: {} } })
     expect(await failure(ask(await mint(), { identity: other }))).toBe(mismatch)
@@ -159,7 +159,7 @@ describe('a person whom an identity provider brings', () => {
       expect((await authenticator.authenticate({ authorization: access }, signal)).restrictions).toEqual({ trustedGroups: [deepAt(7)] })
     })
 
-    test('is told to name one where they have something in too many; one that is named does', async () => {
+    test('a person with records at too many providers is asked to name one; a named one works', async () => {
       const { alice, ask, bound, mint, providers, signIn, foreign, claims, key } = await withMany(51)
       const [first] = providers
       const named = { identityProvider: first?.uid ?? '' }

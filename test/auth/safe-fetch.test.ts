@@ -161,7 +161,7 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(await failure(ask('other.test'))).toBe('untrusted')
   })
 
-  test('a server that speaks no TLS, and a configured certificate that is none, are not worth coming again for', async () => {
+  test('a server without TLS, and an invalid configured certificate, are errors that no retry mends', async () => {
     const plain = await listen((_request, response) => response.end('{}'))
     const url = plain.replace('http:', 'https:')
     for (const request of [{ url }, { url, ca: '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n' }]) {

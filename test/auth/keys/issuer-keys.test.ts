@@ -21,7 +21,7 @@ async function ground(options: Partial<IssuerKeysOptions> = {}) {
 const kids = (set: { keys: readonly { kid?: string }[] }): unknown[] => set.keys.map((key) => key.kid)
 
 describe("an issuer's keys", () => {
-  test('come by discovery, once for an hour, however many ask at once', async () => {
+  test('keys are fetched by discovery, once an hour, for any number of concurrent requests', async () => {
     const { key, keys, local, clock } = await ground()
     const sets = await Promise.all(Array.from({ length: 50 }, () => keys.keysFor(local.issuer, unscoped, signal)))
     expect(sets.map(kids)).toEqual(sets.map(() => [key.kid]))
@@ -88,7 +88,7 @@ describe("an issuer's keys", () => {
     expect(kids(await stayed)).toEqual([key.kid])
   })
 
-  test('are never asked of an issuer that nobody names', async () => {
+  test('keys of an issuer that no record names are never fetched', async () => {
     const { keys, local } = await ground({ configured: [] })
     expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('unknown_issuer')
     expect(await failure(keys.keysFor(local.issuer, { named: [`${local.issuer}/`] }, signal))).toBe('unknown_issuer')

@@ -4,7 +4,7 @@ import { runBackground } from '../../../src/server/background.ts'
 import type { Engine } from '../../../src/server/engine.ts'
 import { testClock } from '../parts.ts'
 
-test('keys are looked after anew when the replica was loaded anew', async () => {
+test('a reload of the replica restarts the check of the keys', async () => {
   const silent = (): void => undefined
   const resets: (() => void)[] = []
   const stop = new AbortController()
@@ -22,7 +22,7 @@ test('keys are looked after anew when the replica was loaded anew', async () => 
     pageKeys: { maintain: () => Promise.resolve() },
     registryKeys: { maintain: () => Promise.resolve() },
     services: { log: { debug: silent, info: silent, warn: silent, error: silent }, clock: testClock() },
-  } as unknown as Engine // a cast: what the loop uses of an engine, and an election that nobody wins
+  } as unknown as Engine // a cast: what the loop uses of an engine, and an election without a winner
   const running = runBackground(engine, stop.signal)
   await reached.promise
   reached = Promise.withResolvers<void>()

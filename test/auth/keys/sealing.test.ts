@@ -30,7 +30,7 @@ describe('a keyring', () => {
     expect(await failure(createKeyring({ store, keyEncryptionKey: randomBytes(32), random }, signal))).toBe('wrong_key')
   })
 
-  test('changes its key encryption key: both open the store once the new one is added, and the new one alone once the old one is retired', async () => {
+  test('a keyring changes its key encryption key: both open the store after the addition, the new one alone after the retirement', async () => {
     const store = await freshStore()
     const [old, next] = [randomBytes(32), randomBytes(32)]
     const before = await createKeyring({ store, keyEncryptionKey: old, random }, signal)

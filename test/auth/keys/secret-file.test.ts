@@ -16,7 +16,7 @@ async function countSyncs(directory: string): Promise<() => number> {
   return () => spy.mock.calls.length
 }
 
-test('a secret file is made once, whole and for the owner only; whoever comes second gets the same', async () => {
+test('a secret file is created once, whole and for the owner only; a second caller gets the same', async () => {
   const directory = await temporaryDirectory()
   const path = join(directory, 'secret')
   expect(await readSecretFile(path)).toBeUndefined()

@@ -65,12 +65,12 @@ describe('a key that can never verify a token', () => {
     ['an algorithm of another curve', { kty: 'EC', ...point, alg: 'ES384' }],
     ['a symmetric algorithm', { kty: 'EC', ...point, alg: 'HS256' }],
     ['operations without verify', { kty: 'EC', ...point, key_ops: ['encrypt'] }],
-  ])('is told: %s', async (_name, key) => {
+  ])('a refused key gets a reason: %s', async (_name, key) => {
     const jwk = typeof key === 'function' ? await key() : key
     expect(() => assertVerifying(jwks(jwk))).toThrow(KeySetError)
   })
 
-  test.each(['RS256', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA'])('is none of %s', async (algorithm) => {
+  test.each(['RS256', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA'])('a key that fits %s is not refused', async (algorithm) => {
     const { jwk } = await testKey(algorithm)
     assertVerifying(jwks(jwk, { ...jwk, alg: undefined, kid: 'without' }))
   })
