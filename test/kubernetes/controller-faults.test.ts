@@ -93,7 +93,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       }, longTimeouts)
       ok(await world.server.rest.call('DeleteGroup', { uid: shown }, { token: organisation.token }))
       await allAre('after')
-      // One status per object, and what the mirrors took, attempts that found nobody included.
+      // One status per object, and the writes of the mirrors, including attempts on missing objects.
       expect(writesTo(before).filter((call) => call.includes(` ${namespace}/`)).length).toBeLessThanOrEqual(2 * objects)
     },
     timeoutUnlessSoaking(240_000),

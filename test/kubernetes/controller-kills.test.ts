@@ -88,7 +88,7 @@ function countVersions(world: ControllerWorld, namespace: string): Map<string, n
 /** What a person's manifests say now, by the objects' names; each was changed so often since it was created. */
 type Wanted = Map<string, { readonly description: string; readonly changes: number }>
 
-/** Creates, changes and deletes objects at random until it is told to stop, and until it has made `objects`; as soon as there are fewer than `kept`, one more is made. */
+/** Creates, changes and deletes objects at random until it has created `objects` and is asked to stop. Below `kept` objects, it creates one more. */
 async function change(world: ControllerWorld, at: { namespace: string; group: string; wanted: Wanted }, until: AbortSignal): Promise<void> {
   const { namespace, group, wanted } = at
   for (let made = 0; made < objects || !until.aborted;) {
@@ -189,7 +189,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
   )
 
   test(
-    'the leader is told to stop: another one works at once',
+    'after a request to stop the leader, another one works at once',
     async () => {
       const { world, start } = await install()
       const organisation = await world.organisation()

@@ -142,7 +142,7 @@ export interface WorldOptions {
   readonly kube?: KubeOptions
   /** `TAPROOT_*` settings of the server. */
   readonly env?: Readonly<Record<string, string>>
-  /** Told of each write of a controller to the Kubernetes API; where it answers a promise, the write waits for it. */
+  /** Called with each write of a controller to the Kubernetes API; the write waits for a returned promise. */
   readonly beforeWrite?: (call: string) => Promise<void> | undefined
   /** The server's and the controllers'; the process's where absent. */
   readonly clock?: Clock

@@ -65,8 +65,9 @@ async function startOwn(options: KubeOptions): Promise<Kube> {
 }
 
 /**
- * A Kubernetes API with crds/; resolves when every kind is served. Nobody but administrators may do anything until `allowEverything`. With options, also with none
- * in them, it is one of its own: for tests that kill it, or change its policies or definitions. Else it is that of the worker.
+ * A Kubernetes API with crds/; resolves when every kind is served. Only administrators have rights until `allowEverything`.
+ * With options, even empty ones, it is an instance of its own: for tests that kill it, or change its policies or definitions.
+ * Otherwise it is that of the worker.
  */
 export async function startObjectApi(options?: KubeOptions): Promise<ObjectApi> {
   const kube = await (options === undefined ? shareKube(applyDefinitions) : startOwn(options))

@@ -197,7 +197,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(ownerOf(other.group)).toBe('')
     })
 
-    test('by name: a group, an identity and a binding that nobody owns', async () => {
+    test('adoption by name: a group, an identity and a binding without an owner', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       const { token } = organisation
       const group = await byApi('named')
@@ -327,7 +327,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       await world.put('group', namespace, 'team', parentRef())
       const backup = exported(await world.until('group', namespace, 'team', 'InSync'))
       await world.stopControllers()
-      // A cluster that is lost and set up again: nobody released anything.
+      // A cluster that is lost and set up again: no controller released anything.
       await world.api.patch(objectTypes.group, { namespace, name: 'team' }, { metadata: { finalizers: [] } }, signal)
       await remove('group', namespace, 'team')
       world.startController()

@@ -80,7 +80,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
   })
 
-  test('what a role of another tenant may do is not told', async () => {
+  test('the capabilities of a role of another tenant are not shown', async () => {
     const [organisation, other] = [await world.organisation(), await world.organisation()]
     const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
     const role = { name: 'secret', capabilities: ['CAP_IAM_GROUPS_DELETE'] }
@@ -97,7 +97,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     }
   })
 
-  test('the record in the way of an object goes while the object is told of it: the object has its record at once', async () => {
+  test('the conflicting record is deleted while its conflict is reported: the object has its record at once', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const { token, group } = organisation
@@ -122,7 +122,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect((await world.object('group', first, 'older')).status).toEqual(unobservedStatus)
   })
 
-  test('a record whose object went without the controller, its finalizer taken off, is told of and left as it is', async () => {
+  test('a record whose object was deleted without the controller, its finalizer taken off, is reported and left as it is', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.put('group', namespace, 'g', { parentRef: { uid: organisation.group }, name: 'left' })
@@ -141,7 +141,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect(uidOf(await world.until('group', namespace, 'g', 'InSync'))).toBe(uid)
   })
 
-  /** Somebody takes the finalizer off and the object away, before the controller puts it on again: nobody releases the record. */
+  /** A user takes the finalizer off and deletes the object, before the controller puts the finalizer back: no controller releases the record. */
   async function strip(namespace: string, name: string): Promise<void> {
     await world.stopControllers()
     await world.api.patch(objectTypes.roleBinding, { namespace, name }, { metadata: { finalizers: null } }, signal)

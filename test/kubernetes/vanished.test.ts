@@ -19,7 +19,7 @@ const webhooks: ObjectType = {
   namespaced: false,
 }
 
-/** A deletion that the API server has begun, of an object that it has seen to be held by nobody. */
+/** A deletion that the API server has begun, of an object without finalizers at that time. */
 interface Deletion {
   readonly begun: PromiseWithResolvers<void>
   readonly mayEnd: PromiseWithResolvers<void>
@@ -83,7 +83,10 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     return [...tables.table('Group').matching('parent', organisation.group)].find(({ message }) => (message as unknown as { name: string }).name === name)
   }
 
-  /** Applies a group and deletes it at once, so that both the finalizer and the record come while it is going, then `meanwhile`; resolves with its record when the object is gone. */
+  /**
+   * Applies a group and deletes it at once, so that both the finalizer and the record arrive during the deletion. Then runs `meanwhile`.
+   * Resolves with its record when the object is gone.
+   */
   async function race(name: string, spec: Readonly<Record<string, unknown>> = {}, meanwhile = (): Promise<unknown> => Promise.resolve()): Promise<string> {
     const { mayEnd } = expectDeletion(name)
     await world.put('group', namespace, name, { parentRef: { uid: organisation.group }, ...spec })

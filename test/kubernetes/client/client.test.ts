@@ -113,7 +113,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect(notified).toEqual(['added', 'modified', 'deleted'])
     })
 
-    test('that nobody listens to any more is closed', async () => {
+    test('a watch without listeners is closed', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       const { resourceVersion } = await client.list(configMaps, { namespace, limit: 1 }, signal)
@@ -219,7 +219,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect(await clientOf(kube).get(unknownType, { namespace: 'default', name: 'x' }, signal)).toBeUndefined()
     })
 
-    test('unauthorized where the token is none', async () => {
+    test('unauthorized with an invalid token', async () => {
       const endpoint = { from: 'token', server: kube.access.server, ca: kube.access.caPem, token: 'wrong' } as const
       await expectReason(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unauthorized')
     })
@@ -279,7 +279,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     })
   })
 
-  test('too many requests are told, and when to come again', async () => {
+  test('too many requests, with the time to retry', async () => {
     const throttled = await startKube({ flags: ['--enable-priority-and-fairness=false', '--max-requests-inflight=1', '--max-mutating-requests-inflight=1'] })
     onTestFinished(() => throttled.stop())
     const token = await tokenOf(throttled, '*')

@@ -7,7 +7,7 @@ import { configMap, random, valueOf } from '../kube-bench.ts'
 /** An informer under test, and what it did. */
 export interface Bench {
   readonly informer: Informer
-  /** What listeners were told: `+name=value`, `~name=value`, `-name`. */
+  /** The events of the listeners: `+name=value`, `~name=value`, `-name`. */
   readonly notified: string[]
   /** How many objects each list had. */
   readonly lists: number[]
@@ -39,7 +39,7 @@ export function at(resourceVersion: string, name: string, value = resourceVersio
   return { ...configMap(name, { value }), metadata: { name, namespace: 'default', uid: `uid-${name}`, resourceVersion } }
 }
 
-/** A server that answers what the test says: one list after the other, one watch after the other, each of which then ends, or fails, or goes on in silence. */
+/** A server with the answers that the test gives: one list after the other, one watch after the other. Each watch then ends, fails or stays silent. */
 export function scripted(lists: readonly (readonly KubeObject[] | KubeError)[], watches: readonly (readonly (WatchEvent | KubeError | 'end')[])[]) {
   const [remainingLists, remainingWatches, asked] = [[...lists], [...watches], [] as string[]]
   const list: KubeApi['list'] = () => {

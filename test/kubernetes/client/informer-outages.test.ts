@@ -8,7 +8,7 @@ import { configMaps } from '../kube-bench.ts'
 /** Randomness that makes each wait as long as it can be. */
 const full = { bytes: (count: number) => new Uint8Array(count).fill(255) }
 
-test('an informer tries again what fails, later each time and not earlier than it is asked to, and at once again after something was told', async () => {
+test('an informer retries failures after growing delays, not before a requested delay, and at once after it received an event', async () => {
   const timers = new FakeTimers()
   const failure = new KubeError('unavailable', 'down')
   const notified: WatchEvent = { type: 'bookmark', resourceVersion: '5' }

@@ -27,7 +27,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     return { ...bench, proxy, namespace, near, write, remove, get: (name: string) => bench.informer.get({ namespace, name }) }
   }
 
-  test('has what is there, without managed fields, and is told what changes, in order', async () => {
+  test('an informer has the existing objects, without managed fields, and receives changes in order', async () => {
     const { informer, notified, namespace, get, write, remove } = await far()
     expect([informer.size, valueOf(get('old')), notified]).toEqual([1, '0', ['+old=0']])
     expect(get('old')?.metadata).not.toHaveProperty('managedFields')
@@ -91,7 +91,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect([notified, lists]).toEqual([['+old=0', '+new=1'], [1]])
   })
 
-  test('lists anew where its version has expired, and tells what came, changed and went meanwhile', { timeout: 90_000 }, async () => {
+  test('an informer lists again after its version expired, and reports what was added, changed and removed meanwhile', { timeout: 90_000 }, async () => {
     const { informer, notified, lists, proxy, get, write, remove } = await far()
     await write('left', '1')
     await write('made-anew', '1')
@@ -157,7 +157,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(notified).toEqual(['+old=0', '+mine=1', '~mine=2', '+other=1', '-other'])
   })
 
-  test('is told bookmarks, which keep a quiet watch young', { timeout: 180_000 }, async () => {
+  test('bookmarks keep the version of a quiet watch recent', { timeout: 180_000 }, async () => {
     // The API server sends a bookmark each minute, and two seconds before a watch ends.
     const { informer, write, near, namespace } = await far({ watchSeconds: { least: 10, most: 10 } })
     await write('new', '1')
@@ -246,7 +246,7 @@ test('an informer drops what is older than what it has', async () => {
   expect(notified).toEqual(['+a=10', '+c=13', '~a=14'])
 })
 
-test('an informer lists anew from a server that has gone back to a backup, and takes what it says', async () => {
+test('an informer lists again from a server that was restored from a backup, and accepts its state', async () => {
   const api = scripted(
     [[at('90', 'a'), at('100', 'b')], [at('50', 'a')]],
     [

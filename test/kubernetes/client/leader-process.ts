@@ -1,4 +1,4 @@
-// A candidate in a process of its own: says when it acts as leader, one JSON line per act, and before that that it is there.
+// A candidate in a process of its own. It prints one JSON line when it is ready, and one for each act as leader.
 import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createKubeClient } from '../../../src/kubernetes/client/kube-client.ts'
@@ -6,14 +6,14 @@ import type { KubeEndpoint } from '../../../src/kubernetes/client/kube-endpoint.
 import { lead } from '../../../src/kubernetes/runtime/leader.ts'
 import { silentLog } from '../../store/store-harness.ts'
 
-/** What the process is told, as JSON, as its only argument. */
+/** The options of the process, as JSON, as its only argument. */
 export interface CandidateOptions {
   readonly endpoint: KubeEndpoint
   readonly lease: { readonly namespace: string; readonly name: string }
   readonly identity: string
   /** How wrong its wall clock is, in milliseconds. */
   readonly skewMs: number
-  /** How long its work goes on after it was told to end, in milliseconds. */
+  /** How long its work continues after the request to end, in milliseconds. */
   readonly drainMs: number
 }
 

@@ -184,7 +184,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     expect(candidates.terms()).toEqual(['a1'])
   })
 
-  test.concurrent('a leader whose network falls silent stops before another one acts, and leads again where nobody did', async ({ onTestFinished }) => {
+  test.concurrent('a leader whose network falls silent stops before another one acts, and leads again if there was no other', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const proxy = await farFrom(kube, onTestFinished)
     candidates.start('a', { port: proxy.port })

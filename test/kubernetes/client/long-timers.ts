@@ -3,7 +3,7 @@ import { systemTimers, type Timers } from '../../../src/base/timing.ts'
 /** What no test waits for, in milliseconds. */
 const longMs = 300_000
 
-/** The process's own time, but for long waits: these end when they are told to. */
+/** The process's own clock, except for long waits: these end on command. */
 export class LongTimers implements Timers {
   readonly #alarms = new Set<{ readonly ms: number; readonly ring: () => void }>()
 

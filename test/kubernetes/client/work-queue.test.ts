@@ -64,7 +64,7 @@ test('a key that is added many times while it waits is worked on once', async ()
   expect(queue.idle).toBe(true)
 })
 
-test('a key that is added while it is under work is worked on once more, and not at the same time', async () => {
+test('a key that is added during its work is processed again afterwards, never at the same time', async () => {
   const { queue, begun, end } = bench({ workers: 3 })
   queue.add('a')
   await settled()
@@ -106,7 +106,7 @@ test('a key that fails comes again, each time twice as late, up to 5 minutes, an
   expect(Math.round(timers.nextInMs ?? 0)).toBe(200)
 })
 
-test('keys that failed come at once where they are to be retried, from the first wait on, and those that wait for other reasons do not', async () => {
+test('failed keys that are to be retried run at once, from the first wait on; keys that wait for other reasons do not', async () => {
   const { queue, timers, begun, end } = bench({ workers: 2 })
   queue.add('failed')
   queue.add('asked')
@@ -251,7 +251,7 @@ test('keys that are added before it runs are kept', async () => {
   await running
 })
 
-test('an observer is told depth, waits, outcomes and retries', async () => {
+test('an observer receives depth, waits, outcomes and retries', async () => {
   const reported: string[] = []
   const observer: WorkQueueObserver = {
     depth: (keys) => reported.push(`depth ${keys}`),

@@ -2,7 +2,7 @@ import type { StructuralSchema } from '../../../src/kubernetes/crd/structural-sc
 import { placeName, schemaOf, schemasIn, type Place } from './definitions.ts'
 import { fullSpecs, fullStatus } from './full-objects.ts'
 
-/** What a place may and may not hold because of one constraint, beside what else it may hold. */
+/** What a field may and may not hold because of one constraint, together with its other values. */
 export interface ConstraintCase {
   /** `PlatformGroup spec.name pattern` */
   readonly title: string

@@ -80,7 +80,7 @@ interface Change {
   readonly spec: Spec
 }
 
-/** Places whose values the record's message constrains. Patterns have their own rule, and an object of more than a megabyte is none. */
+/** Fields whose values the record's message constrains. Patterns have their own rule, and objects of more than a megabyte are left out. */
 function placesOf(kind: string): readonly (readonly [Place, StructuralSchema])[] {
   const spec = schemaOf(kind).properties?.['spec']
   if (spec === undefined) throw new Error(`${kind} has no spec`)

@@ -22,7 +22,7 @@ const polling = { timeout: 30_000, interval: 100 }
 const runs = campaignLength({ short: 2, full: 5 })
 const capabilities = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE', 'CAP_IAM_ROLES_LIST']
 
-/** One thing that somebody does. */
+/** One action of a random user. */
 type Step =
   | {
       readonly do: 'put'
@@ -145,7 +145,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     return type === 'identity' ? { ...others, parentRef, serviceAccountRef: { name: 'anyone' } } : { ...others, parentRef }
   }
 
-  /** Somebody takes the finalizer off and the object away, before the controller puts it on again. */
+  /** A user takes the finalizer off and deletes the object, before the controller puts the finalizer back. */
   async function strip(type: ObjectType, ref: ObjectRef): Promise<void> {
     await world.stopControllers()
     try {
@@ -202,7 +202,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     })
   }
 
-  /** True for the one owner that an organisation keeps, whoever holds the binding. */
+  /** True for the one owner that an organisation keeps, whatever the holder of the binding. */
   function isLastOwner(record: CachedRecord): boolean {
     const { tables } = world.server.running.engine.cache
     const bindings = tables.table('RoleBinding')

@@ -120,7 +120,7 @@ function specOf(kind: RecordKind, given: Readonly<Record<string, unknown>>): obj
 }
 
 function informer(type: Informer['type'], ...objects: readonly KubeObject[]): Informer {
-  // Never run, so that it asks nothing: it holds what it is told to observe.
+  // Never run, so that it asks nothing: it holds the observations of the test.
   const api = {} as KubeApi
   const made = createInformer({ api, type, log: server.running.engine.services.log, random: systemRandom })
   for (const object of objects) made.observe(object)
@@ -178,7 +178,7 @@ function said({ grants, object, kind }: Case, place: string): { granted: boolean
   }
 }
 
-/** What the plan lets somebody do who could not before. */
+/** What the plan newly allows to an identity. */
 function givenBy({ kind, object }: Case, facts: ObjectFacts): CapabilitySet {
   if (kind === 'RoleBinding' && facts.references.found) return capabilitiesOfRole({ uid: facts.references.role ?? '' })
   if (kind !== 'Role') return emptySet

@@ -92,7 +92,7 @@ describeWithPart('kube-apiserver', 'mirrors', () => {
     expectReadOnly(await patch(name, { metadata: { labels }, spec: { description: 'both' } }, { as }))
   })
 
-  test.each(harmless)('everybody may $what of an object that is none', async ({ patch: body, status = false }) => {
+  test.each(harmless)('every caller may $what of an object that is not a mirror', async ({ patch: body, status = false }) => {
     const { name } = await create('PlatformGroup', { labels: { other: 'label' } }, 'ann')
     expect((await patch(name, body, { as: 'ann', status, dryRun: true })).status).toBe(200)
   })
@@ -126,7 +126,7 @@ describeWithPart('kube-apiserver', 'mirrors', () => {
     expect((await api.send('DELETE', { path: pathOf('PlatformGroup'), as: 'ann' })).status).toBe(200)
   })
 
-  test('one that is being deleted is let go, and not changed otherwise', async () => {
+  test('a mirror that is being deleted is released, and not changed otherwise', async () => {
     const { name } = await create('PlatformGroup', { labels }, controller)
     const foreground = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Foreground' }
     await api.send('DELETE', { path: pathOf('PlatformGroup', name), body: foreground, as: 'ann' })

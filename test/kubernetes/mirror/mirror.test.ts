@@ -203,7 +203,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     expect(world.record('Group', uid)?.managedBy).toBe(caller.managedBy)
   })
 
-  test('an object of somebody else under the name of a mirror is left alone', async () => {
+  test('a foreign object under the name of a mirror is left alone', async () => {
     const uid = await group('crowded')
     const { metadata } = await mirrors.shown('group', uid, {})
     await world.stopControllers()

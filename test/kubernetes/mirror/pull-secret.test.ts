@@ -112,7 +112,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(uidOf(identity))
   })
 
-  test('nothing is signed for an identity whose record is signed in to by somebody else, whatever its object says by now', async () => {
+  test('nothing is signed for an identity whose record another account signs in to, whatever its object says by now', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
     const { group, token } = organisation
@@ -128,7 +128,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(own)
   })
 
-  test('an account that asks in vain has an event that says why', async () => {
+  test('an account whose request fails has an event with the reason', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.api.create(objectTypes.secret, { metadata: { namespace, name: 'pull' }, type: 'Opaque', data: {} }, signal)
@@ -145,7 +145,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     }, polling)
   })
 
-  test('a Secret of somebody else is left alone', async () => {
+  test('a foreign Secret is left alone', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const theirs = { metadata: { namespace, name: 'pull' }, type: 'Opaque', data: { key: 'dmFsdWU=' } }
