@@ -235,7 +235,7 @@ describe('a signed AWS request', () => {
     expect(await failure(ask(signed()))).toBe('no failure')
   })
 
-  test('a signed request gets one answer if the identity is missing, is of another kind, or expects another caller', async () => {
+  test('a signed request gets one answer if the identity is unknown, its uid is malformed, or it expects another caller', async () => {
     const { ask, identities } = ground()
     identities.set(other, { account, arn: role.arn, userId: role.userId })
     for (const identity of [other, trustedUid('d'.repeat(40)), 'nonsense']) {

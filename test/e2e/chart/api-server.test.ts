@@ -39,7 +39,7 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     ['a Service without a port', 'a Gateway for both hosts', /^ +port: 80$(?=\n---)/m, '', 'port: Required value'],
     ['a field that a monitor has not', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
     ['a rule without an expression', 'watched by Prometheus', /^ +expr:.*$/m, '', 'spec.groups[0].rules[0].expr: Required value'],
-    ['a time that is none', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
+    ['an invalid time', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
   ])('would refuse %s', { timeout: testTimeoutMs }, async (_, set, right, wrong, complaint) => {
     const text = await renderText(valueSets[set])
     await makeAccounts(text)

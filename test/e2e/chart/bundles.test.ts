@@ -56,7 +56,7 @@ function clientOptions(data: SecretData | undefined, withCertificate = true): Re
 }
 
 describeWithPart('etcd', 'the bundled etcd', () => {
-  test('three members find each other by the certificates that are made, and serve nobody without one', { timeout: testTimeoutMs }, async () => {
+  test('three members find each other by the created certificates, and serve no client without one', { timeout: testTimeoutMs }, async () => {
     const objects = await render({ etcd: { replicas: 3 } })
     const { args } = one(objects, 'StatefulSet', 'taproot-etcd').spec.template.spec.containers[0]
     const { directory, secrets } = await makeSecretFiles(wantedOf(objects))

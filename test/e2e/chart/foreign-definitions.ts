@@ -12,7 +12,7 @@ const port: Schema = { type: 'integer', minimum: 1, maximum: 65_535 }
 const duration = text('^([0-9]+(ms|s|m|h|d|w|y))+$')
 const metricLabel = text('^[a-zA-Z_][a-zA-Z0-9_]*$')
 
-/** HTTPRoute and GRPCRoute are alike as far as the chart goes: all that comes for a host is for one Service, and a Service needs a port. */
+/** The chart treats HTTPRoute and GRPCRoute alike: all requests of a host go to one Service, and a Service needs a port. */
 const route = object({
   parentRefs: listOf(object({ name, namespace: name, sectionName: name, port }, ['name'])),
   hostnames: listOf(text(`^([*][.])?${label}([.]${label})*$`)),
@@ -35,7 +35,7 @@ const serviceMonitor = object(
 const rule = object({ alert: text(), expr: text(), for: duration, labels: texts, annotations: texts }, ['expr'])
 const prometheusRule = object({ groups: listOf(object({ name: text(), rules: listOf(rule) }, ['name'])) })
 
-/** Kinds of others that the chart makes objects of where it is told to: the fields that it sets, as their projects define them, and no others. */
+/** Foreign kinds that the chart creates objects of on request. They have the fields that it sets, as their projects define them, and no others. */
 const foreignKinds = [
   { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'HTTPRoute', spec: route },
   { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'GRPCRoute', spec: route },

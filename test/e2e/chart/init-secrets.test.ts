@@ -22,7 +22,7 @@ interface Rule {
   readonly verbs: readonly string[]
 }
 
-/** The rules with one verb left out, for each verb of each rule. A rule without verbs is none. */
+/** The rules with one verb removed, for each verb of each rule. A rule without verbs is dropped. */
 function withoutEachVerb(rules: readonly Rule[]): readonly { readonly verb: string; readonly rules: readonly Rule[] }[] {
   return rules.flatMap((rule, at) =>
     rule.verbs.map((verb) => {

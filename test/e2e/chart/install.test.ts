@@ -51,7 +51,7 @@ describeWithPart('kube-apiserver', 'a release', () => {
     const [next] = await list('jobs')
     expect(next).not.toBe(job)
     expect(await list('jobs')).toHaveLength(1)
-    // A definition that somebody damaged is as it should be after the next upgrade.
+    // The next upgrade repairs a damaged definition.
     await kube.kubectl(['patch', 'crd', 'platformgroups.taproot.dev', '--type=json', '-p', '[{"op":"remove","path":"/spec/names/shortNames"}]'])
     await put('upgrade', 'taproot', { values: { image: { tag: 'other' } } })
     expect(await kube.kubectl(['get', 'crd', 'platformgroups.taproot.dev', '-o', 'jsonpath={.spec.names.shortNames}'])).toBe('["pg"]')

@@ -8,7 +8,7 @@ import { parseWanted, type Wanted } from '../../../src/cli/init-secrets/wanted.t
 import { systemClock, systemRandom } from '../../../src/server/runtime.ts'
 import type { Rendered } from './helm.ts'
 
-/** What the Job of a rendering is told to make. Throws where there is no Job. */
+/** What the Job of a rendering has to create. Throws if there is no Job. */
 export function wantedOf(objects: readonly Rendered[]): Wanted {
   const job = objects.find(({ kind }) => kind === 'Job')
   return parseWanted(job?.['spec'].template.spec.containers[0].args.at(-1))

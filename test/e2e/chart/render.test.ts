@@ -125,7 +125,7 @@ describeWithPart('helm', 'the chart', () => {
     }
   })
 
-  test('a changed configuration starts the pods anew', { timeout: testTimeoutMs }, async () => {
+  test('a changed configuration restarts the pods', { timeout: testTimeoutMs }, async () => {
     const digests = await Promise.all(
       [{}, { config: { log: { level: 'debug' } } }].map(
         async (values) => one(await render(values), 'Deployment', 'taproot-api').spec.template.metadata.annotations,

@@ -2,7 +2,7 @@ import type { Values } from './helm.ts'
 
 const gateway = { name: 'public', namespace: 'gateways' }
 
-/** All secrets of the bundles are somebody's own. */
+/** All secrets of the bundles are provided by the user. */
 const ownSecrets = {
   encryption: { existingSecret: 'my-encryption' },
   etcd: { tls: { serverSecret: 'my-etcd-server', clientSecret: 'my-etcd-client', peerCommonName: 'member' } },

@@ -15,7 +15,7 @@ const pages = [
     .map((path) => join('docs', path)),
 ]
 
-/** The links of a page that lead to files of the repository, relative to its root. Code is none. */
+/** The links of a page that lead to files of the repository, relative to its root. Links in code do not count. */
 function links(path: string): string[] {
   const prose = read(path).replaceAll(/`[^`\n]+`/g, '')
   const targets = [...prose.matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1] ?? '')

@@ -138,7 +138,7 @@ test.each(filesNamed('taproot.yaml').map((content, at) => ({ at: at + 1, content
 
 test('the table of refusals has every status and code that the host answers with, and no other', async () => {
   const directory = join(import.meta.dirname, '..', '..', '..', 'src', 'registry')
-  // What an upstream answers is none of ours.
+  // The answer of an upstream is not checked here.
   const files = (await readdir(directory, { recursive: true })).filter((path) => path.endsWith('.ts') && !path.startsWith('upstream'))
   const sources = (await Promise.all(files.map((path) => readFile(join(directory, path), 'utf8')))).join('\n')
   const special = [...sources.matchAll(/(?:RegistryError\(|\bcode: )'([A-Z_]+)'[^\n]*?\bstatus: (\d{3})\b/g)].map(

@@ -30,7 +30,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text) as unknown
   } catch {
-    // Not JSON: told by the absence of a result.
+    // Not JSON: recognised by the missing result.
     return undefined
   }
 }

@@ -11,7 +11,7 @@ import { requirePart } from '../../support/parts/require-part.ts'
 const repository = join(import.meta.dirname, '..', '..', '..')
 /** What a clone has that the commands need. */
 const links = ['package.json', 'package-lock.json', 'node_modules', 'src', 'tools', 'bin', 'proto']
-/** What this harness keeps beside the commands' own files: programs, the output of blocks that keep running, failed commands. */
+/** What this harness keeps in addition to the commands' own files: programs, the output of blocks that keep running, failed commands. */
 const own = 'harness'
 /** The ports that the pages name. */
 const pagePorts = [8080, 9090, 5000, 8081, 9091, 8082, 9092, 2379, 2380]
@@ -45,7 +45,7 @@ function hasOwnNetwork(): boolean {
   return spawnSync(isolation.program, [...isolation.args, ...loopbackUp]).status === 0
 }
 
-/** Without a network of its own, other ports stand in for those of the pages: in the text of the blocks, and as settings of what listens on default ports. */
+/** Without a network of its own, other ports replace those of the pages. They are put into the blocks, and into settings of listeners on default ports. */
 async function standIns(): Promise<{ substitute: (text: string) => string; env: Record<string, string> }> {
   const free = await freePorts(pagePorts.length)
   const standIn = new Map(pagePorts.map((port, at) => [port, String(free[at])]))

@@ -7,7 +7,7 @@ import { headingsWithCommands, readmeSteps, type Step } from './readme-steps.ts'
 import { missingLines, outputDifferences } from './shown-output.ts'
 import { openTerminal, type Terminal } from './terminal.ts'
 
-/** What the pages' reader has; a machine without is told so, in the title of the skipped tests. */
+/** What the pages' reader has. A machine without it shows that in the title of the skipped tests. */
 const missing = ['bash', 'curl', 'git', 'npm', 'openssl', 'tar'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
 const skipped = missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1'
 const describeForReaders = describe.skipIf(skipped)

@@ -70,7 +70,7 @@ test('taproot api that is to drain serves on, not ready any more, and gives conn
   for (const answer of [await ask(), await ask()])
     expect({ status: answer.statusCode, connection: answer.headers.connection }).toEqual({ status: 200, connection: 'close' })
   expect((await home.rest.call('PingService/Ping', {})).code).toBe(0)
-  // Its client was told to connect anew, and did.
+  // Its client was asked to reconnect, and did.
   expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
   expect((await ending).code).toBe(0)
   agent.destroy()

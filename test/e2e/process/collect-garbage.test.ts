@@ -63,7 +63,7 @@ describe('taproot collect-garbage', () => {
   })
 
   test.each([
-    ['a number of hours that is none', ['--grace-hours', 'soon'], 'Use a number of hours', 2],
+    ['an invalid number of hours', ['--grace-hours', 'soon'], 'Use a number of hours', 2],
     ['a store that is not there', [], 'there is no store', 1],
   ])('with %s it says so and makes nothing', async (_title, options, message, exitCode) => {
     const cwd = await freshDirectory()

@@ -55,7 +55,7 @@ describe('a command that can not be run', () => {
     ['an option without its value', ['token', '--subject'], '--subject'],
     ['a claim without a value', ['token', '--subject', 's', '--claim', 'branch'], '--claim'],
     ['a claim without a name', ['token', '--subject', 's', '--claim', '=main'], '--claim'],
-    ['a role that is none', ['config', '--role', 'root'], 'root'],
+    ['an unknown role', ['config', '--role', 'root'], 'root'],
     ['secrets to make that are not said', ['init-secrets'], '--wanted'],
     ['secrets to make that are no JSON', ['init-secrets', '--wanted', 'all'], '--wanted'],
     ['secrets to make of a cluster that is not said', ['init-secrets', '--wanted', '{"namespace":"a","labels":{},"secrets":[]}'], '--kubeconfig'],

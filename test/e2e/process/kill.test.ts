@@ -81,7 +81,7 @@ async function killWhileStarting(home: DevHome): Promise<void> {
   await starting.end('SIGKILL')
 }
 
-/** Two processes of role `api` on one store, and a token that both accept, of an operator who signed in with a token of an issuer outside. */
+/** Two processes of role `api` on one store, and a token that both accept. It belongs to an operator who signed in with a token of an external issuer. */
 async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: TaprootProcess[]; token: string }> {
   const etcd = await shareEtcd()
   const key = await testKey()

@@ -10,8 +10,8 @@ import { startTcpProxy, type TcpProxy } from '../../support/parts/tcp-proxy.ts'
 import { readiness, until } from './harness/ops.ts'
 
 /**
- * Within which a replica notices that its link went silent: a watch that was quiet for 3 s asks the cluster, which has 5 s to answer; gRPC's keepalive takes
- * 9 s at most. The rest is for a busy machine.
+ * The time in which a replica notices a silent link. A watch that was quiet for 3 s asks the cluster, which has 5 s to answer.
+ * The keepalive of gRPC takes 9 s at most. The rest is for a busy machine.
  */
 const noticedMs = 9_000 + 4_000
 /** Within which it is back once the link is. */

@@ -101,7 +101,7 @@ describeWithPart('etcd', 'an etcd whose quota is used up', () => {
     expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])
     expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
 
-    // Deletes of what nobody watches are let through: the leader's trimming leaves compaction something to give back.
+    // Deletes of unwatched keys are allowed. The leader's expiry gives compaction something to free.
     clock.advance(11 * 60_000)
     await until(async () => (await oldEvents(server, clock.now())) === 0)
     await makeRoom(etcd)

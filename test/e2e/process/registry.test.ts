@@ -130,7 +130,7 @@ describe('taproot registry', () => {
 
   test.each([
     ['without an upstream', {}, 'registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing'],
-    ['with an address that is none', { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example/path' }, 'registry.upstream.url'],
+    ['with an invalid address', { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example/path' }, 'registry.upstream.url'],
   ])('%s: one line that names the setting, code 1', async (_, env, named) => {
     const cwd = await freshDirectory()
     const [port = 0, opsPort = 0, apiPort = 0] = await freePorts(3)

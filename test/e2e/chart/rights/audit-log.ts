@@ -22,7 +22,7 @@ export interface AuditLog {
   read(): Promise<readonly Audited[]>
 }
 
-/** Has each call of one user noted, and nobody else's, in a file of `directory`. */
+/** Logs each call of one user, and of no other, in a file of `directory`. */
 export async function auditLogOf(user: string, directory: string): Promise<AuditLog> {
   const [policy, log] = [join(directory, 'audit-policy.json'), join(directory, 'audit.log')]
   const rules = [{ level: 'Metadata', users: [user] }, { level: 'None' }]

@@ -62,7 +62,7 @@ describeWithPart('helm', 'rights', () => {
     for (const { rules } of [edit, view].filter((role) => role !== undefined)) expect(JSON.stringify(rules)).not.toContain('grants')
   })
 
-  test('nobody else has any, but the Job, which sees only Secrets that it makes', { timeout: testTimeoutMs }, async () => {
+  test('no other account has any right, except the Job, which sees only the Secrets that it creates', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
     const bindings = objects.filter(({ kind }) => kind === 'RoleBinding' || kind === 'ClusterRoleBinding')
     const subjects = bindings.flatMap(({ subjects: all }) => all.map(({ name }: { name: string }) => name))

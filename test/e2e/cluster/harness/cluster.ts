@@ -36,7 +36,7 @@ const apiserverPort = 6443
 export interface Cluster {
   readonly place: Place
   readonly apiserver: KubeApiserver
-  /** What a client needs, beside `kubeconfigFile`; valid on the machine and in pods. */
+  /** What a client needs in addition to `kubeconfigFile`; valid on the machine and in pods. */
   readonly access: { readonly server: string; readonly caPem: string; readonly token: string }
   readonly kubeconfigFile: string
   /** Where a test listens for what pods send. */

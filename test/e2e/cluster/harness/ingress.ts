@@ -25,7 +25,7 @@ interface Service {
   readonly spec: { readonly clusterIP: string; readonly ports: readonly { name: string; port: number }[] }
 }
 
-/** Does what the Ingresses of a namespace say at this moment, where all of a host goes to one Service; throws where they say more than that. */
+/** Follows the current Ingresses of a namespace, if all requests of a host go to one Service; throws if they say more than that. */
 export async function startIngressProxy(cluster: Cluster, namespace: string): Promise<IngressProxy> {
   const backends = await readBackends(cluster, namespace)
   const server = createServer((asked, answer) => {
@@ -44,7 +44,7 @@ export async function startIngressProxy(cluster: Cluster, namespace: string): Pr
 }
 
 function forward({ host, port }: Backend, asked: IncomingMessage, answer: ServerResponse): void {
-  // Whoever takes it for a proxy of the other kind sends whole URLs.
+  // A client that takes it for a forward proxy sends whole URLs.
   const { pathname, search } = new URL(asked.url ?? '/', 'http://any')
   const sent = request({ host, port, method: asked.method, path: `${pathname}${search}`, headers: asked.headers, agent: false }, (response) => {
     answer.writeHead(response.statusCode ?? 502, response.headers)

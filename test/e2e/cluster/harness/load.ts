@@ -43,8 +43,8 @@ export interface LoadResult {
 }
 
 /**
- * Sends requests of all kinds, each kind one after the other with a pause between, none a second time, on kept connections and on new ones by turns, until `stop` is
- * called, which says what became of them.
+ * Sends requests of all kinds, each kind one after the other with a pause between, and retries none.
+ * It alternates between kept and new connections. `stop` ends it and returns the outcomes.
  */
 export function startLoad(kinds: Readonly<Record<string, (count: number) => Ask>>): { stop(): Promise<LoadResult> } {
   const agent = new Agent({ keepAlive: true })

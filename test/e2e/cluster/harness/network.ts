@@ -10,8 +10,9 @@ export function enterNetwork(place: Place): string[] {
 }
 
 /**
- * Makes the cluster's network namespace and a pair of interfaces between it and the machine, by which the machine reaches node, pods and Services, and pods reach the
- * machine. The default route of the namespace ends at that pair: nobody answers there for other addresses, so nothing leaves the machine.
+ * Makes the cluster's network namespace and a pair of interfaces between it and the machine.
+ * By these the machine reaches node, pods and Services, and pods reach the machine.
+ * The default route of the namespace ends at that pair. No host answers there for other addresses, so nothing leaves the machine.
  */
 export async function makeNetwork(place: Place): Promise<void> {
   const { name, hostInterface, nodeInterface } = place

@@ -1,7 +1,7 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** How many clusters there can be: each has 4096 addresses of 198.18.0.0/15, set aside for benchmarks (RFC 2544), so that nothing in it is anywhere else. */
+/** The highest number of clusters. Each has 4096 addresses of 198.18.0.0/15, set aside for benchmarks (RFC 2544), so they are in use nowhere else. */
 export const blocks = 32
 const blockAddresses = 4096
 const firstAddress = 198 * 2 ** 24 + 18 * 2 ** 16

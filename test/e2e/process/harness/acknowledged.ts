@@ -179,8 +179,8 @@ async function listAll({ apiClient, token, group }: WriterTarget, kind: keyof ty
 }
 
 /**
- * Compares all that the writers wrote with what the server has: every record, and that there is no other. Returns one line for each difference. Nobody else
- * may have made groups or identities below the group but those in `others`.
+ * Compares all records of the writers with those of the server: each one, and that there is no other. Returns one line for each difference.
+ * Only `others` may have been created below the group by other clients.
  */
 export async function differences(target: WriterTarget, writers: readonly Writer[], others: readonly string[] = []): Promise<string[]> {
   const errors = (await Promise.all(writers.map((writer) => writer.check(target)))).flat()
