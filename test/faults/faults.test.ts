@@ -8,8 +8,8 @@ import { schedules, type Schedule, type Weights } from './schedules/schedule.ts'
 const seed = 1
 
 /**
- * A run ends once each kind of fault of its schedule was made and healed: the lane with most of them decides how long it takes. So long it may take at most,
- * on a busy machine.
+ * A run ends once each kind of fault of its schedule was made and healed. The lane with the most kinds decides how long it takes.
+ * This is the limit for that on a busy machine.
  */
 const mostMs = 300_000
 /** What it may take to heal, and to check all answers. */

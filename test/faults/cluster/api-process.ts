@@ -92,7 +92,9 @@ export class ApiProcess {
     this.#child.send({ offsetMs })
   }
 
-  /** Resolves once `/readyz` says so; throws where the process has ended by itself. One that was killed is waited for: somebody starts it again. */
+  /**
+   * Resolves once `/readyz` succeeds; throws if the process has ended by itself. It waits for a killed process, which another part of the run starts again.
+   */
   async ready(signal?: AbortSignal): Promise<void> {
     const look = async (): Promise<boolean> => {
       if (this.died) throw new Error(`${this.name} has ended by itself, see ${this.logFile}`)

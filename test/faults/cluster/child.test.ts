@@ -16,7 +16,7 @@ async function program(script: string): Promise<Child> {
   return child
 }
 
-/** True where a process has ended and its parent was not told yet. */
+/** True if a process has ended and its parent does not know yet. */
 function isZombie(pid: number): boolean {
   return /^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
 }

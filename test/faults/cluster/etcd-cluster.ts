@@ -117,8 +117,8 @@ export class EtcdCluster {
   }
 
   /**
-   * Kills all members and starts them on what the file holds, as etcd's manual says: as a new cluster under another token, or under the same token as the
-   * same cluster. `between` is called when no member runs.
+   * Kills all members and starts them on the contents of the file, as etcd's manual describes.
+   * They start as a new cluster under another token, or under the same token as the same cluster. `between` is called when no member runs.
    */
   async restore(file: string, { sameToken, between }: { sameToken: boolean; between: () => void }): Promise<void> {
     const program = programOf('etcdutl')

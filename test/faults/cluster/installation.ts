@@ -30,7 +30,7 @@ export interface InstallationOptions {
 const members = 3
 const replicas = { cluster: 2, embedded: 1 } as const satisfies Record<InstallationKind, number>
 const operatorSubject = 'operator'
-/** How long all processes may keep somebody from signing in, in milliseconds. */
+/** How long all processes together may keep sign-in unavailable, in milliseconds. */
 const exchangeMs = 60_000
 const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} }
 

@@ -5,7 +5,7 @@ import { until } from './until.ts'
 /** How long a member may take until it serves, with a cluster that has a majority. */
 export const memberStartMs = 60_000
 
-/** What etcd's JSON gateway tells of a member. */
+/** What etcd's JSON gateway returns about a member. */
 export interface MemberStatus {
   readonly memberId: string
   readonly leaderId: string

@@ -107,7 +107,7 @@ class Way {
   }
 }
 
-/** A connection through a proxy, from whoever opened it to the node behind the proxy. */
+/** A connection through a proxy, from the process that opened it to the node behind the proxy. */
 class Connection {
   readonly #client: Socket
   readonly #upstream: Socket

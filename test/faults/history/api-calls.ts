@@ -8,7 +8,7 @@ import type { SeededRandom } from '../schedules/random.ts'
  */
 export type CallResult = { readonly kind: 'answered'; readonly reply: Reply } | { readonly kind: 'unanswered' } | { readonly kind: 'unsent' }
 
-/** A call, as the doors take it. */
+/** A call, as the endpoints accept it. */
 export interface ApiCall {
   readonly rpc: string
   readonly request: JsonObject
@@ -39,7 +39,7 @@ export class ApiCalls {
     this.apiClients = options.endpoints.flatMap((endpoint) => [restClient(endpoint), grpcClient(new URL(endpoint).host)])
   }
 
-  /** Calls one of the doors, chosen at random. Rejects where the answer is none that an API gives. */
+  /** Calls one of the endpoints, chosen at random. Rejects if the answer is not one that an API gives. */
   callAny(random: SeededRandom, call: ApiCall): Promise<CallResult> {
     return this.callAt(random.pick(this.apiClients), call)
   }
@@ -53,7 +53,7 @@ export class ApiCalls {
       const answered = apiClient.call(rpc, request, { ...options, token })
       const reply = await Promise.race([answered, late])
       if (reply === undefined) {
-        // Whatever it still says, nobody listens.
+        // Its further output is ignored.
         answered.catch(() => undefined)
         return { kind: 'unanswered' }
       }
@@ -78,7 +78,7 @@ export class ApiCalls {
     return { kind: 'answered', reply }
   }
 
-  /** Undefined where nobody gives one at the moment. */
+  /** Undefined if no process gives one at the moment. */
   async #currentToken(): Promise<string | undefined> {
     if (this.#token === undefined || performance.now() - this.#token.takenAt > tokenUseMs) {
       this.#token = { text: this.#options.token(), takenAt: performance.now() }

@@ -100,7 +100,7 @@ export const damages: Readonly<Record<string, Damage>> = {
     replaceOne(operations, random, {
       candidates: operations
         .filter((operation) => operation.action === 'update' && isOk(operation) && operation.guard !== undefined)
-        // Nobody else could have changed it meanwhile, and somebody saw that this write took effect.
+        // No other client could have changed it meanwhile, and a read showed that this write took effect.
         .filter((write) =>
           operations.every(
             (other) => other === write || other.uid !== write.uid || other.action === 'create' || other.action === 'read' || other.outcome !== 'unknown',

@@ -11,7 +11,7 @@ export const seen = (uid: string, value: string): Seen => ({ uid, value, etag: `
 /** An acknowledged creation; its first value is the uid and `1`. */
 export const create = (start: number, uid: string, more: Partial<Operation> = {}): Operation =>
   at(start, { action: 'create', uid, value: `${uid}1`, etag: `etag ${uid}1`, tag: `tag ${uid}`, name: `name ${uid}`, ...more })
-/** A creation that nobody got an answer for. */
+/** A creation without an answer. */
 export const unanswered = (start: number, uid: string, more: Partial<Operation> = {}): Operation => {
   const { uid: _, etag: __, ...rest } = create(start, uid, { outcome: 'unknown', return: null, ...more })
   return rest
@@ -35,7 +35,7 @@ export const binding = (start: number, uid: string, more: Partial<Operation> = {
 /** A list of role bindings that are as they were made. */
 export const bindings = (start: number, ...uids: string[]): Operation =>
   at(start, { action: 'list', kind: 'RoleBinding', members: uids.map((uid) => ({ uid, value: `${uid}1`, etag: `etag ${uid}1`, identity: 'i' })) })
-/** A binding that nobody got an answer for: whose uid is not known. */
+/** A binding without an answer: its uid is unknown. */
 export const lostBinding = (start: number, role: string): Operation =>
   at(start, { action: 'create', kind: 'RoleBinding', value: role, identity: 'i', name: `i ${role}`, outcome: 'unknown', return: null })
 /** Bindings of an identity, as `uid role`. */

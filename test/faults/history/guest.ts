@@ -8,7 +8,7 @@ import type { Creation, RecordedCalls, Unsettled } from './recorded-calls.ts'
 /** Where a guest is at work, and who lets it in. */
 export interface GuestOptions {
   readonly run: string
-  /** A group that nobody else works in. */
+  /** A group that no other client works in. */
   readonly place: Place
   /** The uid of the guest's identity. */
   readonly identity: string
@@ -59,8 +59,8 @@ function signed(key: CryptoKey): Promise<string> {
 }
 
 /**
- * An identity that gets its only role binding, reads by it, and loses it again, over and over: what it is let in to tells of rights that are stale. One thing
- * after the other, so that most reads come surely before or after a change.
+ * An identity that gets its only role binding, reads by it, and loses it again, in a loop. A read that succeeds after the loss shows stale permissions.
+ * The steps do not overlap, so that most reads are certainly before or after a change.
  */
 export class Guest {
   readonly #options: GuestOptions

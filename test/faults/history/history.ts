@@ -8,7 +8,7 @@ export type HistoryKind = 'Group' | 'Identity' | 'Role' | 'RoleBinding'
  * - `stale`: the record was there, with another etag than `guard`, at a moment between them; nothing was changed.
  * - `taken`: the unique name was held at a moment between them; nothing was changed.
  * - `refused`: nothing was changed, for another reason.
- * - `unknown`: nobody knows; a write may take effect at any time after `call`, or never. `return` is null.
+ * - `unknown`: the outcome is unknown. A write may take effect at any time after `call`, or never. `return` is null.
  */
 export type Outcome = 'ok' | 'absent' | 'stale' | 'taken' | 'refused' | 'unknown'
 
@@ -25,8 +25,10 @@ export interface Seen {
 }
 
 /**
- * One operation of one client, as one line of a history. Times are nanoseconds of one monotonic clock. A list shows all records of `kind` in `parent`, on one
- * page. A use is a call by `identity`, which has no rights but by its role bindings in `parent`: `ok` where it was let in, `absent` where not. Retries of a creation with one idempotency key are one operation, from the first call to the last answer.
+ * One operation of one client, as one line of a history. Times are nanoseconds of one monotonic clock.
+ * A list shows all records of `kind` in `parent`, on one page. A use is a call by `identity`, which has no rights except by its role bindings in `parent`.
+ * A use is `ok` if it was allowed, `absent` if not.
+ * Retries of a creation with one idempotency key are one operation, from the first call to the last answer.
  */
 export interface Operation {
   readonly client: number

@@ -6,7 +6,7 @@ import type { History, HistoryKind, Operation, Outcome, Seen } from './history.t
 import { kindFacts, type Versions } from './known-records.ts'
 import { pageError } from './list-page.ts'
 
-/** How one client reaches the API: by its own choice of doors, or by a fixed one. */
+/** How one client reaches the API: by endpoints that it chooses, or by a fixed one. */
 export type Send = (call: ApiCall) => Promise<CallResult>
 
 /** What recorded calls are made with. */
@@ -17,9 +17,9 @@ export interface RecordedCallsOptions {
   readonly send: Send
   /** Waits a moment before the next attempt; false where there is to be none. */
   readonly pause: () => Promise<boolean>
-  /** Told of every operation that ended. */
+  /** Called with every operation that ended. */
   readonly ended: (operation: Operation) => void
-  /** Told of answers that are wrong in themselves. */
+  /** Called with answers that are wrong by themselves. */
   readonly wrong: (text: string) => void
 }
 
@@ -60,7 +60,7 @@ export interface Change {
 const maxAttempts = 6
 /** The most that a list shows on one page (docs/spec/conventions.md#page-size). */
 const pageSize = 200
-/** Answers that say nothing about whether a write happened. Those that the server may not give are told as wrong besides. */
+/** Answers that leave open whether a write happened. Those that the server may not give are also reported as wrong. */
 const indeterminate: ReadonlySet<number> = new Set([1, 2, 4, 13, 14])
 
 interface Attempt {
@@ -77,7 +77,7 @@ export class RecordedCalls {
     this.#options = options
   }
 
-  /** Makes a record. Returns it as it is now; undefined where it is not known to be there. `unsettled` is told of a creation that may be repeated later. */
+  /** Creates a record. Returns its current state; undefined if it may be missing. Calls `unsettled` with a creation that may be repeated later. */
   async create(creation: Creation, unsettled: (left: Unsettled) => void): Promise<Seen | undefined> {
     const { history, pause } = this.#options
     const call = history.now()
@@ -150,7 +150,7 @@ export class RecordedCalls {
     return seen
   }
 
-  /** Reads a group as `identity`, which has no rights but by its bindings there: whether it was let in, or undefined where there is no answer. */
+  /** Reads a group as `identity`, which has no rights except by its bindings there. Returns whether it was allowed, or undefined without an answer. */
   async use({ parent, identity }: { parent: string; identity: string }): Promise<'ok' | 'absent' | undefined> {
     const used = { action: 'use', kind: 'RoleBinding', parent, identity } as const
     const call = this.#options.history.now()
@@ -185,7 +185,7 @@ export class RecordedCalls {
     return members
   }
 
-  /** Sends the call; an answer of the server that it may never give is told as wrong. */
+  /** Sends the call; reports an answer that the server may never give as wrong. */
   async #send(call: ApiCall, asked: Asked): Promise<CallResult> {
     const result = await this.#options.send(call)
     if (result.kind === 'answered' && !isExplained(asked, result.reply)) {
@@ -232,7 +232,7 @@ export class RecordedCalls {
     const made = { ...base(creation), call: since.call, return: ended }
     if (reply.code === 0) {
       const seen = this.#options.versions.seenOf(kind, reply.body)
-      // An answer to a repetition is the record as it is by then: somebody may have changed it, and back.
+      // The answer to a repetition is the current record: another client may have changed it, and back.
       const isAsMade = !since.doubted && seen.value === creation.value
       this.#record({ ...made, outcome: 'ok', uid: seen.uid, ...(isAsMade ? { etag: seen.etag } : {}) })
       if (!isAsMade) this.#recordRead(kind, parent, { seen, call: attempt.call, ended })
@@ -240,7 +240,7 @@ export class RecordedCalls {
     }
     const missing = missingOf(reply)
     if (since.doubted && reply.code === 5 && missing.startsWith(`${parent}/`)) {
-      // An earlier attempt made it, and somebody removed it since.
+      // An earlier attempt created it, and another client removed it since.
       this.#record({ ...made, outcome: 'ok', uid: missing })
       this.#record({ action: 'read', kind, parent, uid: missing, call: attempt.call, return: ended, outcome: 'absent' })
     } else if (since.doubted) {

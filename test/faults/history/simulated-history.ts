@@ -20,7 +20,7 @@ export class SimulatedHistory {
   readonly #random: SeededRandom
   readonly #stored = new Map<string, Stored>()
   readonly #gone: Stored[] = []
-  /** The uids that clients were told. */
+  /** The uids that clients know from answers. */
   readonly #reported = new Set<string>()
   /** Grows with every operation: the moment at which the server does it. */
   #now = 0
@@ -42,7 +42,7 @@ export class SimulatedHistory {
     else this.#remove(record)
   }
 
-  /** A record that is there, or now and then one that is gone; clients must have been told of it. */
+  /** An existing record, or now and then a deleted one; clients must know it from an answer. */
   #known(): Stored | undefined {
     const all = (this.#random.fraction() < 0.1 ? this.#gone : [...this.#stored.values()]).filter(({ seen }) => this.#reported.has(seen.uid))
     return all.length === 0 ? undefined : this.#random.pick(all)

@@ -178,7 +178,7 @@ const liars: Readonly<Record<string, () => View>> = {
   },
 }
 
-/** How many operations a wrong is looked for in at a time, and how often at most: of 200, a quarter showed no list that is old. */
+/** The number of operations in which a wrong answer is sought at a time, and the highest number of attempts. Of 200, a quarter showed no stale list. */
 const operationsAtATime = 500
 const maxTimes = 6
 

@@ -13,7 +13,7 @@ import { isForeignTo, queryOf, WorkloadClient, type SharedWorld } from './worklo
 export interface WorkloadOptions {
   /** Base URLs of the replicas; each serves REST and gRPC. */
   readonly endpoints: readonly string[]
-  /** An operator's access token; asked for anew every few minutes, and when one is refused. */
+  /** An operator's access token; replaced every few minutes, and after a refusal. */
   readonly token: () => Promise<string>
   /** Decides all choices of all clients; what is interleaved how is up to the run. */
   readonly seed: number
@@ -23,8 +23,7 @@ export interface WorkloadOptions {
   /** How long an answer is waited for, in milliseconds; 5,000 by default. What takes longer has an unknown outcome. */
   readonly callTimeoutMs?: number
   /**
-   * False where idempotency keys can't be relied on, as after jumps of the clock by more than the day that they are remembered: then no creation is repeated.
-   * True by default.
+   * False if idempotency keys are unreliable, as after jumps of the clock by more than the day that they live. Then no creation is repeated. True by default.
    */
   readonly repeatsCreations?: boolean
   /** False where tokens may end at any time: then there is no guest, whose refusals tell of its rights. True by default. */
@@ -51,8 +50,9 @@ export interface Workload {
   /** Lets every client end what it is doing; takes `callTimeoutMs` at most. Rejects where an answer was none that the API may give. */
   stop(): Promise<WorkloadSummary>
   /**
-   * After `stop`, when all replicas are well again: repeats the creations with idempotency keys that had no answer, and reads and lists everything through
-   * every replica. All of it goes into the history. Rejects where there is no answer to be had.
+   * After `stop`, when all replicas work again, repeats the unanswered creations with idempotency keys. Then reads and lists everything through every
+   * replica.
+   * All of it becomes part of the history. Rejects if there is no answer.
    */
   settle(): Promise<void>
 }
@@ -65,7 +65,7 @@ const chiefs = 3
 const pauseMs = 150
 /** How long settling may take to get one answer, in milliseconds. */
 const settleTimeoutMs = 30_000
-/** How many of the records that are gone from a place are looked for once more. */
+/** How many of the deleted records of a place are read again. */
 const goneSampled = 20
 
 /** Starts the clients. They make a root group of their own, so that any number of workloads can run on one installation, each with its own history. */
@@ -96,7 +96,7 @@ class RunningWorkload implements Workload {
     const { endpoints, token, callTimeoutMs = defaultTimeoutMs } = options
     this.#calls = new ApiCalls({ endpoints, token, timeoutMs: callTimeoutMs })
     this.#playing = this.#play()
-    // Told by stop().
+    // Called by stop().
     this.#playing.catch(() => undefined)
   }
 
@@ -128,7 +128,7 @@ class RunningWorkload implements Workload {
     if (this.#wrong.length > 0) throw new Error(`wrong answers: ${this.#wrong.slice(0, 5).join('; ')}`)
   }
 
-  /** Lists everything of a place and reads its records, through every door; what was given up, through one. */
+  /** Lists everything of a place and reads its records through every endpoint; reads what was given up through one. */
   async #reread(world: SharedWorld, place: Place): Promise<void> {
     const { apiClients } = this.#calls
     const closedAt = world.closed.indexOf(place)
@@ -195,7 +195,7 @@ class RunningWorkload implements Workload {
     return world.places.length === 0 ? undefined : world
   }
 
-  /** Makes somebody who has no right, in a group of its own; undefined where the workload was stopped before. */
+  /** Creates an identity without rights, in a group of its own; undefined if the workload was stopped before. */
   async #invite({ root, unsettled }: SharedWorld, random: SeededRandom): Promise<Guest | undefined> {
     const { clients, endpoints, callTimeoutMs: timeoutMs = defaultTimeoutMs } = this.#options
     const host = this.#recordedCalls(clients + 1, (call) => this.#calls.callAny(random, call))

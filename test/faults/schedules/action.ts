@@ -46,8 +46,8 @@ export interface Action {
   /** Why this machine can't make it, in one line; undefined where it can. */
   missing?(): Promise<string | undefined>
   /**
-   * Makes the fault and returns what ends it; undefined where it could not be made now, as etcd did not do it: then nothing is left of it. All choices come
-   * from `context.random`.
+   * Makes the fault and returns a function that ends it. Returns undefined if etcd did not make it now; then nothing is left of it.
+   * All choices come from `context.random`.
    */
   apply(context: ActionContext): Promise<Heal | undefined>
 }

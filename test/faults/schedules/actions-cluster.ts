@@ -70,7 +70,7 @@ async function hasMoved(leader: Member, target: Member): Promise<boolean> {
 /** How long a proposal is waited for that can be held up, in milliseconds. */
 const proposalMs = 2_000
 
-/** True once a proposal of one of the members is kept back from the leader; false where none came in time: the processes may all use the leader. */
+/** True once a proposal of a member is kept from the leader. False if none came in time: the processes may all use the leader. */
 async function holdsOne({ installation, signal }: ActionContext, members: readonly Member[], leader: Member): Promise<boolean> {
   const isHolding = (): boolean => members.some(({ name }) => installation.network.isHolding(name, leader.name))
   const what = 'a follower has a proposal'

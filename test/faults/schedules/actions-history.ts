@@ -102,7 +102,7 @@ export const historyActions = {
         await heal()
         return undefined
       }
-      // The watch has to be made anew, at a revision that is gone.
+      // The watch has to restart at a compacted revision.
       for (const member of members) network.setBoth(api.name, member, { state: 'cut' })
       return heal
     },

@@ -32,8 +32,8 @@ async function setMarker(context: ActionContext, { uid, name, token }: Marker, d
 }
 
 /**
- * Reads the marker from one process again and again until `ended`. A read that began when no member of the old cluster ran any more must not show what
- * the backup does not have: such an answer can only be from the memory of before.
+ * Reads the marker from one process repeatedly until `ended`. A read that began after the last member of the old cluster stopped must not show
+ * what the backup lacks. Such an answer can only come from an old cache.
  */
 async function watchMarker(
   context: ActionContext,
@@ -50,7 +50,7 @@ async function watchMarker(
   }
 }
 
-/** Writes what nobody checks, so that calls are under way while the store changes. */
+/** Writes unchecked records, so that calls are under way while the store changes. */
 async function makeNoise(api: ApiProcess, { uid, token }: Marker, ended: () => boolean): Promise<void> {
   for (let index = 0; !ended(); index += 1) {
     await bodyOf(api, { rpc: 'CreateGroup', request: { parent: uid, group: { name: `noise ${api.name} ${index}` } }, token })

@@ -28,7 +28,7 @@ export class Epochs {
   readonly histories: History[] = []
   /** Operations that the checker explained. */
   checked = 0
-  /** Operations of which nobody knows whether they took effect: what faults are about. */
+  /** Operations with an unknown outcome: these are what faults cause. */
   unknown = 0
   longestGapMs = 0
   readonly #options: EpochsOptions

@@ -2,7 +2,7 @@ import type { ActionName } from './actions.ts'
 import type { SeededRandom } from './random.ts'
 import { namesIn, type Weights } from './schedule.ts'
 
-/** Which fault a lane makes next: each of its kinds until it was made once, in an order that follows from the seed; then by weight, at random. */
+/** The next fault of a lane: each of its kinds until it was made once, in an order that follows from the seed. After that at random, by weight. */
 export class FaultOrder {
   readonly #weights: Weights
   readonly #random: SeededRandom

@@ -5,7 +5,7 @@ export class Locks {
   /** The last holder or waiter of each lock. */
   readonly #tails = new Map<Lock, Promise<void>>()
 
-  /** Waits for all of them and holds them; the returned function lets go. Who asks first gets them first, so nobody waits for ever. */
+  /** Waits for all of them and holds them; the returned function releases them. They are granted in order of request, so no caller waits for ever. */
   async acquire(locks: readonly Lock[]): Promise<() => void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     const before = locks.map((lock) => this.#tails.get(lock))

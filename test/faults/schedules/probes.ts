@@ -9,8 +9,8 @@ import type { ActionContext } from './action.ts'
 const timeoutMs = 30_000
 
 /**
- * With a store that has no room left every process soon answers writes with code 8, and goes on answering reads. Throws where that does not come. `fill` takes
- * what room came back meanwhile, as a store's log does when its process starts anew.
+ * With a full store every process soon answers writes with code 8, and still answers reads. Throws if that does not happen.
+ * `fill` uses up space that became free meanwhile, such as a store's log at the restart of its process.
  */
 export async function expectNoRoom(context: ActionContext, fill?: () => Promise<void>): Promise<void> {
   const { installation, signal } = context

@@ -55,7 +55,7 @@ export interface RunReport extends Progress {
   readonly notMade: readonly ActionName[]
   /** Operations that the checker explained. */
   readonly checked: number
-  /** Operations of which nobody knows whether they took effect. */
+  /** Operations with an unknown outcome. */
   readonly unknown: number
   /** Longest time without an acknowledged write. */
   readonly longestGapMs: number
@@ -112,7 +112,7 @@ class Run {
   readonly #faultsOf: Partial<Record<ActionName, number>> = {}
   readonly #startedAt = performance.now()
   readonly #dead = new Set<string>()
-  /** No more faults are made: nobody has to watch for deaths. */
+  /** No more faults are made: the watch for exits can stop. */
   #over = false
 
   constructor(options: RunOptions, installation: Installation) {
@@ -251,7 +251,7 @@ class Run {
     await until(reached, { withinMs: progressMs, what: `${writes} writes are acknowledged`, signal: this.#options.signal })
   }
 
-  /** A process that ends though nobody killed it is a fault of its own. */
+  /** A process that ends without being killed is a fault of its own. */
   async #watchDeaths(): Promise<void> {
     while (!this.#over && !this.#noteDeaths()) await delay(100)
   }

@@ -9,7 +9,7 @@ test('wall clocks that do not jump by days trim nothing early, also where one th
   expect(2 * Math.max(...jumpsMs)).toBeLessThan(Math.min(outboxRetention.lifeMs, idempotencyLifeMs))
 })
 
-test('only the schedule of clocks makes faults after which a missing event can not be told', () => {
+test("only the schedule of clocks makes faults after which a missing event can't be recognised", () => {
   const all: [string, Schedule][] = Object.entries(schedules)
   expect(all.filter(([, { lanes }]) => namesIn(lanes).some((name) => actions[name].expires)).map(([name]) => name)).toEqual(['clocks'])
 })

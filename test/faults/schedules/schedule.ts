@@ -17,7 +17,7 @@ export interface Schedule {
   readonly clients: number
   /** Writes that must be acknowledged between two faults of a lane. */
   readonly progressWrites: number
-  /** How long it runs where nobody says. */
+  /** How long it runs by default. */
   readonly briefSeconds: number
 }
 

@@ -59,8 +59,8 @@ function added(tally: Tally, order: RunOrder, result: RunResult): Tally {
 }
 
 /**
- * Runs schedules one after the other. One that failed has no further turn, and a turn without a kill is the last one: then fewer kills were made than were
- * asked for. Rejects as `run` does.
+ * Runs schedules one after the other. A failed one has no further turn, and a turn without a kill is the last one.
+ * Then there were fewer kills than requested. Rejects as `run` does.
  */
 export async function runInTurn({ names, seed, stopAfterKills, signal, run, ended }: TurnsOptions): Promise<Tally> {
   let tally = nothing

@@ -42,7 +42,7 @@ function eventOf(entries: readonly Entry[], record: Entry, verb: string): Entry 
   })
 }
 
-/** The record in a state that nobody wrote. */
+/** The record in a state that no client wrote. */
 function rewritten({ key, value }: Entry): Write {
   const envelope = fromBinary(EnvelopeSchema, value)
   return put(key, toBinary(EnvelopeSchema, { ...envelope, etag: 'ffffffffffffffff' }))

@@ -22,23 +22,21 @@ export interface AuditOptions {
   readonly store: Store
   /** Without it only the store is looked at. */
   readonly history?: History
-  /**
-   * True where events and idempotency keys may have been trimmed, as after jumps of the clock by days: then it is no fault that some are missing. False by
-   * default.
-   */
+  /** True if events and idempotency keys may have expired, as after jumps of the clock by days. Then missing ones are no fault. False by default. */
   readonly isExpired?: boolean
 }
 
 /** How long sweeps may take to end, in milliseconds. */
 const cascadeTimeoutMs = 30_000
 const cascadePollMs = 100
-/** The client of the last reads, which is none of the workload's. */
+/** The client of the last reads, which does not belong to the workload. */
 const auditor = 1_000_000
 
 /**
- * Looks at the raw store once nothing writes any more: keys without their record and records without their keys, bindings of what is gone, mutations without
- * their event, acknowledged writes that are not there. Waits for sweeps to end first. Puts what is stored into the history as last reads, so it is called
- * before `checkHistory`. Without a history only the store is looked at.
+ * Checks the raw store once nothing writes any more, after the cascades have ended.
+ * It looks for keys without their record, records without their keys, and bindings of deleted records.
+ * It also looks for mutations without their event, and for missing acknowledged writes.
+ * It adds the stored records to the history as last reads, so call it before `checkHistory`. Without a history it checks only the store.
  */
 export async function finalAudit({ store, history, isExpired = false }: AuditOptions): Promise<AuditReport> {
   await cascadesEnded(store)
@@ -58,7 +56,7 @@ export async function finalAudit({ store, history, isExpired = false }: AuditOpt
   return { errors, records: records.length, outboxEvents: events.length }
 }
 
-/** Waits until no mark is left, or patience is; then what is left is a fault. */
+/** Waits until no mark is left, or the time is up; then a remaining mark is a fault. */
 async function cascadesEnded(store: Store): Promise<void> {
   const deadline = performance.now() + cascadeTimeoutMs
   while (performance.now() < deadline) {
@@ -106,7 +104,7 @@ function placesOf(operations: readonly Operation[]): { kind: HistoryKind; parent
   return [...found.values()]
 }
 
-/** Puts the store's state into the history: a read of every record that the history names, a list of every group, all at one moment since `call`. */
+/** Adds the store's state to the history: a read of every record that the history names and a list of every group. All are at one moment since `call`. */
 function recordStore(history: History, records: readonly StoredRecord[], call: number): void {
   const stored = new Map(records.filter((record) => written.includes(record.kind)).map((record) => [`${record.kind} ${record.uid}`, record]))
   const named = new Map<string, { kind: HistoryKind; parent: string; uid: string }>()
@@ -124,7 +122,7 @@ function recordStore(history: History, records: readonly StoredRecord[], call: n
     )
   }
   for (const { kind, parent } of places) {
-    // Whoever made the root group owns it: a person, who has no group.
+    // The creator of the root group owns it: a person, who has no group.
     const isOwn = (seen: Seen): boolean => named.has(`${kind} ${seen.uid}`) || seen.identity === undefined || seen.identity.includes('/')
     const members = records
       .filter((record) => record.kind === kind && record.parent === parent)

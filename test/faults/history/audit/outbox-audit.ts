@@ -5,7 +5,7 @@ import type { Entry } from '../../../../src/store/store.ts'
 import type { StoredRecord } from '../../../conformance/model/store-errors.ts'
 import type { Operation } from '../history.ts'
 
-/** An event of the outbox, by what it tells of a record. */
+/** An event of the outbox, by what it says of a record. */
 export interface StoredEvent {
   readonly subject: string
   readonly verb: 'created' | 'updated' | 'deleted' | 'other'
@@ -67,7 +67,7 @@ function storedErrors({ uid, events, operations, stored }: Subject): string[] {
   if (new Set(etags).size < etags.length) errors.push(`${uid}: one mutation has two events`)
   for (const { verb, etag } of events) {
     const explained = operations.some((operation) => verbs[operation.action] === verb && (operation.outcome === 'unknown' || isOf(operation, etag)))
-    // A creation that nobody got an answer for is not known by its uid.
+    // The uid of a creation without an answer is unknown.
     if (!explained && verb !== 'created') errors.push(`${uid}: an event (${verb} ${etag}) without a mutation that anyone asked for`)
   }
   return errors
