@@ -27,7 +27,9 @@ export interface Reply {
   /** Error details by their type's last name: `ErrorInfo`, `BadRequest`, `PreconditionFailure`, `ResourceInfo`, `RetryInfo`. */
   readonly details: Readonly<Record<string, JsonObject>>
   readonly httpStatus?: number
-  /** All that was answered, as a caller sees it, but for the time of day: of REST status, headers and bytes, of gRPC status, details and metadata. */
+  /**
+   * The whole answer, as a caller sees it, except the time of day. For REST this is status, headers and bytes; for gRPC it is status, details and metadata.
+   */
   readonly raw: string
   readonly header: (name: string) => string | undefined
 }

@@ -53,7 +53,7 @@ export interface TestServerOptions {
   readonly dataDir?: string
   /** `TAPROOT_*` settings over the defaults. */
   readonly env?: Readonly<Record<string, string>>
-  /** False where nothing keeps bytes: tags then name digests that nobody checks (docs/spec/registry.md#tag-creation). */
+  /** False without a store of bytes: tags then name unchecked digests (docs/spec/registry.md#tag-creation). */
   readonly keepsContent?: boolean
   /** What the server and the development issuer take for the time; the machine's by default. */
   readonly clock?: Clock

@@ -32,8 +32,8 @@ export interface Combination<Way> {
 }
 
 /**
- * Keeps, of the tests and inner suites that the suite being collected has so far, those that are chosen for this combination; called last in its `describe`.
- * Where none is, the first stays: a suite without tests fails. In the full tier and with TAPROOT_SPEC_ALL=1 all stay.
+ * Keeps those tests and inner suites of the current suite that are chosen for this combination. Call it last in its `describe`.
+ * If none is chosen, the first stays: a suite without tests fails. In the full tier and with TAPROOT_SPEC_ALL=1 all stay.
  */
 export function keepChosen<Way>({ suite, way, waysOf }: Combination<Way>): void {
   if (runsAll) return

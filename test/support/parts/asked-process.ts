@@ -110,12 +110,12 @@ export function chosenSettings(): Record<string, string> {
   return Object.fromEntries(Object.entries(process.env).flatMap(([name, value = '']) => (name.startsWith('TAPROOT_') ? [[name, value] as const] : [])))
 }
 
-/** The other side, in the process: says that it has started, answers questions until it is told to stop, and ends where nobody is left to ask. */
+/** The other side, in the process. It reports its start, answers questions until it is asked to stop, and ends if its parent is gone. */
 export function answerQuestions<Question extends Asked>(
   started: object,
   { answer, stop }: { readonly answer: (question: Exclude<Question, { ask: 'stop' }>) => Promise<unknown>; readonly stop: () => Promise<void> },
 ): void {
-  // Whoever asked is gone.
+  // The asking process is gone.
   process.on('disconnect', () => process.exit(0))
   process.on('message', ({ id, question }: { id: number; question: Question }) => {
     const reply = (message: Reply): void => void (process.connected && process.send?.({ id, ...message }))

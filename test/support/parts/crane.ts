@@ -7,8 +7,8 @@ export type CraneOptions = ClientOptions
 export type CraneResult = ClientResult
 
 /**
- * Runs a real crane. Addresses of the loopback network, as in `127.0.0.1:5000/a/b`, it reaches over HTTP by itself; `--insecure` among the arguments also takes
- * certificates that nobody signed.
+ * Runs a real crane. It reaches addresses of the loopback network, as in `127.0.0.1:5000/a/b`, over HTTP by itself.
+ * `--insecure` among the arguments also accepts untrusted certificates.
  */
 export function crane(args: readonly string[], options: CraneOptions = {}): Promise<CraneResult> {
   return runClient('crane', args, { ...options, timeoutMs: 60_000, own: (home) => ({ DOCKER_CONFIG: home }) })

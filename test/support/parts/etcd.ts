@@ -59,7 +59,7 @@ export interface EtcdOptions {
   readonly members?: number
   /** More flags for every member, e.g. `--quota-backend-bytes=16777216`. */
   readonly flags?: readonly string[]
-  /** Clients have to use TLS: each member makes a certificate of its own, `certificateFile`, or all have the one of these files, and clients need one too. */
+  /** Clients have to use TLS. Each member makes a certificate of its own, `certificateFile`; or all use that of these files, and clients need one too. */
   readonly tls?: boolean | { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string }
   /** The cluster's token: other token, other cluster id. */
   readonly token?: string
@@ -166,8 +166,8 @@ interface Listed {
 }
 
 /**
- * Changes the membership by way of `helper`, again and again until the list says that it is done: etcd takes no change before its members have known each
- * other for some seconds, and may not answer the one that removes its leader.
+ * Changes the membership by way of `helper`, and retries until the list shows the change.
+ * An etcd refuses a change before its members have known each other for some seconds, and may not answer the one that removes its leader.
  */
 async function changeMembers(
   helper: MemberProcess,

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
 /**
- * Below the ports that systems give to outgoing connections (Linux from 32768 on, others from 49152 on): a connection of some other test must not take a port
- * between the moment it was found free and that in which a server listens on it.
+ * Below the ports that systems give to outgoing connections (Linux from 32768 on, others from 49152 on).
+ * So a connection of another test can't take a port between the check that it is free and the start of its server.
  */
 const range = { first: 15_000, end: 32_000 }
 const claims = join(tmpdir(), 'taproot-test-ports')

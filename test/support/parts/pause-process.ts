@@ -7,8 +7,8 @@ import { promisify } from 'node:util'
 const timeoutMs = 10_000
 
 /**
- * Pauses a process, and resolves when each of its threads stands still: `kill` alone returns before that, and on a busy machine some go on for as long as
- * an answer takes. Rejects where they do not within 10 s, or the process ends. `kill(pid, 'SIGCONT')` lets it go on.
+ * Pauses a process, and resolves when each of its threads stands still. `kill` alone returns before that: on a busy machine some threads run on for a while.
+ * Rejects if they do not stop within 10 s, or the process ends. `kill(pid, 'SIGCONT')` resumes it.
  */
 export async function pauseProcess(pid: number | undefined): Promise<void> {
   if (pid === undefined) throw new Error('there is no process to pause')

@@ -45,13 +45,16 @@ export interface RegistryOptions {
   readonly storageDir?: string
   /** Whether deletes are allowed; true by default. */
   readonly deleteEnabled?: boolean
-  /** Nobody is asked by default; `basic` is the one `registryAccount`; else the token protocol, by somebody's service and the keys it signs with (a JWKS file). */
+  /**
+   * Without authentication by default. `basic` accepts the one `registryAccount`. Otherwise the token protocol, by a service and its signing keys (a JWKS
+   * file).
+   */
   readonly auth?: 'basic' | { readonly realm: string; readonly service: string; readonly issuer: string; readonly jwksFile: string }
   /** PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
   /** More of its configuration, by top-level key; in place of what is set here. */
   readonly configuration?: Readonly<Record<string, unknown>>
-  /** A configuration file (YAML) instead of all that: only the address and the storage directory are set beside it. */
+  /** A configuration file (YAML) instead of all that: only the address and the storage directory are set in addition to it. */
   readonly configurationFile?: string
 }
 

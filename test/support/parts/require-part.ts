@@ -11,8 +11,8 @@ declare module 'vitest' {
 }
 
 /**
- * The part's program, found or built. Where this machine can't provide it, the test that runs is reported as skipped; in a hook, or with
- * REQUIRE_ALL_PARTS=1, it throws an Error with the one-line reason.
+ * The part's program, found or built. If this machine can't provide it, the running test is reported as skipped.
+ * In a hook, or with REQUIRE_ALL_PARTS=1, it throws an Error with the one-line reason.
  */
 export function requirePart(name: PartName): string {
   const part = ensurePart(name)

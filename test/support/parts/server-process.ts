@@ -11,7 +11,7 @@ export interface ServerOptions {
   readonly name: string
   /** The program and its arguments. */
   readonly command: readonly string[]
-  /** Beside the environment of this process. */
+  /** Added to the environment of this process. */
   readonly env?: Readonly<Record<string, string>>
   /** True once it serves; asked again and again. */
   readonly isReady: () => Promise<boolean>

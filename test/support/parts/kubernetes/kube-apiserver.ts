@@ -44,7 +44,7 @@ export interface KubeApiserverOptions {
   readonly etcdPrefix?: string
   /** `iss` of the tokens of service accounts; `https://kubernetes.default.svc` by default. */
   readonly serviceAccountIssuer?: string
-  /** Where it listens, and from which addresses Services get theirs. By default a free port of 127.0.0.1, and Services that nobody can reach. */
+  /** Where it listens, and from which addresses Services get theirs. By default a free port of 127.0.0.1, and unreachable Services. */
   readonly network?: {
     readonly address: string
     readonly port: number

@@ -11,7 +11,7 @@ export interface Kube {
   readonly etcd: EtcdCluster
   /** Also says how to `kill` and `restart` it. */
   readonly apiserver: KubeApiserver
-  /** What a client needs, beside `kubeconfigFile`. */
+  /** What a client needs in addition to `kubeconfigFile`. */
   readonly access: { readonly server: string; readonly caPem: string; readonly token: string }
   readonly kubeconfigFile: string
   /** Runs a real kubectl as administrator and returns what it printed; throws where it fails. */
@@ -62,8 +62,8 @@ let shared: Promise<{ readonly kube: Kube; readonly kept: ReadonlySet<string> }>
 let isInUse = false
 
 /**
- * The Kubernetes API of this worker: it starts with the first use, `prepare` is done to it once, and it goes on until the worker ends. Its `stop` removes all that was
- * written since this use began. It has one user at a time; where it is in use, this is another one. A test that kills it or its etcd starts its own.
+ * The Kubernetes API of this worker. It starts with the first use, runs `prepare` once, and ends with the worker. `stop` removes all that this use wrote.
+ * It has one user at a time: while it is in use, this starts another one. A test that kills it or its etcd starts its own.
  */
 export async function shareKube(prepare: (kube: Kube) => Promise<void>): Promise<Kube> {
   if (isInUse) {

@@ -23,7 +23,7 @@ export interface Clouds {
   stop(): Promise<void>
 }
 
-/** The subject of a token that its issuer signed for this audience; undefined where it is none. */
+/** The subject of a token that its issuer signed for this audience; undefined if it is not such a token. */
 async function subjectOf(token: string, audience: string): Promise<string | undefined> {
   const { iss = '' } = decodeJwt(token)
   const discovery = (await (await fetch(`${iss}/.well-known/openid-configuration`)).json()) as { issuer: string; jwks_uri: string }

@@ -25,7 +25,7 @@ export interface LoginProvider {
   stop(): Promise<void>
 }
 
-/** Starts a provider that serves nobody yet. `pkceRequired` refuses authorization requests without PKCE. */
+/** Starts a provider without accounts. `pkceRequired` refuses authorization requests without PKCE. */
 export async function startLoginProvider({ pkceRequired = false } = {}): Promise<LoginProvider> {
   let handler: RequestListener = (_request, response) => void response.writeHead(404).end()
   const server = createServer((request, response) => void handler(request, response))
