@@ -101,7 +101,7 @@ function folderOf(file: string): string {
   return top in folderSeconds ? top : `${top}/${below}`
 }
 
-/** One line for each file and each folder that took more than it may on a machine that is `factor` times slower than the one that the budgets are made for. */
+/** One line for each file and folder over its budget, on a machine that is `factor` times slower than the reference machine. */
 export function overBudget(costs: readonly FileCost[], factor: number): readonly string[] {
   const files = costs.flatMap(({ file, cpuSeconds }) => {
     const budget = (exceptions[file]?.seconds ?? fileSeconds) * factor

@@ -9,8 +9,8 @@ import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/no
 export interface Counts {
   readonly passed: number
   /**
-   * Failed tests, plus one for each file or suite that could not load or whose hooks failed, plus one for errors outside of tests, plus one for each file and
-   * folder over its budget.
+   * The number of failed tests, and of files or suites that could not load or whose hooks failed.
+   * Each error outside of tests and each file and folder over its budget counts too.
    */
   readonly failed: number
   readonly skipped: number
@@ -23,9 +23,10 @@ export function formatCounts(counts: Counts): string {
 }
 
 /**
- * Prints the counts as the process ends, after all that others print, and makes the exit code agree with them; before them, one line for
- * each part that this machine lacks, and one for each file or folder that took more processor time than test/budgets.ts allows, which fails the run. A run that executed no test counts as failed, so that a wrong filter or an empty tree is never green,
- * unless what was to run needs a part that is missing.
+ * Prints the counts as the process ends, after all other output, and makes the exit code agree with them.
+ * Before them it prints one line for each missing part. It also prints one for each file or folder over its budget in test/budgets.ts, which fails the run.
+ * A run without an executed test counts as failed, so that a wrong filter or an empty tree is never green.
+ * The exception is a run that needs a missing part.
  */
 export class CountReporter implements Reporter {
   #counts: Counts = { passed: 0, failed: 0, skipped: 0 }

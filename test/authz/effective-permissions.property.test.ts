@@ -32,7 +32,7 @@ function naiveVisibility(permissions: EffectivePermissions, needed: CapabilitySe
   const open = permissions.grants.map(({ group }) => group).filter((group) => containsAll(capabilitiesAt(permissions, group), needed))
   if (open.includes(everywhere)) return { everywhere: true, groups: [], roots: true }
   const topmost = open.filter((group) => !open.some((other) => other !== group && isWithin(group, other)))
-  return { everywhere: false, groups: ([...new Set(topmost)] as Uid[]).sort(), roots: false } // a cast: `everywhere` is none of them
+  return { everywhere: false, groups: ([...new Set(topmost)] as Uid[]).sort(), roots: false } // a cast: `everywhere` is not one of them
 }
 
 /** Every grant against every scope. */

@@ -14,7 +14,7 @@ interface Probe {
   readonly kind: keyof Records
   readonly capability: string
   readonly request: (uid: string) => JsonObject
-  /** A list shows the record or not; it refuses nobody. */
+  /** A list shows the record or not; it never refuses a caller. */
   readonly shows?: string
 }
 

@@ -153,12 +153,12 @@ function holds(world: PlainWorld, { identity, operator, restrictions }: Bearer, 
   const bound = world.bindings.filter((binding) => binding.identity === identity && (home === undefined || isIn(binding.group, home)))
   // A scope has what was granted there or above, and not what was granted below it (docs/spec/tokens.md#narrowing).
   const isInScope = (group: string): boolean => scopes === undefined || scopes.some((scope) => isIn(at, scope) && isIn(scope, group))
-  // A provider vouches for its group and below: what was bound above does not count by it. Who mapped a role held it where it is.
+  // A provider grants only for its group and below: bindings above do not count through it. The author of a role mapping held the role there.
   const trusted = bound.filter(({ group }) => trustedGroups === undefined || trustedGroups.some((known) => isIn(group, known)))
   const given = [...trusted, ...roles].some(({ group, role }) => isIn(at, group) && isInScope(group) && grants(role))
   if (capabilities !== undefined && !has(capabilities, capability)) return false
   if (scopes !== undefined && !scopes.some((scope) => isIn(at, scope))) return false
-  // Whom only a provider vouches for is no operator.
+  // A person known only through a provider is no operator.
   return (operator && trustedGroups === undefined) || given
 }
 
@@ -216,7 +216,7 @@ function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }:
   expect(answer.allowed).toBe(isAllowed)
 }
 
-/** Nothing is told of what the asker may not list, all is that they may, and it adds up to the answer. */
+/** The answer shows nothing that the asker may not list, and everything that they may. It adds up to the verdict. */
 function assertExplains(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
   const { asker, identity, capability, resource } = given
   const mayList = (group: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at: group })
@@ -304,7 +304,7 @@ describe('explain agrees with the API', () => {
       expect(seen.get(what) ?? 0, what).toBeGreaterThan(0)
   })
 
-  test('of very many bindings at most 100 are told of, the one that grants first', async () => {
+  test('of very many bindings an answer shows at most 100, the one that grants first', async () => {
     const group = trustedUid('1'.repeat(40))
     const child = (kind: number, at: number): Uid => trustedUid(`${group}/${kind}${at.toString(16).padStart(15, '0')}`)
     const identity = child(3, 0)

@@ -131,7 +131,7 @@ describe('built-in roles', () => {
     expect(builtInRoles.find(({ name }) => name === 'registry.pull_token_creator')?.description).toBe('Registry Pull Token Creator Role (built-in)')
   })
 
-  it('give an owner everything and nobody an internal capability', () => {
+  it('built-in roles give an owner everything, and no role gives an internal capability', () => {
     expect(equals(builtInRoles.find(({ name }) => name === 'owner')?.capabilities ?? emptySet, allCapabilities)).toBe(true)
     for (const role of builtInRoles) expect(has(role.capabilities, 'internal'), role.name).toBe(false)
   })

@@ -23,12 +23,12 @@ describe('whose request it is', () => {
     ['without brackets and port', '10.1.2.3', '[2001:db8:ffff::1]:4711', '2001:db8:ffff::1'],
     ['the proxy, where the entry is no address', '10.1.2.3', '198.51.100.1, unknown', '10.1.2.3'],
     ['the proxy, where the entry is empty', '10.1.2.3', '', '10.1.2.3'],
-    ['nobody where the connection is gone', undefined, '198.51.100.1', ''],
+    ['no address, if the connection is closed', undefined, '198.51.100.1', ''],
   ])('%s', (_name, peer, forwardedFor, expected) => {
     expect(address(peer, forwardedFor)).toBe(expected)
   })
 
-  test('nobody is believed where no proxy is trusted', () => {
+  test('no forwarded address is trusted without a trusted proxy', () => {
     expect(createClientAddress(createNetworks([]))('10.1.2.3', '198.51.100.1')).toBe('10.1.2.3')
   })
 })

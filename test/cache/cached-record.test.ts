@@ -99,7 +99,7 @@ describe('rows of a snapshot', () => {
     }
   })
 
-  test('what was replaced or removed is not kept because it was read, or is read once more', async () => {
+  test('a replaced or removed record is not kept because it was read, and is not read again', async () => {
     const pick = picker(5)
     const tables = emptyTables()
     const uids = Array.from({ length: 20 }, () => newUid(pick, root))

@@ -246,7 +246,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     },
   )
 
-  test('what was compacted away during a cut is loaded anew', { timeout: 60_000 }, async () => {
+  test('a replica loads everything again after a compaction during an outage', { timeout: 60_000 }, async () => {
     let resets = 0
     cache.onReset(() => (resets += 1))
     proxy.cut()

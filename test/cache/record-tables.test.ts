@@ -99,7 +99,7 @@ describe('Snapshot', () => {
     expect([...tables.table('Role').records()]).toEqual([role])
   })
 
-  test('listeners that add up what they are told hold just what the snapshot holds', () => {
+  test('listeners that add up their events hold exactly what the snapshot holds', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const pick = picker(seed)

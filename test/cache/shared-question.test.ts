@@ -19,7 +19,7 @@ async function turns(): Promise<void> {
   for (let count = 0; count < 5; count++) await turn()
 }
 
-test('who asks in one turn shares a question, and whoever asks later gets another', async () => {
+test('callers in one turn share a question; a later caller gets another', async () => {
   const { ask } = counted()
   expect(await Promise.all(ask(3))).toEqual([1, 1, 1])
   expect(await Promise.all(ask(2))).toEqual([2, 2])
@@ -35,7 +35,7 @@ test('in a crowd it is asked as soon as as many have come as last time', async (
   expect(await Promise.all([...first, ...last])).toEqual(Array.from({ length: 20 }, () => 2))
 })
 
-test('in a crowd nobody waits for longer than a millisecond', async () => {
+test('in a crowd no caller waits for longer than a millisecond', async () => {
   const { asked, ask } = counted()
   await Promise.all(ask(20))
   const few = ask(2)

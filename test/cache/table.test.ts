@@ -192,7 +192,7 @@ describe('Views', () => {
     }
   })
 
-  test('beyond 512 views the longest unused are dropped: marked so, made anew when asked for again', async () => {
+  test('beyond 512 views the least recently used are dropped: marked as dropped, and made again on request', async () => {
     const tabled = new Tabled(picker(5), 40)
     for (let count = 0; count < 300; count++) tabled.add()
     const order = orders[0] ?? orderOf([])

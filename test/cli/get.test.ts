@@ -51,7 +51,7 @@ describe('taproot get', () => {
       expect(await namesOf({ kind: 'prepo' }, foreign.token)).toEqual(['app'])
     })
 
-    test('are empty for who may list nothing, and a table says so beside the results', async () => {
+    test('lists are empty for a caller who may list nothing, and a table says so next to the results', async () => {
       const powerless = await makeMember(world.server, mine.group)
       expect(await listed({ kind: 'identities' }, powerless.token)).toEqual([])
       const context = await run({ kind: 'identities', format: 'table' }, powerless.token)

@@ -55,7 +55,7 @@ describe('taproot whoami', () => {
     expect(parse(await run(member.token, 'yaml'))).toEqual(await caller(member.token))
   })
 
-  test('who may see nothing is told what the token says', async () => {
+  test('whoami shows what the token says to a caller who may see nothing', async () => {
     const powerless = await makeMember(world.server, mine.group)
     const reported = await caller(powerless.token)
     expect(reported).toMatchObject({ identity: { uid: powerless.uid }, organisation: { uid: mine.group }, roles: [] })
@@ -94,7 +94,7 @@ describe('taproot whoami', () => {
     expect(JSON.parse(context.printed())).toMatchObject({ identity: { uid, name: 'ci' }, signedInAs: { issuer, subject: 'ci' }, roles: [{ role: 'viewer' }] })
   })
 
-  test.for(['none', 'a.b.c'])('a token that is none (%s) is refused with code 16', async (token) => {
+  test.for(['none', 'a.b.c'])('a text that is not a token (%s) is refused with code 16', async (token) => {
     await expect(run(token)).rejects.toMatchObject({ name: 'ClientError', code: 16, requestId: expect.stringMatching(/./) as unknown })
   })
 })

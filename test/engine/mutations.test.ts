@@ -59,7 +59,7 @@ describe('mutations', () => {
     }
   }
 
-  test('a create whose answer got lost is made once, also where somebody changed the record meanwhile', async () => {
+  test('a create whose answer got lost happens once, even if another client changed the record meanwhile', async () => {
     const { group, token } = organisation
     const name = freshName('lost')
     const identity = { name, claimMatch: { issuer: 'https://i.example', subject: 's' } }
@@ -106,7 +106,7 @@ describe('mutations', () => {
     expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token })).code).toBe(0)
   })
 
-  test('somebody who never signed in is not the owner that a root group keeps', async () => {
+  test('a person who never signed in does not count as the owner that a root group must keep', async () => {
     const { uid: creator, token } = await makePerson(server, { ...person, subject: 'grace' })
     const group = String(ok(await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token }))['uid'])
     ok(await server.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid: 'f'.repeat(40), roleUid: roleUid('owner') } }, { token }))
@@ -171,7 +171,7 @@ describe('mutations', () => {
     expect((await store.range({ prefix: 'x/idem/', limit: 10 }, signal)).entries).toEqual([])
   })
 
-  test('a token of a person who was deleted and registered again at once belongs to nobody', async () => {
+  test('a token of a person who was deleted and registered again at once belongs to neither', async () => {
     const again = { issuer: 'https://people.example', subject: 'twice' }
     const { uid, token } = await makePerson(server, again)
     expect((await server.rest.call('ListGroups', {}, { token })).code).toBe(0)

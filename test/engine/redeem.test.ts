@@ -15,7 +15,10 @@ specSuiteEverywhere(
       const groupInvite = { roleUid: roleUid('viewer'), ttl: '3600s', ...more }
       return String((await spec.ok('CreateGroupInvite', { parent, groupInvite }, { token }))['code'])
     }
-    /** What a registration commits: the person, where they are new, and what the invite makes of them. Resolves with the binding's uid, or the code of the refusal; undefined for what is none. */
+    /**
+     * What a registration commits: the person, if they are new, and what the invite grants.
+     * Resolves with the binding's uid, or the refusal's code; undefined if there is no invite.
+     */
     const redeem = async (code: string, uid: Uid): Promise<string | number | undefined> => {
       const { services } = spec.server.running.engine
       const person = { uid, act: { issuer: 'https://login.example', subject: uid, audience: 'us' }, name: undefined, emailUnverified: undefined }

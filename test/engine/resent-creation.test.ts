@@ -6,7 +6,7 @@ import { describeOnStores } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer } from '../support/test-server.ts'
 
 describeOnStores('a creation whose answer the store lost', (store) => {
-  test('does not bring the record back that somebody removed meanwhile', async () => {
+  test('a repeated create does not restore a record that another client removed meanwhile', async () => {
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const { group, token } = await makeOrganisation(server)

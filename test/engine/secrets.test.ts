@@ -44,7 +44,7 @@ describe('secrets of records', () => {
     for (const row of resources.values()) for (const field of secretFields(row.desc)) expect(field.path).toMatch(/^[a-z_.]+$/)
   })
 
-  test('never get into the bytes of a record, whoever forgot to take them out', () => {
+  test('secrets never get into the bytes of a record, even if a caller forgets to remove them', () => {
     const facts = { etag: 'e', createMs: 1, updateMs: 2, managedBy: '' }
     const bytes = envelopeBytes(envelopeOf(desc, record('plain text'), facts))
     expect(Buffer.from(bytes).includes('plain text')).toBe(false)
@@ -97,7 +97,7 @@ test('a fingerprint is the same for the same input and data key, and another for
   expect(one).not.toEqual(createHash('sha256').update('x').digest())
 })
 
-/** Puts another data key beside the one that is there, and in use from now on: nonce, ciphertext and tag, wrapped as src/auth/keys/sealing.ts does. */
+/** Adds a second data key next to the existing one, and puts it to use: nonce, ciphertext and tag, wrapped as src/auth/keys/sealing.ts does. */
 async function addDataKey(store: Store, keyEncryptionKey: Uint8Array): Promise<void> {
   const entry = await store.get(dataKeyKey, signal)
   // The stored form is JSON.

@@ -207,7 +207,7 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, 'x/')).toEqual([`${pendingLoginPrefix}headless/c`])
   })
 
-  test('who signed in by a provider is forgotten with it, a page at a time, and nobody else is', async () => {
+  test('people who signed in through a provider are deleted with it, a page at a time, and no others', async () => {
     const providers = ['0', '1', '2'].map((digit) => `${root('a')}/${digit.repeat(16)}`)
     const [gone = '', stays = '', alsoGone = ''] = providers
     const signIns = (provider: string, count: number): Write[] =>

@@ -9,7 +9,10 @@ const maxExchanges = 10
 
 /** A worker has so many groups and identities at most, and from the start. */
 const maxLive = 80
-/** Access tokens are exchanged anew so often, in milliseconds: with a clock 600 times as fast they live 6 s. The server remembers what it read of each for a second at most. */
+/**
+ * The interval between exchanges of access tokens, in milliseconds. With a clock 600 times as fast they live 6 s.
+ * The server caches what it read of each for a second at most.
+ */
 const tokenLifeMs = 4_000
 /** Which part of the `exchange` steps really does. */
 const exchangePart = 0.1
@@ -122,7 +125,7 @@ export class Churner {
     if (unsigned !== 16 || missing !== 5 || invalid !== 3) throw new Error(`refused with ${unsigned}, ${missing}, ${invalid}`)
   }
 
-  /** Calls with a fresh token; where a busy machine let it run out on the way, once more with another. */
+  /** Calls with a fresh token; retries with another if a busy machine let the token expire on the way. */
   async #call(apiClient: ApiClient, rpc: string, request: JsonObject, options: Options = {}): Promise<Reply> {
     if (performance.now() - this.#tokenAt > tokenLifeMs) await this.#exchange()
     const reply = await apiClient.call(rpc, request, { ...options, token: this.#token })

@@ -1,6 +1,6 @@
 /**
- * npm run soak [-- --minutes 60 --store sqlite|etcd --rate 60 --speed 600 --out <directory>]: an hour of creating, changing, deleting, listing and signing in
- * against one server, which shall have flat memory and file descriptors and trimmed keys. Exits with code 1 where it has not.
+ * npm run soak [-- --minutes 60 --store sqlite|etcd --rate 60 --speed 600 --out <directory>]: creates, changes, deletes, lists and signs in for an hour.
+ * One server must keep flat memory, flat file descriptors and expired keys under control. Exits with code 1 if it does not.
  */
 import { randomBytes } from 'node:crypto'
 import { appendFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -30,7 +30,10 @@ const bounds = {
 type Measure = keyof typeof bounds
 const measures: readonly Measure[] = ['heap', 'external', 'rss', 'descriptors']
 
-/** The oldest entries that trimming may leave, in hours by the server's clock: their life, an hour for idempotency's buckets, and what passes between two rounds. */
+/**
+ * The oldest entries that expiry may leave, in hours by the server's clock.
+ * The sum of their life, an hour for idempotency's buckets, and the time between two rounds.
+ */
 const oldestHours = { outbox: 72, idempotency: 26 }
 const expirySlackHours = 1
 

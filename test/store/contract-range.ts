@@ -29,7 +29,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await keysOf(store, { prefix: 'r/', limit: 100 })).toEqual(keys)
   })
 
-  test('a prefix takes what starts with it and nothing beside it', async () => {
+  test('a prefix matches keys that start with it, and no others', async () => {
     const { store } = subject()
     await commit(store, ...['r/a', 'r/a/', 'r/a/x', 'r/a/~', 'r/a0', 'r/a.', 'r/b/x', 's/a/x', 'q/a/x'].map((key) => put(key)))
     expect(await keysOf(store, { prefix: 'r/a/', limit: 100 })).toEqual(['r/a/', 'r/a/x', 'r/a/~'])

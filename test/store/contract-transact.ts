@@ -19,7 +19,7 @@ const guardRows: readonly { title: string; guard: Guard | 'current' | 'stale'; h
   { title: 'empty takes no notice of a sibling', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
 ]
 
-/** Prefixes with the revision after which nobody may have written there: `first` is that of `r/there`'s first version and of `r/full/x`. */
+/** Prefixes with the revision after which no client may have written there. `first` is that of `r/there`'s first version and of `r/full/x`. */
 const quietRows: readonly { title: string; prefix: string; since: 'first' | 'second'; holds: boolean }[] = [
   { title: 'quiet holds on a prefix that nobody wrote to afterwards', prefix: 'r/full/', since: 'first', holds: true },
   { title: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },

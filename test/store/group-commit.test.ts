@@ -9,7 +9,7 @@ function put(key: string, ...guards: Guard[]): Transaction {
   return { guards, writes: [{ kind: 'put', key, value: Buffer.from(key) }] }
 }
 
-/** A store that takes what is sent and answers when told to. */
+/** A store that accepts writes and answers them on command. */
 function ledger(): { sent: Transaction[]; send: Sending['send']; answer: (outcome: Committed | Conflict | Error) => Promise<void> } {
   const sent: Transaction[] = []
   const open: PromiseWithResolvers<Committed | Conflict>[] = []
@@ -33,7 +33,7 @@ function ledger(): { sent: Transaction[]; send: Sending['send']; answer: (outcom
 const done: Committed = { committed: true, revision: storeRevision(7) }
 const keysOf = (transaction: Transaction | undefined): string[] => transaction?.writes.map(({ key }) => key) ?? []
 
-test('who comes alone waits for nobody; those who come meanwhile share the next', async () => {
+test('a lone commit waits for no other; commits that arrive meanwhile share the next write', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = ['a', 'b', 'c', 'd', 'e'].map((key) => commits.commit(put(key), signal))
@@ -79,7 +79,7 @@ test('what members look at together is looked at once', async () => {
   await Promise.all(all)
 })
 
-test('where a guard of a group fails, each is told by itself', async () => {
+test('if a guard of a group fails, each commit gets its own answer', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal))

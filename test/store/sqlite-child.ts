@@ -1,6 +1,6 @@
 /**
- * A process of its own for the durability tests. `sqlite-child.ts <path>` opens the store, prints `open` or the kind of the failure, then
- * commits r/0, r/1, ... in groups, printing each name once it is acknowledged, until it is killed or a commit fails.
+ * A process of its own for the durability tests. `sqlite-child.ts <path>` opens the store and prints `open` or the kind of the failure.
+ * Then it commits r/0, r/1, ... in groups, until it is killed or a commit fails. It prints each name once it is acknowledged.
  */
 import { writeSync } from 'node:fs'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'

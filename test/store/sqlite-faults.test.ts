@@ -88,50 +88,46 @@ test('a limit on the size of files is a full disk', { timeout: 60_000 }, async (
   await expectRefusalThatHeals(store, () => limit('unlimited'))
 })
 
-test(
-  'a flush that fails is not believed later: the store opens itself anew, has all that was acknowledged, and watches go on or reload',
-  { timeout: 60_000 },
-  async () => {
-    requireTool('strace')
-    const path = await newPath()
-    const store = open(path)
-    const before = await commit(store, put('r/a', '1'))
-    const watch = record(store, ['r/'], before)
-    const watchEnd = failureOf(watch.ended)
-    const leadership = await store.elect('sweeper', soon())
+test('after a failed flush the store opens its file again and has all acknowledged commits; watches continue or reload', { timeout: 60_000 }, async () => {
+  requireTool('strace')
+  const path = await newPath()
+  const store = open(path)
+  const before = await commit(store, put('r/a', '1'))
+  const watch = record(store, ['r/'], before)
+  const watchEnd = failureOf(watch.ended)
+  const leadership = await store.elect('sweeper', soon())
 
-    const injection = ['-f', '-p', String(process.pid), '-e', 'trace=fsync,fdatasync', '-e', 'inject=fsync,fdatasync:error=EIO:when=1']
-    const tracer = spawn('strace', injection, { stdio: ['ignore', 'ignore', 'pipe'] })
-    onTestFinished(() => void tracer.kill('SIGKILL'))
-    let said = ''
-    tracer.stderr.on('data', (chunk) => (said += String(chunk)))
-    await until(() => said.includes('attached') || tracer.exitCode !== null)
-    expect(said).toContain('attached')
+  const injection = ['-f', '-p', String(process.pid), '-e', 'trace=fsync,fdatasync', '-e', 'inject=fsync,fdatasync:error=EIO:when=1']
+  const tracer = spawn('strace', injection, { stdio: ['ignore', 'ignore', 'pipe'] })
+  onTestFinished(() => void tracer.kill('SIGKILL'))
+  let said = ''
+  tracer.stderr.on('data', (chunk) => (said += String(chunk)))
+  await until(() => said.includes('attached') || tracer.exitCode !== null)
+  expect(said).toContain('attached')
 
-    expect(await failureOf(commit(store, put('r/lost?', '1')))).toBe('indeterminate')
-    // Nothing is answered from a file that is not known.
-    expect(await failureOf(store.get('r/a', soon()))).toBe('unavailable')
-    expect(await watchEnd).toBe('unavailable')
-    await until(() => leadership.lost.aborted)
-    await until(() =>
-      store.revision(soon()).then(
-        () => true,
-        () => false,
-      ),
-    )
-    tracer.kill('SIGINT')
-    await once(tracer, 'close')
+  expect(await failureOf(commit(store, put('r/lost?', '1')))).toBe('indeterminate')
+  // Nothing is answered from a file that is not known.
+  expect(await failureOf(store.get('r/a', soon()))).toBe('unavailable')
+  expect(await watchEnd).toBe('unavailable')
+  await until(() => leadership.lost.aborted)
+  await until(() =>
+    store.revision(soon()).then(
+      () => true,
+      () => false,
+    ),
+  )
+  tracer.kill('SIGINT')
+  await once(tracer, 'close')
 
-    expect(text((await store.get('r/a', soon()))?.value)).toBe('1')
-    const again = await store.elect('sweeper', soon())
-    await again.resign()
-    const { revision } = await store.range({ prefix: 'r/', limit: 10 }, soon())
-    const resumed = record(store, ['r/'], revision)
-    const next = await commit(store, { kind: 'put', key: 'r/b', value: bytes('2') })
-    await resumed.reached(next)
-    await store.close()
-    const reopened = open(path)
-    expect(await reopened.revision(soon())).toBe(next)
-    expect(text((await reopened.get('r/b', soon()))?.value)).toBe('2')
-  },
-)
+  expect(text((await store.get('r/a', soon()))?.value)).toBe('1')
+  const again = await store.elect('sweeper', soon())
+  await again.resign()
+  const { revision } = await store.range({ prefix: 'r/', limit: 10 }, soon())
+  const resumed = record(store, ['r/'], revision)
+  const next = await commit(store, { kind: 'put', key: 'r/b', value: bytes('2') })
+  await resumed.reached(next)
+  await store.close()
+  const reopened = open(path)
+  expect(await reopened.revision(soon())).toBe(next)
+  expect(text((await reopened.get('r/b', soon()))?.value)).toBe('2')
+})

@@ -133,7 +133,7 @@ describe('the sqlite store', () => {
     expect(await readdir(directory)).toEqual(['foreign.db'])
   })
 
-  test('an empty file is taken, and one of ours that others may read is made private', async () => {
+  test('an empty file is accepted, and a database that others may read is made private', async () => {
     const path = join(await newPath(), '..', '..', 'store.db')
     await writeFile(path, '')
     const store = open(path)

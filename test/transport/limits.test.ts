@@ -41,7 +41,7 @@ const limits = {
 
 describe.each([
   ['behind a trusted proxy', { TAPROOT_TRUSTED_PROXIES: '127.0.0.1,::1' }, true],
-  ['that trusts nobody', {}, false],
+  ['without trusted addresses', {}, false],
 ])('a server %s', (_name, env: Record<string, string>, isTrusting) => {
   const clock = new TestClock()
   let server: TestServer
@@ -120,7 +120,7 @@ describe('requests that are no good before there is one', () => {
     ['headers over 32 KiB', `GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(33_000)}\r\n\r\n`, 431, 3],
     ['more than 100 headers', `GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${many}\r\n`, 431, 3],
     ['5000 headers', `GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n${'a:\r\n'.repeat(5000)}\r\n`, 431, 3],
-    ['a header that is none', 'GET /ping/v2/ping HTTP/1.1\r\nHost x\r\n\r\n', 400, 3],
+    ['an invalid header', 'GET /ping/v2/ping HTTP/1.1\r\nHost x\r\n\r\n', 400, 3],
     ['two hosts', 'GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nHost: y\r\nConnection: close\r\n\r\n', 400, 3],
     ['one host twice', 'GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nhOST: x\r\nConnection: close\r\n\r\n', 400, 3],
     ['two hosts in HTTP/1.0', 'GET /ping/v2/ping HTTP/1.0\r\nHost: x\r\nHost: y\r\n\r\n', 400, 3],
@@ -145,7 +145,7 @@ describe('requests that are no good before there is one', () => {
     expect(own.seen).toEqual([])
   })
 
-  test('a client that takes nothing of an answer is let go', async () => {
+  test('a connection closes if its client does not read the answer', async () => {
     const size = 64 * 1024 * 1024
     const big = { method: 'GET', path: '/big', handle: () => ({ status: 200, headers: {}, body: Buffer.alloc(size) }) } as const
     let closed: Promise<unknown> | undefined

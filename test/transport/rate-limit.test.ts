@@ -66,7 +66,7 @@ describe('a budget of work', () => {
       for (let step = 0; step < 5; step++) await Promise.resolve()
       work(20)
       await nextTurn()
-      // Of nobody: what was waited for may be another's.
+      // Without an owner: the awaited connection may belong to another client.
       work(1000)
       limiter.resume('a')
       work(20)
@@ -229,7 +229,7 @@ describe('a server with rate limits', () => {
 })
 
 // docs/spec/limits.md#rate-limits
-describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after a write: whoever comes again', (transport) => {
+describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after a write, for any caller who retries', (transport) => {
   const clock = new TestClock()
   let server: TestServer
   beforeAll(async () => {
@@ -238,7 +238,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
   })
   afterAll(() => server.stop())
 
-  /** Runs `work` while somebody has used up their limit, with the token of their issuer and their uid. */
+  /** Runs `work` while the limit of a caller is used up, with the token of their issuer and their uid. */
   async function limited(work: (person: { uid: string; token: string }) => Promise<void>): Promise<void> {
     const { devIssuer, config } = server
     const subject = freshName('busy')

@@ -176,7 +176,7 @@ describe('without a credential', () => {
     return response.statusCode
   }
 
-  // Doors are closures over their options: only their names are looked at here.
+  // Handlers are closures over their options: this test reads only their names.
   const apiClients = createEndpoints({} as EndpointOptions)
   const closed = methods
     .filter((method) => method.scope !== 'public' && method.mutation && (handlers.has(method) || apiClients.has(methodName(method))))

@@ -40,7 +40,7 @@ describe('a whole server', () => {
 
   test.each([
     ['without a token', {}],
-    ['with a token of nobody', { authorization: 'Bearer nobody' }],
+    ['with a token of an unknown caller', { authorization: 'Bearer nobody' }],
   ])('a call %s is refused before its message is read', async (_, headers: Record<string, string>) => {
     const ending = await openCall(url, getGroup, framed(Buffer.alloc(1000), mebibyte), { headers })
     expect(ending).toMatchObject({ code: 16, details: [{ reason: 'UNAUTHENTICATED', domain: 'iam.taproot.dev' }] })
@@ -87,7 +87,7 @@ describe('messages', () => {
     expect(ending).toMatchObject({ code: 4, details: [{ reason: 'DEADLINE_EXCEEDED' }] })
   })
 
-  test('a timeout that is none: code 3 with details', async () => {
+  test('an invalid timeout: code 3 with details', async () => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, framed(request, 100), { headers: { 'grpc-timeout': 'soon' } })
     expect(ending).toMatchObject({ code: 3, details: [{ reason: 'INVALID_ARGUMENT' }, { fieldViolations: [{ field: 'grpc-timeout' }] }] })
@@ -98,7 +98,7 @@ describe('calls of an unknown method', () => {
   test.each([
     ['whose message does not come', Buffer.alloc(0), {}],
     ['whose message is far too large', framed(Buffer.alloc(10), 2 ** 32 - 1), {}],
-    ['whose timeout is none', framed(request), { 'grpc-timeout': 'soon' }],
+    ['with an invalid timeout', framed(request), { 'grpc-timeout': 'soon' }],
   ])('one %s: code 12 with details', async (_, bytes, headers: Record<string, string>) => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, '/nobody.v1.Nope/Nope', bytes, { headers: { ...headers, 'x-request-id': 'r' } })

@@ -253,7 +253,7 @@ describe('reflection and health', () => {
     readonly errorResponse?: { readonly errorCode: number }
   }
 
-  /** A dependency of the reflection package, not of ours. */
+  /** A dependency of the reflection package, not of this project. */
   interface ProtoLoader {
     loadSync(file: string, options: { readonly oneofs: boolean }): Parameters<typeof loadPackageDefinition>[0]
   }
@@ -355,7 +355,7 @@ describe('reflection and health', () => {
   })
 })
 
-test('a request for a gRPC method that is none is refused, not crashed on', async () => {
+test('a request for an unknown gRPC method is refused and crashes nothing', async () => {
   const { connect } = await import('node:http2')
   const session = connect(served.url)
   try {

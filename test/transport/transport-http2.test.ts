@@ -75,7 +75,7 @@ describe('REST over cleartext HTTP/2', () => {
     expect(await send(post, ['{"name":"', 'x'.repeat(64 * 1024), '"}'])).toMatchObject({ status: 413, json: { code: 3 } })
   })
 
-  test('many requests at once on one connection, and gRPC beside them', async () => {
+  test('REST serves many concurrent requests on one connection, together with gRPC', async () => {
     const answers = await Promise.all(Array.from({ length: 50 }, (_, at) => send({ ':path': `/iam/v2/groups/${root}/${String(at).padStart(16, '0')}` })))
     expect(answers.map(({ status }) => status)).toEqual(Array.from({ length: 50 }, () => 200))
     expect((await served.unary('/taproot.ping.v2.PingService/Ping', new Uint8Array())).code).toBe(0)

@@ -131,7 +131,7 @@ describe('paths', () => {
     },
   )
 
-  test('web routes are served beside the methods', async () => {
+  test('web routes and methods share one host', async () => {
     const thing = await send('GET', '/.well-known/thing')
     expect(thing).toMatchObject({ status: 200, text: 'raw' })
     expect(thing.headers).toMatchObject({ 'content-type': 'text/x-thing', 'cache-control': 'max-age=60', 'x-content-type-options': 'nosniff' })

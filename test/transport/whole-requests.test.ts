@@ -52,7 +52,7 @@ describe('a request over HTTP/1.1', () => {
     expect(await exchanged(port, 'GET /ping/v2/ping HTTP/1.0\r\n\r\n')).toMatchObject([{ status: 200 }])
   })
 
-  test('that expects what nobody knows is answered like any other', async () => {
+  test('a request with an unknown expectation is answered like any other', async () => {
     const { port } = await served()
     const [answer] = await exchanged(port, ping(`Expect: nonsense\r\nX-Request-Id: expecting\r\n${close}`))
     expect(answer).toMatchObject({ status: 200, requestId: 'expecting' })
@@ -68,7 +68,7 @@ describe('a request over HTTP/1.1', () => {
   test.each([
     ['a length that is too large', 'Content-Length: 10\r\n\r\n{}'],
     ['a chunk that is cut off', 'Transfer-Encoding: chunked\r\n\r\n5\r\nab'],
-    ['a chunk that is none', 'Transfer-Encoding: chunked\r\n\r\nzz\r\n'],
+    ['an invalid chunk', 'Transfer-Encoding: chunked\r\n\r\nzz\r\n'],
   ])('with %s is refused as unreadable, and nothing of it is done, though its method takes no body', async (_what, rest) => {
     const { port, seen } = await served()
     const answers = await exchanged(port, `DELETE /iam/v2/groups/${uid} HTTP/1.1\r\nHost: x\r\n${rest}`, { ends: true })
@@ -130,10 +130,10 @@ describe('the registry host', () => {
   afterAll(() => server.stop())
 
   test.each([
-    ['a request line that is none', 'GET /v2/ x\r\n\r\n', 400],
+    ['an invalid request line', 'GET /v2/ x\r\n\r\n', 400],
     ['headers that are too large', `GET /v2/ HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
     ['no host', `GET /v2/ HTTP/1.1\r\n${close}\r\n`, 400],
-    ['an expectation that nobody knows', `GET /v2/ HTTP/1.1\r\nHost: x\r\nExpect: x\r\n${close}\r\n`, 401],
+    ['an unknown expectation', `GET /v2/ HTTP/1.1\r\nHost: x\r\nExpect: x\r\n${close}\r\n`, 401],
   ])('answers %s in its envelope, with a request id', async (_what, request, status) => {
     const [answer] = await exchanged(server.config.registry.port, request)
     expect(answer).toMatchObject({

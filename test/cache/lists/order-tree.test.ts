@@ -41,7 +41,7 @@ class Model {
     return index < 0 ? this.sorted.length : index
   }
 
-  /** Compares all that the tree answers: every item by walk and by rank, and every item's ranks and those of the gaps beside it. */
+  /** Compares all answers of the tree: every item by walk and by rank, every rank, and the gaps next to it. */
   check(): void {
     const { tree, sorted } = this
     expect(tree.size).toBe(sorted.length)

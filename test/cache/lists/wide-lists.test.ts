@@ -34,7 +34,7 @@ describe('listRows for callers who see several groups', () => {
     }
   })
 
-  test('lists that come while the view of all their groups is filled do not begin it anew', async () => {
+  test('lists that arrive while the view of all their groups is built do not start it again', async () => {
     const world = new ListWorld(picker(13))
     const root = world.addGroup()
     const groups = Array.from({ length: 60 }, () => newUid(world.pick, root.uid)).sort()
@@ -93,7 +93,7 @@ describe('listRows for callers who see several groups', () => {
     expect(views.kept({ place: 'below', uid, filters: [] }, query.order), 'none of them has a view of its own').toBeUndefined()
   })
 
-  test('of 70 such callers at once those whose view does not come at once sort: nobody has views made that others drop', { timeout: 60_000 }, async () => {
+  test('of 70 concurrent callers, those without a ready view sort: no caller builds views that others evict', { timeout: 60_000 }, async () => {
     const world = new ListWorld(picker(29))
     const root = world.addGroup()
     const groups = Array.from({ length: 200 }, () => newUid(world.pick, root.uid))
