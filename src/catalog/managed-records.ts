@@ -5,18 +5,19 @@ import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
-import type { Uid } from '../base/uid.ts'
+import { trustedUid, type Uid } from '../base/uid.ts'
 import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import { ChangeSet, newEtag } from '../engine/change-set.ts'
 import { commit, type MutationPlan } from '../engine/commit.ts'
 import { staleEtag } from '../engine/errors.ts'
-import type { AnyKind } from '../engine/kind.ts'
+import type { AnyKind, Planning } from '../engine/kind.ts'
+import { pauseForObject, pauseWrite } from '../events/index.ts'
 import { kinds } from './kinds.ts'
 import { nextOwner, ownedFields } from '../engine/ownership.ts'
 import { bareOf } from '../engine/record-codec.ts'
 import { innerContext, type Context, type Services } from '../engine/services.ts'
 import { rendered } from '../engine/shown.ts'
-import { bodyOf, createHandler, deleteHandler, emit, existingRecord, resourceFieldOf, updateHandler } from '../engine/write.ts'
+import { bodyOf, createRecord, deleteHandler, emit, existingRecord, resourceFieldOf, updateHandler } from '../engine/write.ts'
 
 /** A Kubernetes object as the writer of its record, and its rights (ADR 0016). */
 export interface ObjectCaller {
@@ -66,6 +67,12 @@ function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: bool
   })
 }
 
+function methodNamed(rpc: string): MethodRow {
+  const method = methods.find((row) => row.rpc === rpc)
+  if (method === undefined) throw new TypeError(`no method ${rpc}`)
+  return method
+}
+
 function requestOf(kind: string, method: MethodRow, fields: { record: Resource; [field: string]: unknown }): Message {
   const { record, ...rest } = fields
   const held = resourceFieldOf(method.input, kindNamed(kind))
@@ -84,13 +91,19 @@ export interface NewRecord {
   readonly parent: string
   readonly record: Resource
   readonly paths: readonly string[]
+  /** Why a subscription is paused from the beginning. */
+  readonly pause?: string | undefined
 }
 
 /** Creates the object's record. Throws the errors of an API create, and code 6 `OWNED_ALREADY` if the object has one. */
 export async function createManaged(services: Services, caller: ObjectCaller, made: NewRecord): Promise<Resource> {
   const method = methodOf(made.kind, 'create')
   const message = requestOf(made.kind, method, { record: made.record, parent: made.parent })
-  return recordOf(await createHandler(kindNamed(made.kind))(services, contextOf(caller, method, { fields: made.paths }), message))
+  const { kind, parent, pause } = made
+  const also = (planning: Planning, changes: ChangeSet, { uid }: Resource): void => {
+    if (pause !== undefined) changes.write(pauseWrite(planning, trustedUid(uid), pause))
+  }
+  return recordOf(await createRecord(kindNamed(kind), services, { context: contextOf(caller, method, { fields: made.paths }), message, parent, also }))
 }
 
 /**
@@ -134,6 +147,11 @@ async function noteFields(services: Services, context: Context, { kind, record }
     changes.update(kind, { cached: current, record: current.message, facts: { etag, createMs, updateMs, managedBy, ownedFields: ownedFields(planning) } })
     return { changes, result: undefined }
   })
+}
+
+/** Pauses the object's subscription. Without a reason, ends the object's own pause. Resolves to whether anything was written. Throws the errors of `:pause`. */
+export function pauseManaged(services: Services, caller: ObjectCaller, what: { readonly uid: Uid; readonly reason: string | undefined }): Promise<boolean> {
+  return pauseForObject(services, (rpc) => contextOf(caller, methodNamed(rpc)), what)
 }
 
 /** Hands the object's record over to the API unchanged. Ignores a record that is gone or that the object does not own. */

@@ -196,8 +196,11 @@ export const configSchema = section('Configuration of Taproot.', {
       rootGroups: list('Uids or names of the root groups to mirror. Default: all.', text('A root group.'), []),
       limit: count('Maximum number of mirror objects.', 10_000),
     }),
-    pullSecrets: section('Secrets for image pulls.', {
-      enabled: flag('Whether to create and renew Secrets for service accounts with the annotation `taproot.dev/pull-secret`.', false),
+    pullSecrets: section('Secrets for image pulls, and with the shared secrets of subscriptions.', {
+      enabled: flag(
+        'Whether to write Secrets: for the annotation `taproot.dev/pull-secret` of service accounts, and for `secretName` of subscriptions.',
+        false,
+      ),
     }),
   }),
   reads: text('`linearizable`: a read sees every write that completed before the read started. `bounded`: a read can be as old as the delay of the watch.', {

@@ -3,7 +3,10 @@ export {
   createSubscription,
   getSubscription,
   listSubscriptions,
+  pauseForObject,
   pauseSubscription,
+  pauseWrite,
+  readSubscription,
   resumeSubscription,
   rotateSubscriptionSecret,
   subscriptionKind,
@@ -16,4 +19,6 @@ export { Dispatcher, type DispatchObserver } from './delivery/dispatcher.ts'
 export { sendEvent } from './delivery/sink-client.ts'
 export { listDeliveries, redeliverEvents, replayEvents } from './deliveries.ts'
 export { pullEvents } from './pull-events.ts'
+export { capabilitiesFor } from './records/event-types.ts'
+export { readSecrets } from './records/webhook-secrets.ts'
 export { withoutForeignEmail } from './records/event-form.ts'

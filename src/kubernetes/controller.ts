@@ -46,7 +46,7 @@ export interface ControllerOptions {
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
   readonly lease: { readonly namespace: string; readonly name: string }
-  /** Absent if no pull Secrets are kept for service accounts. */
+  /** Absent if the controller may not write Secrets. */
   readonly pullSecrets?: Pick<PullSecretOptions, 'registryHost' | 'mint'>
   /** Unique to this process. */
   readonly instance: string
@@ -113,6 +113,7 @@ function createWorld(options: ControllerOptions): World {
     api,
     cluster,
     mirror,
+    writesSecrets: options.pullSecrets !== undefined,
     auditLog,
     clock,
     objects,

@@ -23,15 +23,19 @@ export interface PrintColumn {
 export interface ObjectKind {
   readonly type: ObjectType
   /** The kind of its records. */
-  readonly record: 'Group' | 'Identity' | 'Role' | 'RoleBinding' | 'Repo'
+  readonly record: 'Group' | 'Identity' | 'Role' | 'RoleBinding' | 'Repo' | 'Subscription'
   readonly shortName: string
-  readonly category: 'platform-iam' | 'platform-registry'
+  readonly category: 'platform-iam' | 'platform-registry' | 'platform-events'
   readonly columns: readonly PrintColumn[]
   readonly references: readonly ReferenceRow[]
   /** Whether records that the API owns are mirrored as objects. */
   readonly mirrored: boolean
   /** Fields of the record (proto names) that an object can't set: only operators may, or a reference replaces them. */
   readonly withheld: readonly string[]
+  /** What happens to a record that gives or shows more than the grants of its namespace allow. */
+  readonly onExcess: 'keep' | 'delete' | 'pause'
+  /** How often the status follows state that no event reports, in milliseconds. */
+  readonly refreshMs?: number
 }
 
 const parent: ReferenceRow = { field: 'parentRef', kind: 'Group', holds: 'parent', optional: false }
@@ -47,6 +51,7 @@ export const objectKinds = {
     references: [{ ...parent, optional: true }],
     mirrored: true,
     withheld: ['verified', 'kind'],
+    onExcess: 'keep',
   },
   Identity: {
     type: objectTypes.identity,
@@ -60,6 +65,7 @@ export const objectKinds = {
     references: [parent],
     mirrored: false,
     withheld: ['service_principal'],
+    onExcess: 'keep',
   },
   Role: {
     type: objectTypes.role,
@@ -70,6 +76,7 @@ export const objectKinds = {
     references: [parent],
     mirrored: false,
     withheld: [],
+    onExcess: 'keep',
   },
   RoleBinding: {
     type: objectTypes.roleBinding,
@@ -87,6 +94,7 @@ export const objectKinds = {
     ],
     mirrored: true,
     withheld: ['identity_uid', 'role_uid'],
+    onExcess: 'delete',
   },
   Repo: {
     type: objectTypes.repo,
@@ -97,6 +105,22 @@ export const objectKinds = {
     references: [parent],
     mirrored: false,
     withheld: [],
+    onExcess: 'keep',
+  },
+  Subscription: {
+    type: objectTypes.subscription,
+    record: 'Subscription',
+    shortName: 'psub',
+    category: 'platform-events',
+    columns: [
+      { name: 'State', path: '.status.state' },
+      { name: 'Sink', path: '.spec.sink' },
+    ],
+    references: [parent],
+    mirrored: true,
+    withheld: [],
+    onExcess: 'pause',
+    refreshMs: 30_000,
   },
 } as const satisfies Record<string, ObjectKind>
 
@@ -110,6 +134,9 @@ export function rowOf(kind: RecordKind): ObjectKind {
 
 /** All record kinds with objects. */
 export const recordKinds = Object.keys(objectKinds) as readonly RecordKind[]
+
+/** The kinds whose records must stay within the grants, also without their objects. */
+export const limitedKinds: readonly RecordKind[] = recordKinds.filter((kind) => rowOf(kind).onExcess !== 'keep')
 
 /** One object, as in queue keys: `Group/<namespace>/<name>`. */
 export interface ObjectKey {

@@ -17,6 +17,7 @@ export const objectTypes = {
   role: ours('PlatformRole', 'platformroles'),
   roleBinding: ours('PlatformRoleBinding', 'platformrolebindings'),
   repo: ours('PlatformRepo', 'platformrepos'),
+  subscription: ours('PlatformSubscription', 'platformsubscriptions'),
   grant: ours('PlatformNamespaceGrant', 'platformnamespacegrants', false),
   namespace: { group: '', version: 'v1', kind: 'Namespace', plural: 'namespaces', namespaced: false },
   secret: { group: '', version: 'v1', kind: 'Secret', plural: 'secrets', namespaced: true },

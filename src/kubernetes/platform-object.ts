@@ -25,6 +25,10 @@ export interface PlatformSpec {
   readonly deletionPolicy?: 'Delete' | 'Orphan'
   /** Which record without an owner the object may adopt, if its grant allows adoption. */
   readonly adoptionPolicy?: 'Never' | 'ByUid' | 'ByName'
+  /** Of a subscription: no deliveries. */
+  readonly suspend?: boolean
+  /** Of a subscription: the Secret for its shared secret. */
+  readonly secretName?: string
   readonly [field: string]: unknown
 }
 
@@ -52,6 +56,9 @@ export interface PlatformStatus {
   readonly resolved?: { readonly parent?: string; readonly identity?: string; readonly role?: string }
   /** Spec fields that the record has and this object leaves out. */
   readonly extraFields?: readonly string[]
+  /** Of a subscription: whether events are delivered, and why not. */
+  readonly state?: string
+  readonly stateReason?: string
   readonly conditions?: readonly Condition[]
 }
 

@@ -29,6 +29,8 @@ export interface World {
   readonly clock: Clock
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
+  /** Whether the controller may write Secrets. */
+  readonly writesSecrets: boolean
   /** Destination of audit lines. */
   readonly auditLog: AuditTrail
 }

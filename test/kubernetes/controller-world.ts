@@ -7,6 +7,7 @@ import { createKubeClient, type KubeClient } from '../../src/kubernetes/client/k
 import { startController, type Controller, type ControllerObserver } from '../../src/kubernetes/controller.ts'
 import type { PlatformObject } from '../../src/kubernetes/platform-object.ts'
 import type { KubeApi, ObjectDraft, ObjectRef, ObjectType } from '../../src/kubernetes/kube-api.ts'
+import { objectKinds } from '../../src/kubernetes/object-kinds.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
 import type { MirrorSettings } from '../../src/kubernetes/world.ts'
 import type { Timers } from '../../src/base/timing.ts'
@@ -20,7 +21,7 @@ import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 import { startObjectApi, type ObjectApi } from './object-api.ts'
 
 /** The kinds that tests apply. */
-export type TestType = 'group' | 'identity' | 'role' | 'roleBinding' | 'repo'
+export type TestType = 'group' | 'identity' | 'role' | 'roleBinding' | 'repo' | 'subscription'
 
 /** The cluster's name in what records say of their owner. */
 export const clusterId = 'cluster-1'
@@ -150,6 +151,8 @@ export interface WorldOptions {
   readonly timers?: Timers
   /** Tells the token with which controllers call the Kubernetes API: they are administrators where absent. */
   readonly controllerToken?: (objects: ObjectApi) => Promise<string>
+  /** False if the controllers may not write Secrets. */
+  readonly writesSecrets?: boolean
   /** True where controllers reach the Kubernetes API through `network`; `objects`: all of it but the Lease. */
   readonly proxied?: boolean | 'objects'
 }
@@ -202,7 +205,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
         random: systemRandom,
         log: services.log,
         auditLog: { record: (line) => services.log.info('audit', { audit: true, ...line }) },
-        pullSecrets: pullTokens({ config: server.config, tokens: server.running.signIn.tokens }),
+        ...(options.writesSecrets !== false && { pullSecrets: pullTokens({ config: server.config, tokens: server.running.signIn.tokens }) }),
         observer,
         ...(options.timers !== undefined && { timers: options.timers }),
       },
@@ -274,7 +277,7 @@ export function grantOf(namespace: string, groupUid: string): Readonly<Record<st
   return {
     namespaceSelector: { matchNames: [namespace] },
     groupUid,
-    allowedKinds: ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo'],
+    allowedKinds: Object.values(objectKinds).map(({ type }) => type.kind),
     maxRole: { builtIn: 'owner' },
   }
 }

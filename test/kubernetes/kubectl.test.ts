@@ -82,6 +82,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['prole.spec.capabilities', 'In the order of their numbers.'],
     ['prepo.spec.customOverlay.accounts.users.homeDir', 'The home directory.'],
     ['pg.status.conditions', 'lastTransitionTime\t<string> -required-'],
+    ['psub.spec.suspend', 'Pauses deliveries while true.'],
     ['png.spec.maxRole', 'may give at most'],
   ])('explains %s', async (path, text) => {
     expect(await kubectl(['explain', path])).toContain(text)
@@ -93,6 +94,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['prole', ['NAME', 'READY', 'SYNCED', 'UID', 'PARENT', 'AGE']],
     ['prb', ['NAME', 'READY', 'SYNCED', 'ROLE', 'IDENTITY', 'UID', 'PARENT', 'AGE']],
     ['prepo', ['NAME', 'READY', 'SYNCED', 'UID', 'PARENT', 'AGE']],
+    ['psub', ['NAME', 'READY', 'SYNCED', 'STATE', 'SINK', 'UID', 'PARENT', 'AGE']],
   ])('get %s prints its columns, and why with -o wide', async (shortName, columns) => {
     expect(columnsOf(await kubectl(['get', shortName, '-n', 'acme']))).toEqual(columns)
     expect(columnsOf(await kubectl(['get', shortName, '-n', 'acme', '-o', 'wide']))).toEqual([...columns, 'REASON', 'MESSAGE'])
@@ -139,9 +141,10 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
   })
 
   test.each([
-    ['platform', ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo']],
+    ['platform', ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo', 'PlatformSubscription']],
     ['platform-iam', ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding']],
     ['platform-registry', ['PlatformRepo']],
+    ['platform-events', ['PlatformSubscription']],
   ])('get %s -A has every kind of the category', async (category, members) => {
     const printed = await kubectl(['get', category, '-A', '-o', 'name'])
     const found = new Set(

@@ -9,8 +9,10 @@ import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
 import { commit, commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { denied } from '../../engine/errors.ts'
+import { nextOwner } from '../../engine/ownership.ts'
 import { defineKind, type AnyKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
 import { getHandler, listHandler, recordAnswer } from '../../engine/read.ts'
+import { rendered } from '../../engine/shown.ts'
 import { callerOf, type Context, type Handler, type HandlerAnswer, type Services, type Shown } from '../../engine/services.ts'
 import { assertEtag, bodyOf, createHandler, emit, existingRecord, updateHandler } from '../../engine/write.ts'
 import {
@@ -36,10 +38,8 @@ export const maxPending = 1_000
 
 /** Returns why a sink is refused; undefined if it is not (docs/spec/events.md#sinks). */
 function sinkError(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
-  const url = URL.parse(sink)
-  if (url?.protocol !== 'https:' || /\s/.test(sink)) return 'must be an https URL, such as https://hooks.example/taproot'
-  if (url.username !== '' || url.password !== '') return 'must not contain a user or a password'
-  if (url.hash !== '') return 'must not contain a fragment'
+  // Its rules in the schema have passed.
+  if (!URL.canParse(sink)) return 'must be a URL, such as https://hooks.example/taproot'
   const refusal = hostError(sink, sinkNetworks)
   return refusal === undefined ? undefined : `${refusal}; operators allow networks by the setting events.networks`
 }
@@ -183,6 +183,7 @@ export async function changeState(
   const record = await commit(services, context, (planning): MutationPlan<Resource> => {
     const record = existingRecord(subscriptionKind, planning, what.uid)
     assertEtag(record, context.ifMatch)
+    if (context.ownership.kind === 'object') nextOwner(planning, index.kind, record)
     const changes = new ChangeSet()
     changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })
     for (const write of what.writes(record.uid, planning)) changes.write(write)
@@ -195,15 +196,17 @@ export async function changeState(
   return context.validateOnly ? answer : joined(services, context.signal, answer)
 }
 
-/** PauseSubscription: nothing is delivered until it is resumed. */
-export const pauseSubscription: Handler = (services, context, message) => {
-  const reason = 'paused by :pause'
+/** Returns the write by which the caller pauses a subscription. */
+export function pauseWrite({ caller, nowMs }: Pick<Planning, 'caller' | 'nowMs'>, uid: Uid, reason: string): Write {
+  const pause = create(SubscriptionPauseSchema, { reason, identity: caller.identity, timeMs: BigInt(nowMs) })
+  return { kind: 'put', key: pauseKey(uid), value: toBinary(SubscriptionPauseSchema, pause) }
+}
+
+/** Pauses a subscription: nothing is delivered until it is resumed. */
+function pause(services: Services, context: Context, { uid, reason }: { readonly uid: string; readonly reason: string }): Promise<HandlerAnswer> {
   return changeState(services, context, {
-    uid: (message as Message & { uid: string }).uid,
-    writes(uid, { nowMs }) {
-      const pause = create(SubscriptionPauseSchema, { reason, identity: callerOf(context).identity, timeMs: BigInt(nowMs) })
-      return [{ kind: 'put', key: pauseKey(uid), value: toBinary(SubscriptionPauseSchema, pause) }]
-    },
+    uid,
+    writes: (found, planning) => [pauseWrite(planning, found, reason)],
     change(shown) {
       shown.state = Subscription_State.PAUSED
       shown.stateReason = reason
@@ -211,17 +214,49 @@ export const pauseSubscription: Handler = (services, context, message) => {
   })
 }
 
-/** ResumeSubscription: ends a pause, and lets a failing subscription try its sink at once. */
-export const resumeSubscription: Handler = (services, context, message) =>
-  changeState(services, context, {
-    uid: (message as Message & { uid: string }).uid,
+/** Ends the pause of a subscription. */
+function resume(services: Services, context: Context, uid: string): Promise<HandlerAnswer> {
+  return changeState(services, context, {
+    uid,
     // The leader watches this key: a delete ends the wait of a failing subscription, too.
-    writes: (uid) => [{ kind: 'delete', key: pauseKey(uid) }],
+    writes: (found) => [{ kind: 'delete', key: pauseKey(found) }],
     change(shown) {
       shown.state = Subscription_State.ACTIVE
       shown.stateReason = ''
     },
   })
+}
+
+/** PauseSubscription. */
+export const pauseSubscription: Handler = (services, context, message) =>
+  pause(services, context, { uid: (message as Message & { uid: string }).uid, reason: 'paused by :pause' })
+
+/** ResumeSubscription: ends a pause, and lets a failing subscription try its sink at once. */
+export const resumeSubscription: Handler = (services, context, message) => resume(services, context, (message as Message & { uid: string }).uid)
+
+/**
+ * Pauses a subscription for the Kubernetes object that owns it. Without a reason, ends a pause of that object; other pauses stay. Resolves to false if nothing
+ * was to be written. `contextOf` returns the context of the method with this name.
+ */
+export async function pauseForObject(
+  services: Services,
+  contextOf: (rpc: string) => Context,
+  { uid, reason }: { readonly uid: Uid; readonly reason: string | undefined },
+): Promise<boolean> {
+  const context = contextOf(reason === undefined ? 'ResumeSubscription' : 'PauseSubscription')
+  const current = pauseOf(services.cache.tables, uid)
+  const own = current !== undefined && current.identity === callerOf(context).identity ? current.reason : undefined
+  if (own === reason) return false
+  await (reason === undefined ? resume(services, context, uid) : pause(services, context, { uid, reason }))
+  return true
+}
+
+/** Reads a subscription as Get shows it; undefined if there is none. Rejects with StoreError or the signal's reason. */
+export async function readSubscription(services: Services, uid: Uid, signal: AbortSignal): Promise<Subscription | undefined> {
+  const record = services.cache.tables.get(index.kind, uid)
+  if (record === undefined) return undefined
+  return withProgress(rendered(subscriptionKind, services, record.message), await readProgress(services.store, uid, signal))
+}
 
 /** TestSubscription: one event for this subscription alone. */
 export const testSubscription: Handler = (services, context, message) =>

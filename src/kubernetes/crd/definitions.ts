@@ -156,7 +156,7 @@ const grantColumns: readonly ColumnDefinition[] = [
 ]
 
 function ownColumn({ name, path }: PrintColumn): ColumnDefinition {
-  return { name, type: 'string', jsonPath: path, description: `${name}, as the spec names it.` }
+  return { name, type: 'string', jsonPath: path, description: path.startsWith('.status.') ? `${name} of the record.` : `${name}, as the spec names it.` }
 }
 
 /** Fields that `--field-selector` knows, eight at most: what the references name, and the record. */

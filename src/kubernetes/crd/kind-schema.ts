@@ -40,9 +40,42 @@ const shorthands: Readonly<Partial<Record<ObjectKind['record'], { readonly oneof
   },
 }
 
+/** Fields of the spec that are not in the record, by kind, and their rules. */
+const ownFields: Readonly<
+  Partial<Record<ObjectKind['record'], { readonly fields: Readonly<Record<string, StructuralSchema>>; readonly rules: readonly ValidationRule[] }>>
+> = {
+  Subscription: {
+    fields: {
+      suspend: {
+        description: 'Pauses deliveries while true. Events wait, for as long as events are kept. A pause for another reason also ends when this ends.',
+        type: 'boolean',
+      },
+      secretName: {
+        description:
+          'The Secret in the same namespace into which the controller writes the shared secret, under the key `secret`. Needs `signing: STANDARD_WEBHOOKS`.',
+        ...objectName,
+      },
+    },
+    rules: [
+      {
+        rule: "!has(self.secretName) || (has(self.signing) && self.signing == 'STANDARD_WEBHOOKS')",
+        message: 'secretName needs signing: STANDARD_WEBHOOKS',
+      },
+    ],
+  },
+}
+
+/** Fields of the status that only one kind has. */
+const ownStatus: Readonly<Partial<Record<ObjectKind['record'], Readonly<Record<string, StructuralSchema>>>>> = {
+  Subscription: {
+    state: { description: 'Whether events are delivered: ACTIVE, FAILING or PAUSED.', type: 'string', enum: ['ACTIVE', 'FAILING', 'PAUSED'] },
+    stateReason: { description: 'Why it is failing or paused.', type: 'string', maxLength: 1024 },
+  },
+}
+
 /** What of an object is about itself, not about the record: by the name of the field of the spec. */
 export function isOwnField(field: string): boolean {
-  return field in policies || field.endsWith('Ref')
+  return field in policies || field.endsWith('Ref') || Object.values(ownFields).some(({ fields }) => field in fields)
 }
 
 /** The message of a kind's records. */
@@ -60,15 +93,28 @@ function specSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
   const { properties = {}, required = [], 'x-kubernetes-validations': rules = [] } = messageSchema(desc, choice)
   const references = Object.fromEntries(kind.references.map((row) => [row.field, referenceSchema(row)]))
   const needed = [...kind.references.filter(({ optional }) => !optional).map(({ field }) => field), ...required.filter((field) => field !== 'name')]
+  const own = ownFields[kind.record]
   const description = comments.get(desc.typeName)
   if (description === undefined) throw new Error(`schema: ${desc} has no comment`)
   return {
     description,
     type: 'object',
     ...(needed.length > 0 && { required: needed }),
-    properties: { ...references, ...named(kind, properties), ...shorthand?.fields, ...policies },
-    ...rulesOfSpec(kind, rules),
+    properties: { ...references, ...named(kind, properties), ...shorthand?.fields, ...own?.fields, ...policiesOf(kind, properties) },
+    ...rulesOfSpec(kind, [...rules, ...(own?.rules ?? [])]),
   }
+}
+
+/** A record with neither a name nor references can't be adopted by name. */
+function policiesOf({ references }: ObjectKind, fields: Readonly<Record<string, StructuralSchema>>): Readonly<Record<string, StructuralSchema>> {
+  if ('name' in fields || references.length > 1) return policies
+  const adoptionPolicy: StructuralSchema = {
+    ...policies['adoptionPolicy'],
+    description: 'Which unowned record the object may adopt, if its grant allows it. Never: none. ByUid: the one in its annotation taproot.dev/uid.',
+    type: 'string',
+    enum: ['Never', 'ByUid'],
+  }
+  return { ...policies, adoptionPolicy }
 }
 
 /** The record's `name`, which the object's own stands in for. */
@@ -93,7 +139,7 @@ export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSc
     description: `${spec.description ?? ''} Shown and applied as an object of Kubernetes.`,
     type: 'object',
     required: ['spec'],
-    properties: { spec, status: statusSchema },
+    properties: { spec, status: { ...statusSchema, properties: { ...statusSchema.properties, ...ownStatus[kind.record] } } },
   }
   const name = spec.properties?.['name']
   return name === undefined || takesEveryObjectName(name) ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })

@@ -1,4 +1,5 @@
 import type { CustomResourceDefinition } from './definitions.ts'
+import { statusSchema } from './status-schema.ts'
 import type { StructuralSchema } from './structural-schema.ts'
 
 /** What of a schema is a constraint, as words; undefined where it says nothing of it. */
@@ -53,6 +54,12 @@ function table(schema: StructuralSchema, path: string): string {
   return ['| field | type | constraints | meaning |', '| --- | --- | --- | --- |', ...lines(schema, path)].join('\n')
 }
 
+/** The fields of a kind's status that other kinds lack. */
+function ownStatus({ properties }: StructuralSchema): string {
+  const own = Object.entries(properties?.['status']?.properties ?? {}).filter(([field]) => statusSchema.properties?.[field] === undefined)
+  return own.length === 0 ? '' : table({ type: 'object', properties: Object.fromEntries(own) }, 'status.')
+}
+
 function section({ spec }: CustomResourceDefinition): string {
   const { kind, shortNames } = spec.names
   const schema = spec.versions[0].schema.openAPIV3Schema
@@ -66,6 +73,7 @@ function section({ spec }: CustomResourceDefinition): string {
     `${schema.description ?? ''} Short name \`${shortNames[0] ?? ''}\`, ${scope}.`,
     table(body, 'spec.'),
     [rules, specRules].filter(Boolean).join('\n'),
+    ownStatus(schema),
   ]
     .filter((part) => part !== '')
     .join('\n\n')
@@ -82,7 +90,7 @@ export function referencePage(definitions: readonly CustomResourceDefinition[]):
     'API group `taproot.dev`, version `v1alpha1`. Names, types and constraints of records are those of the API. `kubectl explain platformgroup.spec` shows the same.',
     ...definitions.map(section),
     '## Status',
-    'The same in every kind but PlatformNamespaceGrant, which has its own. Only the controller writes it.',
+    'The status of all kinds but PlatformNamespaceGrant. Fields of one kind only are in its section. Only the controller writes them.',
     table(status, 'status.'),
     '<!-- prettier-ignore-end -->',
     '',

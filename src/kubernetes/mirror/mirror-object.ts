@@ -4,6 +4,7 @@ import { registry } from '../../base/schema/schema.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import { originLabel, uidAnnotation, type PlatformStatus } from '../platform-object.ts'
+import type { LiveStatus } from '../reconcile/live-status.ts'
 import { messageOf, specFields } from '../reconcile/desired.ts'
 
 /** The object that mirrors a record, without the fields that the API server adds. */
@@ -44,7 +45,10 @@ export function decidedOf(spec: unknown): JsonObject {
 }
 
 /** Builds the status of a mirror. A mirror always matches its record. */
-export function mirrorStatus(record: CachedRecord, { generation, before }: { generation: number; before: PlatformStatus | undefined }): PlatformStatus {
+export function mirrorStatus(
+  record: CachedRecord,
+  { generation, before, live }: { generation: number; before: PlatformStatus | undefined; live: LiveStatus },
+): PlatformStatus {
   const known = before?.conditions?.find(({ type }) => type === 'Ready')
   // The record's update time, which is the same on every replica.
   const since = known?.lastTransitionTime ?? `${new Date(record.updateMs).toISOString().slice(0, 19)}Z`
@@ -53,6 +57,7 @@ export function mirrorStatus(record: CachedRecord, { generation, before }: { gen
     uid: record.uid,
     etag: record.etag,
     observedGeneration: generation,
+    ...live,
     conditions: [
       { type: 'Ready', status: 'True', ...condition },
       { type: 'Synced', status: 'True', ...condition },

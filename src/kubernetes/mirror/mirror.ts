@@ -3,6 +3,8 @@ import { rowOf, type RecordKind, keyOfObject, keyText, parseKey } from '../objec
 import type { KubeObject, ObjectRef } from '../kube-api.ts'
 import { isMirror, type PlatformStatus } from '../platform-object.ts'
 import type { World } from '../world.ts'
+import type { WorkResult } from '../runtime/work-queue.ts'
+import { readLiveStatus } from '../reconcile/live-status.ts'
 import { ownsRecord } from '../reconcile/references.ts'
 import { decidedOf, mirrorOf, mirrorStatus, type MirrorObject } from './mirror-object.ts'
 import { decidesOthers, MirroredRecords, mirroredKinds } from './mirrored-records.ts'
@@ -10,7 +12,7 @@ import { decidesOthers, MirroredRecords, mirroredKinds } from './mirrored-record
 /** Mirrors records that the API owns as read-only objects (docs/spec/kubernetes.md#mirror-objects). */
 export interface Mirror {
   /** Creates, updates or deletes one mirror so that it matches its record. */
-  reconcile(key: string, signal: AbortSignal): Promise<undefined>
+  reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each object that may need work, until the returned function is called. */
   watch(add: (key: string) => void): () => void
   /** Returns the keys of all mirrors that exist or should exist. Reads all records again. */
@@ -58,7 +60,8 @@ async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefi
   world.objects[kind].observe(object)
   // The CRD defines this status.
   const before = object.status as PlatformStatus | undefined
-  const status = mirrorStatus(record, { generation: object.metadata.generation ?? 0, before })
+  const live = await readLiveStatus(world.services, { kind, uid: record.uid }, signal)
+  const status = mirrorStatus(record, { generation: object.metadata.generation ?? 0, before, live })
   if (!isDeepStrictEqual(before, status))
     world.objects[kind].observe(await world.api.apply(row.type, { metadata: ref, status }, { subresource: 'status' }, signal))
 }
@@ -90,7 +93,8 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
       const uid = rows.uidOf(kind, name)
       if (uid !== undefined) await show(place, uid, cached?.metadata.deletionTimestamp === undefined ? cached : undefined)
       else if (cached !== undefined) await remove(place, cached)
-      return undefined
+      const { refreshMs } = rowOf(kind)
+      return uid === undefined || refreshMs === undefined ? undefined : { againAfterMs: refreshMs }
     },
   }
 }

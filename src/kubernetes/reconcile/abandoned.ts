@@ -1,6 +1,6 @@
 import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
-import { deleteManaged } from '../../catalog/managed-records.ts'
+import { deleteManaged, pauseManaged } from '../../catalog/managed-records.ts'
 import { managedByText, parseManagedBy } from '../../engine/ownership.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { managedPrefix } from '../../store/keys.ts'
@@ -11,11 +11,11 @@ import { auditRecord } from './audit.ts'
 import { authorityAt } from './authority.ts'
 import { exceedingAt, givenNow } from './excess.ts'
 import { ownedUid } from './references.ts'
-import { conditionStatusOf, verdicts } from './condition-status.ts'
+import { conditionStatusOf, excessReason, verdicts } from './condition-status.ts'
 
 /**
  * Yields the queue keys of owners in this cluster whose object is missing. A user removed the finalizer, or a backup of either side was restored. Their records
- * stay, because the object may return, but their bindings stay within the grants (`removeExcess`). Limited to `kinds` and `namespace` if given. Reads caches
+ * stay, because the object may return, but they stay within the grants (`removeExcess`). Limited to `kinds` and `namespace` if given. Reads caches
  * and the snapshot, so it may be wrong for a moment after a change.
  */
 export function* abandonedOwners(
@@ -33,15 +33,15 @@ export function* abandonedOwners(
   }
 }
 
-/** Returns what a binding without an object grants beyond its namespace's rights, from the current caches and snapshot. */
-function excessOf(world: World, namespace: string, binding: CachedRecord): readonly string[] {
-  const authority = authorityAt(world, { row: rowOf('RoleBinding'), object: { metadata: { namespace } } }, binding.parent)
-  return exceedingAt({ place: binding.parent, authority }, givenNow(world.services.cache.tables, binding))
+/** Returns what a record without an object gives or shows beyond its namespace's rights, from the current caches and snapshot. */
+function excessOf(world: World, { kind, namespace }: ObjectKey, record: CachedRecord): readonly string[] {
+  const authority = authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, record.parent)
+  return exceedingAt({ place: record.parent, authority }, givenNow(world.services.cache.tables, record))
 }
 
 /**
- * Deletes the binding of the missing object `key` if it grants more than the grants of its namespace. Otherwise a user who removes a finalizer could keep
- * capabilities that a grant no longer allows. Resolves to undefined if there is nothing to do. Rejects with StoreError or DomainError if the store does not
+ * Deletes the binding, or pauses the subscription, of the missing object `key` if it exceeds the grants of its namespace. Otherwise a user who removes a
+ * finalizer could keep what a grant no longer allows. Resolves to undefined if there is nothing to do. Rejects with StoreError or DomainError if the store does not
  * answer or a race was lost.
  */
 export async function removeExcess(
@@ -50,31 +50,33 @@ export async function removeExcess(
   { leads, signal }: { leads: () => boolean; signal: AbortSignal },
 ): Promise<Applied | undefined> {
   const { kind, namespace, name } = key
-  if (kind !== 'RoleBinding') return undefined
+  const { onExcess } = rowOf(kind)
+  if (onExcess === 'keep') return undefined
   const { services, cluster } = world
   const { tables } = services.cache
   const managedBy = managedByText({ clusterId: cluster.id, namespace, name })
-  const binding = tables.get(kind, ownedUid(tables, kind, managedBy) ?? '')
-  const excess = binding === undefined ? [] : excessOf(world, namespace, binding)
-  if (binding === undefined || excess.length === 0) return undefined
+  const record = tables.get(kind, ownedUid(tables, kind, managedBy) ?? '')
+  const excess = record === undefined ? [] : excessOf(world, key, record)
+  if (record === undefined || excess.length === 0) return undefined
   services.cache.assertLive()
-  const { uid } = binding
-  const auditFields = { cluster, kind, step: 'delete', managedBy, uid } as const
+  const { uid, parent } = record
+  const auditFields = { cluster, kind, step: onExcess, managedBy, uid } as const
   const caller = {
     managedBy,
     identity: clusterIdentity(cluster),
-    permissions: () => authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, binding.parent).permissions,
+    permissions: () => authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, parent).permissions,
     authorize() {
       if (!leads()) throw new Error('the leadership was lost before the record was written')
-      if (excessOf(world, namespace, binding).length === 0) throw new DomainError(10, 'the grants allow this binding again')
+      if (excessOf(world, key, record).length === 0) throw new DomainError(10, 'the grants allow this record again')
     },
     requestId: `kube-${randomHex(services.random, 8)}`,
     signal,
   }
   try {
-    await deleteManaged(services, caller, { kind, uid })
-    auditRecord(world.auditLog, auditFields)
-    return { conditionStatus: verdicts.exceedsGrant(excess), written: true }
+    const written = onExcess === 'pause' ? await pauseManaged(services, caller, { uid, reason: excessReason(excess) }) : true
+    if (onExcess === 'delete') await deleteManaged(services, caller, { kind, uid })
+    if (written) auditRecord(world.auditLog, auditFields)
+    return { conditionStatus: verdicts.exceedsGrant(excess), written }
   } catch (error) {
     const refused = error instanceof DomainError ? conditionStatusOf(error, true) : undefined
     if (!(error instanceof DomainError) || refused === undefined) throw error

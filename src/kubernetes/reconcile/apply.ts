@@ -6,7 +6,7 @@ import { randomHex } from '../../base/runtime.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
-import { createManaged, deleteManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../catalog/managed-records.ts'
+import { createManaged, deleteManaged, pauseManaged, releaseManaged, updateManaged, type ObjectCaller } from '../../catalog/managed-records.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 import { blockersOfGroup } from '../../iam/index.ts'
@@ -18,6 +18,8 @@ import { auditRecord } from './audit.ts'
 import { authorityAt } from './authority.ts'
 import { conditionStatusOf, type ConditionStatus, firstOf } from './condition-status.ts'
 import { extraFields } from './desired.ts'
+import { readLiveStatus } from './live-status.ts'
+import { keepWebhookSecret } from './webhook-secret.ts'
 import { recordFacts, type ObjectFacts, type RecordFacts } from './facts.ts'
 import type { ObjectPlan, RecordStep } from './plan.ts'
 import { statusOf } from './status.ts'
@@ -101,6 +103,11 @@ function recordNow({ world, row }: Application, uid: string | undefined): Record
   return found === undefined ? undefined : recordFacts(found)
 }
 
+/** Returns why the object pauses its record; undefined if it does not. */
+function suspension({ spec }: PlatformObject): string | undefined {
+  return spec.suspend === true ? 'suspended by its Kubernetes object' : undefined
+}
+
 async function takeStep(application: Application, step: RecordStep): Promise<StepOutcome> {
   const { world, row, facts } = application
   const kind = row.record
@@ -109,20 +116,22 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
       return { record: facts.own, written: false }
     case 'create': {
       const { record, paths } = step.desired
-      const made = await createManaged(world.services, callerAt(application, step.parent), { kind, parent: step.parent, record, paths })
+      const pause = suspension(facts.object)
+      const made = await createManaged(world.services, callerAt(application, step.parent), { kind, parent: step.parent, record, paths, pause })
       return { record: recordNow(application, made.uid), written: true }
     }
     case 'update': {
       const { record, paths } = step.desired
       const place = facts.references.found ? facts.references.parent : '/'
-      const { written } = await updateManaged(world.services, callerAt(application, place, step.uid), {
-        kind,
-        uid: step.uid,
-        record,
-        paths,
-        adopts: step.adopts,
-      })
-      return { record: recordNow(application, step.uid), written }
+      const caller = callerAt(application, place, step.uid)
+      const { uid, adopts } = step
+      const { written } = await updateManaged(world.services, caller, { kind, uid, record, paths, adopts })
+      const paused = row.onExcess === 'pause' && (await pauseManaged(world.services, caller, { uid, reason: suspension(facts.object) }))
+      return { record: recordNow(application, uid), written: written || paused }
+    }
+    case 'pause': {
+      const caller = callerAt(application, facts.own?.parent ?? '/', step.uid)
+      return { record: facts.own, written: await pauseManaged(world.services, caller, step) }
     }
     case 'delete':
       await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/', step.uid), { kind, uid: step.uid })
@@ -257,6 +266,7 @@ async function report(
     written: outcome.written,
     forgets,
     extraFields: extraFieldsOf(application, outcome.record),
+    live: outcome.record === undefined ? {} : await readLiveStatus(world.services, { kind: row.record, uid: outcome.record.uid }, signal),
     nowMs: world.clock.now(),
   })
   if (isDeepStrictEqual(status, before.status)) return
@@ -279,6 +289,15 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
   world.events.record({ type: row.type, metadata, severity: ready === 'True' ? 'Normal' : 'Warning', reason, action: 'Reconcile', note: message })
 }
 
+/** Writes the Secret that the object names, once its record is as wanted. Returns what is in the way. */
+async function secretProblem(
+  { world, facts: { object }, signal }: Application,
+  record: RecordFacts | undefined,
+  { conditionStatus }: ObjectPlan,
+): Promise<ConditionStatus | undefined> {
+  return record === undefined || conditionStatus?.ready !== 'True' ? undefined : keepWebhookSecret(world, { object, uid: record.uid }, signal)
+}
+
 /**
  * Applies a plan. Steps that are already done are skipped, so it can stop anywhere and run again. Rejects with KubeError, or with StoreError or DomainError if
  * the store does not answer or a race was lost. Then it must be retried with new facts.
@@ -297,7 +316,7 @@ export async function applyPlan(application: Application, plan: ObjectPlan): Pro
     return { conditionStatus: undefined, written }
   }
   const object = outcome.refused === undefined ? await carry(application, held, { plan, record: outcome.record }) : held
-  const conditionStatus = outcome.refused ?? plan.conditionStatus
+  const conditionStatus = outcome.refused ?? (await secretProblem(application, outcome.record, plan)) ?? plan.conditionStatus
   if (object === undefined || conditionStatus === undefined) return { conditionStatus: undefined, written }
   await report(application, object, { conditionStatus, outcome, forgets: plan.carries === 'forget' && outcome.refused === undefined })
   return { conditionStatus, written }

@@ -5,7 +5,7 @@ import type { Informer } from '../runtime/informer.ts'
 
 /** Returns the part of a spec that must be unique at its place; undefined if the kind has no such part. */
 function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
-  if (row.record === 'Identity') return undefined
+  if (row.record === 'Identity' || row.record === 'Subscription') return undefined
   if (row.record !== 'RoleBinding') return String(spec['name'] ?? metadata.name)
   const { identityRef, roleRef } = spec
   const scope = identityRef?.name === undefined && roleRef?.name === undefined ? '' : metadata.namespace

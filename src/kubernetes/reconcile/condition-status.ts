@@ -37,6 +37,11 @@ export function firstOf<T>(items: readonly T[], textOf: (item: T) => string = St
 
 const howToClaim = 'to claim it: a grant with allowAdoption, and a new object with adoptionPolicy'
 
+/** Returns why a subscription is paused whose events show more than the grants of its namespace allow. */
+export function excessReason(capabilities: readonly string[]): string {
+  return `the maxRole of the namespace's grants lacks ${firstOf(capabilities)}`
+}
+
 /** All verdicts. A message stays the same as long as its facts do. */
 export const verdicts = {
   ready: { ready: 'True', reason: 'InSync', message: 'the record is as this object says', also: [] },
@@ -47,6 +52,11 @@ export const verdicts = {
       'ExceedsGrant',
       `would confer ${firstOf(capabilities)}: the maxRole of this namespace's grants lacks them; use a narrower role, or ask for a grant with a wider maxRole`,
     ),
+  showsTooMuch: (capabilities: readonly string[]) =>
+    stalled('ExceedsGrant', `its events need ${firstOf(capabilities)}: ${excessReason(capabilities)}; choose fewer types, or ask for a wider maxRole`),
+  secretsDisabled: () =>
+    stalled('SecretsDisabled', 'the controller may not write Secrets: set kubernetes.pullSecrets.enabled, or remove secretName and use :rotateSecret'),
+  secretInUse: (name: string) => waiting('SecretInUse', `the Secret ${name} belongs to another owner and stays as it is; use another name, or delete it`),
   refNotFound: ({ field, meant }: ResolvedReferences & { found: false }) => waiting('RefNotFound', `${field}: ${meant} does not exist, or has no record yet`),
   invalid: (what: string) => stalled('Invalid', what),
   misplaced: ({ parent }: RecordFacts) =>

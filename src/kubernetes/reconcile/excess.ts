@@ -1,7 +1,10 @@
 import { roleCapabilities } from '../../authz/grants-index.ts'
-import { emptySet, type CapabilitySet } from '../../base/capability.ts'
+import { emptySet, setOf, type CapabilitySet } from '../../base/capability.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import { messageOf } from '../../cache/records/record-types.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
+import { capabilitiesFor } from '../../events/index.ts'
+import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { exceeding, type Authority } from '../grants.ts'
 
 /** Returns the capabilities of a role; empty without a role. */
@@ -9,9 +12,15 @@ export function givenBy(role: CachedRecord | undefined): CapabilitySet {
   return role === undefined ? emptySet : roleCapabilities(role)
 }
 
-/** Returns the capabilities that a stored RoleBinding grants now, even if its object has changed since. */
-export function givenNow(tables: RecordTables, binding: CachedRecord): CapabilitySet {
-  return givenBy(tables.get('Role', tables.table('RoleBinding').valueOf(binding, 'role') ?? ''))
+/** Returns the capabilities that the namespace of a subscription needs: those that list what its events are about. */
+export function shownBy(subscription: Pick<Subscription, 'types' | 'includePulls'>): CapabilitySet {
+  return setOf(capabilitiesFor(subscription))
+}
+
+/** Returns the capabilities that a stored binding gives, or that a subscription needs, even if its object has changed since. */
+export function givenNow(tables: RecordTables, record: CachedRecord): CapabilitySet {
+  if (record.kind === 'Subscription') return shownBy(messageOf(record, 'Subscription'))
+  return givenBy(tables.get('Role', tables.table('RoleBinding').valueOf(record, 'role') ?? ''))
 }
 
 /** Returns the capabilities that may not be granted at `place`, the place of the record. Empty if the namespace has no grant there; other code handles that. */

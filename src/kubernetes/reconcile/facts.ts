@@ -1,6 +1,7 @@
 import type { Uid } from '../../base/uid.ts'
 import type { Authority } from '../grants.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
+import type { ObjectKind } from '../object-kinds.ts'
 import type { PlatformObject } from '../platform-object.ts'
 import type { Desired } from './desired.ts'
 
@@ -42,8 +43,10 @@ export interface ObjectFacts {
   readonly authority: Authority
   /** Capabilities that the record gives or would give where it is or would be, and that the namespace may not give there. */
   readonly exceeding: readonly string[]
-  /** Capabilities that a binding gives as its record is, and the namespace may not. */
+  /** Capabilities that the record gives or shows as it is, and the namespace may not; empty for kinds that keep such records. */
   readonly exceedingNow: readonly string[]
+  /** What happens to a record with `exceedingNow`. */
+  readonly onExcess: ObjectKind['onExcess']
   /** The record that holds what must be unique (name, or identity and role) at that place. */
   readonly existingByName: RecordFacts | undefined
   /** Another object that asks for the same record, which is not there yet, and was there earlier: `<namespace>/<name>`. */

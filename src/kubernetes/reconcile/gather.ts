@@ -5,6 +5,7 @@ import { isUid, trustedUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { managedByText } from '../../engine/ownership.ts'
+import { SubscriptionSchema } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { RoleSchema } from '../../gen/taproot/iam/v2/roles_pb.ts'
 import { bindableBy, bindableRole, noSuchRole } from '../../iam/index.ts'
 import type { ObjectKind } from '../object-kinds.ts'
@@ -12,7 +13,7 @@ import { objectTypes } from '../object-types.ts'
 import { uidAnnotation, type PlatformObject, isMirror } from '../platform-object.ts'
 import { authorityAt } from './authority.ts'
 import { desiredOf, type Desired } from './desired.ts'
-import { exceedingAt, givenBy, givenNow } from './excess.ts'
+import { exceedingAt, givenBy, givenNow, shownBy } from './excess.ts'
 import { recordFacts, type ObjectFacts, type RecordFacts, type ResolvedReferences, type DeletionContext } from './facts.ts'
 import { ownedUid, resolveReferences } from './references.ts'
 import type { World } from '../world.ts'
@@ -82,10 +83,12 @@ function roleOf(tables: RecordTables, references: ResolvedReferences, { authorit
   return isHeld ? bindableRole(tables, role, parent) : bindableBy({ tables, permissions: authority.permissions }, role, parent)
 }
 
-/** Returns the capabilities that the record would grant. */
+/** Returns the capabilities that the record would grant or, if it is a subscription, show. */
 function grantedBy({ row }: GatherSource, role: CachedRecord | undefined, desired: ObjectFacts['desired']): CapabilitySet {
   if (row.record === 'RoleBinding') return givenBy(role)
-  if ('invalid' in desired || !isMessage(desired.record, RoleSchema)) return emptySet
+  if ('invalid' in desired) return emptySet
+  if (isMessage(desired.record, SubscriptionSchema)) return shownBy(desired.record)
+  if (!isMessage(desired.record, RoleSchema)) return emptySet
   return fromEnumNumbers(desired.record.capabilities)
 }
 
@@ -188,7 +191,8 @@ export async function gather(world: World, source: GatherSource, signal: AbortSi
     references: assertThere(tables, { references, object, authority }),
     authority,
     exceeding: exceedingAt(within, grantedBy(source, role, desired)),
-    exceedingNow: own === undefined || row.record !== 'RoleBinding' ? [] : exceedingAt(within, givenNow(tables, own)),
+    exceedingNow: own === undefined || row.onExcess === 'keep' ? [] : exceedingAt(within, givenNow(tables, own)),
+    onExcess: row.onExcess,
     existingByName,
     conflictingObject: isFirst ? olderConflictingObject(world, source, references) : undefined,
     desired,

@@ -2,13 +2,14 @@ import type { Uid } from '../../base/uid.ts'
 import type { Desired } from './desired.ts'
 import type { ObjectFacts } from './facts.ts'
 import type { ConditionStatus } from './condition-status.ts'
-import { verdicts } from './condition-status.ts'
+import { excessReason, verdicts } from './condition-status.ts'
 
 /** The step to take on the record. */
 export type RecordStep =
   | { readonly do: 'nothing' }
   | { readonly do: 'create'; readonly parent: Uid | '/'; readonly desired: Desired }
   | { readonly do: 'update'; readonly uid: Uid; readonly desired: Desired; readonly adopts: boolean }
+  | { readonly do: 'pause'; readonly uid: Uid; readonly reason: string }
   | { readonly do: 'delete' | 'release'; readonly uid: Uid }
 
 /** The steps for one object, in this order: add the finalizer, write the record, write the uid annotation, remove the finalizer, write the status. */
@@ -78,14 +79,23 @@ function planFirst(facts: ObjectFacts, parent: Uid | '/', desired: Desired): Obj
 
 /** Plans the steps for an object. A pure function of the facts. The plan has no steps if everything is as desired. */
 export function planObject(facts: ObjectFacts): ObjectPlan {
-  const { object, own, carried, references, authority, exceeding, exceedingNow, desired } = facts
+  const { object, own, exceedingNow, onExcess } = facts
   if (object.metadata.deletionTimestamp !== undefined) return planDeletion(facts)
+  if (exceedingNow.length === 0 || own === undefined) return planDesired(facts)
   // Checked before all other problems. Roles and identities grant nothing by themselves, so only bindings are removed.
-  if (exceedingNow.length > 0 && own !== undefined)
+  if (onExcess === 'delete')
     return { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', conditionStatus: verdicts.exceedsGrant(exceedingNow) }
+  // A subscription is paused, unless its object now asks for less.
+  const plan = planDesired(facts)
+  return plan.record.do === 'nothing' ? { ...plan, record: { do: 'pause', uid: own.uid, reason: excessReason(exceedingNow) } } : plan
+}
+
+/** Plans for an object that is not being deleted and whose record, if it has one, may stay. */
+function planDesired(facts: ObjectFacts): ObjectPlan {
+  const { own, carried, references, authority, exceeding, onExcess, desired } = facts
   if (!references.found) return blocked(verdicts.refNotFound(references))
   if (!authority.granted) return blocked(verdicts.notGranted(references.parent))
-  if (exceeding.length > 0) return blocked(verdicts.exceedsGrant(exceeding))
+  if (exceeding.length > 0) return blocked(onExcess === 'pause' ? verdicts.showsTooMuch(exceeding) : verdicts.exceedsGrant(exceeding))
   if ('invalid' in desired) return blocked(verdicts.invalid(desired.invalid))
   if (own !== undefined && own.parent !== references.parent) return blocked(verdicts.misplaced(own))
   if (own !== undefined)

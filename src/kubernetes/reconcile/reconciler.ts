@@ -3,7 +3,7 @@ import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { makesOwner, ownerBindings } from '../../engine/grant-rules.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 import type { KubeObject } from '../kube-api.ts'
-import { keyOfObject, keyText, parseKey, type ObjectKey, recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
+import { keyOfObject, keyText, limitedKinds, parseKey, type ObjectKey, recordKinds, rowOf, type ObjectKind, type RecordKind } from '../object-kinds.ts'
 import { asPlatformObject, finalizer, isMirror, type GrantSpec, type PlatformObject } from '../platform-object.ts'
 import { abandonedOwners, removeExcess } from './abandoned.ts'
 import { applyPlan, type Applied } from './apply.ts'
@@ -109,7 +109,7 @@ export interface Reconciler {
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each object that may need work, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** Returns the keys of all objects, of vanished objects, and of missing objects that own a binding. Also reports records whose object is missing. */
+  /** Returns the keys of all objects, of vanished objects, and of missing objects that own a limited record. Also reports records whose object is missing. */
   keys(): Iterable<string>
 }
 
@@ -133,7 +133,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
   const links = { dependents: new DependentObjects(), blockers: new DeletionBlockers() }
   function* keys(): Generator<string> {
     for (const kind of recordKinds) for (const object of world.objects[kind].list()) yield keyOfObject(kind, object)
-    yield* abandonedOwners(world, { kinds: ['RoleBinding'] })
+    yield* abandonedOwners(world, { kinds: limitedKinds })
     yield* world.vanished.keys()
   }
   return {
@@ -165,10 +165,21 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
       observer.reconciled(kind, applied)
       const { conditionStatus } = applied
       if (isGone && conditionStatus === undefined) world.vanished.forget(key, vanished)
-      const isBlind = isInConflict(conditionStatus) && blocker === undefined
-      return isBlind || conditionStatus?.also.includes('Reconciling') === true ? { againAfterMs } : undefined
+      return conditionStatus && nextLook(row, facts, { conditionStatus, blocker })
     },
   }
+}
+
+/** Returns when an object is looked at again if no event comes earlier. */
+function nextLook(
+  { refreshMs }: ObjectKind,
+  { own }: ObjectFacts,
+  { conditionStatus, blocker }: { conditionStatus: ConditionStatus; blocker: string | undefined },
+): WorkResult | undefined {
+  const isBlind = isInConflict(conditionStatus) && blocker === undefined
+  if (isBlind || conditionStatus.also.includes('Reconciling')) return { againAfterMs }
+  const hasRecord = own !== undefined || conditionStatus.ready === 'True'
+  return refreshMs === undefined || !hasRecord ? undefined : { againAfterMs: refreshMs }
 }
 
 /** Returns a vanished object as if it were being deleted, so that its record is treated the same. */
@@ -235,7 +246,7 @@ function addNamespace(world: World, { add }: WatchTarget, namespace: KubeObject 
   if (namespace === undefined) return
   const { name } = namespace.metadata
   for (const kind of recordKinds) for (const object of world.objects[kind].byNamespace(name)) add(keyOfObject(kind, object))
-  for (const key of abandonedOwners(world, { kinds: ['RoleBinding'], namespace: name })) add(key)
+  for (const key of abandonedOwners(world, { kinds: limitedKinds, namespace: name })) add(key)
 }
 
 /** A record before and after a change. Either may be missing. */

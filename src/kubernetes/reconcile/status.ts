@@ -1,4 +1,5 @@
 import type { Condition, ConditionType, PlatformObject, PlatformStatus } from '../platform-object.ts'
+import type { LiveStatus } from './live-status.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionStatus } from './condition-status.ts'
 
@@ -14,6 +15,8 @@ export interface StatusSource {
   readonly forgets: boolean
   /** Spec fields that the record has and the object does not name. Undefined where that is not known. */
   readonly extraFields: readonly string[] | undefined
+  /** State that is kept apart from the record. */
+  readonly live: LiveStatus
   readonly nowMs: number
 }
 
@@ -47,6 +50,7 @@ export function statusOf(object: PlatformObject, source: StatusSource): Platform
     ...pick('lastSyncTime', lastSyncTime),
     ...pick('resolved', resolved),
     ...extrasOf(object, source),
+    ...source.live,
     conditions: conditionsOf(object, source),
   }
 }

@@ -1,18 +1,21 @@
 import { systemTimers, type Timers } from '../../../src/base/timing.ts'
 
-/** What no test waits for, in milliseconds. */
-const longMs = 300_000
-
 /** The process's own clock, except for long waits: these end on command. */
 export class LongTimers implements Timers {
   readonly #alarms = new Set<{ readonly ms: number; readonly ring: () => void }>()
+  readonly #longMs: number
+
+  /** Waits of `longMs` milliseconds or more are long: no test waits for them. */
+  constructor(longMs = 300_000) {
+    this.#longMs = longMs
+  }
 
   now(): number {
     return systemTimers.now()
   }
 
   start(ms: number, ring: () => void): () => void {
-    if (ms < longMs) return systemTimers.start(ms, ring)
+    if (ms < this.#longMs) return systemTimers.start(ms, ring)
     const alarm = { ms, ring }
     this.#alarms.add(alarm)
     return () => void this.#alarms.delete(alarm)

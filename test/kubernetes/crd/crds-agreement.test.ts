@@ -18,9 +18,9 @@ type Spec = Readonly<Record<string, unknown>>
 const mostCountedBytes = 100_000
 
 /** The record that a spec asks for, as the API takes it. */
-function jsonOf(spec: Spec, objectName: string): JsonValue {
-  const own = Object.fromEntries(Object.entries(spec).filter(([field]) => !isOwnField(field)))
-  return { name: objectName, ...own }
+function jsonOf(desc: DescMessage, spec: Spec, objectName: string): JsonValue {
+  const named = desc.fields.some(({ name }) => name === 'name') ? { name: objectName } : {}
+  return { ...named, ...Object.fromEntries(Object.entries(spec).filter(([field]) => !isOwnField(field))) }
 }
 
 /** The record, or undefined where there is no such member or no such time: fromJson says so by throwing. */
@@ -90,12 +90,14 @@ function placesOf(kind: string): readonly (readonly [Place, StructuralSchema])[]
   })
 }
 
-const kinds = ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRepo']
+const kinds = ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRepo', 'PlatformSubscription']
 
 const changes: fc.Arbitrary<Change> = fc
   .constantFrom(...kinds.flatMap((kind) => placesOf(kind).map((entry) => ({ kind, entry }))))
   .chain(({ kind, entry: [place, schema] }) => {
-    const specs = (fullSpecs[kind] ?? []).filter((spec) => !('serviceAccountRef' in spec) && valueAt(spec, place.slice(0, -1)) !== undefined)
+    const specs = (fullSpecs[kind] ?? []).filter(
+      (spec) => !('serviceAccountRef' in spec || 'secretName' in spec) && valueAt(spec, place.slice(0, -1)) !== undefined,
+    )
     const values =
       schema.type === 'object' && schema.properties !== undefined ? fc.constant(undefined) : fc.option(valueFor(schema), { nil: undefined, freq: 10 })
     return fc.tuple(fc.constantFrom(...specs), values).map(([spec, value]) => ({ kind, place, spec: replaced(spec, place, value) as Spec })) // the place is below the top
@@ -118,7 +120,7 @@ describeWithPart('kube-apiserver', 'objects and records', () => {
       const { status, causes } = await api.send('POST', { path: `${pathOf(kind)}?dryRun=All`, body: objectOf(kind, 'an-object', { spec }) })
       const accepted = status === 201
       seen[accepted ? 'accepted' : 'refused']++
-      expect({ accepted, causes }).toMatchObject({ accepted: isRecord(desc, jsonOf(spec, 'an-object')) })
+      expect({ accepted, causes }).toMatchObject({ accepted: isRecord(desc, jsonOf(desc, spec, 'an-object')) })
     })
     await fc.assert(property, { numRuns: campaignLength({ short: 300, full: 800 }) })
     expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(campaignLength({ short: 30, full: 100 }))

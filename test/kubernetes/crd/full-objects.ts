@@ -59,6 +59,20 @@ export const fullSpecs: Readonly<Record<string, readonly Readonly<Record<string,
     },
     { parentRef: { uid: rootUid } },
   ],
+  PlatformSubscription: [
+    {
+      parentRef,
+      sink: 'https://hooks.example/taproot?team=web',
+      types: ['dev.taproot.api.iam.', 'dev.taproot.registry.push.v1'],
+      includePulls: true,
+      ordered: true,
+      signing: 'STANDARD_WEBHOOKS',
+      suspend: true,
+      deletionPolicy: 'Orphan',
+      adoptionPolicy: 'Never',
+    },
+    { parentRef: { uid: childUid }, sink: 'https://hooks.example', signing: 'STANDARD_WEBHOOKS', secretName: 'hook' },
+  ],
   PlatformNamespaceGrant: [
     {
       namespaceSelector: { matchNames: ['team-web'], matchLabels: { tier: 'gold' } },

@@ -117,9 +117,14 @@ const aws = { awsAccount: '123456789012' }
 const certificate = (content: string): RuleInput => overlay({ certificates: { additional: [{ name: 'ca', content }] } })
 const namedGroup = { name: 'web', uid: rootUid }
 
+const sinkCase = (rule: string, accepted: readonly string[], refused: readonly string[]): RuleCase => {
+  const sent = (sink: string): RuleInput => withFields('PlatformSubscription', { sink })
+  return { kind: 'PlatformSubscription', at: 'spec.sink', rule, accepted: accepted.map(sent), refused: refused.map(sent) }
+}
+
 /** Every rule of crds/, with objects on both sides of it. */
 export const ruleCases: readonly RuleCase[] = [
-  ...['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo'].flatMap((kind) =>
+  ...['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo', 'PlatformSubscription'].flatMap((kind) =>
     referenceCases(kind, 'parentRef', namedGroup),
   ),
   ...referenceCases('PlatformRoleBinding', 'identityRef', { name: 'web', uid: childUid }),
@@ -192,6 +197,20 @@ export const ruleCases: readonly RuleCase[] = [
     rule: 'at most 51200 bytes',
     accepted: [certificate('a'.repeat(51_200)), certificate('é'.repeat(25_600))],
     refused: [certificate('é'.repeat(25_601))],
+  },
+  sinkCase(
+    'must be an https URL, such as https://hooks.example/taproot',
+    ['https://hooks.example', 'https://hooks.example:8443/a@b?c=d', 'https://[2001:db8::1]/x'],
+    ['http://hooks.example', 'hooks.example', 'https:///x', 'https://hooks.example/a b', 'https://hooks.example/\n'],
+  ),
+  sinkCase('must not contain a user or a password', ['https://hooks.example/@'], ['https://me@hooks.example', 'https://me:secret@hooks.example/x']),
+  sinkCase('must not contain a fragment', ['https://hooks.example/%23'], ['https://hooks.example/#', 'https://hooks.example#x']),
+  {
+    kind: 'PlatformSubscription',
+    at: 'spec',
+    rule: 'secretName needs signing: STANDARD_WEBHOOKS',
+    accepted: [withFields('PlatformSubscription', { secretName: 'hook' })],
+    refused: [undefined, 'SIGNING_UNSPECIFIED'].map((signing) => withFields('PlatformSubscription', { secretName: 'hook', signing })),
   },
   {
     kind: 'PlatformNamespaceGrant',

@@ -42,7 +42,16 @@ function judged(conditionStatus: ConditionStatus, { seen = generation, more = {}
   const metadata = { name: 'web', namespace: 'acme', uid: 'u', resourceVersion: '1', generation: seen }
   const object: PlatformObject = { apiVersion: 'taproot.dev/v1alpha1', kind: 'PlatformGroup', metadata, spec: {} }
   const references = { found: false, field: 'parentRef', meant: 'web' } as const
-  const status = statusOf(object, { conditionStatus, record: undefined, references, written: false, forgets: false, extraFields: undefined, nowMs: 0 })
+  const status = statusOf(object, {
+    conditionStatus,
+    record: undefined,
+    references,
+    written: false,
+    forgets: false,
+    extraFields: undefined,
+    live: {},
+    nowMs: 0,
+  })
   return { ...object, metadata: { ...metadata, generation, ...more }, status }
 }
 

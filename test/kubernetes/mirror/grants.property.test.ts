@@ -29,7 +29,15 @@ const capabilityNumbers = {
   CAP_IAM_GROUPS_LIST: Capability.CAP_IAM_GROUPS_LIST,
   CAP_IAM_GROUPS_DELETE: Capability.CAP_IAM_GROUPS_DELETE,
   CAP_IAM_ROLES_LIST: Capability.CAP_IAM_ROLES_LIST,
+  CAP_REPO_LIST: Capability.CAP_REPO_LIST,
 } as const
+
+/** Prefixes of event types, and the capability that a subscription to them needs. */
+const capabilityOfTypes = {
+  'dev.taproot.api.iam.group.': 'CAP_IAM_GROUPS_LIST',
+  'dev.taproot.api.iam.roles.': 'CAP_IAM_ROLES_LIST',
+  'dev.taproot.registry.push.v1': 'CAP_REPO_LIST',
+} as const satisfies Record<string, keyof typeof capabilityNumbers>
 
 let server: TestServer
 let population: Population
@@ -80,6 +88,8 @@ function cases(): fc.Arbitrary<Case> {
     identityRef: reference(population.identities),
     roleRef: fc.oneof(reference(population.roles), anyRole),
     capabilities: fc.subarray(Object.keys(capabilityNumbers), { minLength: 1 }),
+    sink: fc.constant('https://hooks.example/taproot'),
+    types: fc.subarray(Object.keys(capabilityOfTypes), { minLength: 1 }),
     deletionPolicy: fc.constantFrom('Delete', 'Orphan'),
     adoptionPolicy: fc.constantFrom('Never', 'ByUid', 'ByName'),
   })
@@ -115,8 +125,10 @@ function cases(): fc.Arbitrary<Case> {
 /** The fields that the CRD of this kind has. */
 function specOf(kind: RecordKind, given: Readonly<Record<string, unknown>>): object {
   const policies = ['name', 'parentRef', 'deletionPolicy', 'adoptionPolicy']
-  const own = { Group: [], Identity: [], Repo: [], Role: ['capabilities'], RoleBinding: ['identityRef', 'roleRef'] }[kind]
-  return Object.fromEntries([...policies, ...own].filter((field) => kind !== 'RoleBinding' || field !== 'name').map((field) => [field, given[field]]))
+  const own = { Group: [], Identity: [], Repo: [], Role: ['capabilities'], RoleBinding: ['identityRef', 'roleRef'], Subscription: ['sink', 'types'] }[kind]
+  return Object.fromEntries(
+    [...policies, ...own].filter((field) => !['RoleBinding', 'Subscription'].includes(kind) || field !== 'name').map((field) => [field, given[field]]),
+  )
 }
 
 function informer(type: Informer['type'], ...objects: readonly KubeObject[]): Informer {
@@ -181,6 +193,10 @@ function said({ grants, object, kind }: Case, place: string): { granted: boolean
 /** What the plan newly allows to an identity. */
 function givenBy({ kind, object }: Case, facts: ObjectFacts): CapabilitySet {
   if (kind === 'RoleBinding' && facts.references.found) return capabilitiesOfRole({ uid: facts.references.role ?? '' })
+  if (kind === 'Subscription') {
+    const { types } = object.spec as unknown as { types: readonly (keyof typeof capabilityOfTypes)[] }
+    return fromEnumNumbers(types.map((type) => capabilityNumbers[capabilityOfTypes[type]]))
+  }
   if (kind !== 'Role') return emptySet
   const { capabilities } = object.spec as unknown as { capabilities: readonly (keyof typeof capabilityNumbers)[] }
   return fromEnumNumbers(capabilities.map((name) => capabilityNumbers[name]))

@@ -19,8 +19,8 @@ import { clusterId, polling, startControllerWorld, uidOf, type ControllerWorld }
 const signal = AbortSignal.timeout(900_000)
 const place = 'default'
 
-type MirroredType = 'group' | 'roleBinding'
-const kindOf = { group: objectKinds.Group, roleBinding: objectKinds.RoleBinding } as const
+type MirroredType = 'group' | 'roleBinding' | 'subscription'
+const kindOf = { group: objectKinds.Group, roleBinding: objectKinds.RoleBinding, subscription: objectKinds.Subscription } as const
 
 /** What tests of mirrors ask of a world. */
 function mirrorsOf(world: ControllerWorld): {
@@ -43,7 +43,7 @@ function mirrorsOf(world: ControllerWorld): {
     absent: (type, uid) => vi.waitFor(async () => expect(await find(type, uid)).toBeUndefined(), polling),
     async count() {
       const lists = await Promise.all(
-        [objectTypes.group, objectTypes.roleBinding].map((type) => world.api.list(type, { namespace: place, limit: 5_000 }, signal)),
+        [objectTypes.group, objectTypes.roleBinding, objectTypes.subscription].map((type) => world.api.list(type, { namespace: place, limit: 5_000 }, signal)),
       )
       return lists.flatMap(({ items }) => items).length
     },

@@ -15,7 +15,7 @@ export interface ControllerRight {
   readonly seldom?: true
 }
 
-const kinds = ['platformgroups', 'platformidentities', 'platformrepos', 'platformrolebindings', 'platformroles']
+const kinds = ['platformgroups', 'platformidentities', 'platformrepos', 'platformrolebindings', 'platformroles', 'platformsubscriptions']
 const taproot = 'taproot.dev'
 
 /** Every right that the chart gives the controller. A rule without a row here is one too many. */
@@ -52,7 +52,7 @@ export const controllerRights: readonly ControllerRight[] = [
     group: '',
     resource: 'secrets',
     verbs: ['get', 'create', 'patch'],
-    needs: 'pull secrets are made and renewed',
+    needs: 'pull secrets and shared secrets of subscriptions are made and renewed',
     pullSecrets: true,
   },
   { where: 'release', group: 'coordination.k8s.io', resource: 'leases', verbs: ['create'], needs: 'the first leader makes the Lease' },
@@ -64,7 +64,7 @@ export const controllerRights: readonly ControllerRight[] = [
     names: ['taproot-controller'],
     needs: 'one of several leads',
   },
-  ...['platformgroups', 'platformrolebindings'].flatMap((resource): ControllerRight[] => [
+  ...['platformgroups', 'platformrolebindings', 'platformsubscriptions'].flatMap((resource): ControllerRight[] => [
     { where: 'mirrors', group: taproot, resource, verbs: ['create'], needs: 'what the API owns is shown' },
     { where: 'mirrors', group: taproot, resource, verbs: ['update'], needs: 'a mirror follows its record' },
     { where: 'mirrors', group: taproot, resource, verbs: ['delete'], needs: 'a mirror goes with its record' },
