@@ -13,6 +13,7 @@ import {
   listSubscriptions,
   pauseSubscription,
   pullEvents,
+  watchEvents,
   redeliverEvents,
   replayEvents,
   resumeSubscription,
@@ -77,6 +78,7 @@ const standard = {
 const own: Readonly<Record<string, Handler>> = {
   'taproot.auth.v1.Auth/Delete': deleteSelf,
   'taproot.events.v2.EventsService/PullEvents': pullEvents,
+  'taproot.events.v2.EventsService/WatchEvents': watchEvents,
   'taproot.events.v2.SubscriptionsService/ListDeliveries': listDeliveries,
   'taproot.events.v2.SubscriptionsService/RedeliverEvents': redeliverEvents,
   'taproot.events.v2.SubscriptionsService/ReplayEvents': replayEvents,

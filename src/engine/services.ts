@@ -163,6 +163,8 @@ export interface Context {
   readonly ownership: Ownership
   /** See Decoded.present. */
   readonly present: readonly string[] | undefined
+  /** Checks the caller's credential again, as of now. Rejects with code 16 if it expired, or its identity was deleted. */
+  reauthenticate(): Promise<void>
   /** Checks again, as of the current snapshot, whether the caller may make this call. Throws code 5 or 7 if not. */
   authorize(): void
   /** Returns the same call with another authorization check. */
@@ -180,6 +182,7 @@ export function innerContext(
     ifNoneMatch: undefined,
     idempotencyKey: undefined,
     present: undefined,
+    reauthenticate: () => Promise.resolve(),
     authorizedBy: (authorize) => ({ ...context, authorize }),
   }
   return context
@@ -193,6 +196,15 @@ export interface AnswerDocument {
   readonly headers: Readonly<Record<string, string>>
 }
 
+/** One message of a stream. */
+export interface StreamedMessage {
+  readonly message: Message
+  /** Where a caller continues after this message. */
+  readonly cursor: string
+  /** What the message carries over REST; undefined if it only moves the cursor. */
+  readonly event: { readonly type: string; readonly document: Message; readonly desc: DescMessage } | undefined
+}
+
 /** A handler's answer. */
 export interface HandlerAnswer {
   readonly message: Message
@@ -200,6 +212,11 @@ export interface HandlerAnswer {
   readonly shown?: Shown
   /** Set if the message is a list: its rendered items. */
   readonly page?: ShownPage
+  /**
+   * Set if the method is streaming: the messages, each made when the one before was sent. It ends by an error, never by itself. What it holds is free once it is
+   * closed, or the call's signal aborts.
+   */
+  readonly stream?: AsyncIterable<StreamedMessage>
   /** Set if the answer has a form of its own over REST. */
   readonly document?: AnswerDocument
   readonly etag?: string

@@ -1,3 +1,4 @@
+import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import { sealCursor } from '../base/page-token.ts'
 import { DomainError } from '../base/errors.ts'
 import { errorText } from '../base/error-text.ts'
@@ -11,7 +12,7 @@ import { callerOf, type Context, type Services } from '../engine/services.ts'
 import type { Event, PullEventsRequest } from '../gen/taproot/events/v2/events_pb.ts'
 import { eventOf, withoutForeignEmail } from './records/event-form.ts'
 import { assertTypes } from './records/event-types.ts'
-import { seesRoot, viewOf, type FeedFilter } from './records/feed-view.ts'
+import { passesFilter, seesRoot, viewOf, type FeedFilter } from './records/feed-view.ts'
 
 /** Events that one look passes. A look that passed so many, and found none for the caller, ends without events. */
 const maxLooked = 50_000
@@ -74,6 +75,8 @@ export class FeedReader {
   readonly #root: string | undefined
   readonly #log: EventLog
   readonly #task = new CooperativeTask()
+  /** Those of the last look. */
+  #permissions: EffectivePermissions | undefined
   /** Whether the caller saw an event at the last look; nothing before the first. */
   sees: (entry: LogEntry) => boolean = () => false
 
@@ -113,7 +116,7 @@ export class FeedReader {
     let position: Position = from
     let [looked, bytes, missing] = [0, 0, false]
     this.view()
-    const knownAt = this.#assertKept(from)
+    const knownAt = this.assertKept(from)
     const placeIn = (at: Position): Place => ({ revision: at.revision, key: at.key, seenMs: seenMsOf(at, startMs), knownAt })
     const isFull = (): boolean => events.length >= limits.events || bytes >= limits.bytes || looked >= maxLooked
     let more = false
@@ -139,7 +142,7 @@ export class FeedReader {
     if (missing) {
       // The events may have been removed since the look began.
       await this.#log.caughtUp(this.#context.signal)
-      this.#assertKept(from)
+      this.assertKept(from)
     }
     return { events, place: more ? placeIn(position) : { ...placeIn(position), seenMs: startMs }, more }
   }
@@ -147,19 +150,33 @@ export class FeedReader {
   /** Makes `sees` answer by the caller's rights as of now. */
   view(): void {
     this.#context.authorize()
-    this.sees = viewOf(this.#services, callerOf(this.#context), this.#filter)
+    this.#update()
   }
 
-  #start(): Place {
-    return { revision: 0, key: '', seenMs: this.#services.clock.now(), knownAt: this.#log.loadedAt ?? 0 }
+  /** True if the caller sees an event at the last look, or by rights that came since. Cheap: it is asked for each event of the installation. */
+  awaits(entry: LogEntry): boolean {
+    if (this.sees(entry)) return true
+    if (!passesFilter(this.#filter, entry) || callerOf(this.#context).permissions() === this.#permissions) return false
+    this.#update()
+    return this.sees(entry)
+  }
+
+  #update(): void {
+    const caller = callerOf(this.#context)
+    this.#permissions = caller.permissions()
+    this.sees = viewOf(this.#services, caller, this.#filter)
   }
 
   /** Returns the revision of the log. Throws code 11 if events after the place were removed that the caller might have seen. */
-  #assertKept(place: Place): number {
+  assertKept(place: Place): number {
     const caller = callerOf(this.#context)
     const cuts = this.#log.cutsAfter(place, { knownAt: place.knownAt, root: this.#root })
     if (cuts.some(({ root }) => seesRoot(this.#services, caller, { filter: this.#filter, root }))) throw this.#expired()
     return this.#log.loadedAt ?? 0
+  }
+
+  #start(): Place {
+    return { revision: 0, key: '', seenMs: this.#services.clock.now(), knownAt: this.#log.loadedAt ?? 0 }
   }
 
   #expired(): DomainError {

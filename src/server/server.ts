@@ -175,18 +175,18 @@ function scimLimits(
   }
 }
 
-/** Keeps gRPC health in step with the replica. It reports not serving once `signal` aborts. */
-function followReadiness(cache: RecordCache, grpc: GrpcApi, signal: AbortSignal): void {
+/** Keeps gRPC health in step with the replica. Once `signal` aborts, it reports not serving, and requests stop waiting for events. */
+function followReadiness({ cache, services }: Engine, grpc: GrpcApi, signal: AbortSignal): void {
   const timer = setInterval(() => grpc.setReady(cache.state.kind === 'live'), 500)
   const leave = (): void => {
     clearInterval(timer)
     grpc.setReady(false)
+    services.eventLog.leave()
   }
   signal.addEventListener('abort', leave, { once: true })
   grpc.setReady(true)
 }
 
-/** A port and the way to stop it. */
 interface Served {
   open(): Promise<void>
   /** Keeps serving, but closes each connection after its call. */
@@ -231,7 +231,6 @@ async function drain(ports: readonly Served[], leaving: AbortController, seconds
 /** Kubernetes updates a Secret in a pod within about a minute, so this is often enough. */
 const defaultFilesEveryMs = 10_000
 
-/** Runs clean-ups in reverse order. */
 class Cleanups {
   readonly #steps: (() => Promise<unknown>)[] = []
 
@@ -353,7 +352,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
       await controller.synced(signal)
     }
     listening = true
-    if (api !== undefined) followReadiness(cache, api.grpc, leaving.signal)
+    if (api !== undefined) followReadiness(engine, api.grpc, leaving.signal)
     return { engine, signIn, routes: api?.routes ?? [], stop }
   } catch (error) {
     await close()

@@ -1,6 +1,6 @@
 import type { Message } from '@bufbuild/protobuf'
 import type { MethodRow } from '../base/schema/method.ts'
-import type { AnswerDocument, Shown, ShownPage } from '../engine/services.ts'
+import type { AnswerDocument, Shown, ShownPage, StreamedMessage } from '../engine/services.ts'
 import type { CallHeaders } from './call-headers.ts'
 
 /** Returns the method's name in metrics and error logs, whichever alias was used: `GroupsService.GetGroup`. */
@@ -43,6 +43,8 @@ export interface Answer {
   readonly shown?: Shown
   /** Set if the message is a list: its rendered items. */
   readonly page?: ShownPage
+  /** Replaces the message: the messages of a streaming method. */
+  readonly stream?: AsyncIterable<StreamedMessage>
   /** Over REST, replaces the message: the items of a list field alone, with their own content type. */
   readonly document?: AnswerDocument
   /** The resource's etag, sent as `ETag` header (REST, quoted) or `etag` metadata. */

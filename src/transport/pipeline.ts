@@ -89,15 +89,15 @@ async function upToDate(options: PipelineOptions, call: Call, token: Authenticat
 class CallContext implements Context {
   readonly method: MethodRow
   readonly caller: Caller | undefined
-  readonly #services: Services
+  readonly #options: PipelineOptions
   readonly #call: Call
   readonly #decoded: DecodedCall
   readonly #authorize: (() => void) | undefined
 
-  constructor(services: Services, call: Call, found: { caller: Caller | undefined; decoded: DecodedCall; authorize?: () => void }) {
+  constructor(options: PipelineOptions, call: Call, found: { caller: Caller | undefined; decoded: DecodedCall; authorize?: () => void }) {
     this.method = call.method
     this.caller = found.caller
-    this.#services = services
+    this.#options = options
     this.#call = call
     this.#decoded = found.decoded
     this.#authorize = found.authorize
@@ -141,13 +141,17 @@ class CallContext implements Context {
   }
 
   authorizedBy(authorize: () => void): Context {
-    return new CallContext(this.#services, this.#call, { caller: this.caller, decoded: this.#decoded, authorize })
+    return new CallContext(this.#options, this.#call, { caller: this.caller, decoded: this.#decoded, authorize })
+  }
+
+  async reauthenticate(): Promise<void> {
+    if (this.caller !== undefined) callerOfToken(this.#options.services, await verify(this.#options, this.#call))
   }
 
   authorize(): void {
     const { caller, method } = this
     if (this.#authorize !== undefined) this.#authorize()
-    else if (caller !== undefined) authorizeCall(this.#services.cache.tables, caller.permissions(), { method, message: this.#decoded.message })
+    else if (caller !== undefined) authorizeCall(this.#options.services.cache.tables, caller.permissions(), { method, message: this.#decoded.message })
   }
 }
 
@@ -231,7 +235,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
     progress.caller = callerOfToken(services, token)
   }
   const { caller } = progress
-  const context = new CallContext(services, call, { caller, decoded })
+  const context = new CallContext(options, call, { caller, decoded })
   context.authorize()
   assertValidRequest(method.input, decoded.message, plan.held)
   call.throwIfEnded()

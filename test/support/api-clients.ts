@@ -106,6 +106,17 @@ function headersOf(options: Options): Record<string, string> {
 /** Headers that differ from one answer to the next, or follow from the body. */
 const ofTheMoment: ReadonlySet<string> = new Set(['date', 'content-length'])
 
+function acceptOf({ streaming }: MethodRow): Record<string, string> {
+  return streaming ? { accept: 'text/event-stream' } : {}
+}
+
+/** Returns the text of an answer; nothing of a stream, which has no end: what counts is that it began. */
+async function bodyOf(response: Response): Promise<string> {
+  if (response.headers.get('content-type')?.startsWith('text/event-stream') !== true) return response.text()
+  await response.body?.cancel()
+  return ''
+}
+
 /** REST over HTTP/1.1. */
 export function restClient(baseUrl: string): ApiClient {
   return {
@@ -119,14 +130,14 @@ export function restClient(baseUrl: string): ApiClient {
       const body = binding.body === '*' ? rest : binding.body === '' ? undefined : (rest[bodyField] ?? {})
       const query = toQuery(binding.body === '*' ? {} : Object.fromEntries(Object.entries(rest).filter(([key]) => key !== bodyField)))
       if (options.validateOnly === true) query.set('validateOnly', 'true')
-      const headers = { ...headersOf(options), ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
+      const headers = { ...headersOf(options), ...acceptOf(method), ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
       const suffix = query.size === 0 ? '' : `?${query}`
       const response = await fetch(`${baseUrl}${path}${suffix}`, {
         method: binding.verb,
         headers,
         ...(body === undefined ? {} : { body: JSON.stringify(body) }),
       })
-      const text = await response.text()
+      const text = await bodyOf(response)
       const parsed = (text === '' ? {} : JSON.parse(text)) as JsonObject
       const header = (name: string): string | undefined => response.headers.get(name) ?? undefined
       const raw = JSON.stringify([response.status, [...response.headers].filter(([name]) => !ofTheMoment.has(name)), text])
@@ -145,7 +156,8 @@ function metadataOf(options: Options): Metadata {
   return metadata
 }
 
-function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
+/** Returns the answer that an error of a call is. */
+export function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
   const [bytes] = error.metadata.get('grpc-status-details-bin')
   const status = bytes === undefined ? undefined : fromBinary(StatusSchema, bytes as Buffer)
   const details = (status?.details ?? []).map((any): JsonObject => {
@@ -181,15 +193,21 @@ export function grpcClient(address: string, serviceName: (method: MethodRow) => 
           resolve({ code: 0, body, message: '', details: {}, raw: JSON.stringify([0, body]), header })
         }
       }
-      const call = client.makeUnaryRequest<Message, Message>(
-        path,
-        (value) => Buffer.from(toBinary(method.input, value)),
-        (bytes) => fromBinary(method.output, bytes),
-        message,
-        metadataOf(options),
-        { deadline: Date.now() + 20_000 },
-        done,
-      )
+      const serialize = (value: Message): Buffer => Buffer.from(toBinary(method.input, value))
+      const deserialize = (bytes: Buffer): Message => fromBinary(method.output, bytes)
+      const deadline = { deadline: Date.now() + 20_000 }
+      if (method.streaming) {
+        const stream = client.makeServerStreamRequest(path, serialize, deserialize, message, metadataOf(options), deadline)
+        // A stream has no end: what counts is that it began.
+        stream.once('data', () => {
+          done(null)
+          stream.cancel()
+        })
+        stream.on('error', (error: ServiceError) => done(error))
+        stream.on('metadata', (metadata) => (seen = metadata))
+        return promise
+      }
+      const call = client.makeUnaryRequest(path, serialize, deserialize, message, metadataOf(options), deadline, done)
       call.on('metadata', (metadata) => {
         seen = metadata
       })

@@ -16,6 +16,11 @@ export class TenantSlots {
     this.#limits = limits
   }
 
+  /** The number of slots in use. */
+  get taken(): number {
+    return this.#all
+  }
+
   /** Takes a slot of the first of `tenants` that has one left. Returns what gives it back, to be called once; undefined where none has. */
   take(tenants: readonly string[]): (() => void) | undefined {
     const tenant = tenants.find((candidate) => this.#hasLeft(candidate))

@@ -47,6 +47,8 @@ export interface MethodRow {
   readonly kind: string | undefined
   /** The event that a success emits, `iam.group.created.v1`, without the common prefix. */
   readonly event: MethodEvent | undefined
+  /** True if the answer is a stream of messages. Over REST it is chosen by `Accept: text/event-stream`. */
+  readonly streaming: boolean
   /** True where the method changes state. */
   readonly mutation: boolean
   /** The largest request, in bytes: the body over REST, also once decompressed; the message over gRPC. */

@@ -185,6 +185,12 @@ function verbOf(method: DescMethod, row: ResourceRow | undefined): MethodVerb {
   return standard[method.name] ?? 'custom'
 }
 
+/** Throws for methods that take a stream: no transport serves them. */
+function isStreaming(method: DescMethod): boolean {
+  if (method.methodKind !== 'unary' && method.methodKind !== 'server_streaming') throw new Error(`schema: ${method}: takes a stream`)
+  return method.methodKind === 'server_streaming'
+}
+
 function eventOf(method: DescMethod, event: Event | undefined): MethodEvent | undefined {
   return event && { type: event.type, group: lookup(eventGroups, event.group, method), internal: event.internal }
 }
@@ -225,6 +231,7 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
     scopePath,
     kind: row?.kind,
     event: eventOf(method, rule.event),
+    streaming: isStreaming(method),
     mutation,
     maxRequestBytes: maxRequestBytesOf(rule, { verb, scope }),
   }

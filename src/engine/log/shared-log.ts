@@ -41,10 +41,11 @@ interface Running {
 
 /** The event log of this process. It is loaded when it is first used, and ends after some minutes without users. */
 export class SharedLog {
-  /** Requests that wait for events. Each waits for every event of its place: so an organisation has a bounded number. */
+  /** Requests and streams that wait for events. Each waits for every event of its place: so an organisation has a bounded number. */
   readonly readers = new TenantSlots({ each: 1_000, all: 4_000 })
   readonly #options: SharedLogOptions
   #running: Running | undefined
+  readonly #leaving = new AbortController()
 
   constructor(options: SharedLogOptions) {
     this.#options = options
@@ -68,6 +69,16 @@ export class SharedLog {
       throw error
     }
     return { log: running.log, ended: running.ended, release }
+  }
+
+  /** Aborts when the process is about to stop: requests must wait for events no longer. */
+  get leaving(): AbortSignal {
+    return this.#leaving.signal
+  }
+
+  /** Ends all waits for events, now and from now on. */
+  leave(): void {
+    this.#leaving.abort(new Error('the server is about to stop'))
   }
 
   /** Ends the log. Its users see it end. */

@@ -15,6 +15,11 @@ export interface FeedFilter extends TypeFilter {
   readonly place: string
 }
 
+/** True if an event passes the filter, whether or not a caller may see it. */
+export function passesFilter(filter: FeedFilter, { type, group }: LogEntry): boolean {
+  return group !== '' && passesTypes(filter, type) && (filter.place === '' || isWithin(group, filter.place))
+}
+
 /**
  * Returns a predicate for the events that a caller sees, by their rights as of now (docs/spec/events.md#feed). They need the capability to list records of the
  * subject's kind at the event's group. Get it again after every await.
@@ -24,10 +29,10 @@ export function viewOf({ cache }: Pick<Services, 'cache'>, caller: Caller, filte
   const permissions = caller.permissions()
   // As in lists: without a place, organisations that a person has not joined are left out.
   const isLeftOut = filter.place === '' ? leavesOut(tables, caller) : () => false
-  return ({ type, group }) => {
+  return (entry) => {
+    const { type, group } = entry
     const capabilities = needed.get(type)
-    if (capabilities === undefined || group === '' || !passesTypes(filter, type)) return false
-    if (filter.place !== '' && !isWithin(group, filter.place)) return false
+    if (capabilities === undefined || !passesFilter(filter, entry)) return false
     if (decide(permissions, group, capabilities).kind !== 'allowed') return false
     // The event of a deleted root group belongs to no organisation.
     return group === rootParent || !(isSuspended(tables, trustedUid(group)) || isLeftOut(trustedUid(group)))

@@ -5,6 +5,7 @@ import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError, type Code } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
+import { sendStream } from '../answer-stream.ts'
 import { parseCallHeaders } from '../call-headers.ts'
 import { callName, type Answer, type Dispatch } from '../call.ts'
 import { platformDomain, toDomainError } from '../errors-details.ts'
@@ -159,7 +160,7 @@ function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, 
   return call
 }
 
-/** One call of a Taproot method. */
+/** One call of a Taproot method, which takes one message. Its answer is a message or a stream of them. */
 class UnaryCall extends AnsweredCall {
   readonly #row: MethodRow
   readonly #options: UnaryCallOptions
@@ -197,9 +198,17 @@ class UnaryCall extends AnsweredCall {
     const row = this.#row
     const method = callName(row)
     const { requestId } = call.headers
-    const done = metrics?.start(method, 'grpc')
+    let done = metrics?.start(method, 'grpc')
+    const dispatched = async (): Promise<Answer> => {
+      const result = await dispatch(call)
+      if (result.stream === undefined) return result
+      // The answer has begun: how long it goes on says nothing about the server.
+      done?.(0)
+      done = undefined
+      return this.#sendStream(result, { stream: result.stream, call })
+    }
     const answer = async (): Promise<void> => {
-      const result = await call.answered(dispatch(call))
+      const result = await call.answered(dispatched())
       const bytes = answerBinary(row.output, result)
       this.base.sendMetadata(answerMetadata(requestId, result))
       // Do not wait until the message is sent, so that both leave together.
@@ -218,6 +227,17 @@ class UnaryCall extends AnsweredCall {
     }
     // An unhandled rejection would end the process.
     answer().catch(refuse).catch(refuseWithout).catch(ignore)
+  }
+
+  async #sendStream(answer: Answer, { stream, call }: { stream: NonNullable<Answer['stream']>; call: GrpcCall }): Promise<never> {
+    const { base } = this
+    const { output } = this.#row
+    base.sendMetadata(answerMetadata(call.headers.requestId, answer))
+    await sendStream(stream, {
+      signal: call.signal,
+      send: ({ message }) => new Promise((resolve) => base.sendMessage(bufferOf(toBinary(output, message)), resolve)),
+    })
+    throw new DomainError(14, 'the stream ended')
   }
 }
 

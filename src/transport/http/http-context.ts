@@ -35,6 +35,13 @@ export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
 /** Headers of every answer unless it sets them itself. */
 const commonHeaders: Readonly<Record<string, string>> = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }
 
+/** Begins an answer with status 200 whose length is not known. */
+export function beginAnswer(context: HttpContext, headers: Readonly<Record<string, string>>): void {
+  const { res, state } = context
+  context.respond = false
+  res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...commonHeaders, ...headers })
+}
+
 /** Sends the whole answer at once, with the request's id. Bypasses Koa's body, which sets each header separately. */
 export function send(context: HttpContext, { status, headers, body }: HttpAnswer): void {
   const { res, state } = context

@@ -1,9 +1,11 @@
 import type { DescMessage } from '@bufbuild/protobuf'
+import type { Log } from '../../base/log.ts'
 import type { HttpBinding, MethodRow } from '../../base/schema/method.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import { callName, type Answer, type Call, type DecodedCall, type Dispatch } from '../call.ts'
 import { isForm, parseJsonBody, readForm, readJsonText, skipBody } from './body.ts'
 import { decodeRequest, readValidateOnly } from './decode-request.ts'
+import { acceptsEventStream, sendEventStream } from './event-stream.ts'
 import { headerText, jsonType, send, type HttpAnswer, type HttpContext } from './http-context.ts'
 import type { HttpRoute, RouteMatch } from './route-index.ts'
 import { decodeSegment } from './template.ts'
@@ -43,6 +45,7 @@ export interface MethodRouteOptions {
   readonly dispatch: Dispatch
   readonly encoders: JsonEncoders
   readonly metrics?: CallMetrics
+  readonly log: Log
 }
 
 /** A method with one of its bindings. */
@@ -51,24 +54,41 @@ export interface BoundMethod {
   readonly binding: HttpBinding
 }
 
-/** Returns the routes of API methods: a request becomes a `Call`, and the dispatch's answer becomes the response. */
+/** Answers requests of one method and binding. */
+type Serve = HttpRoute<HttpContext>['handle']
+
+/** Returns the routes of API methods: a request becomes a `Call`, and the dispatch's answer becomes the response. Streaming methods share the route of a unary one. */
 export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): HttpRoute<HttpContext>[] {
-  return bound.map((method) => {
-    const name = callName(method.row)
-    const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : createAnswerJson(method.row.output, options.encoders)
-    return {
-      verb: method.binding.verb,
-      template: method.binding.template,
-      handle: async (context, match) => {
-        const { state } = context
-        state.domain = method.row.domain
-        state.method = name
-        state.done = options.metrics?.start(name, 'http')
-        const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
-        send(context, { status: 200, ...contentOf(answer, encode, options.encoders) })
-      },
+  const routeName = ({ binding }: BoundMethod): string => `${binding.verb} ${binding.template}`
+  const streams = new Map(bound.filter(({ row }) => row.streaming).map((method) => [routeName(method), serve(method, options)]))
+  return bound
+    .filter(({ row }) => !row.streaming)
+    .map((method) => {
+      const { verb, template } = method.binding
+      const [whole, streamed] = [serve(method, options), streams.get(routeName(method))]
+      if (streamed === undefined) return { verb, template, handle: whole }
+      return { verb, template, handle: (context, match) => (acceptsEventStream(context) ? streamed : whole)(context, match) }
+    })
+}
+
+function serve(method: BoundMethod, options: MethodRouteOptions): Serve {
+  const name = callName(method.row)
+  const encode = method.row.output.typeName === 'google.protobuf.Empty' ? undefined : createAnswerJson(method.row.output, options.encoders)
+  return async (context, match) => {
+    const { state } = context
+    state.domain = method.row.domain
+    state.method = name
+    state.done = options.metrics?.start(name, 'http')
+    const answer = await state.call.bound(options.dispatch(new HttpCall(method, { context, match })))
+    if (answer.stream === undefined) {
+      send(context, { status: 200, ...contentOf(answer, encode, options.encoders) })
+      return
     }
-  })
+    // The answer has begun: how long it goes on says nothing about the server.
+    state.done?.(0)
+    state.done = undefined
+    await sendEventStream(context, answer.stream, options)
+  }
 }
 
 interface Matched {
@@ -95,7 +115,7 @@ class HttpCall implements Call {
     const { state, querystring } = matched.context
     this.#bound = bound
     this.#matched = matched
-    this.#query = querystring === '' ? noQuery : new URLSearchParams(querystring)
+    this.#query = bound.row.streaming ? resumingQuery(matched.context) : querystring === '' ? noQuery : new URLSearchParams(querystring)
     this.method = bound.row
     this.headers = state.headers
     this.validateOnly = querystring !== '' && readValidateOnly(this.#query).value
@@ -135,6 +155,14 @@ async function decode(
     variables: match.template.variables.map((variable, index) => ({ ...variable, value: decodeSegment(match.captures[index] ?? '') })),
     lenient: !row.service.includes('.v2.') || prefersLenient(headerText(context.req.headers['prefer'])),
   })
+}
+
+/** Returns the query with the cursor of the last record that the client received, if it names one. */
+function resumingQuery({ req, querystring }: HttpContext): URLSearchParams {
+  const query = new URLSearchParams(querystring)
+  const cursor = headerText(req.headers['last-event-id']) ?? ''
+  if (cursor !== '') query.set('cursor', cursor)
+  return query
 }
 
 /** True for `Prefer: handling=lenient` (RFC 7240), alone or among other preferences. */

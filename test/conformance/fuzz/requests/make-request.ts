@@ -157,7 +157,7 @@ function makeGrpc(number: number, corpus: Corpus, random: Random): Made {
     mutations.push(`HTTP/2: ${name}`)
   }
   // It goes on for as long as its client wants.
-  if (draft.path.endsWith('/Watch')) draft.ending = 'cancel'
+  if (/\/Watch(?:Events)?$/.test(draft.path)) draft.ending = 'cancel'
   return { number, transport: 'grpc', draft, mutations, what: caseName(method), mutating: method.mutation || draft.connection !== undefined }
 }
 

@@ -44,6 +44,28 @@ const byUid: Pick<MethodCase, 'request' | 'badInputs'> = {
   badInputs: [],
 }
 
+/** Filters and cursors of events that are refused. */
+const badEventFilters: MethodCase['badInputs'] = [
+  { what: 'a type that no event has', request: (valid) => ({ ...valid, types: ['dev.taproot.api.iam.grup.'] }), fields: ['types'] },
+  { what: 'an empty type', breaks: ['types[]:string.min_len'], only: 'grpc', request: (valid) => ({ ...valid, types: [''] }), fields: ['types'] },
+  {
+    what: 'a type longer than 255 characters',
+    breaks: ['types[]:string.max_len'],
+    request: (valid) => ({ ...valid, types: [long(256)] }),
+    fields: ['types'],
+  },
+  { what: 'a type twice', breaks: ['types:repeated.unique'], request: (valid) => ({ ...valid, types: [groupEvents, groupEvents] }), fields: ['types'] },
+  {
+    what: 'more than 64 types',
+    breaks: ['types:repeated.max_items'],
+    request: (valid) => ({ ...valid, types: Array.from({ length: 65 }, (_, at) => `${groupEvents}${at}`) }),
+    fields: ['types'],
+  },
+  { what: 'a cursor that is too long', breaks: ['cursor:string.max_len'], request: (valid) => ({ ...valid, cursor: long(4097) }), fields: ['cursor'] },
+  { what: 'a cursor of something else', request: (valid) => ({ ...valid, cursor: 'nonsense' }), fields: ['cursor'] },
+  { what: 'a filter that events do not have', request: (valid) => ({ ...valid, uidp: { inRoot: true } }), fields: ['uidp'] },
+]
+
 /** SubscriptionsService and EventsService. */
 export const subscriptionCases: Readonly<Record<string, MethodCase>> = {
   'SubscriptionsService/GetSubscription': byUid,
@@ -112,28 +134,15 @@ export const subscriptionCases: Readonly<Record<string, MethodCase>> = {
   'EventsService/PullEvents': {
     request: (world): JsonObject => ({ uidp: { descendantsOf: world.group }, types: [groupEvents], cursor: 'now' }),
     badInputs: [
-      { what: 'a type that no event has', request: (valid) => ({ ...valid, types: ['dev.taproot.api.iam.grup.'] }), fields: ['types'] },
-      { what: 'an empty type', breaks: ['types[]:string.min_len'], only: 'grpc', request: (valid) => ({ ...valid, types: [''] }), fields: ['types'] },
-      {
-        what: 'a type longer than 255 characters',
-        breaks: ['types[]:string.max_len'],
-        request: (valid) => ({ ...valid, types: [long(256)] }),
-        fields: ['types'],
-      },
-      { what: 'a type twice', breaks: ['types:repeated.unique'], request: (valid) => ({ ...valid, types: [groupEvents, groupEvents] }), fields: ['types'] },
-      {
-        what: 'more than 64 types',
-        breaks: ['types:repeated.max_items'],
-        request: (valid) => ({ ...valid, types: Array.from({ length: 65 }, (_, at) => `${groupEvents}${at}`) }),
-        fields: ['types'],
-      },
-      { what: 'a cursor that is too long', breaks: ['cursor:string.max_len'], request: (valid) => ({ ...valid, cursor: long(4097) }), fields: ['cursor'] },
-      { what: 'a cursor of something else', request: (valid) => ({ ...valid, cursor: 'nonsense' }), fields: ['cursor'] },
+      ...badEventFilters,
       { what: 'a wait of more than a minute', breaks: ['wait:duration.lte'], request: (valid) => ({ ...valid, wait: '61s' }), fields: ['wait'] },
       { what: 'a negative wait', breaks: ['wait:duration.gte'], request: (valid) => ({ ...valid, wait: '-1s' }), fields: ['wait'] },
       { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: (valid) => ({ ...valid, pageSize: -1 }), fields: ['page_size'] },
-      { what: 'a filter that events do not have', request: (valid) => ({ ...valid, uidp: { inRoot: true } }), fields: ['uidp'] },
     ],
+  },
+  'EventsService/WatchEvents': {
+    request: (world): JsonObject => ({ uidp: { descendantsOf: world.group }, types: [groupEvents], cursor: 'now' }),
+    badInputs: badEventFilters,
   },
   'SubscriptionsService/ListSubscriptions': {
     request: (world) => ({ uidp: { descendantsOf: world.group }, orderBy: 'created_at desc', pageSize: 200 }),

@@ -19,7 +19,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file taproot/events/v2/events.proto.
  */
 export const file_taproot_events_v2_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch50YXByb290L2V2ZW50cy92Mi9ldmVudHMucHJvdG8SEXRhcHJvb3QuZXZlbnRzLnYyIvABChFQdWxsRXZlbnRzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEiIKBXR5cGVzGAIgAygJQhO6SBCSAQ0QQBgBIgdyBRABGP8BEhUKDWluY2x1ZGVfcHVsbHMYAyABKAgSGAoGY3Vyc29yGAQgASgJQgi6SAVyAxiAIBI1CgR3YWl0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQgy6SAmqAQYiAgg8MgASHQoJcGFnZV9zaXplGAYgASgFQgrgQQG6SAQaAigAIlMKElB1bGxFdmVudHNSZXNwb25zZRIoCgZldmVudHMYASADKAsyGC50YXByb290LmV2ZW50cy52Mi5FdmVudBITCgtuZXh0X2N1cnNvchgCIAEoCSL4AgoFRXZlbnQSEwoLc3BlY3ZlcnNpb24YASABKAkSCgoCaWQYAiABKAkSDgoGc291cmNlGAMgASgJEgwKBHR5cGUYBCABKAkSFAoHc3ViamVjdBgFIAEoCUgAiAEBEigKBHRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhcKD2RhdGFjb250ZW50dHlwZRgHIAEoCRISCgVncm91cBgIIAEoCUgBiAEBEhAKCGF1ZGllbmNlGAkgASgJEhUKCGJvZHl0eXBlGAogASgJSAKIAQESHQoQaWRlbnRpdHlwcm92aWRlchgLIAEoCUgDiAEBEhIKBWFjdG9yGAwgASgJSASIAQESJQoEZGF0YRgNIAEoCzIXLmdvb2dsZS5wcm90b2J1Zi5TdHJ1Y3RCCgoIX3N1YmplY3RCCAoGX2dyb3VwQgsKCV9ib2R5dHlwZUITChFfaWRlbnRpdHlwcm92aWRlckIICgZfYWN0b3IyjgEKDUV2ZW50c1NlcnZpY2USfQoKUHVsbEV2ZW50cxIkLnRhcHJvb3QuZXZlbnRzLnYyLlB1bGxFdmVudHNSZXF1ZXN0GiUudGFwcm9vdC5ldmVudHMudjIuUHVsbEV2ZW50c1Jlc3BvbnNlIiKQAgGq5xgCCAOC0+STAhMSES9ldmVudHMvdjIvZXZlbnRzYgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
+  fileDesc("Ch50YXByb290L2V2ZW50cy92Mi9ldmVudHMucHJvdG8SEXRhcHJvb3QuZXZlbnRzLnYyIvABChFQdWxsRXZlbnRzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEiIKBXR5cGVzGAIgAygJQhO6SBCSAQ0QQBgBIgdyBRABGP8BEhUKDWluY2x1ZGVfcHVsbHMYAyABKAgSGAoGY3Vyc29yGAQgASgJQgi6SAVyAxiAIBI1CgR3YWl0GAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQgy6SAmqAQYiAgg8MgASHQoJcGFnZV9zaXplGAYgASgFQgrgQQG6SAQaAigAIpsBChJXYXRjaEV2ZW50c1JlcXVlc3QSMAoEdWlkcBgBIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXJCA+BBARIiCgV0eXBlcxgCIAMoCUITukgQkgENEEAYASIHcgUQARj/ARIVCg1pbmNsdWRlX3B1bGxzGAMgASgIEhgKBmN1cnNvchgEIAEoCUIIukgFcgMYgCAiTgoTV2F0Y2hFdmVudHNSZXNwb25zZRInCgVldmVudBgBIAEoCzIYLnRhcHJvb3QuZXZlbnRzLnYyLkV2ZW50Eg4KBmN1cnNvchgCIAEoCSJTChJQdWxsRXZlbnRzUmVzcG9uc2USKAoGZXZlbnRzGAEgAygLMhgudGFwcm9vdC5ldmVudHMudjIuRXZlbnQSEwoLbmV4dF9jdXJzb3IYAiABKAki+AIKBUV2ZW50EhMKC3NwZWN2ZXJzaW9uGAEgASgJEgoKAmlkGAIgASgJEg4KBnNvdXJjZRgDIAEoCRIMCgR0eXBlGAQgASgJEhQKB3N1YmplY3QYBSABKAlIAIgBARIoCgR0aW1lGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIXCg9kYXRhY29udGVudHR5cGUYByABKAkSEgoFZ3JvdXAYCCABKAlIAYgBARIQCghhdWRpZW5jZRgJIAEoCRIVCghib2R5dHlwZRgKIAEoCUgCiAEBEh0KEGlkZW50aXR5cHJvdmlkZXIYCyABKAlIA4gBARISCgVhY3RvchgMIAEoCUgEiAEBEiUKBGRhdGEYDSABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0QgoKCF9zdWJqZWN0QggKBl9ncm91cEILCglfYm9keXR5cGVCEwoRX2lkZW50aXR5cHJvdmlkZXJCCAoGX2FjdG9yMpMCCg1FdmVudHNTZXJ2aWNlEn0KClB1bGxFdmVudHMSJC50YXByb290LmV2ZW50cy52Mi5QdWxsRXZlbnRzUmVxdWVzdBolLnRhcHJvb3QuZXZlbnRzLnYyLlB1bGxFdmVudHNSZXNwb25zZSIikAIBqucYAggDgtPkkwITEhEvZXZlbnRzL3YyL2V2ZW50cxKCAQoLV2F0Y2hFdmVudHMSJS50YXByb290LmV2ZW50cy52Mi5XYXRjaEV2ZW50c1JlcXVlc3QaJi50YXByb290LmV2ZW50cy52Mi5XYXRjaEV2ZW50c1Jlc3BvbnNlIiKQAgGq5xgCCAOC0+STAhMSES9ldmVudHMvdjIvZXZlbnRzMAFiBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
  * @generated from message taproot.events.v2.PullEventsRequest
@@ -76,6 +76,72 @@ export const PullEventsRequestSchema: GenMessage<PullEventsRequest> = /*@__PURE_
   messageDesc(file_taproot_events_v2_events, 0);
 
 /**
+ * @generated from message taproot.events.v2.WatchEventsRequest
+ */
+export type WatchEventsRequest = Message<"taproot.events.v2.WatchEventsRequest"> & {
+  /**
+   * Only `descendants_of`: events of this group and of all groups below it. Absent: of all groups that the caller may see.
+   *
+   * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
+   */
+  uidp?: UIDPFilter | undefined;
+
+  /**
+   * Prefixes of event types. Empty: all types.
+   *
+   * @generated from field: repeated string types = 2;
+   */
+  types: string[];
+
+  /**
+   * Also sends events of pulls.
+   *
+   * @generated from field: bool include_pulls = 3;
+   */
+  includePulls: boolean;
+
+  /**
+   * A `cursor` of an earlier answer. Empty: from the oldest event that is kept. `now`: only events that follow.
+   *
+   * @generated from field: string cursor = 4;
+   */
+  cursor: string;
+};
+
+/**
+ * Describes the message taproot.events.v2.WatchEventsRequest.
+ * Use `create(WatchEventsRequestSchema)` to create a new message.
+ */
+export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_events, 1);
+
+/**
+ * @generated from message taproot.events.v2.WatchEventsResponse
+ */
+export type WatchEventsResponse = Message<"taproot.events.v2.WatchEventsResponse"> & {
+  /**
+   * Absent in a message that only moves the cursor. One comes first, and one after each 15 seconds without events.
+   *
+   * @generated from field: taproot.events.v2.Event event = 1;
+   */
+  event?: Event | undefined;
+
+  /**
+   * Continues after this message.
+   *
+   * @generated from field: string cursor = 2;
+   */
+  cursor: string;
+};
+
+/**
+ * Describes the message taproot.events.v2.WatchEventsResponse.
+ * Use `create(WatchEventsResponseSchema)` to create a new message.
+ */
+export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
+  messageDesc(file_taproot_events_v2_events, 2);
+
+/**
  * @generated from message taproot.events.v2.PullEventsResponse
  */
 export type PullEventsResponse = Message<"taproot.events.v2.PullEventsResponse"> & {
@@ -97,7 +163,7 @@ export type PullEventsResponse = Message<"taproot.events.v2.PullEventsResponse">
  * Use `create(PullEventsResponseSchema)` to create a new message.
  */
 export const PullEventsResponseSchema: GenMessage<PullEventsResponse> = /*@__PURE__*/
-  messageDesc(file_taproot_events_v2_events, 1);
+  messageDesc(file_taproot_events_v2_events, 3);
 
 /**
  * An event in the JSON format of CloudEvents 1.0.
@@ -186,7 +252,7 @@ export type Event = Message<"taproot.events.v2.Event"> & {
  * Use `create(EventSchema)` to create a new message.
  */
 export const EventSchema: GenMessage<Event> = /*@__PURE__*/
-  messageDesc(file_taproot_events_v2_events, 2);
+  messageDesc(file_taproot_events_v2_events, 4);
 
 /**
  * Events, for receivers that cannot be reached from outside.
@@ -203,6 +269,17 @@ export const EventsService: GenService<{
     methodKind: "unary";
     input: typeof PullEventsRequestSchema;
     output: typeof PullEventsResponseSchema;
+  },
+  /**
+   * Sends the events after a cursor, and each further one when it happens. Over REST this is the path of PullEvents with `Accept: text/event-stream`: the answer
+   * has Server-Sent Events, and the header `Last-Event-ID` replaces `cursor`.
+   *
+   * @generated from rpc taproot.events.v2.EventsService.WatchEvents
+   */
+  watchEvents: {
+    methodKind: "server_streaming";
+    input: typeof WatchEventsRequestSchema;
+    output: typeof WatchEventsResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_taproot_events_v2_events, 0);

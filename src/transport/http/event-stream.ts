@@ -1,0 +1,51 @@
+import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
+import type { Log } from '../../base/log.ts'
+import type { StreamedMessage } from '../../engine/services.ts'
+import { sendStream } from '../answer-stream.ts'
+import { toDomainError } from '../errors-details.ts'
+import { httpError } from '../errors-http.ts'
+import type { JsonEncoders } from '../json-encode.ts'
+import { beginAnswer, type HttpContext } from './http-context.ts'
+
+const eventStream = 'text/event-stream'
+/** The types of all other answers. A client that accepts any type gets one of them. */
+const otherTypes = ['application/json', 'application/cloudevents-batch+json']
+
+/** True if the client prefers Server-Sent Events to the other answers. */
+export function acceptsEventStream(context: HttpContext): boolean {
+  return context.method === 'GET' && context.accepts([...otherTypes, eventStream]) === eventStream
+}
+
+/** Returns a message as a record of Server-Sent Events. One that only moves the cursor is a comment with an id, which readers do not see as an event. */
+function recordOf({ event, cursor }: StreamedMessage, encoders: JsonEncoders): string {
+  if (event === undefined) return `:\nid: ${cursor}\n\n`
+  // JSON texts and types have no line breaks.
+  return `id: ${cursor}\nevent: ${event.type}\ndata: ${encoders(event.desc)(event.document)}\n\n`
+}
+
+async function write(response: ServerResponse, text: string, signal: AbortSignal): Promise<void> {
+  if (!response.write(text)) await once(response, 'drain', { signal })
+}
+
+/** How a stream is answered. */
+export interface EventStreamOptions {
+  readonly encoders: JsonEncoders
+  readonly log: Log
+}
+
+/** Answers with Server-Sent Events. The last record is `error`, with the status as any error answer has it. Never rejects. */
+export async function sendEventStream(context: HttpContext, stream: AsyncIterable<StreamedMessage>, options: EventStreamOptions): Promise<void> {
+  const { res, state } = context
+  const { signal } = state.call
+  // Proxies must not collect the records.
+  beginAnswer(context, { 'Content-Type': `${eventStream}; charset=utf-8`, 'X-Accel-Buffering': 'no' })
+  try {
+    await sendStream(stream, { signal, send: (message) => write(res, recordOf(message, options.encoders), signal) })
+  } catch (thrown) {
+    const { domain, method } = state
+    const { requestId } = state.headers
+    const error = toDomainError(thrown, { requestId, method, signal, log: options.log })
+    if (!res.closed) res.end(`event: error\ndata: ${JSON.stringify(httpError(error, { requestId, domain }).body)}\n\n`)
+  }
+}
