@@ -13,5 +13,5 @@ test('a store that a newer version has written is not touched', async () => {
   expect(Buffer.from(written?.value ?? []).toString()).toBe('1')
   await first.running.engine.store.transact({ guards: [], writes: [{ kind: 'put', key: 'meta/format', value: Buffer.from('2') }] }, signal)
   await first.stop()
-  await expect(startTestServer({ dataDir })).rejects.toThrow('the store has format 2, this version knows 1: start a newer one')
+  await expect(startTestServer({ dataDir })).rejects.toThrow('the store has format 2, this version supports 1: start a newer version')
 })
