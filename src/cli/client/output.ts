@@ -38,6 +38,11 @@ export function jsonText(value: unknown): string {
   return JSON.stringify(value, undefined, 2).replaceAll(steering, escaped)
 }
 
+/** JSON on one line, without a line break at its end. It is safe to show at a terminal. */
+export function jsonLine(value: unknown): string {
+  return JSON.stringify(value).replaceAll(steering, escaped)
+}
+
 /** YAML with a line break at its end, quoted so that readers of YAML 1.1 and 1.2 read the same. It is safe to show at a terminal. */
 export function yamlText(value: unknown): string {
   const plain = stringify(value, { lineWidth: 0, version: '1.1' })

@@ -28,6 +28,8 @@ export interface Page {
  */
 export interface PlatformClient {
   call(call: ClientCall): Promise<Json>
+  /** Begins a GET whose answer the caller reads: its body may go on for as long as `signal` allows. Not retried. */
+  open(path: string, options: { readonly query: ClientQuery; readonly accept: string; readonly signal: AbortSignal }): Promise<Response>
   /**
    * Reads a list page by page. `plural` is the member with the records. Each page is requested after the previous one was consumed. `page_size` is 200 unless
    * the query has it.
@@ -75,6 +77,13 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
   }
   return {
     call,
+    open: async (path, { query, accept, signal }) => {
+      const { url, headers } = addressed(options, { path, query })
+      const response = await begin(url, { headers: { ...headers, accept }, signal })
+      if (response.status === 200) return response
+      const text = await response.text()
+      throw refusalOf(parseAnswer(text)) ?? notPlatform(url, response.status)
+    },
     pages,
     async *list(path, plural, query) {
       for await (const { records } of pages(path, plural, query)) yield* records
@@ -82,15 +91,25 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
   }
 }
 
-async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOptions, { method, path, query = {}, body }: ClientCall): Promise<Json> {
+/** Returns the URL of a call and the headers that name the caller. */
+function addressed(
+  { baseUrl, token, identity }: PlatformClientOptions,
+  { path, query = {} }: Pick<ClientCall, 'path' | 'query'>,
+): { url: URL; headers: Record<string, string> } {
   const url = new URL(`${baseUrl}${path}`)
   for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) url.searchParams.append(name, one)
-  const headers = {
-    authorization: `Bearer ${token}`,
-    ...(identity === undefined ? {} : { 'taproot-identity': identity }),
-    ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-  }
-  const request = { method, headers, ...(body === undefined ? {} : { body: JSON.stringify(body) }) }
+  return { url, headers: { authorization: `Bearer ${token}`, ...(identity === undefined ? {} : { 'taproot-identity': identity }) } }
+}
+
+function notPlatform({ origin }: URL, status: number): ClientError {
+  return new ClientError(`${origin} answered ${status}, but is not a platform API: check the URL`)
+}
+
+async function send(options: PlatformClientOptions, { method, path, query = {}, body }: ClientCall): Promise<Json> {
+  const { wait = delay } = options
+  const { url, headers } = addressed(options, { path, query })
+  const content = body === undefined ? {} : { body: JSON.stringify(body) }
+  const request = { method, headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }, ...content }
   let answer = await exchange(url, request)
   for (let sent = 0; method === 'GET' && sent < retryLimits.retries; sent += 1) {
     const waitMs = retryWaitMs(answer, Date.now())
@@ -100,17 +119,29 @@ async function send({ baseUrl, token, identity, wait = delay }: PlatformClientOp
   }
   const parsed = parseAnswer(answer.text)
   if (answer.status >= 200 && answer.status < 300 && parsed !== undefined) return parsed
-  throw refusalOf(parsed) ?? new ClientError(`${url.origin} answered ${answer.status}, but is not a platform API: check the URL`)
+  throw refusalOf(parsed) ?? notPlatform(url, answer.status)
+}
+
+async function begin(url: URL, request: RequestInit): Promise<Response> {
+  try {
+    // Redirects are not followed, because the token must reach only its own server.
+    return await fetch(url, { ...request, redirect: 'manual' })
+  } catch (cause) {
+    throw unreachable(url, cause)
+  }
 }
 
 async function exchange(url: URL, request: RequestInit): Promise<ClientAnswer> {
+  const response = await begin(url, { ...request, signal: AbortSignal.timeout(timeoutMs) })
   try {
-    // Redirects are not followed, because the token must reach only its own server.
-    const response = await fetch(url, { ...request, redirect: 'manual', signal: AbortSignal.timeout(timeoutMs) })
     return { status: response.status, text: await response.text(), retryAfter: response.headers.get('retry-after') ?? undefined }
   } catch (cause) {
-    throw new ClientError(`${url.origin} cannot be reached: ${reasonOf(cause)}`, {}, cause)
+    throw unreachable(url, cause)
   }
+}
+
+function unreachable({ origin }: URL, cause: unknown): ClientError {
+  return new ClientError(`${origin} cannot be reached: ${reasonOf(cause)}`, {}, cause)
 }
 
 /** Returns undefined if the answer is not a JSON object. Deletes have an empty answer. */
