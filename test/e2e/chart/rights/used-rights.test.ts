@@ -94,7 +94,16 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
   }
 
   async function mirrors(): Promise<string[]> {
-    const found = await kube.kubectl(['-n', 'platform', 'get', 'platformgroups,platformrolebindings', '-l', 'taproot.dev/origin=api', '-o', 'name'])
+    const found = await kube.kubectl([
+      '-n',
+      'platform',
+      'get',
+      'platformgroups,platformrolebindings,platformsubscriptions',
+      '-l',
+      'taproot.dev/origin=api',
+      '-o',
+      'name',
+    ])
     return found.split('\n').filter((name) => name !== '')
   }
 
@@ -137,11 +146,13 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     await startProcesses()
     // Down: made, mended, removed.
     const { uid } = await call('POST', '/iam/v2/groups', { name: 'shown' })
-    await until(async () => (await mirrors()).length >= 2, 'mirrors of a group and its binding')
+    const subscription = await call('POST', `/events/v2/subscriptions/${String(uid)}`, { sink: 'https://hooks.example/taproot' })
+    await until(async () => (await mirrors()).length >= 3, 'mirrors of a group, its binding and its subscription')
     for (const mirror of await mirrors()) await kube.kubectl(['-n', 'platform', 'annotate', mirror, 'taproot.dev/uid-'])
     const updated = async (): Promise<number> =>
       new Set((await audit.read()).filter(({ verb }) => verb === 'update').map(({ objectRef }) => objectRef?.resource)).size
-    await until(async () => (await updated()) >= 3, 'mirrors are mended')
+    await until(async () => (await updated()) >= 4, 'mirrors are mended')
+    await call('DELETE', `/events/v2/subscriptions/${String(subscription['uid'])}`)
     await call('DELETE', `/iam/v2/groups/${String(uid)}`)
     await until(async () => (await mirrors()).length === 0, 'mirrors go')
     // Up: one object of each kind, and away with them.
