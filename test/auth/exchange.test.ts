@@ -242,7 +242,7 @@ describe('an exchange without an identity', () => {
   })
 })
 
-describe('what is asked of the token', () => {
+describe('requirements for the token', () => {
   test('audiences: the configured ones, as the client spells them', async () => {
     const { token, ask } = await ground()
     const aud = async (asked: string[]): Promise<unknown> => decodeJwt((await ask(await token(), { identity: uid, aud: asked })).token).aud

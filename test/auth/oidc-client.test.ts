@@ -62,7 +62,7 @@ test('an issuer that does not answer is asked once, and blocks no sign-in elsewh
   expect(asked).toBe(1)
 })
 
-test('who goes while the issuer is asked does not end it for those who wait', async () => {
+test('a caller who leaves during a request to the issuer does not end it for the others', async () => {
   const { promise: arrived, resolve: arrive } = Promise.withResolvers<() => void>()
   const slow = await serve((issuer) => (_request, response) => {
     arrive(() => void response.end(JSON.stringify({ issuer, authorization_endpoint: `${issuer}/auth`, token_endpoint: `${issuer}/token` })))

@@ -113,7 +113,7 @@ describe('an access token', () => {
     expect(actorClaims({ ...act, email: 'a@b.c' })).toEqual({ iss: act.issuer, sub: act.subject, aud: issuer, email: 'a@b.c' })
   })
 
-  test('says what was asked of it and nothing more', async () => {
+  test('holds the requested claims and nothing more', async () => {
     const { tokens, clock } = await ground()
     const restrictions = { scopes: [group], capabilities: setOf(['groups.list', 'identity.list']) }
     const { token } = await tokens.mint({ ...grant, audiences: [issuer, 'registry.example'], restrictions })

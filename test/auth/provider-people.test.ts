@@ -41,7 +41,7 @@ describe('a person whom an identity provider brings', () => {
     expect((await ask(await token())).principal.restrictions).toEqual({})
   })
 
-  test('who names a provider is known in its organisation alone', async () => {
+  test('a person who names a provider is known in its organisation alone', async () => {
     const { token, ask, mine } = await withProviders()
     expect((await ask(await token(), { identityProvider: mine.uid })).principal.restrictions).toEqual({ trustedGroups: [root] })
   })
@@ -58,7 +58,7 @@ describe('a person whom an identity provider brings', () => {
     }
   })
 
-  test('is no operator, though the person is one by other ways', async () => {
+  test('is no operator, even if another sign-in makes the person one', async () => {
     const { token, ask, people, local } = await withProviders()
     people.add(personUid(local.issuer, 'root-operator'))
     expect((await ask(await token({ sub: 'root-operator' }))).principal.operator).toBe(true)

@@ -31,7 +31,7 @@ test.each([
   'instance-data',
   'instance-data.ec2.internal',
   'metadata.tencentyun.com',
-])('the metadata host %s is refused, whatever its name leads to', async (host) => {
+])('the metadata host %s is refused, whatever its name resolves to', async (host) => {
   const lookup: LookupFunction = (_host, options, callback) =>
     options.all === true ? callback(null, [{ address: '8.8.8.8', family: 4 }]) : callback(null, '8.8.8.8', 4)
   expect(await failure(testFetch({ lookup, timeoutMs: 500 }).json({ url: `https://${host}/` }, signal))).toBe('refused_address')
@@ -105,7 +105,7 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(String(error)).not.toContain('secret')
   })
 
-  test('takes 64 KiB and no byte more, whatever the length header says', async () => {
+  test('reads 64 KiB at most, whatever the length header says', async () => {
     const origin = await listen((request, response) => response.end('x'.repeat(Number(request.url?.slice(1)))))
     const fetch = testFetch()
     expect((await fetch.send({ url: `${origin}/65536`, allowPrivate: true }, signal)).body).toHaveLength(65536)

@@ -132,7 +132,7 @@ describe('an external token', () => {
   })
 })
 
-describe('what is remembered of a check', () => {
+describe('the cache of checks', () => {
   test('a thousand verifications of one token check one signature', async () => {
     const { key, claims, verify, checkCount } = await ground()
     const text = await sign(key, claims)

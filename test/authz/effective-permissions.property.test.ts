@@ -46,7 +46,7 @@ function naivePlaced(all: readonly Grant[], scopes: readonly Uid[]): Grant[] {
 
 const plain = (some: readonly Grant[]): unknown[] => some.map(({ group, capabilities }) => [group, namesOf(capabilities)]).sort()
 
-describe('what a reach holds in many places', () => {
+describe('permissions in many groups', () => {
   test('is what each grant against every other says', () => {
     fc.assert(
       fc.property(reaches, sets, groups, (permissions, needed, place) => {

@@ -114,7 +114,7 @@ async function heldIn(world: World, answers: HeldAnswers, form: 'http' | 'grpc')
   return JSON.parse(encode(fromBinary(WhoAmISchema, bytes)))['capabilities']
 }
 
-test('what is remembered of rights and of who-am-I is what is found out afresh, across any changes and while it is made', { timeout: 60_000 }, async () => {
+test('cached permissions and who-am-I answers equal fresh ones, across any changes and during their computation', { timeout: 60_000 }, async () => {
   await fc.assert(
     fc.asyncProperty(fc.integer(), async (seed) => {
       const world = new World(picker(seed), 160)
@@ -157,7 +157,7 @@ function boundOften(count: number, others: number): { world: World; removeGroup:
   return { world, removeGroup: () => world.tables.apply([mark]) }
 }
 
-test('what is remembered of rights ends in the turn in which bindings are hidden, before they leave their orders', async () => {
+test('cached permissions end in the turn in which bindings are hidden, before they leave their orders', async () => {
   const { world, removeGroup } = boundOften(1_000, 400)
   expect(await heldIn(world, world.answers, 'http')).toHaveLength(1_400)
   expect(world.grants.of(world.identity).grants).toHaveLength(2)

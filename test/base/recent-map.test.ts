@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { RecentMap } from '../../src/base/recent-map.ts'
 
-test('it holds what was used last up to its limit, and never more', () => {
+test('the map holds the last used entries up to its limit, and never more', () => {
   fc.assert(
     fc.property(fc.array(fc.nat(30), { maxLength: 300 }), (keys) => {
       const limit = 20
@@ -26,7 +26,7 @@ test('it holds what was used last up to its limit, and never more', () => {
   )
 })
 
-test('what is deleted or cleared is gone', () => {
+test('deleted and cleared entries are gone', () => {
   const map = new RecentMap<string, number>(2)
   for (const key of ['a', 'b', 'c', 'd']) map.set(key, 1)
   map.delete('a')
@@ -36,7 +36,7 @@ test('what is deleted or cleared is gone', () => {
   expect([map.size, map.get('c')]).toEqual([0, undefined])
 })
 
-test('what was used within the idle time is held, what was not is gone, and writes release its memory', () => {
+test('entries used within the idle time stay, others are gone, and writes release their memory', () => {
   const ms = 1_000
   fc.assert(
     fc.property(fc.array(fc.record({ key: fc.nat(10), passed: fc.integer({ min: 0, max: 2_500 }) }), { maxLength: 200 }), (steps) => {

@@ -84,7 +84,7 @@ describe('rows of a snapshot', () => {
     )
   })
 
-  test('who holds a row reads it also after it was replaced', () => {
+  test('a holder of a row reads it after its replacement, too', () => {
     const pick = picker(3)
     const tables = emptyTables()
     const uids = Array.from({ length: 1_500 }, () => newUid(pick, root))
@@ -117,7 +117,7 @@ describe('rows of a snapshot', () => {
     }, polling)
   })
 
-  test('memory does not grow while records and what they name come and go', { timeout: 60_000 }, () => {
+  test('memory does not grow while records and their references are created and deleted', { timeout: 60_000 }, () => {
     const pick = picker(8)
     const tables = emptyTables()
     const used = (): number => {
@@ -149,7 +149,7 @@ describe('rows of a snapshot', () => {
 })
 
 describe('DecodedRows', () => {
-  test('keeps no more than it may, and first what was read again', () => {
+  test('stays within its limit, and prefers entries that were read again', () => {
     const decoded = new DecodedRecords(10, 1_000)
     const kept = new Set<number>()
     const entries = Array.from({ length: 40 }, (_, at) => {
@@ -170,7 +170,7 @@ describe('DecodedRows', () => {
     expect(kept).toContain(39)
   })
 
-  test('what was taken out makes room', () => {
+  test('removed entries make room', () => {
     const decoded = new DecodedRecords(10, 100)
     const forgotten: number[] = []
     const entries = Array.from({ length: 30 }, (_, at) => ({ holder: { forget: (): void => void forgotten.push(at) }, bytes: 10, used: false, at: -1 }))

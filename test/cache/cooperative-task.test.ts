@@ -47,7 +47,7 @@ describe('sortInSlices', () => {
 })
 
 describe('Turns', () => {
-  test('of works that share them one goes on in each turn of the event loop, each as often as the others', async () => {
+  test('one task of those that share them runs in each turn of the event loop, each equally often', async () => {
     const scheduler = new CooperativeScheduler()
     const done: number[] = []
     const works = Array.from({ length: 20 }, async (_, work) => {

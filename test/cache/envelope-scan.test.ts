@@ -21,7 +21,7 @@ describe('scanEnvelope', () => {
     expect(Object.fromEntries(EnvelopeSchema.fields.map((field) => [field.localName, field.number]))).toEqual(envelopeFields)
   })
 
-  test('reads any envelope, wherever in a buffer it lies', () => {
+  test('reads any envelope at any place in a buffer', () => {
     fc.assert(
       fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest }, padding) => {
         const bytes = toBinary(

@@ -94,7 +94,7 @@ describe('loadSnapshot', () => {
     expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
   })
 
-  test('leaves out what goes with a removed record, what can not be read, and keys that only guard', async () => {
+  test('leaves out dependents of a removed record, unreadable records, and guard keys', async () => {
     const [root, team, robot] = [newUid(picker(1)), newUid(picker(2), newUid(picker(1))), newUid(picker(3), newUid(picker(1)))]
     const binding = newUid(picker(4), team)
     const store = open()

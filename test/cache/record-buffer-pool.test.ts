@@ -48,7 +48,7 @@ describe('RecordSlabs', () => {
     for (const item of staying) expect(item.stored?.equals(item.content)).toBe(true)
   })
 
-  test('whatever comes and goes, each item has its bytes, and the memory is at most twice what is in use', () => {
+  test('each item keeps its bytes through any changes, and the memory is at most twice the bytes in use', () => {
     fc.assert(
       fc.property(fc.integer(), fc.constantFrom(100, 2_000, 60_000), (seed, size) => {
         const pick = picker(seed)
@@ -79,7 +79,7 @@ describe('RecordSlabs', () => {
     )
   })
 
-  test('what was replaced over and over leaves no memory behind, and moves its neighbours seldom', () => {
+  test('repeated replacements leave no memory behind, and seldom move their neighbours', () => {
     const bufferPool = new RecordBufferPool()
     const fresh = (): Item => {
       const item = new Item(Buffer.alloc(100, 1))

@@ -78,7 +78,7 @@ describe('Replica on sqlite', () => {
     return store
   }
 
-  test('loads what is there, over several pages, and then holds every acknowledged commit after a barrier', { timeout: 30_000 }, async () => {
+  test('loads the existing records over several pages, and holds every acknowledged commit after a barrier', { timeout: 30_000 }, async () => {
     const store = open()
     const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
     for (let at = 0; at < many.length; at += 100) await commit(store, ...many.slice(at, at + 100))
@@ -160,7 +160,7 @@ describe('Replica on sqlite', () => {
     expect(cache.state).toEqual({ kind: 'closed' })
   })
 
-  test('who waits for a commit ends by their own signal, or when it is late', async () => {
+  test('a wait for a commit ends by its signal, or at its time limit', async () => {
     const store = open()
     const cache = recordCacheOf(store, { barrierTimeoutMs: 50 })
     await cache.start(soon())

@@ -62,7 +62,7 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
   const targets = targetsOf(desc)
   const scan = compileScan(desc, targets)
 
-  test('reads what a full decode does, wherever in a buffer the record lies', () => {
+  test('reads the same as a full decode, at any place in a buffer', () => {
     fc.assert(
       fc.property(randomMessage(desc), fc.uint8Array({ maxLength: 9 }), (message, padding) => {
         const bytes = toBinary(desc, message)
@@ -82,7 +82,7 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
     )
   })
 
-  test('refuses what a full decode refuses, and reads nothing else from what it takes', () => {
+  test('refuses what a full decode refuses, and reads the same from what it accepts', () => {
     const damage = fc.record({ at: fc.nat(), value: fc.nat(255), cut: fc.boolean() })
     fc.assert(
       fc.property(randomMessage(desc), fc.array(damage, { minLength: 1, maxLength: 4 }), (message, damages) => {

@@ -24,7 +24,7 @@ const binding: Plain = {
 }
 
 describe('Snapshot', () => {
-  test('what depends on a removed record is absent while its mark is there, in whatever order they arrive', () => {
+  test('dependents of a removed record are absent during its deletion, in any order of arrival', () => {
     const events: Change[] = [changeOf(binding), removalOf(identity), mark(identity.uid, 'Identity')]
     fc.assert(
       fc.property(fc.shuffledSubarray([0, 1, 2], { minLength: 3 }), fc.boolean(), (order, together) => {
@@ -49,7 +49,7 @@ describe('Snapshot', () => {
     )
   })
 
-  test('a mark hides only what goes with that very record: by kind, not by uid alone', () => {
+  test('a mark hides only dependents of that very record: by kind, not by uid alone', () => {
     const tables = emptyTables()
     tables.apply([changeOf(group), changeOf(identity), changeOf(binding)])
     tables.apply([mark(identity.uid, 'Role')])

@@ -225,7 +225,7 @@ describe('Views', () => {
     expect(await views.view(mine, order)).toBe(kept)
   })
 
-  test('what lists sort by themselves is kept in order once it comes again: the latest 64 of them, through any changes', () => {
+  test('the second request for a sorted list keeps it in order: the latest 64 lists, through any changes', () => {
     const tabled = new Tabled(picker(11), 200)
     for (let count = 0; count < 600; count++) tabled.add()
     const { views } = tabled.table

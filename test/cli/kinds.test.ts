@@ -6,7 +6,7 @@ import { methods } from '../../src/base/schema/schema.ts'
 import { handlers } from '../../src/catalog/handlers.ts'
 
 describe('kinds', () => {
-  test('there is one for every list that is served, each with names of its own', () => {
+  test('every served list has one, with names of its own', () => {
     const listed = methods.filter((method) => method.verb === 'list' && handlers.has(method)).map(({ kind }) => kind)
     expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual(listed.toSorted())
     const names = clientKinds.flatMap((kind) => kind.names)
@@ -37,7 +37,7 @@ describe('kinds', () => {
     expect(() => findKind(name, 'taproot')).toThrow(UsageError)
   })
 
-  test('what is no kind is a usage error that names the nearest', () => {
+  test('an unknown kind is a usage error that names the nearest', () => {
     expect(() => findKind('identitys', 'taproot')).toThrow(UsageError)
     expect(() => findKind('identitys', 'taproot')).toThrow('did you mean identit')
     expect(() => findKind('qqqqqqqqq', 'taproot')).toThrow(/"qqqqqqqqq": taproot get --help/)

@@ -74,14 +74,14 @@ describe('pull tokens', () => {
     await expect(revokePullToken(optionsOf(), `${mine.group}/0123456789abcdef`)).rejects.toMatchObject({ code: 5 })
   })
 
-  test('who may make them can not list them', async () => {
+  test("a caller with only the create capability can't list them", async () => {
     const creator = await makeMember(world.server, mine.group, { role: 'registry.pull_token_creator' })
     const made = await create(optionsOf(creator.token))
     expect(await world.list(mine.path, basic(made.uid, made.password))).toMatchObject({ status: 200 })
     expect(await listPullTokens(optionsOf(creator.token), mine.group)).toEqual([])
   })
 
-  test('who may not bind leaves nothing behind', async () => {
+  test('a caller who may not bind leaves nothing behind', async () => {
     const before = await listPullTokens(optionsOf(), mine.group)
     const viewer = await makeMember(world.server, mine.group, { role: 'viewer' })
     await expect(create(optionsOf(viewer.token))).rejects.toMatchObject({ code: 7 })

@@ -228,7 +228,7 @@ describeOnStores('limits over two processes', (kind) => {
   test.each([
     { title: 'is fenced off before others take its place', fences: true, expected: 5 },
     { title: 'breaks the limit where the fence does nothing', fences: false, expected: 7 },
-  ])('what may still commit when its caller is gone $title', { timeout: 30_000 }, async ({ fences, expected }) => {
+  ])('commits after their caller is gone $title', { timeout: 30_000 }, async ({ fences, expected }) => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()

@@ -151,7 +151,7 @@ describeOnStores('trimming', (kind) => {
     expect(await expirer.expire(nowMs + 2 * every, soon())).toEqual(none)
   })
 
-  test('what another leader removed meanwhile is off the account with its hours', async () => {
+  test('entries that another leader removed meanwhile no longer count, nor do their hours', async () => {
     const expirer = new Expirer(store, { outbox: retention })
     const first = Array.from({ length: 30 }, (_, index) => event(nowMs + index, root('a'), 50_000))
     await commitAll(store, first, 20)

@@ -75,7 +75,7 @@ describeOnStores('delivery of events', (store) => {
     expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': 'dev.taproot.api.events.subscription.created.v1', 'ce-subject': uid })
   })
 
-  test('what is delivered shows as the last delivery, with nothing waiting', async () => {
+  test('a delivered event shows as the last delivery, with nothing waiting', async () => {
     const [organisation, sink] = [await makeOrganisation(server), await newSink()]
     const uid = await subscribe(organisation, sink)
     await newGroup(organisation, organisation.group)

@@ -36,7 +36,7 @@ const status = (ready: string, reason: string): object => ({
   conditions: [condition('Ready', ready, reason), condition('Synced', 'True', 'Synced')],
 })
 
-describe('what kubectl explain has to tell', () => {
+describe('descriptions in kubectl explain', () => {
   test.each(kinds)('%s says what each field is for', (kind) => {
     const named = [...schemasIn(schemaOf(kind))].filter(([place]) => !['[]', '{}'].includes(place.at(-1) ?? ''))
     expect(named.filter(([, { description = '' }]) => !/^[A-Z'].*[.]$/s.test(description)).map(([place]) => place.join('.'))).toEqual([])

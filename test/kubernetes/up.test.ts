@@ -66,7 +66,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     })
   })
 
-  test('a binding that names what is no longer there is bounded by the grant all the same', async () => {
+  test('a binding to deleted records is still bounded by the grant', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const parentRef = { uid: organisation.group }
@@ -185,7 +185,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
   describe.each(silenced)('a binding whose object %s', (_, silence) => {
     const removed = (uid: string): Promise<void> => vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
 
-    test('goes when its role comes to give more than the grant', async () => {
+    test('goes when its role grows beyond the grant', async () => {
       const { uid, role, namespace, token } = await silencedBinding(silence)
       ok(await world.server.rest.call('UpdateRole', { role: { uid: role, capabilities: wide } }, { token }))
       await removed(uid)
@@ -202,7 +202,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
       await removed(uid)
     })
 
-    test('goes when its role came to give more while no controller ran', async () => {
+    test('goes when its role grew beyond the grant while no controller ran', async () => {
       const { uid, role, token } = await silencedBinding(silence)
       await world.stopControllers()
       ok(await world.server.rest.call('UpdateRole', { role: { uid: role, capabilities: wide } }, { token }))

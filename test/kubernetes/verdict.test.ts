@@ -22,7 +22,7 @@ test('a deletion that is blocked names what stands in the way', () => {
   expect(conditionStatusOf(error, true)?.message).toMatch(/child groups$/)
 })
 
-test('what exceeds a grant says the rule and what helps', () => {
+test('a refusal by a grant names the rule and the remedy', () => {
   const { reason, message } = verdicts.exceedsGrant(['groups.delete'])
   expect(reason).toBe('ExceedsGrant')
   expect(message).toMatch(/^would confer groups\.delete: the maxRole .*; use a narrower role, or ask for a grant/)

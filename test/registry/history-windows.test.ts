@@ -83,7 +83,7 @@ test('what a long history says of a time, or of a digest of late, takes few of i
   expect(Math.max(...spans)).toBeLessThanOrEqual(512)
 })
 
-test('what is trimmed leaves nothing behind', async () => {
+test('expired history leaves nothing behind', async () => {
   const store = await storeWithMoves()
   await new Expirer(store, { history: { maxMoves: 10 } }).expire(startMs, signal)
   const { entries } = await store.range({ prefix: 'x/history', limit: 1_000 }, signal)

@@ -5,7 +5,7 @@ const minuteMs = 60_000
 const points = (valueAt: (minute: number) => number): Point[] =>
   Array.from({ length: 61 }, (_, minute) => ({ atMs: 5_000_000 + minute * minuteMs, value: valueAt(minute) }))
 
-test('a slope is per hour, whatever the time is called', () => {
+test('a slope is per hour, in any unit of time', () => {
   expect(slopePerHour(points((minute) => 7 + 2 * minute))).toBeCloseTo(120)
   expect(slopePerHour(points(() => 7))).toBe(0)
   expect(slopePerHour(points(() => 7).slice(0, 1))).toBe(0)

@@ -67,7 +67,7 @@ test.each<[string, Transaction, Transaction]>([
   await Promise.all(all)
 })
 
-test('what members look at together is looked at once', async () => {
+test('members of a group share their reads', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const parent: Guard = { kind: 'exists', key: 'parent' }
@@ -121,7 +121,7 @@ test('a failure is that of all members, and the next group is sent', async () =>
   expect(await last).toEqual(done)
 })
 
-test('who goes away while waiting is not sent; the others are not kept from it', async () => {
+test('a cancelled waiting commit is not sent; the others proceed', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const gone = new AbortController()
@@ -228,7 +228,7 @@ test('an organisation whose transactions exclude each other has one in each grou
   expect(sent.slice(3).map(keysOf)).toEqual(Array(3).fill([`i/owners/${one}`]))
 })
 
-test('what does not fit is first in the next group, however many others wait', async () => {
+test('a commit that does not fit is first in the next group, whatever the queue', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const large = Array.from({ length: 5 }, (_, at): Transaction => ({

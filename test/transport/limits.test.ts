@@ -114,7 +114,7 @@ async function raw(own: Served, text: string): Promise<{ status: number; body: R
   return { status: Number(head.slice(9, 12)), body: JSON.parse(body === '' ? '{}' : body) as Record<string, unknown>, requestId }
 }
 
-describe('requests that are no good before there is one', () => {
+describe('malformed requests before routing', () => {
   const many = Array.from({ length: 101 }, (_, index) => `X-${index}: 1\r\n`).join('')
   test.each([
     ['headers over 32 KiB', `GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(33_000)}\r\n\r\n`, 431, 3],

@@ -115,7 +115,7 @@ describe('how large a request may be', () => {
   })
 })
 
-describe('what is said of a request with very many faults', () => {
+describe('the error for a request with very many faults', () => {
   let served: Served
   beforeAll(async () => {
     served = await serve(({ call }) => create(call.method.output))

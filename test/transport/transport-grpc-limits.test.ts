@@ -125,7 +125,7 @@ describe('faults', () => {
     expect((await served.unary(getGroup, request)).code).toBe(0)
   })
 
-  test('what grpc-js has to say of bad metadata is not printed', async () => {
+  test('messages of grpc-js about bad metadata are not printed', async () => {
     const printed = vi.spyOn(console, 'error').mockImplementation(() => undefined)
     onTestFinished(() => printed.mockRestore())
     const served = await serveEmpty()

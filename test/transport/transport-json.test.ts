@@ -126,7 +126,7 @@ describe('shaping', () => {
     expect(() => fromJson(HeadlessSessionSchema, json)).not.toThrow()
   })
 
-  test('whatever JSON comes, what has no violation is readable', () => {
+  test('any JSON without a violation is readable', () => {
     fc.assert(
       fc.property(fc.constantFrom(...types), fc.infiniteStream(fc.jsonValue()), (desc, values) => {
         const keys = desc.fields.flatMap(({ name, jsonName }) => [name, jsonName])

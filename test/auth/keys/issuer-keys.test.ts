@@ -193,7 +193,7 @@ describe("an issuer's keys", () => {
       expect(waiting).toHaveLength(2)
     })
 
-    test('one organisation pushes out its own, however many it names', async () => {
+    test('an organisation with many issuers evicts only its own keys', async () => {
       const { others, askFor } = await crowd(6, { limit: 4 })
       const [mine, ...hostile] = others.map(({ issuer }) => issuer)
       expect(await askFor('mine', mine)).toBe('no failure')

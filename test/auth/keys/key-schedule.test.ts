@@ -57,7 +57,7 @@ describe('the key schedule', () => {
     )
   })
 
-  test('keeps few keys however long it runs', () => {
+  test('keeps few keys at any age', () => {
     let keys: readonly Published[] = []
     for (let hour = 0; hour < 24 * 400; hour += 1) {
       keys = maintain(hour * hourMs, keys)

@@ -15,14 +15,14 @@ describe('a JWKS of static keys', () => {
     expect(parseStaticKeys(jwks(...Array.from({ length: 20 }, () => key))).keys).toHaveLength(20)
   })
 
-  test('equal keys are one set however they are written; other keys are another', async () => {
+  test('equal keys in any notation are one set; other keys are another', async () => {
     const { jwk } = await testKey()
     const reversed = Object.fromEntries(Object.entries(jwk).toReversed())
     expect(parseStaticKeys(jwks(jwk)).id).toBe(parseStaticKeys(`\n${jwks(reversed)}`).id)
     expect(parseStaticKeys(jwks(jwk)).id).not.toBe(parseStaticKeys(jwks({ ...jwk, kid: 'other' })).id)
   })
 
-  test('is refused with a private key of any kind, and what is said does not repeat it', async () => {
+  test('is refused with a private key of any kind, and the error does not repeat the key', async () => {
     for (const algorithm of ['RS256', 'ES256', 'EdDSA']) {
       const secret = await exportJWK((await generateKeyPair(algorithm, { extractable: true })).privateKey)
       const parse = (): unknown => parseStaticKeys(jwks(secret))

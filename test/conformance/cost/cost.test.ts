@@ -22,7 +22,7 @@ const timeout = 3_600_000
 /** What requests may leave behind: code that is compiled, caches that fill, and for each request its share of what it had to do with. */
 const memoryOf = (requests: number): number => 16 * 1024 * 1024 + requests * 1024
 
-describe('what a request costs', () => {
+describe('the cost of a request', () => {
   let target: Target
   let corpus: Corpus
   const run = (caller: Caller): Run => ({ target, corpus, seed, methods, bodies: bodies[caller] })

@@ -29,7 +29,7 @@ function expectNoBreach({ breaches }: RunResult, store: string): void {
 }
 
 describeOnStores('a server under malformed and odd requests', (store) => {
-  test('refuses what is wrong in the form of every error, changes nothing by it, and goes on', { timeout: 300_000 }, async () => {
+  test('malformed requests get well-formed errors, change nothing, and leave the server running', { timeout: 300_000 }, async () => {
     const result = await run(store, campaignLength({ short: 400, full: 1000 }))
     expectNoBreach(result, store)
     expect(Object.keys(result.tally.of('rest/api'))).toEqual(expect.arrayContaining(['200', '400', '401', '404', '415']))

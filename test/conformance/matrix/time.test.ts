@@ -129,7 +129,7 @@ function comparisonOf({ named, call, missing }: Timed, plantedMs = 0): Parameter
   return { one: planted, other: () => call(absent, own), pairs: 150, rounds: 4 }
 }
 
-describe('how long an answer takes does not tell what is foreign from what is missing', () => {
+describe('the time of an answer does not reveal whether a record is foreign or missing', () => {
   test.each(Object.entries(timed))('%s', { timeout: 120_000 }, async (_, row) => {
     expect(await compareTimings(comparisonOf(row))).toEqual([])
   })

@@ -142,7 +142,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('a root group is never without an owner, whatever its owners do to each other', { timeout: 120_000 }, async () => {
+  test('a root group always keeps an owner, whatever its owners do to each other', { timeout: 120_000 }, async () => {
     for (const round of times(5)) {
       const org = await make(operator, 'CreateGroup', { group: { name: freshName('owned') } })
       const owners = await Promise.all(times(5).map(() => newIdentity(org)))
@@ -206,7 +206,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('who is bound while being deleted has no binding afterwards, and no key of theirs is left', { timeout: 60_000 }, async () => {
+  test('an identity that gets a binding during its deletion has none afterwards, and no key of it is left', { timeout: 60_000 }, async () => {
     const groups = await Promise.all(times(6).map(() => newGroup(root)))
     for (const round of times(8)) {
       const member = await newIdentity(root)
@@ -285,7 +285,7 @@ describeOnStores('concurrent writers', (kind) => {
     await expectSoundStore(replicas.store)
   })
 
-  test('what one replica acknowledged the next read of the other sees, a thousand times', { timeout: 60_000 }, async () => {
+  test('the next read of one replica sees what another acknowledged, a thousand times', { timeout: 60_000 }, async () => {
     const chains = await Promise.all(times(8).map(() => newGroup(root)))
     let reads = 0
     await Promise.all(

@@ -76,7 +76,7 @@ describeOnStores('racing moves of a tag', (kind) => {
     },
   )
 
-  test('moves that race deletions: history tells what happened, and ends with what is there', { timeout: 120_000 }, async () => {
+  test('tag moves that race deletions: the history matches the outcome, and ends with the current state', { timeout: 120_000 }, async () => {
     for (let round = 0; round < 15; round++) {
       const repo = await make(operator, 'CreateRepo', { parent: group, repo: { name: freshName('repo') } })
       const first = await operator.call('CreateTag', { parent: repo, tag: { name: 'latest', digest: digest(0) } })

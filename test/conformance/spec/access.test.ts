@@ -85,7 +85,7 @@ specSuite('explain and access', (spec) => {
     })
   })
 
-  test('what grants comes first, wherever it is bound', async () => {
+  test('granting bindings come first, in any group', async () => {
     const { team, token, ann, above, here } = await makePlace(spec)
     const answer = await explained(token, { identity: ann, capability: 'groups.delete', resource: team })
     expect(answer).toMatchObject({ allowed: true, bindings: [{ uid: above, effect: 'BINDING_EFFECT_GRANTS' }, { uid: here }] })

@@ -75,7 +75,7 @@ specSuite(
       expectFailure(await tag('other', 'a'), exceeded)
     })
 
-    test('a batch fits whole or not at all', async () => {
+    test('a batch that exceeds a limit is refused as a whole', async () => {
       const org = await organisationWith(spec, { role_bindings: 3 })
       const batch = (count: number): Promise<Reply> => {
         const requests = Array.from({ length: count }, (_, at) => ({ roleBinding: { identityUid: `${at}`.padStart(40, 'c'), roleUid: roleUid('viewer') } }))
@@ -123,7 +123,7 @@ specSuite(
       })
     })
 
-    test('a limit below what is there takes nothing away and lets nothing more in', async () => {
+    test('a limit below the current use deletes nothing and admits nothing more', async () => {
       const org = await organisationWith(spec, {})
       for (let at = 0; at < 3; at++) expect((await newGroup(org)).code).toBe(0)
       await spec.ok('SetGroupLimits', { uid: org.group, resourceLimits: { groups: 2 } }, { token: await spec.server.operatorToken() })

@@ -18,7 +18,7 @@ function checksOver(transport: 'rest' | 'grpc', { name, access }: Walked): [titl
   return all.filter(([title]) => !others.includes(title) || title === chosen)
 }
 
-describe.each(['rest', 'grpc'] as const)('who may call, over %s', (transport) => {
+describe.each(['rest', 'grpc'] as const)('access to methods, over %s', (transport) => {
   let server: TestServer
   let world: World
   beforeAll(async () => {

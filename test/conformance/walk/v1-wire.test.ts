@@ -89,7 +89,7 @@ function unknownNumbers(desc: DescMessage, message: Message): number[] {
   return [...(message.$unknown ?? []).map(({ no }) => no), ...inner]
 }
 
-describe('what clients of version 1 send and read', () => {
+describe('messages of clients of version 1', () => {
   let server: TestServer
   let world: World
   let client: Client

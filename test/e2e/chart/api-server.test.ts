@@ -54,7 +54,7 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-k', base])
   })
 
-  test('keeps what was rendered: nothing is defaulted to something else', { timeout: testTimeoutMs }, async () => {
+  test('stores the rendered objects unchanged: no default replaces a value', { timeout: testTimeoutMs }, async () => {
     const text = await renderText({})
     await makeAccounts(text)
     const answer = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '-o', 'json', '-f', '-'], text)

@@ -42,7 +42,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect(own.volumeMounts).toContainEqual(given.extraVolumeMounts[0])
   })
 
-  test('what is on by default can be switched off for one workload', { timeout: testTimeoutMs }, async () => {
+  test('a default feature can be switched off for one workload', { timeout: testTimeoutMs }, async () => {
     const found = await render({
       api: { containerSecurityContext: { readOnlyRootFilesystem: false } },
       pods: { containerSecurityContext: { privileged: false } },

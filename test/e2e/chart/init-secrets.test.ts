@@ -87,7 +87,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(await Promise.all(all.map(secret))).toEqual(before)
   })
 
-  test('what it makes is what it is for', { timeout: testTimeoutMs }, async () => {
+  test('it creates exactly the Secrets of its purpose', { timeout: testTimeoutMs }, async () => {
     await make()
     expect(parseKeyEncryptionKey((await secret('taproot-encryption')).data['key'] ?? Buffer.alloc(0))).toHaveLength(32)
     const authority = await certificate('taproot-authority')

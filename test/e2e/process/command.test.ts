@@ -127,7 +127,7 @@ describe('taproot config', () => {
     expect(stdout).not.toMatch(/hunter2|swordfish|robot|user:/)
   })
 
-  test('what it prints is a configuration file', async () => {
+  test('it prints a valid configuration file', async () => {
     const cwd = await freshDirectory()
     const { stdout } = await run(['config', '--role', 'api'], { cwd })
     await writeFile(join(cwd, 'printed.yaml'), stdout)
@@ -135,7 +135,7 @@ describe('taproot config', () => {
     expect(parse(again.stdout)).toEqual(parse(stdout))
   })
 
-  test('a variable that is no setting is a warning, and not more', async () => {
+  test('an unknown variable is only a warning', async () => {
     const { code, stdout, stderr } = await run(['config'], { env: { TAPROOT_API_PROT: '8181' } })
     expect(code).toBe(0)
     expect(parse(stdout)).toMatchObject({ api: { port: 8080 } })

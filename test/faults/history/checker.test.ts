@@ -192,13 +192,13 @@ describeWithPart('history-checker', 'the history checker', () => {
     })
   }
 
-  test('what could not be decided in time is not taken', async () => {
+  test('a check that exceeds its time is not accepted', async () => {
     const conditionStatus = await checkHistory({ operations: simulated({ seed: 1, count: 400 }) }, { timeoutSeconds: 1e-9 })
     expect(conditionStatus).toMatchObject({ ok: false, failures: [] })
     expect(conditionStatus.unknown.length).toBeGreaterThan(0)
   })
 
-  test('what is no history is an error, not a verdict', async () => {
+  test('an input that is not a history is an error, not a verdict', async () => {
     const nonsense = { ...create(0, 'a'), return: -1 }
     await expect(checkHistory({ operations: [nonsense] })).rejects.toThrow('operation 1: returned before it was called')
   })

@@ -25,7 +25,7 @@ test('the same seed makes the same faults, another one others', () => {
   expect(orderOf('1', kinds.length)).not.toEqual(orderOf('2', kinds.length))
 })
 
-test('what could not be made comes again after the others, until it was made', () => {
+test('a fault that could not be made returns after the others, until it was made', () => {
   const order = orderOf('1', kinds.length + 1, (name, attempt) => attempt > 0)
   expect(order[kinds.length]).toBe(order[0])
   expect(new Set(order.slice(0, kinds.length)).size).toBe(kinds.length)

@@ -76,7 +76,7 @@ specSuite(
       expectScimError(await sendRaw(endpoint, `POST ${new URL(endpoint).pathname}/Users`, { headers, body: '{' }), 504)
     })
 
-    test('what is not below its path has the form of the API', async () => {
+    test('an error outside its path has the form of the API', async () => {
       const { endpoint } = await makeDirectory(spec.server)
       for (const path of ['/scim', '/scim/v3/Users', '/scim/v2nd']) {
         const answer = await sendRaw(endpoint, `GET ${path}`, {})

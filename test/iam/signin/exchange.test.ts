@@ -278,7 +278,7 @@ describe('narrowing', () => {
   })
 })
 
-describe('who am I', () => {
+describe('who-am-I answers', () => {
   test.each(['rest', 'grpc'] as const)('over %s: issuer, subject, times, what is held where', async (transport) => {
     const identity = await makeIdentity()
     await bind(identity, organisation.group, 'viewer')

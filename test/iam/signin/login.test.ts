@@ -230,7 +230,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#browser-sign-in
-    test('who is not expected, and is not to be registered, comes back with an error', async () => {
+    test('a person without an invite, who is not to be registered, returns with an error', async () => {
       const org = await withProvider()
       const arrival = await login(spec, freshName('person'), { idp_id: org.provider, skip_registration: 'true' })
       expect(answerOf(arrival, 'status_code')).toBe('403')
@@ -340,7 +340,7 @@ specSuite(
       ])
     })
 
-    test('what the provider answers is not repeated, and no secret is logged', async () => {
+    test("the provider's answer is not repeated, and no secret is logged", async () => {
       const org = await withProvider({}, { clientSecret: 'a wrong secret' })
       const arrival = await login(spec, freshName('person'), { idp_id: org.provider })
       expect([answerOf(arrival, 'status_code'), answerOf(arrival, 'error')]).toEqual(['403', 'the identity provider refused'])

@@ -179,7 +179,7 @@ specSuite(
       expect(await signIn(freshName('person'), { user_code: user, idp_id: org.provider })).toMatchObject({ status: 404 })
     })
 
-    test('who asks as another client, or with a code that was not given out, gets nothing', async () => {
+    test('a request by another client, or with an unknown code, gets nothing', async () => {
       const { device } = await beginDevice()
       expect((await poll(device, { client_id: 'https://elsewhere.example' })).body['error']).toBe('expired_token')
       expect((await poll('0'.repeat(64))).body['error']).toBe('expired_token')

@@ -213,7 +213,7 @@ specSuite(
       expect(await recordsOf(personUid(minting.issuer, name))).toEqual([])
     })
 
-    test('who signs in by the provider of an organisation joins it, also where others bound them before', async () => {
+    test("a person who signs in by an organisation's provider joins it, even after an earlier binding by others", async () => {
       const [{ group, provider, token }, name] = [await withProvider(), freshName('person')]
       const uid = personUid(minting.issuer, name)
       await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: uid, roleUid: roleUid('editor') } }, { token })
@@ -231,7 +231,7 @@ specSuite(
       expect(await listed()).toEqual([group])
     })
 
-    test('who has signed in by the provider before joins again after they were unbound', async () => {
+    test('a person who signed in by the provider before joins again after their removal', async () => {
       const [{ group, provider, token }, name] = [await withProvider(), freshName('person')]
       const uid = personUid(minting.issuer, name)
       await exchanged(await minted(name), { identityProvider: provider })

@@ -134,7 +134,7 @@ test('jitter takes up to half of a wait', async () => {
   expect(timers.nextInMs).toBe(100)
 })
 
-test('what an API server asks for is waited at least', async () => {
+test('a delay that the API server requests is the least wait', async () => {
   const { queue, timers, end } = bench()
   queue.add('a')
   await settled()

@@ -329,7 +329,7 @@ class Repo {
 describe.each([
   ['disk', startDiskUpstreamAt],
   ['http', startHttpUpstream],
-] as const)('whatever happens in a repo over the upstream %s', (_name, upstream) => {
+] as const)('random steps in a repo over the upstream %s', (_name, upstream) => {
   let host: CollectingHost
   beforeAll(async () => {
     host = await startCollectingHost(upstream)

@@ -48,7 +48,7 @@ describe.each([
     ok(await host.server.rest.call('DeleteTag', { uid }, { token: await host.server.tokenFor(host.owner) }))
   }
 
-  test('what a tag points to stays, and what it pointed to while its history is kept', async () => {
+  test('targets of tags stay, and former ones while the history is kept', async () => {
     const repository = host.freshRepository()
     const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
     const second = await host.client.pushImage(repository, 'latest', { annotations: { of: 'second' } })
@@ -59,7 +59,7 @@ describe.each([
     expect(await pull(repository, first.digest)).toBe(200)
   })
 
-  test('what no tag and no history names goes after the grace period, not before, and the next push brings it back', async () => {
+  test('unnamed content is removed after the grace period, not before, and the next push restores it', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -251,7 +251,7 @@ describe.each([
     expect(await restore()).toMatchObject({ code: 9, details: { ErrorInfo: { reason: 'DIGEST_NOT_FOUND' } } })
   })
 
-  test('what was in use until lately is kept for the whole grace period from then on', async () => {
+  test('content that was recently in use is kept for the whole grace period from then on', async () => {
     const repository = host.freshRepository()
     const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
     host.clock.advance(10 * graceMs)

@@ -50,7 +50,7 @@ function firstOf(source: Source, gone: readonly string[]): string[] {
   ).map((number) => drawn.numbers.text(number))
 }
 
-describe('what nothing needs', () => {
+describe('unneeded content', () => {
   test.each<[string, Source, { manifests: string[]; blobs: string[] }]>([
     ['a tagged image stays with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 }, named: ['m'] }, { manifests: [], blobs: [] }],
     ['an unnamed image is removed with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 } }, { manifests: ['m'], blobs: ['c', 'l'] }],

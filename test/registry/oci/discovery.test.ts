@@ -198,7 +198,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     })
   })
 
-  describe('what is not offered', () => {
+  describe('unsupported features', () => {
     test('the catalogue', async () => {
       expect(await client.send('GET', '/v2/_catalog')).toMatchObject({ status: 405, codes: ['UNSUPPORTED'], headers: { allow: '' } })
     })

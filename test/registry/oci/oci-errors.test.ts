@@ -38,7 +38,7 @@ test.each<[string, unknown, number, string, string | undefined]>([
   expect(errorBody(answer)).not.toContain('secret')
 })
 
-test('what is missing is named', () => {
+test('the error names the missing item', () => {
   const subject = `sha256:${'a'.repeat(64)}`
   const error = domain(9, { reason: 'MANIFEST_BLOB_UNKNOWN', details: { precondition: [{ type: 'MANIFEST_BLOB_UNKNOWN', subject, description: 'x' }] } })
   expect(JSON.parse(errorBody(toRegistryError(error)))).toEqual({

@@ -11,7 +11,7 @@ function pull(at: number): Pull {
   return { repo, repository: 'a/b', digest, tag: undefined, type: 'manifest', method: 'GET', caller: undefined, timeMs: at, remoteAddress: '', userAgent: '' }
 }
 
-test('what comes in a moment is written in batches, in order', async () => {
+test('events that arrive together are written in batches, in order', async () => {
   const batches: number[][] = []
   const pulls = new PullEvents({
     write: (some) => Promise.resolve(void batches.push(some.map(({ timeMs }) => timeMs))),

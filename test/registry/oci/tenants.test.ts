@@ -140,8 +140,8 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await after.send('POST', `/v2/${name}/app/blobs/uploads/?mount=${layer}&from=${name}%2Fapp`)).status).toBe(202)
   })
 
-  describe('what each role may', () => {
-    test('who may only look pulls and does nothing else', async () => {
+  describe('permissions of each role', () => {
+    test('a viewer pulls and does nothing else', async () => {
       const repository = host.freshRepository()
       const manifest = await client.pushImage(repository, 'v1')
       const viewer = host.as(await host.member('registry.pull'))

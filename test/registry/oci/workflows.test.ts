@@ -46,7 +46,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       }
     })
 
-    test('what is stored is answered, whatever the client accepts', async () => {
+    test('the stored manifest is returned, whatever the client accepts', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       const answer = await client.send('GET', `/v2/${repository}/manifests/v1`, { headers: { accept: 'application/vnd.docker.distribution.manifest.v1+json' } })
@@ -87,7 +87,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect([got.status, got.body.length, got.headers['content-length']]).toEqual([200, 0, '0'])
     })
 
-    test('what is not there is 404 in the envelope, GET and HEAD alike', async () => {
+    test('missing content is 404 in the envelope, for GET and HEAD', async () => {
       const repository = host.freshRepository()
       await client.putBlob(repository, Buffer.from('x'))
       const rows: [string, string][] = [
@@ -313,7 +313,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.putManifest(repository, 'v1', most)).status).toBe(201)
     })
 
-    test('what is wrong with a manifest is said', async () => {
+    test('the error names the fault of a manifest', async () => {
       const repository = host.freshRepository()
       const manifest = await client.image(repository)
       const rows: [string, Promise<{ status: number; codes: readonly string[] }>, number, string][] = [

@@ -105,7 +105,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(path, token)).toMatchObject({ status: 200 })
     })
 
-    test('what the exchange narrowed stays narrow', async () => {
+    test('restrictions of the exchange stay in place', async () => {
       const second = await suite.world.repo(suite.mine.group, freshName('scoped'))
       const capabilities = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
       const pullOnly = bearer(await suite.world.accessToken(suite.mine.owner, { restrictions: { capabilities } }))

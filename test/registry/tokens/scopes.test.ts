@@ -72,7 +72,7 @@ describe('scopes', () => {
     expect(parsed(Array.from({ length: 101 }, (_, at) => `repository:a/b${at}:pull`).join(' '))).toBe(400)
   })
 
-  test('what is formatted is what was read', () => {
+  test('formatting restores the parsed scope', () => {
     const name = fc.stringMatching(/^[a-z0-9]{1,8}(-[a-z0-9]{1,4})?(\/[a-z0-9]{1,8}){1,3}$/)
     const actions = fc.uniqueArray(fc.constantFrom('pull', 'push', 'delete'), { minLength: 1 })
     fc.assert(

@@ -7,20 +7,20 @@ async function* pieces(count: number, failure?: Error): AsyncGenerator<Buffer> {
   if (failure !== undefined) throw failure
 }
 
-test('what is no more than the bound comes whole', async () => {
+test('a body within the limit is read whole', async () => {
   for (const count of [0, 1, 3]) {
     const body = Readable.from(pieces(count))
     expect(await readBounded(body, 30)).toEqual({ kind: 'whole', bytes: Buffer.concat(await Readable.from(pieces(count)).toArray()) })
   }
 })
 
-test('what is more than the bound is read no further', async () => {
+test('a body beyond the limit is read no further', async () => {
   const body = Readable.from(pieces(1_000_000), { highWaterMark: 1 })
   expect(await readBounded(body, 30)).toMatchObject({ kind: 'too_large', bytes: { length: 40 } })
   expect(body.destroyed).toBe(true)
 })
 
-test('of what breaks off there is what came, and why no more did', async () => {
+test('a broken body gives the bytes so far, and the reason of the break', async () => {
   const failure = new Error('the connection broke')
   expect(await readBounded(Readable.from(pieces(2, failure)), 30)).toMatchObject({ kind: 'broken', bytes: { length: 20 }, cause: failure })
 })

@@ -159,7 +159,7 @@ test('abandoned uploads are collected, others are not', async () => {
   expect(await readdir(join(directory, 'temporary'))).toEqual([])
 })
 
-test('what is being written is young, whatever time the disk says', async () => {
+test('a file being written counts as young, whatever its time on the disk', async () => {
   // Ahead of the file system's by more than an upload may rest.
   const now = Date.now() + 72 * hour
   const upstream = await open(await newDirectory(), () => now)

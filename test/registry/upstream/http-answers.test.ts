@@ -311,7 +311,7 @@ describe('an answer that can not be right', () => {
   })
 })
 
-describe('what a registry asks for', () => {
+describe('credentials for a registry', () => {
   test.for([
     [undefined, { scheme: 'none' }],
     ['Negotiate', { scheme: 'none' }],

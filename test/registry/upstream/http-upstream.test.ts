@@ -8,7 +8,7 @@ import { startTokenService } from './token-service.ts'
 describeWithPart('registry', 'a distribution registry keeps the contract', () => {
   describe('without authentication', () => upstreamContract(() => startOver({}, {})))
 
-  describe('where it wants tokens, below a prefix', () => {
+  describe('with tokens, below a prefix', () => {
     upstreamContract(async () => {
       const service = await startTokenService()
       const running = await startOver({ auth: service.auth }, { ...registryAccount, password: () => registryAccount.password, prefix: 'taproot/content' })

@@ -55,7 +55,7 @@ test.each([
   expect(new Set(found)).toEqual(new Set([expected]))
 })
 
-test('what is given away is released once it is written; other bytes stay', async () => {
+test('passed bytes are released once they are written; other bytes stay', async () => {
   const got: Buffer[] = []
   const { url, dispatcher } = await serve((incoming, response) => void incoming.on('data', (chunk: Buffer) => got.push(chunk)).on('end', () => response.end()))
   const own = [randomBytes(100_000), randomBytes(10), randomBytes(70_000)]

@@ -77,7 +77,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('a provider that is broken is an answer, and nothing of what it says is passed on', async () => {
+    test('a broken provider is a regular answer, and none of its text is passed on', async () => {
       const { group, token } = await associated()
       clouds.broken = 503
       expect(await check(group, 'AMAZON', token)).toMatchObject({ reason: 'error exchanging credentials', message: 'the provider answered with status 503' })
@@ -101,7 +101,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('who checked what is logged, and neither token nor credential is', async () => {
+    test('the log shows who checked what, without token or credential', async () => {
       const { group, owner, token } = await associated()
       clouds.trusts.set('123456789012', group)
       spec.server.logs.length = 0

@@ -192,7 +192,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#group-invites
-  test('what an invite promises is found by its code and by nothing else', async () => {
+  test('the role of an invite is found by its code and by nothing else', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code, keyId, expirationTime } = await invite(group, token, { email: 'New@Example.com', singleUse: true })
     const { tables } = spec.server.running.engine.cache

@@ -57,7 +57,7 @@ specSuite('joining an organisation', (spec) => {
   const roots = async (token: string): Promise<string[]> => itemsOf(await spec.ok('ListGroups', {}, { token }), 'groups').map(uidOf)
   const join = (uid: string, token: string, validateOnly = false) => spec.call('JoinGroup', { uid }, { token, validateOnly })
 
-  test('what others bind a person to works at once, and is in no unscoped list until they join', async () => {
+  test('a binding by others works at once, and is in no unscoped list until the person joins', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, org.group, org.token)
@@ -88,7 +88,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await roots(token)).toHaveLength(3)
   })
 
-  test('who belongs nowhere else still lists the built-in roles', async () => {
+  test('a person without another organisation still lists the built-in roles', async () => {
     const [org, person] = [await makeOrganisation(spec.server), await newcomer()]
     await bind(org, person.uid)
     await register(person)
@@ -171,7 +171,7 @@ specSuite('joining an organisation', (spec) => {
     if (spec.transport === 'rest') expect(identity).toEqual({ uid: 'e'.repeat(40), name: '', description: '', subject: '', issuer: '', email: '' })
   })
 
-  test('who was unbound, or has left, joins again', async () => {
+  test('a person who was removed, or has left, joins again', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const [one, two] = [await bind(org, person.uid), await bind(org, person.uid, { role: roleUid('editor') })]

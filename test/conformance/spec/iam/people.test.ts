@@ -271,7 +271,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-bounds
-    test('what is asked for narrows the access token further, and never widens it', async () => {
+    test('requested restrictions narrow the access token further, and never widen it', async () => {
       const { org, token } = await start({ restrictions: { capabilities: setOf(['groups.list', 'repo.list']) } })
       const { access, refresh } = await refreshed(spec, token, { cap: ['repo.list', 'roles.list'] })
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token: access }), { code: 7 })
@@ -282,7 +282,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-bounds
-    test('what is asked for and does not fit into a token is refused before the token is used up', async () => {
+    test('a request that does not fit into a token is refused before the refresh token is used', async () => {
       const act = { subject: 's'.repeat(2000), email: `${'e'.repeat(3000)}@person.example` }
       const { token, org } = await start({ act })
       const scopes = Array.from({ length: 17 }, (_, index) => `${org.group}${`/${index.toString(16).padStart(16, '0')}`.repeat(11)}`)

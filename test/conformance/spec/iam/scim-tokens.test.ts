@@ -202,7 +202,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#credential-states
-  test('what is sent for scim with the provider itself is ignored, and its own etag stays', async () => {
+  test("the scim field of a provider's update is ignored, and its etag stays", async () => {
     const { uid, verb, scim, token } = await providerOf(spec)
     const before = await spec.ok('GetIdentityProvider', { uid }, { token })
     await verb('GenerateScimToken')

@@ -57,7 +57,7 @@ specSuite(
       })
 
       // docs/spec/tokens.md#exchange-errors
-      test('what lies with the identity is one answer', async () => {
+      test('every fault of the identity gets the same answer', async () => {
         const { token, group, identity } = await withAws({ ...aws, awsAccount: '999999999999' })
         const claimMatch = { issuer: 'https://issuer.example', subject: 's' }
         const other = uidOf(await spec.ok('CreateIdentity', { parent: group, identity: { name: 'claims', claimMatch } }, { token }))

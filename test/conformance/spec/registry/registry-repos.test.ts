@@ -314,7 +314,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirrors
-    test('a repo that becomes synced gives up its own values, and has none when it stops', async () => {
+    test('a repo that becomes synced loses its own values, and has none after the sync', async () => {
       const { group, token, source } = await withSource()
       const uid = uidOf(await create(group, { name: 'own', bundles: ['ai'], description: 'ours' }, token))
       expect(await update({ uid, syncConfig: { source } }, token)).toMatchObject({ ...catalogue, description: 'ours' })

@@ -73,7 +73,7 @@ async function readAll({ blob }: AcquiredBlob, size: number): Promise<Buffer> {
   return Buffer.concat(pieces)
 }
 
-test('with the second ask a blob comes into memory, and is read from there afterwards', async () => {
+test('the second request brings a blob into memory, and later ones read it there', async () => {
   const scene = new Scene(1000)
   const one = known(1, 300)
   expect([await scene.ask(one), await scene.ask(one), await scene.ask(one)]).toEqual(['streamed', 'lent', 'lent'])
@@ -187,7 +187,7 @@ test('parts neither bring a blob nor count as asks for it; one of what is there 
   all?.release()
 })
 
-test('who asks while it comes gets what is there, then the rest', async () => {
+test('a request during the load gets the bytes so far, then the rest', async () => {
   const scene = new Scene(1000)
   const one = known(1, 400)
   const acquired = [scene.bring(one), scene.cache.acquire(one.name)] as [AcquiredBlob, AcquiredBlob]

@@ -50,7 +50,7 @@ function refusalOf(work: () => unknown): string {
   return 'taken'
 }
 
-describe('what is read of a manifest', () => {
+describe('the parsed manifest', () => {
   test('an image manifest: config, layers in order, the artifact type of its config', () => {
     const { record, imageConfig: config, digest, upstreamDigest } = parse(image)
     expect(record.mediaType).toBe(oci)
@@ -235,7 +235,7 @@ describe('what is refused', () => {
     },
   )
 
-  test('what is wrong is said', () => {
+  test('errors name the fault', () => {
     expect(refusalOf(() => parse({ ...image, layers: [descriptor('x'), descriptor('y', { size: '1' })] }))).toContain(
       'layers[1].size must be a number of bytes',
     )

@@ -95,7 +95,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     expect(await answered(repository, 'index')).toEqual([200, longIndex])
   })
 
-  test('what refers to an image is listed once, under the digest that it was pushed by', async () => {
+  test('a referrer of an image is listed once, under the digest that it was pushed by', async () => {
     const { repository, image } = await push(['image'])
     const referrer = await host.client.image(repository, { subject: descriptorOf(image) })
     const long = digestOf(referrer.bytes, 'sha512')
