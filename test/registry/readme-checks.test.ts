@@ -66,7 +66,7 @@ test('an organisation with too many waiting readmes is asked to come again, and 
   await Promise.all(line)
 })
 
-test('a readme that takes too long processor time ends its thread, and the next one gets another', async () => {
+test('a readme that costs too much processor time ends its thread, and the next one gets another', async () => {
   const thread = new ReadmeThread(20)
   const { error, cpuMs } = await thread.render(expensive)
   expect(error).toMatch(/takes too long/)

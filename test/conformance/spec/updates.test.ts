@@ -46,7 +46,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/resources.md#output-only-fields
-  test.each(everyKind)('$kind: what was read can be sent back whole, with a change, with and without the wildcard', async (kind) => {
+  test.each(everyKind)('$kind: a record can be sent back whole, with a change, with and without the wildcard', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     const change = await kind.change(spec, group)
