@@ -4,6 +4,7 @@ import { createGrpcGenerator } from './grpc-generator.ts'
 import { Histogram } from './histogram.ts'
 import { createHttpGenerator } from './http-generator.ts'
 import type { Generator, Load, RoundCounts } from './load.ts'
+import { createPostGenerator } from './post-generator.ts'
 import { createPushGenerator } from './push-generator.ts'
 import { createSignGenerator } from './sign-generator.ts'
 
@@ -21,6 +22,8 @@ async function create(load: Load): Promise<Generator> {
       return createSqliteGenerator(load)
     case 'push':
       return createPushGenerator(load)
+    case 'post':
+      return createPostGenerator(load)
     case 'sign':
       return createSignGenerator(load)
   }

@@ -87,7 +87,19 @@ export interface SignLoad {
   readonly claims: Readonly<Record<string, unknown>>
 }
 
-export type Load = HttpLoad | GrpcLoad | EtcdLoad | SqliteLoad | PushLoad | SignLoad
+/** One POST again and again, by undici. */
+export interface PostLoad {
+  readonly kind: 'post'
+  readonly url: string
+  /** PEM of the server's authority. */
+  readonly ca: string
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+  /** Requests under way at once. */
+  readonly connections: number
+}
+
+export type Load = HttpLoad | GrpcLoad | EtcdLoad | SqliteLoad | PushLoad | SignLoad | PostLoad
 
 /** What came of one round. */
 export interface RoundCounts {

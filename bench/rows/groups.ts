@@ -1,5 +1,6 @@
 import { checksRows } from './checks.ts'
 import { createRows } from './create.ts'
+import { eventRows } from './events.ts'
 import { getRows } from './get.ts'
 import { growthRows } from './growth.ts'
 import { kubeRows } from './kube.ts'
@@ -9,4 +10,4 @@ import type { RowGroup } from './row.ts'
 import { sizeRows } from './size.ts'
 
 /** All rows, in the order in which they are measured: what takes much memory last. */
-export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, mixedRows, readsRows, checksRows, registryRows, sizeRows, growthRows]
+export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, eventRows, mixedRows, readsRows, checksRows, registryRows, sizeRows, growthRows]

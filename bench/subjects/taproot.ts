@@ -49,6 +49,8 @@ export interface TaprootOptions {
   readonly reads?: 'linearizable' | 'bounded'
   /** Of the replica that it serves beside, whose tokens it takes; its own otherwise. */
   readonly baseUrl?: string
+  /** PEM of the authority of sinks, which may be on loopback. */
+  readonly sinkCaFile?: string
   /** PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
 }
@@ -103,6 +105,7 @@ function settings(options: Omit<TaprootOptions, 'tls'>, place: Place): Record<st
     TAPROOT_READS: options.reads ?? 'linearizable',
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer: benchIssuer, subject: subjects.operator }]),
     TAPROOT_ISSUERS: JSON.stringify([{ issuer: benchIssuer, jwksUri: options.issuer.jwksUri, allowPrivate: true }]),
+    ...(options.sinkCaFile === undefined ? {} : { TAPROOT_EVENTS_CA_FILE: options.sinkCaFile, TAPROOT_EVENTS_NETWORKS: '["127.0.0.0/8","::1"]' }),
     ...('etcd' in store
       ? { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: store.etcd, TAPROOT_STORE_ETCD_PREFIX: store.prefix ?? '/taproot' }
       : { TAPROOT_STORE_SQLITE_PATH: store.sqlite }),

@@ -1,0 +1,168 @@
+import { mkdir, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { subjects } from '../data/generate.ts'
+import type { Environment } from '../environment.ts'
+import type { PostLoad } from '../load/load.ts'
+import { compare, cpuTimeOf, median, type Measured } from '../measure.ts'
+import { startSink, type SinkReport, type SinkServer } from '../subjects/sinks.ts'
+import type { Taproot } from '../subjects/taproot.ts'
+import { taprootLoad } from './loads.ts'
+import { costRow, type Row, type RowGroup } from './row.ts'
+
+/** Subscriptions that receive each event: together they may have as many events under way as one organisation. */
+const subscriptions = 8
+const underWay = 64
+const eventsPerRound = 400
+const writers = 16
+/** Subscriptions of the root on which creates are measured. */
+const many = 1_000
+const groupEvents = 'dev.taproot.api.iam.group.'
+
+/** An organisation of a server on the embedded store. */
+class World {
+  readonly #server: Taproot
+  readonly #token: string
+  readonly group: string
+
+  constructor(server: Taproot, token: string, group: string) {
+    this.#server = server
+    this.#token = token
+    this.group = group
+  }
+
+  static async start(server: Taproot): Promise<World> {
+    const token = await server.tokenOf(subjects.operator)
+    const { uid } = await server.call(token, '/iam/v2/groups', { name: `team-${Date.now()}-${process.hrtime.bigint()}` })
+    return new World(server, token, String(uid))
+  }
+
+  async subscribe(sink: string, types: readonly string[]): Promise<string> {
+    return String((await this.#call(`/events/v2/subscriptions/${this.group}`, { sink, types }))['uid'])
+  }
+
+  async verb(subscription: string, verb: 'pause' | 'resume'): Promise<void> {
+    await this.#call(`/events/v2/subscriptions/${subscription}:${verb}`, {})
+  }
+
+  async makeEvents(count: number): Promise<void> {
+    let left = count
+    const write = async (): Promise<void> => {
+      while (left > 0) await this.#call(`/iam/v2/groups/${this.group}`, { name: `event-${(left -= 1)}-${process.hrtime.bigint()}` })
+    }
+    await Promise.all(Array.from({ length: writers }, write))
+  }
+
+  #call(path: string, body: unknown): Promise<Record<string, unknown>> {
+    return this.#server.call(this.#token, path, body)
+  }
+}
+
+async function startServer(environment: Environment, sink?: SinkServer): Promise<Taproot> {
+  const directory = join(await environment.directory(), `events-${Date.now()}`)
+  await mkdir(directory)
+  const sinkCaFile = join(directory, 'sinks.pem')
+  if (sink !== undefined) await writeFile(sinkCaFile, sink.ca)
+  return environment.startTaproot({ store: { sqlite: join(directory, 'taproot.db') }, ...(sink && { sinkCaFile }) })
+}
+
+/** What one round of deliveries took. */
+interface Deliveries {
+  readonly perSecond: number
+  readonly cpuMicros: number
+}
+
+/** Lets new events wait for the subscriptions of a world, then delivers them. */
+async function deliver(world: World, { server, sink, uids, before }: { server: Taproot; sink: SinkServer; uids: readonly string[]; before: number }) {
+  for (const uid of uids) await world.verb(uid, 'pause')
+  await world.makeEvents(eventsPerRound)
+  const [cpu, start] = [await cpuTimeOf(server.pid), performance.now()]
+  await Promise.all(uids.map((uid) => world.verb(uid, 'resume')))
+  const count = eventsPerRound * uids.length
+  const report = await sink.received(before + count)
+  const seconds = (performance.now() - start) / 1000
+  const deliveries: Deliveries = { perSecond: count / seconds, cpuMicros: ((await cpuTimeOf(server.pid)) - cpu) / count }
+  return { report, deliveries }
+}
+
+/** The request that a sink received, for the bare loop. */
+function loadOf(sink: SinkServer, { headers, body }: SinkReport): PostLoad {
+  const pairs = headers.flatMap((name, at) => (at % 2 === 0 ? [[name, headers[at + 1] ?? ''] as const] : []))
+  const own = pairs.filter(([name]) => /^(?:ce-|authorization$|content-type$)/i.test(name))
+  return { kind: 'post', url: sink.url, ca: sink.ca, headers: Object.fromEntries(own), body, connections: underWay }
+}
+
+function summary(name: string, rounds: readonly Deliveries[]): Measured {
+  const ofRounds = { perSecond: median(rounds.map((round) => round.perSecond)), cpuMicros: median(rounds.map((round) => round.cpuMicros)) }
+  return { name, ...ofRounds, cpuMicrosOf: {}, p50: NaN, p99: NaN, classes: {}, generatorBusy: NaN, bytesPerAnswer: 0 }
+}
+
+async function measureDeliveries(environment: Environment): Promise<Row> {
+  const sink = await startSink()
+  const server = await startServer(environment, sink)
+  try {
+    const world = await World.start(server)
+    const uids = await Promise.all(Array.from({ length: subscriptions }, () => world.subscribe(sink.url, [groupEvents])))
+    const first = await deliver(world, { server, sink, uids, before: 0 })
+    let { events } = first.report
+    return await environment.withGenerators([loadOf(sink, first.report)], async ([bare]) => {
+      const done: [Deliveries[], Deliveries[]] = [[], []]
+      const { rounds, milliseconds } = environment.scale.rounds
+      for (let round = -2; round < rounds; round += 1) {
+        const ours = await deliver(world, { server, sink, uids, before: events })
+        const counts = await bare.round(2 * milliseconds)
+        events = ours.report.events + counts.requests
+        // The first ones warm up.
+        if (round < 0) continue
+        done[0].push(ours.deliveries)
+        done[1].push({ perSecond: counts.requests / counts.seconds, cpuMicros: counts.cpuMicros / counts.requests })
+      }
+      const ratio = (of: (one: Deliveries, other: Deliveries) => number): number => median(done[0].map((one, at) => of(one, done[1][at] ?? one)))
+      return {
+        id: 'events-deliver',
+        title: 'deliveries to fast sinks to a bare loop of undici with ready requests',
+        unit: 'x',
+        goal: { atLeast: 0.5 },
+        value: ratio((one, other) => one.perSecond / other.perSecond),
+        cpu: ratio((one, other) => other.cpuMicros / one.cpuMicros),
+        measured: [summary('Taproot', done[0]), summary('bare undici', done[1])],
+        note: `${subscriptions} subscriptions, ${underWay} events under way, each event signed once`,
+      }
+    })
+  } finally {
+    await server.stop()
+    await sink.stop()
+  }
+}
+
+/** Two organisations of one server; one has many subscriptions, to events that its creates do not cause. */
+async function measureSubscriptions(environment: Environment): Promise<Row> {
+  const { connections, rounds } = environment.scale
+  const server = await startServer(environment)
+  try {
+    const [subscribed, bare] = [await World.start(server), await World.start(server)]
+    for (let number = 0; number < many; number += 1) await subscribed.subscribe('https://hooks.example.com/events', ['dev.taproot.registry.push.'])
+    const loadIn = ({ group }: World) => {
+      const requests = [{ method: 'POST', path: `/iam/v2/groups/${group}`, body: JSON.stringify({ name: 'team-$N' }) }] as const
+      return taprootLoad(server, subjects.operator, { connections, requests })
+    }
+    return await environment.withGenerators([await loadIn(subscribed), await loadIn(bare)], async ([first, second]) => {
+      const pids = [server.pid]
+      const comparison = await compare({ name: 'with subscriptions', generator: first, pids }, { name: 'without', generator: second, pids }, rounds)
+      const title = `cost of a create with ${many.toLocaleString('en')} subscriptions on its root to one without`
+      return costRow({ id: 'events-subscriptions', title, goal: { atMost: 1.05 } }, comparison)
+    })
+  } finally {
+    await server.stop()
+  }
+}
+
+/** Deliveries, and what subscriptions cost a mutation. */
+export const eventRows: RowGroup = {
+  name: 'events',
+  about: 'deliveries against a bare loop of undici with the same requests; create with many subscriptions against create without',
+  needs: 'etcd',
+  rows: [
+    { id: 'events-deliver', measure: measureDeliveries },
+    { id: 'events-subscriptions', measure: measureSubscriptions },
+  ],
+}

@@ -1,0 +1,37 @@
+/** An HTTPS sink that answers 200 to every event. A certificate comes as a message, the port goes back as one; then each number is answered once so many events came. */
+import { once } from 'node:events'
+import { createServer } from 'node:https'
+import type { AddressInfo } from 'node:net'
+import type { SinkReport } from './sinks.ts'
+
+const [identity] = (await once(process, 'message')) as [{ readonly cert: string; readonly key: string }]
+let events = 0
+let wanted = Infinity
+let last: Omit<SinkReport, 'events'> = { headers: [], body: '' }
+
+function report(): void {
+  if (events < wanted) return
+  wanted = Infinity
+  process.send?.({ events, ...last } satisfies SinkReport)
+}
+
+const server = createServer({ ...identity, keepAliveTimeout: 60_000 }, (request, response) => {
+  const chunks: Buffer[] = []
+  request.on('data', (chunk: Buffer) => chunks.push(chunk))
+  request.on('end', () => {
+    events += 1
+    response.writeHead(200).end()
+    if (events < wanted) return
+    last = { headers: request.rawHeaders, body: Buffer.concat(chunks).toString() }
+    report()
+  })
+})
+server.listen(0, '127.0.0.1')
+await once(server, 'listening')
+process.on('message', (count: number) => {
+  wanted = count
+  report()
+})
+// A listening TCP server has an AddressInfo.
+process.send?.((server.address() as AddressInfo).port)
+process.on('disconnect', () => process.exit())
