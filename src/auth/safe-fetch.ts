@@ -98,6 +98,35 @@ export interface SafeFetchOptions {
 
 class RefusedAddress extends Error {}
 
+/** Ends a request after a time, or when its caller does. Composed signals would cost a tenth of a request. */
+class Deadline {
+  readonly #caller: AbortSignal
+  readonly #controller = new AbortController()
+  readonly #timer: NodeJS.Timeout
+  /** True once the time has passed. */
+  isOver = false
+
+  constructor(ms: number, caller: AbortSignal) {
+    this.#caller = caller
+    this.#timer = setTimeout(() => {
+      this.isOver = true
+      this.#controller.abort()
+    }, ms)
+    caller.addEventListener('abort', this.#abort, { once: true })
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  readonly #abort = (): void => this.#controller.abort(this.#caller.reason)
+
+  end(): void {
+    clearTimeout(this.#timer)
+    this.#caller.removeEventListener('abort', this.#abort)
+  }
+}
+
 /** See SafeFetch. */
 export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   const timeoutMs = options.timeoutMs ?? 5000
@@ -123,14 +152,15 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
     const url = parseUrl(input)
     signal.throwIfAborted()
     const own = input.ca === undefined ? undefined : createAgent(limits, input)
-    const timeout = AbortSignal.timeout(timeoutMs)
+    const deadline = new Deadline(timeoutMs, signal)
     try {
       const dispatcher = own ?? (input.allowPrivate === true ? privateAgent : currentAgent())
-      return await exchange(url, input, { dispatcher, signal: AbortSignal.any([signal, timeout]), maxBytes })
+      return await exchange(url, input, { dispatcher, signal: deadline.signal, maxBytes })
     } catch (error) {
       signal.throwIfAborted()
-      throw translate(error, timeout.aborted)
+      throw translate(error, deadline.isOver)
     } finally {
+      deadline.end()
       await own?.destroy()
     }
   }
@@ -192,7 +222,9 @@ async function exchange(url: URL, input: FetchRequest, options: FetchOptions): P
   }
   if (input.discardBody === true) {
     // A short rest is read, so that the connection can be used again. A long or slow one ends the connection: no answer keeps it after this call.
-    await response.body.dump({ limit: maxBytes, signal: AbortSignal.timeout(discardMs) }).catch(() => response.body.destroy())
+    const timer = setTimeout(() => response.body.destroy(), discardMs)
+    await response.body.dump({ limit: maxBytes }).catch(() => response.body.destroy())
+    clearTimeout(timer)
     return { status, body: new Uint8Array() }
   }
   const chunks: Uint8Array[] = []

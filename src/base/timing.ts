@@ -39,14 +39,18 @@ const lookEveryMs = 1_000
 
 /** A wait that ends early when the alarm rings. A ring before the wait counts, if it came after the last `arm`. */
 export class Alarm {
-  #rung = new AbortController()
+  #isRung = false
+  readonly #waits = new Set<() => void>()
 
-  /** Ends the wait. */
-  readonly ring = (): void => this.#rung.abort()
+  /** Ends the waits. */
+  readonly ring = (): void => {
+    this.#isRung = true
+    for (const end of this.#waits) end()
+  }
 
   /** Forgets earlier rings. Call it before the work after which the caller waits. */
   arm(): void {
-    this.#rung = new AbortController()
+    this.#isRung = false
   }
 
   /**
@@ -54,14 +58,22 @@ export class Alarm {
    */
   async until(untilMs: number, { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal }): Promise<void> {
     const startMs = clock.now()
-    const over = AbortSignal.any([signal, this.#rung.signal])
-    for (let now = startMs; !over.aborted && Math.abs(now - startMs) < untilMs - startMs; now = clock.now())
-      await pause(untilMs === Infinity ? Infinity : Math.min(untilMs - now, lookEveryMs), over)
+    for (let now = startMs; !signal.aborted && !this.#isRung && Math.abs(now - startMs) < untilMs - startMs; now = clock.now())
+      await this.within(untilMs === Infinity ? Infinity : Math.min(untilMs - now, lookEveryMs), signal)
   }
 
   /** Resolves when `ms` have passed, the alarm rings, or `signal` aborts. */
   async within(ms: number, signal: AbortSignal): Promise<void> {
-    await pause(ms, AbortSignal.any([signal, this.#rung.signal]))
+    if (signal.aborted || this.#isRung) return
+    const { promise, resolve } = Promise.withResolvers<void>()
+    const end = (): void => resolve()
+    const stop = systemTimers.start(ms, end)
+    this.#waits.add(end)
+    signal.addEventListener('abort', end, { once: true })
+    await promise
+    stop()
+    this.#waits.delete(end)
+    signal.removeEventListener('abort', end)
   }
 }
 

@@ -78,7 +78,7 @@ describeOnStores('delivery to sinks that fail', (store) => {
 
   test(
     `${events} events and ${subscriptions} subscriptions: each event arrives once, at the failing sinks once they recover`,
-    { timeout: timeoutUnlessSoaking(900_000) },
+    { timeout: timeoutUnlessSoaking(1_800_000) },
     async () => {
       const ground = await startGround()
       const failing = await Promise.all(badSinks.map((bad) => subscribe(ground, {}, bad)))

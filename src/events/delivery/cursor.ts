@@ -4,7 +4,7 @@ import { SubscriptionProgressSchema, type SubscriptionProgress } from '../../gen
 import { recordKey } from '../../store/keys.ts'
 import type { Revision, Store } from '../../store/store.ts'
 import type { EventLog } from '../../engine/log/event-log.ts'
-import type { LogEntry, Position } from '../../engine/log/log-index.ts'
+import { comparePositions, type LogEntry, type Position } from '../../engine/log/log-index.ts'
 import { progressIn, progressKey } from '../records/progress.ts'
 
 /** An event between its first start and the moment when the cursor passes it. It is `running` from a start until `finish` or `putBack`. */
@@ -44,10 +44,15 @@ export class DeliveryCursor {
     return { revision: Number(this.progress.revision), key: this.progress.key }
   }
 
-  /** Reads the progress from the store, and goes where it says if it was written elsewhere. Rejects with StoreError or the signal's reason. */
-  async load(log: EventLog, signal: AbortSignal): Promise<void> {
+  /** True if no event is between its start and the cursor. */
+  get isIdle(): boolean {
+    return this.#slots.length === 0
+  }
+
+  /** Reads the progress from the store, and goes where it says if it was written elsewhere. Returns true if it went. Rejects with StoreError or the signal's reason. */
+  async load(log: EventLog, signal: AbortSignal): Promise<boolean> {
     const entry = await this.#store.get(progressKey(this.#subscription), signal)
-    if (entry !== undefined && entry.revision === this.#revision) return
+    if (entry !== undefined && entry.revision === this.#revision) return false
     this.#revision = entry?.revision
     this.isDirty = entry === undefined
     if (entry === undefined) this.#moveTo(log.last)
@@ -63,6 +68,7 @@ export class DeliveryCursor {
     this.#epoch += 1
     this.#ahead.clear()
     this.#started = this.position
+    return true
   }
 
   /** Yields the events to start, in order: those that were put back, then new ones that `wants` accepts. */
@@ -76,6 +82,13 @@ export class DeliveryCursor {
       if (slot.state === 'running') yield slot
     }
     if (this.#slots.length === 0) this.#moveTo(this.#started)
+  }
+
+  /** Passes events up to a position, all of which are unwanted. */
+  skipTo(position: Position): void {
+    if (comparePositions(position, this.#started) <= 0) return
+    this.#started = position
+    if (this.isIdle) this.#moveTo(position)
   }
 
   /** Yields the events that were put back. A change of the subscription may have made some of them unwanted. */

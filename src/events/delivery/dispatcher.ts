@@ -1,9 +1,8 @@
 import { errorText } from '../../base/error-text.ts'
 import { Alarm, untilAborted } from '../../base/timing.ts'
-import { lineage, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
 import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Services } from '../../engine/services.ts'
-import { TenantSlots } from '../../auth/oidc/tenant-slots.ts'
 import type { LogEntry } from '../../engine/log/log-index.ts'
 import type { EventLog } from '../../engine/log/event-log.ts'
 import { pagesOf } from '../../store/pages.ts'
@@ -13,6 +12,8 @@ import { failedPrefix, failedPrefixOf, progressPrefix } from '../records/progres
 import { secretsPrefix } from '../records/webhook-secrets.ts'
 import { apiTypePrefix } from '../records/event-types.ts'
 import { SubscriptionWorker, type DeliveryObserver, type WorkerContext } from './subscription-worker.ts'
+import { WaitingSlots } from './waiting-slots.ts'
+import { WorkersByGroup } from './workers-by-group.ts'
 
 /** The type of the event of an update, a pause and a resumption. */
 const updatedType = `${apiTypePrefix}events.subscription.updated.v1`
@@ -33,27 +34,6 @@ export interface DispatcherOptions extends Pick<WorkerContext, 'requestOf' | 'st
   readonly observer?: DispatchObserver
 }
 
-/** Slots that callers wait for. */
-class WaitingSlots {
-  readonly #slots = new TenantSlots(deliverySlots)
-  #freed = Promise.withResolvers<void>()
-
-  async take(root: Uid, signal: AbortSignal): Promise<() => void> {
-    for (;;) {
-      signal.throwIfAborted()
-      const free = this.#slots.take([root])
-      if (free !== undefined) {
-        return () => {
-          free()
-          this.#freed.resolve()
-          this.#freed = Promise.withResolvers()
-        }
-      }
-      await untilAborted(this.#freed.promise, signal)
-    }
-  }
-}
-
 /**
  * Delivers the events of all subscriptions: one worker each. One process at a time runs it, the leader. It may end at any moment; what it had not written is
  * delivered again (docs/spec/events.md#delivery).
@@ -61,8 +41,7 @@ class WaitingSlots {
 export class Dispatcher {
   readonly #options: DispatcherOptions
   readonly #workers = new Map<Uid, { readonly worker: SubscriptionWorker; readonly ended: Promise<void>; readonly stop: AbortController }>()
-  /** The workers whose subscriptions lie in a group. */
-  readonly #byGroup = new Map<string, Set<SubscriptionWorker>>()
+  readonly #byGroup = new WorkersByGroup()
 
   constructor(options: DispatcherOptions) {
     this.#options = options
@@ -72,7 +51,8 @@ export class Dispatcher {
   async run(signal: AbortSignal): Promise<void> {
     const { services, observer, requestOf, standardRequestOf, send } = this.#options
     const { log, ended: logEnded, release } = await services.eventLog.acquire(signal)
-    const slots = new WaitingSlots()
+    const slots = new WaitingSlots(deliverySlots)
+    this.#byGroup.startAfter(log.last)
     const context: WorkerContext = { services, log, observer, requestOf, standardRequestOf, send, takeSlot: (root, end) => slots.take(root, end) }
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
@@ -106,11 +86,11 @@ export class Dispatcher {
     for (const record of this.#options.services.cache.tables.table('Subscription').records()) start(record.uid)
   }
 
-  /** Wakes the workers that may want an event. */
-  #appended({ type, group, subject, revision }: LogEntry, signal: AbortSignal): void {
+  /** Wakes the workers that want an event. */
+  #appended(entry: LogEntry, signal: AbortSignal): void {
+    const { type, subject, revision } = entry
     if (type === updatedType) void this.#changed(trustedUid(subject), revision, signal)
-    if (group === '' || group === '/') return
-    for (const place of lineage(trustedUid(group))) for (const worker of this.#byGroup.get(place) ?? []) worker.wake()
+    this.#byGroup.offer(entry)
   }
 
   /** A subscription was changed, paused or resumed: its worker acts at once, on what the change wrote. */
@@ -128,18 +108,16 @@ export class Dispatcher {
   #start(uid: Uid, context: WorkerContext, signal: AbortSignal): void {
     const running = this.#workers.get(uid)
     if (running !== undefined) {
-      running.worker.wake()
+      running.worker.recordChanged()
+      this.#byGroup.changed(running.worker)
       return
     }
     const worker = new SubscriptionWorker(uid, context)
-    const group = parentOf(uid)
-    const atGroup = this.#byGroup.get(group) ?? new Set()
-    this.#byGroup.set(group, atGroup.add(worker))
+    this.#byGroup.add(worker)
     const stop = new AbortController()
     const ended = this.#keep(worker, AbortSignal.any([signal, stop.signal])).finally(() => {
       this.#workers.delete(uid)
-      atGroup.delete(worker)
-      if (atGroup.size === 0) this.#byGroup.delete(group)
+      this.#byGroup.remove(worker)
     })
     this.#workers.set(uid, { worker, ended, stop })
   }

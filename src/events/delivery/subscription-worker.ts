@@ -9,7 +9,7 @@ import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.
 import { SubscriptionPauseSchema } from '../../gen/taproot/store/v1/events_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
 import type { EventLog } from '../../engine/log/event-log.ts'
-import type { LogEntry } from '../../engine/log/log-index.ts'
+import type { LogEntry, Position } from '../../engine/log/log-index.ts'
 import { capabilitiesFor, isWanted } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
 import { maxPending } from '../records/subscriptions.ts'
@@ -55,6 +55,8 @@ export class SubscriptionWorker {
   #running = 0
   #savedMs = 0
   #hasChanged = false
+  /** True from the end of the log until the next event that is wanted: what is appended meanwhile need not be looked at. */
+  #isCaughtUp = false
 
   constructor(uid: Uid, context: WorkerContext) {
     this.uid = uid
@@ -71,6 +73,7 @@ export class SubscriptionWorker {
 
   /** Returns the first event that waits; undefined if none does, or if the subscription is paused. */
   oldestWaiting(log: EventLog): LogEntry | undefined {
+    if (this.#isCaughtUp && this.#cursor.isIdle) return undefined
     if (pauseOf(this.#context.services.cache.tables, this.uid) !== undefined) return undefined
     // The cursor passes events that are not wanted: a wanted one comes soon.
     let looked = 0
@@ -79,6 +82,19 @@ export class SubscriptionWorker {
       if (++looked === lookedForOldest) return undefined
     }
     return undefined
+  }
+
+  /** Wakes for an event that was appended after `passed`. Events that are not wanted need not be offered. */
+  offer(passed: Position): void {
+    if (this.#isCaughtUp) this.#cursor.skipTo(passed)
+    this.#isCaughtUp = false
+    this.wake()
+  }
+
+  /** The record may be another one: it does not count for earlier events. */
+  recordChanged(): void {
+    if (this.#isCaughtUp) this.#cursor.skipTo(this.#context.log.last)
+    this.wake()
   }
 
   /** Looks at the log again. */
@@ -98,9 +114,15 @@ export class SubscriptionWorker {
     return record !== undefined && isWanted(record, entry)
   }
 
+  /** True if the subscription wants the event, or if memory lacks its record. */
+  mayWant(entry: LogEntry): boolean {
+    return this.#record() === undefined || this.wants(entry)
+  }
+
   /** Delivers until `signal` aborts; then writes the cursor a last time. Rejects with StoreError. */
   async run(signal: AbortSignal): Promise<void> {
     const { services, log } = this.#context
+    this.#isCaughtUp = false
     await this.#cursor.load(log, signal)
     await this.#failed.load(signal)
     try {
@@ -122,7 +144,7 @@ export class SubscriptionWorker {
     this.#hasChanged = false
     // Not saved if the progress was written elsewhere, as it must be.
     if (this.#cursor.isDirty) await this.#cursor.save(signal)
-    await this.#cursor.load(this.#context.log, signal)
+    if (await this.#cursor.load(this.#context.log, signal)) this.#isCaughtUp = false
     await this.#failed.load(signal)
     this.#cursor.progress.nextAttemptTimeMs = 0n
     for (const { state } of this.#failed.retries) state.nextAttemptTimeMs = 0n
@@ -141,7 +163,10 @@ export class SubscriptionWorker {
   async #start(signal: AbortSignal): Promise<number> {
     const { services, log } = this.#context
     const record = this.#record()
-    if (record === undefined || pauseOf(services.cache.tables, this.uid) !== undefined) return Infinity
+    if (record === undefined || pauseOf(services.cache.tables, this.uid) !== undefined) {
+      this.#isCaughtUp = false
+      return Infinity
+    }
     if (!this.#isAuthorized(record)) {
       await this.#pause(`${record.authorizedBy} may no longer list what the events are about`, signal)
       return Infinity
@@ -153,8 +178,9 @@ export class SubscriptionWorker {
     if (this.#running >= limit) return dueMs
     for (const slot of this.#cursor.next(log, this.wants)) {
       void this.#deliver(slot, signal)
-      if (this.#running >= limit) break
+      if (this.#running >= limit) return dueMs
     }
+    this.#isCaughtUp = true
     return dueMs
   }
 
@@ -298,7 +324,7 @@ export class SubscriptionWorker {
     this.#savedMs = this.#nowMs()
     // Written elsewhere: a replay moved it.
     if (!(await this.#cursor.save(signal)) && this.#record() !== undefined) {
-      await this.#cursor.load(log, signal)
+      if (await this.#cursor.load(log, signal)) this.#isCaughtUp = false
       this.wake()
     }
     return Infinity
