@@ -8,7 +8,7 @@ const sink = 'https://hooks.example.com/taproot'
 
 const badSubscription: readonly BadField[] = [
   { what: 'no sink', breaks: ['sink:required'], clear: ['sink'] },
-  { what: 'a sink over http', set: { sink: 'http://hooks.example.com' }, fields: ['sink'] },
+  { what: 'a sink over http', breaks: ['sink:cel'], set: { sink: 'http://hooks.example.com' } },
   { what: 'a sink with a space', set: { sink: 'https://hooks.example.com/a b' }, fields: ['sink'] },
   { what: 'a sink longer than 2048 characters', breaks: ['sink:string.max_len'], set: { sink: `https://hooks.example.com/${long(2048)}` } },
   { what: 'a sink with a user', set: { sink: 'https://me:secret@hooks.example.com' }, fields: ['sink'] },
