@@ -96,6 +96,13 @@ function summary(name: string, rounds: readonly Deliveries[]): Measured {
   return { name, ...ofRounds, cpuMicrosOf: {}, p50: NaN, p99: NaN, classes: {}, generatorBusy: NaN, bytesPerAnswer: 0 }
 }
 
+/** The median of the rounds' ratios: by deliveries per second, and by processor time. */
+function ratios([first, second]: readonly [readonly Deliveries[], readonly Deliveries[]]): Pick<Row, 'unit' | 'value' | 'cpu'> {
+  const ratio = (of: (one: Deliveries, other: Deliveries) => number): number => median(first.map((one, at) => of(one, second[at] ?? one)))
+  const value = ratio((one, other) => one.perSecond / other.perSecond)
+  return { unit: 'x', value, cpu: ratio((one, other) => other.cpuMicros / one.cpuMicros) }
+}
+
 async function measureDeliveries(environment: Environment): Promise<Row> {
   const sink = await startSink()
   const server = await startServer(environment, sink)
@@ -116,18 +123,52 @@ async function measureDeliveries(environment: Environment): Promise<Row> {
         done[0].push(ours.deliveries)
         done[1].push({ perSecond: counts.requests / counts.seconds, cpuMicros: counts.cpuMicros / counts.requests })
       }
-      const ratio = (of: (one: Deliveries, other: Deliveries) => number): number => median(done[0].map((one, at) => of(one, done[1][at] ?? one)))
       return {
         id: 'events-deliver',
         title: 'deliveries to fast sinks to a bare loop of undici with ready requests',
-        unit: 'x',
         goal: { atLeast: 0.5 },
-        value: ratio((one, other) => one.perSecond / other.perSecond),
-        cpu: ratio((one, other) => other.cpuMicros / one.cpuMicros),
+        ...ratios(done),
         measured: [summary('Taproot', done[0]), summary('bare undici', done[1])],
         note: `${subscriptions} subscriptions, ${underWay} events under way, each event signed once`,
       }
     })
+  } finally {
+    await server.stop()
+    await sink.stop()
+  }
+}
+
+/** The same deliveries in turns, with and without another subscription whose sink never answers. */
+async function measureBadSink(environment: Environment): Promise<Row> {
+  const sink = await startSink()
+  const server = await startServer(environment, sink)
+  try {
+    const world = await World.start(server)
+    const uids = await Promise.all(Array.from({ length: subscriptions }, () => world.subscribe(sink.url, [groupEvents])))
+    let { events } = (await deliver(world, { server, sink, uids, before: 0 })).report
+    const round = async (): Promise<Deliveries> => {
+      const { report, deliveries } = await deliver(world, { server, sink, uids, before: events })
+      events = report.events
+      return deliveries
+    }
+    const done: [Deliveries[], Deliveries[]] = [[], []]
+    for (let number = -1; number < environment.scale.rounds.rounds; number += 1) {
+      const silent = await world.subscribe(sink.silentUrl, [groupEvents])
+      const beside = await round()
+      await world.verb(silent, 'pause')
+      const alone = await round()
+      // The first ones warm up.
+      if (number < 0) continue
+      done[0].push(beside)
+      done[1].push(alone)
+    }
+    return {
+      id: 'events-bad-sink',
+      title: 'deliveries while one sink of the organisation never answers to deliveries without it',
+      goal: { atLeast: 0.9 },
+      ...ratios(done),
+      measured: [summary('with a silent sink', done[0]), summary('without', done[1])],
+    }
   } finally {
     await server.stop()
     await sink.stop()
@@ -159,10 +200,12 @@ async function measureSubscriptions(environment: Environment): Promise<Row> {
 /** Deliveries, and what subscriptions cost a mutation. */
 export const eventRows: RowGroup = {
   name: 'events',
-  about: 'deliveries against a bare loop of undici with the same requests; create with many subscriptions against create without',
+  about:
+    'deliveries against a bare loop of undici with the same requests, and with a silent sink against without; create with many subscriptions against create without',
   needs: 'etcd',
   rows: [
     { id: 'events-deliver', measure: measureDeliveries },
+    { id: 'events-bad-sink', measure: measureBadSink },
     { id: 'events-subscriptions', measure: measureSubscriptions },
   ],
 }

@@ -1,4 +1,4 @@
-/** An HTTPS sink that answers 200 to every event. A certificate comes as a message, the port goes back as one; then each number is answered once so many events came. */
+/** An HTTPS sink that answers 200 to every event, and nothing to those for `/silent`. A certificate comes as a message, the port goes back as one; then each number is answered once so many events came. */
 import { once } from 'node:events'
 import { createServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -16,6 +16,10 @@ function report(): void {
 }
 
 const server = createServer({ ...identity, keepAliveTimeout: 60_000 }, (request, response) => {
+  if (request.url === '/silent') {
+    request.resume()
+    return
+  }
   const chunks: Buffer[] = []
   request.on('data', (chunk: Buffer) => chunks.push(chunk))
   request.on('end', () => {

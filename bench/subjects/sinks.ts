@@ -14,6 +14,8 @@ export interface SinkReport {
 /** An HTTPS sink in a process of its own. */
 export interface SinkServer {
   readonly url: string
+  /** Requests to it are never answered. */
+  readonly silentUrl: string
   /** PEM of its authority. */
   readonly ca: string
   /** Resolves once so many events came since its start. */
@@ -28,8 +30,10 @@ export async function startSink(): Promise<SinkServer> {
   const child = fork(join(import.meta.dirname, 'sink-server.ts'), { execArgv: ['--disable-warning=ExperimentalWarning'] })
   child.send({ cert: certificate, key })
   const [port] = await once(child, 'message')
+  const origin = `https://localhost:${String(port)}`
   return {
-    url: `https://localhost:${String(port)}/events`,
+    url: `${origin}/events`,
+    silentUrl: `${origin}/silent`,
     ca: authority.certificate,
     async received(events) {
       child.send(events)
