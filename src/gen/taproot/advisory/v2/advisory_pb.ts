@@ -42,7 +42,7 @@ export const ListDocumentsRequestSchema: GenMessage<ListDocumentsRequest> = /*@_
   messageDesc(file_taproot_advisory_v2_advisory, 0);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.advisory.v2.ListDocumentsResponse
  */
@@ -85,7 +85,7 @@ export const DocumentSchema: GenMessage<Document> = /*@__PURE__*/
   messageDesc(file_taproot_advisory_v2_advisory, 2);
 
 /**
- * What became of one vulnerability in that package.
+ * History of one vulnerability in the package.
  *
  * @generated from message taproot.advisory.v2.DocumentAdvisory
  */
@@ -119,7 +119,7 @@ export const DocumentAdvisorySchema: GenMessage<DocumentAdvisory> = /*@__PURE__*
   messageDesc(file_taproot_advisory_v2_advisory, 3);
 
 /**
- * One finding, in time order.
+ * One finding about the vulnerability. Findings are in time order.
  *
  * @generated from message taproot.advisory.v2.DocumentEvent
  */
@@ -199,28 +199,28 @@ export type ListVulnerabilityMetadataRequest = Message<"taproot.advisory.v2.List
   ids: string[];
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 10;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 11;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 12;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 13;
    */
@@ -235,7 +235,7 @@ export const ListVulnerabilityMetadataRequestSchema: GenMessage<ListVulnerabilit
   messageDesc(file_taproot_advisory_v2_advisory, 5);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.advisory.v2.ListVulnerabilityMetadataResponse
  */
@@ -246,21 +246,21 @@ export type ListVulnerabilityMetadataResponse = Message<"taproot.advisory.v2.Lis
   vulnerabilityMetadata: VulnerabilityMetadata[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -275,7 +275,7 @@ export const ListVulnerabilityMetadataResponseSchema: GenMessage<ListVulnerabili
   messageDesc(file_taproot_advisory_v2_advisory, 6);
 
 /**
- * A vulnerability as the public databases describe it.
+ * Description of a vulnerability in public databases.
  *
  * @generated from message taproot.advisory.v2.VulnerabilityMetadata
  */
@@ -341,7 +341,7 @@ export const ListResolvedVulnsReportsRequestSchema: GenMessage<ListResolvedVulns
   messageDesc(file_taproot_advisory_v2_advisory, 8);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.advisory.v2.ListResolvedVulnsReportsResponse
  */
@@ -360,7 +360,7 @@ export const ListResolvedVulnsReportsResponseSchema: GenMessage<ListResolvedVuln
   messageDesc(file_taproot_advisory_v2_advisory, 9);
 
 /**
- * An image: a repo and tags of it; no tag means `latest`.
+ * An image: a repo and its tags. No tag means `latest`.
  *
  * @generated from message taproot.advisory.v2.ImageRef
  */
@@ -384,7 +384,7 @@ export const ImageRefSchema: GenMessage<ImageRef> = /*@__PURE__*/
   messageDesc(file_taproot_advisory_v2_advisory, 10);
 
 /**
- * What was resolved on one day (UTC).
+ * Vulnerabilities that were resolved on one day (UTC).
  *
  * @generated from message taproot.advisory.v2.ResolvedVulnsReport
  */
@@ -408,7 +408,7 @@ export const ResolvedVulnsReportSchema: GenMessage<ResolvedVulnsReport> = /*@__P
   messageDesc(file_taproot_advisory_v2_advisory, 11);
 
 /**
- * A vulnerability that is gone.
+ * A resolved vulnerability.
  *
  * @generated from message taproot.advisory.v2.ResolvedVuln
  */
@@ -532,7 +532,7 @@ export const Reference_TypeSchema: GenEnum<Reference_Type> = /*@__PURE__*/
   enumDesc(file_taproot_advisory_v2_advisory, 13, 0);
 
 /**
- * A CVSS score: its version and its vector or number.
+ * A CVSS score: its version, and its vector or number.
  *
  * @generated from message taproot.advisory.v2.Severity
  */
@@ -592,7 +592,7 @@ export const Severity_TypeSchema: GenEnum<Severity_Type> = /*@__PURE__*/
   enumDesc(file_taproot_advisory_v2_advisory, 14, 0);
 
 /**
- * The package is affected.
+ * Finding: the vulnerability affects the package.
  *
  * @generated from message taproot.advisory.v2.TruePositiveDetermination
  */
@@ -611,7 +611,7 @@ export const TruePositiveDeterminationSchema: GenMessage<TruePositiveDeterminati
   messageDesc(file_taproot_advisory_v2_advisory, 15);
 
 /**
- * The package is not affected, and why.
+ * Finding: the vulnerability does not affect the package, with the cause.
  *
  * @generated from message taproot.advisory.v2.FalsePositiveDetermination
  */
@@ -691,7 +691,7 @@ export const FalsePositiveDetermination_TypeSchema: GenEnum<FalsePositiveDetermi
   enumDesc(file_taproot_advisory_v2_advisory, 16, 0);
 
 /**
- * Fixed in a version of the package.
+ * Finding: a version of the package fixes the vulnerability.
  *
  * @generated from message taproot.advisory.v2.Fixed
  */
@@ -725,7 +725,7 @@ export const FixedSchema: GenMessage<Fixed> = /*@__PURE__*/
   messageDesc(file_taproot_advisory_v2_advisory, 17);
 
 /**
- * Who or what found it.
+ * Finding: a scanner or a person detected the vulnerability.
  *
  * @generated from message taproot.advisory.v2.Detection
  */
@@ -864,7 +864,7 @@ export const Detection_DetectionTypeScanV1Schema: GenMessage<Detection_Detection
   messageDesc(file_taproot_advisory_v2_advisory, 18, 2);
 
 /**
- * It will not be analyzed.
+ * Finding: no analysis of the vulnerability is planned.
  *
  * @generated from message taproot.advisory.v2.AnalysisNotPlanned
  */
@@ -883,7 +883,7 @@ export const AnalysisNotPlannedSchema: GenMessage<AnalysisNotPlanned> = /*@__PUR
   messageDesc(file_taproot_advisory_v2_advisory, 19);
 
 /**
- * It will not be fixed.
+ * Finding: no fix of the vulnerability is planned.
  *
  * @generated from message taproot.advisory.v2.FixNotPlanned
  */
@@ -902,7 +902,7 @@ export const FixNotPlannedSchema: GenMessage<FixNotPlanned> = /*@__PURE__*/
   messageDesc(file_taproot_advisory_v2_advisory, 20);
 
 /**
- * Waits for the upstream project.
+ * Finding: the fix depends on the upstream project.
  *
  * @generated from message taproot.advisory.v2.PendingUpstreamFix
  */
@@ -921,13 +921,13 @@ export const PendingUpstreamFixSchema: GenMessage<PendingUpstreamFix> = /*@__PUR
   messageDesc(file_taproot_advisory_v2_advisory, 21);
 
 /**
- * The public feed of security advisories and what images fixed when. Read-only: importers fill it.
+ * Public feed of security advisories, and reports of vulnerabilities that images resolved. Read-only: importers write the data.
  *
  * @generated from service taproot.advisory.v2.SecurityAdvisoryService
  */
 export const SecurityAdvisoryService: GenService<{
   /**
-   * Advisory documents, one for each origin package. Not paginated.
+   * Lists advisory documents, one for each origin package, without pages.
    *
    * @generated from rpc taproot.advisory.v2.SecurityAdvisoryService.ListDocuments
    */
@@ -937,7 +937,7 @@ export const SecurityAdvisoryService: GenService<{
     output: typeof ListDocumentsResponseSchema;
   },
   /**
-   * What is known about vulnerabilities by id; all of them where no id is given.
+   * Lists metadata of vulnerabilities by id. Without an id, it lists all vulnerabilities.
    *
    * @generated from rpc taproot.advisory.v2.SecurityAdvisoryService.ListVulnerabilityMetadata
    */
@@ -947,8 +947,8 @@ export const SecurityAdvisoryService: GenService<{
     output: typeof ListVulnerabilityMetadataResponseSchema;
   },
   /**
-   * One report for each day from start_time to end_time, both included. Not paginated.
-   * Over REST a reference is written `imageRefs=<repo>[:<tag>[,<tag>]]`.
+   * Lists one report for each day from start_time to end_time, both included, without pages.
+   * Over REST, write an image reference as `imageRefs=<repo>[:<tag>[,<tag>]]`.
    *
    * @generated from rpc taproot.advisory.v2.SecurityAdvisoryService.ListResolvedVulnsReports
    */

@@ -21,56 +21,56 @@ export const file_taproot_api_v1_annotations: GenFile = /*@__PURE__*/
  */
 export type Resource = Message<"taproot.api.v1.Resource"> & {
   /**
-   * The field of list responses that holds the resources.
+   * Field of list responses that contains the resources.
    *
    * @generated from field: string plural = 1;
    */
   plural: string;
 
   /**
-   * The REST path segment.
+   * Path segment in REST.
    *
    * @generated from field: string collection = 2;
    */
   collection: string;
 
   /**
-   * Kinds that it may lie below; `/` where it may be a root. Empty where it has no place in the tree.
+   * Kinds that can be its parent; `/` if it can be a root. Empty if it is not in the tree.
    *
    * @generated from field: repeated string parents = 3;
    */
   parents: string[];
 
   /**
-   * Sort keys that lists accept besides each other's spellings.
+   * Sort keys that lists accept, in addition to other spellings of them.
    *
    * @generated from field: repeated string sortable = 4;
    */
   sortable: string[];
 
   /**
-   * Order of lists without order_by.
+   * Sort order of lists without `order_by`.
    *
    * @generated from field: string default_order = 5;
    */
   defaultOrder: string;
 
   /**
-   * Its uid is its parent's, so there is one per parent.
+   * The resource has the uid of its parent, so each parent has at most one.
    *
    * @generated from field: bool singleton = 6;
    */
   singleton: boolean;
 
   /**
-   * Bulk data of an importer, kept in a catalogue file instead of the store.
+   * The resources are bulk data of an importer. They are in a catalogue file, not in the store.
    *
    * @generated from field: bool catalogue = 7;
    */
   catalogue: boolean;
 
   /**
-   * Has no uid and none of the common fields.
+   * The resource has no uid and none of the common fields.
    *
    * @generated from field: bool embedded = 8;
    */
@@ -85,7 +85,7 @@ export const ResourceSchema: GenMessage<Resource> = /*@__PURE__*/
   messageDesc(file_taproot_api_v1_annotations, 0);
 
 /**
- * This message is a kind of resource; the kind is the message's name.
+ * Marks the message as a kind of resource. The name of the message is the name of the kind.
  *
  * @generated from extension: taproot.api.v1.Resource resource = 50801;
  */
@@ -93,7 +93,7 @@ export const resource: GenExtension<MessageOptions, Resource> = /*@__PURE__*/
   extDesc(file_taproot_api_v1_annotations, 0);
 
 /**
- * This field, or the field so marked in it, names the group that rights are checked at.
+ * Marks the field with the uid at which capabilities are checked. In a message field, the marked field inside it counts.
  *
  * @generated from extension: bool iam_scope = 50802;
  */
@@ -101,7 +101,7 @@ export const iam_scope: GenExtension<FieldOptions, boolean> = /*@__PURE__*/
   extDesc(file_taproot_api_v1_annotations, 1);
 
 /**
- * Never logged, never in events, never in a read.
+ * Marks a secret: it is never in logs, events or responses to reads.
  *
  * @generated from extension: bool secret = 50803;
  */

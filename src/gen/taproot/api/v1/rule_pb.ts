@@ -17,7 +17,7 @@ export const file_taproot_api_v1_rule: GenFile = /*@__PURE__*/
   fileDesc("Chl0YXByb290L2FwaS92MS9ydWxlLnByb3RvEg50YXByb290LmFwaS52MSLBAQoEUnVsZRIkCgVzY29wZRgBIAEoDjIVLnRhcHJvb3QuYXBpLnYxLlNjb3BlEjMKDGNhcGFiaWxpdGllcxgCIAMoDjIdLnRhcHJvb3QuY29tbW9uLnYyLkNhcGFiaWxpdHkSJAoFZXZlbnQYAyABKAsyFS50YXByb290LmFwaS52MS5FdmVudBIMCgRraW5kGAQgASgJEhcKD21heF9yZXF1ZXN0X2tpYhgFIAEoDRIRCglvcGVyYXRvcnMYBiABKAgiUgoFRXZlbnQSDAoEdHlwZRgBIAEoCRIpCgVncm91cBgCIAEoDjIaLnRhcHJvb3QuYXBpLnYxLkV2ZW50R3JvdXASEAoIaW50ZXJuYWwYAyABKAgqagoFU2NvcGUSFQoRU0NPUEVfVU5TUEVDSUZJRUQQABIQCgxTQ09QRV9QVUJMSUMQARIQCgxTQ09QRV9TQ09QRUQQAhISCg5TQ09QRV9VTlNDT1BFRBADEhIKDlNDT1BFX0VYVEVSTkFMEAQqgwEKCkV2ZW50R3JvdXASGwoXRVZFTlRfR1JPVVBfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9HUk9VUF9QQVJFTlQQARIUChBFVkVOVF9HUk9VUF9TRUxGEAISFAoQRVZFTlRfR1JPVVBfUk9PVBADEhQKEEVWRU5UX0dST1VQX05PTkUQBDpKCgRydWxlEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY9YwDIAEoCzIULnRhcHJvb3QuYXBpLnYxLlJ1bGVSBHJ1bGViBnByb3RvMw", [file_google_protobuf_descriptor, file_taproot_common_v2_capability]);
 
 /**
- * Who may call a method and what it emits.
+ * Access rule and event of a method.
  *
  * @generated from message taproot.api.v1.Rule
  */
@@ -28,35 +28,35 @@ export type Rule = Message<"taproot.api.v1.Rule"> & {
   scope: Scope;
 
   /**
-   * All of these are needed.
+   * Required capabilities; the caller needs all of them.
    *
    * @generated from field: repeated taproot.common.v2.Capability capabilities = 2;
    */
   capabilities: Capability[];
 
   /**
-   * The event of a success.
+   * Event that a successful call emits.
    *
    * @generated from field: taproot.api.v1.Event event = 3;
    */
   event?: Event | undefined;
 
   /**
-   * The kind of resource that it is about.
+   * Kind of the resource that the method handles.
    *
    * @generated from field: string kind = 4;
    */
   kind: string;
 
   /**
-   * The largest request, in KiB, where the default for the verb is too small (`requestKib` in src/base/schema/schema.ts).
+   * Maximum size of a request in KiB, if the default of the verb is too small (`requestKib` in src/base/schema/schema.ts).
    *
    * @generated from field: uint32 max_request_kib = 5;
    */
   maxRequestKib: number;
 
   /**
-   * Only operators may, who hold the capabilities everywhere.
+   * Only operators can call the method. They hold the capabilities everywhere.
    *
    * @generated from field: bool operators = 6;
    */
@@ -71,13 +71,13 @@ export const RuleSchema: GenMessage<Rule> = /*@__PURE__*/
   messageDesc(file_taproot_api_v1_rule, 0);
 
 /**
- * An event.
+ * Event of a method.
  *
  * @generated from message taproot.api.v1.Event
  */
 export type Event = Message<"taproot.api.v1.Event"> & {
   /**
-   * Without the common prefix, e.g. `iam.group.created.v1`.
+   * Type without the common prefix, such as `iam.group.created.v1`.
    *
    * @generated from field: string type = 1;
    */
@@ -89,7 +89,7 @@ export type Event = Message<"taproot.api.v1.Event"> & {
   group: EventGroup;
 
   /**
-   * Never leaves the platform.
+   * Internal events are never delivered to sinks.
    *
    * @generated from field: bool internal = 3;
    */
@@ -104,7 +104,7 @@ export const EventSchema: GenMessage<Event> = /*@__PURE__*/
   messageDesc(file_taproot_api_v1_rule, 1);
 
 /**
- * Who may call a method.
+ * Callers that can use a method.
  *
  * @generated from enum taproot.api.v1.Scope
  */
@@ -115,28 +115,28 @@ export const Scope = {
   UNSPECIFIED: 0,
 
   /**
-   * Anyone; a token is not looked at.
+   * Everyone. A token is ignored.
    *
    * @generated from enum value: SCOPE_PUBLIC = 1;
    */
   PUBLIC: 1,
 
   /**
-   * Who holds the capabilities at the group that the iam_scope field lies in, or above.
+   * Callers that hold the capabilities at the group of the iam_scope field, or at a group above it.
    *
    * @generated from enum value: SCOPE_SCOPED = 2;
    */
   SCOPED: 2,
 
   /**
-   * Anyone signed in; the answer is narrowed to where the caller holds the capabilities.
+   * Every signed-in caller. The response contains only records where the caller holds the capabilities.
    *
    * @generated from enum value: SCOPE_UNSCOPED = 3;
    */
   UNSCOPED: 3,
 
   /**
-   * The bearer is not an access token of this server. The handler verifies it.
+   * Callers with a bearer token that is not an access token of this server. The handler verifies it.
    *
    * @generated from enum value: SCOPE_EXTERNAL = 4;
    */
@@ -144,7 +144,7 @@ export const Scope = {
 } as const;
 
 /**
- * Who may call a method.
+ * Callers that can use a method.
  *
  * @generated from enum taproot.api.v1.Scope
  */
@@ -157,7 +157,7 @@ export const ScopeSchema: GenEnum<Scope> = /*@__PURE__*/
   enumDesc(file_taproot_api_v1_rule, 0);
 
 /**
- * Which group an event belongs to.
+ * Group that an event belongs to.
  *
  * @generated from enum taproot.api.v1.EventGroup
  */
@@ -168,21 +168,21 @@ export const EventGroup = {
   UNSPECIFIED: 0,
 
   /**
-   * The parent of the event's subject; `/` for a root.
+   * The parent of the subject of the event; `/` for a root.
    *
    * @generated from enum value: EVENT_GROUP_PARENT = 1;
    */
   PARENT: 1,
 
   /**
-   * The event's subject itself.
+   * The subject of the event.
    *
    * @generated from enum value: EVENT_GROUP_SELF = 2;
    */
   SELF: 2,
 
   /**
-   * The first segment of the event's subject.
+   * The first segment of the subject of the event.
    *
    * @generated from enum value: EVENT_GROUP_ROOT = 3;
    */
@@ -195,7 +195,7 @@ export const EventGroup = {
 } as const;
 
 /**
- * Which group an event belongs to.
+ * Group that an event belongs to.
  *
  * @generated from enum taproot.api.v1.EventGroup
  */
@@ -208,8 +208,8 @@ export const EventGroupSchema: GenEnum<EventGroup> = /*@__PURE__*/
   enumDesc(file_taproot_api_v1_rule, 1);
 
 /**
- * Who may call a method and what it emits. Every method has one. Methods that change nothing are marked
- * `idempotency_level = NO_SIDE_EFFECTS`, those that may be repeated `IDEMPOTENT`.
+ * Access rule and event of a method. Every method has one. Methods without side effects are marked
+ * `idempotency_level = NO_SIDE_EFFECTS`, repeatable ones `IDEMPOTENT`.
  *
  * @generated from extension: taproot.api.v1.Rule rule = 50805;
  */

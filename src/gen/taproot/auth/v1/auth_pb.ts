@@ -34,7 +34,7 @@ export const ValidateRequestSchema: GenMessage<ValidateRequest> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 0);
 
 /**
- * The caller.
+ * Description of the caller.
  *
  * @generated from message taproot.auth.v1.WhoAmI
  */
@@ -70,7 +70,7 @@ export type WhoAmI = Message<"taproot.auth.v1.WhoAmI"> & {
   capabilities: WhoAmI_Held[];
 
   /**
-   * What the upstream issuer says is verified.
+   * Verified e-mail address from the upstream issuer.
    *
    * @generated from field: string email = 102;
    */
@@ -82,7 +82,7 @@ export type WhoAmI = Message<"taproot.auth.v1.WhoAmI"> & {
   profile?: WhoAmI_Profile | undefined;
 
   /**
-   * True where the configuration trusts that issuer to say so.
+   * True if the configuration trusts this issuer to verify e-mail addresses.
    *
    * @generated from field: bool email_verified = 1001;
    */
@@ -97,7 +97,7 @@ export const WhoAmISchema: GenMessage<WhoAmI> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 1);
 
 /**
- * A role held on a group.
+ * A role that the caller holds on a group.
  *
  * @generated from message taproot.auth.v1.WhoAmI.Held
  */
@@ -113,7 +113,7 @@ export type WhoAmI_Held = Message<"taproot.auth.v1.WhoAmI.Held"> & {
   role?: Role | undefined;
 
   /**
-   * Dotted names.
+   * Names of capabilities, such as `groups.list`.
    *
    * @generated from field: repeated string capabilities = 3;
    */
@@ -128,7 +128,7 @@ export const WhoAmI_HeldSchema: GenMessage<WhoAmI_Held> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 1, 0);
 
 /**
- * The person as the upstream issuer describes them.
+ * Profile of the person from the upstream issuer.
  *
  * @generated from message taproot.auth.v1.WhoAmI.Profile
  */
@@ -166,14 +166,14 @@ export const WhoAmI_ProfileSchema: GenMessage<WhoAmI_Profile> = /*@__PURE__*/
  */
 export type RegisterRequest = Message<"taproot.auth.v1.RegisterRequest"> & {
   /**
-   * Code of an invite.
+   * Code of an invite. Optional.
    *
    * @generated from field: string code = 1;
    */
   code: string;
 
   /**
-   * Uid of the identity that registers, where it is not derived from the bearer.
+   * Uid of the identity to register, if it does not follow from the bearer token.
    *
    * @generated from field: string identity_id = 3;
    */
@@ -188,7 +188,7 @@ export const RegisterRequestSchema: GenMessage<RegisterRequest> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 2);
 
 /**
- * Uids of who registered and of the group that they joined.
+ * Uids of the registered person and of the joined group.
  *
  * @generated from message taproot.auth.v1.Session
  */
@@ -212,7 +212,7 @@ export const SessionSchema: GenMessage<Session> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 3);
 
 /**
- * A sign-in whose groups gave it roles: the body of its event.
+ * Event body for a sign-in that received roles from groups of the identity provider.
  *
  * @generated from message taproot.auth.v1.MappedSession
  */
@@ -228,7 +228,7 @@ export type MappedSession = Message<"taproot.auth.v1.MappedSession"> & {
   identityProvider: string;
 
   /**
-   * The roles of this session.
+   * Roles of the session.
    *
    * @generated from field: repeated taproot.auth.v1.MappedSession.MappedRole roles = 3;
    */
@@ -243,7 +243,7 @@ export const MappedSessionSchema: GenMessage<MappedSession> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 4);
 
 /**
- * A role, and the group at the identity provider that gave it.
+ * A role, and the group at the identity provider that confers it.
  *
  * @generated from message taproot.auth.v1.MappedSession.MappedRole
  */
@@ -276,7 +276,7 @@ export const MappedSession_MappedRoleSchema: GenMessage<MappedSession_MappedRole
  */
 export type GetHeadlessSessionRequest = Message<"taproot.auth.v1.GetHeadlessSessionRequest"> & {
   /**
-   * The public key of the sign-in's `headless_code`.
+   * Public key that the sign-in used as `headless_code`.
    *
    * @generated from field: string code = 1;
    */
@@ -291,20 +291,20 @@ export const GetHeadlessSessionRequestSchema: GenMessage<GetHeadlessSessionReque
   messageDesc(file_taproot_auth_v1_auth, 5);
 
 /**
- * A token that only the headless client can read.
+ * Token that only the headless client can decrypt.
  *
  * @generated from message taproot.auth.v1.HeadlessSession
  */
 export type HeadlessSession = Message<"taproot.auth.v1.HeadlessSession"> & {
   /**
-   * The text of an X25519 public key (base64url): with the private key of the code it gives the key of the next field.
+   * X25519 public key as base64url text. With the private key of the code, it yields the key of `encrypted_idtoken`.
    *
    * @generated from field: bytes ecdh_public_key = 1;
    */
   ecdhPublicKey: Uint8Array;
 
   /**
-   * The access token under AES-256-GCM, behind a nonce of 12 bytes.
+   * Access token, encrypted with AES-256-GCM, after a nonce of 12 bytes.
    *
    * @generated from field: bytes encrypted_idtoken = 2;
    */
@@ -336,13 +336,13 @@ export const DeleteRequestSchema: GenMessage<DeleteRequest> = /*@__PURE__*/
   messageDesc(file_taproot_auth_v1_auth, 7);
 
 /**
- * Who the caller is; joining and leaving.
+ * Information about the caller, registration of people and deletion of their accounts.
  *
  * @generated from service taproot.auth.v1.Auth
  */
 export const Auth: GenService<{
   /**
-   * Who the caller is and what they hold.
+   * Returns the identity of the caller and the capabilities that it holds.
    *
    * @generated from rpc taproot.auth.v1.Auth.Validate
    */
@@ -352,7 +352,7 @@ export const Auth: GenService<{
     output: typeof WhoAmISchema;
   },
   /**
-   * Makes the person of the bearer known, and redeems an invite. The event belongs to the group that was joined.
+   * Registers the person of the bearer token, and redeems an invite. The event belongs to the joined group.
    *
    * @generated from rpc taproot.auth.v1.Auth.Register
    */
@@ -362,7 +362,7 @@ export const Auth: GenService<{
     output: typeof SessionSchema;
   },
   /**
-   * Fetches the encrypted token that a browser left for a headless client. The caller can read it only with the private key of the code.
+   * Returns the encrypted token of a browser sign-in for a headless client. Only the private key of the code decrypts it.
    *
    * @generated from rpc taproot.auth.v1.Auth.GetHeadlessSession
    */
@@ -372,7 +372,7 @@ export const Auth: GenService<{
     output: typeof HeadlessSessionSchema;
   },
   /**
-   * Removes the caller's own root identity.
+   * Deletes the person of the caller.
    *
    * @generated from rpc taproot.auth.v1.Auth.Delete
    */

@@ -14,27 +14,27 @@ export const file_taproot_common_v2_uidp_filter: GenFile = /*@__PURE__*/
   fileDesc("CiN0YXByb290L2NvbW1vbi92Mi91aWRwX2ZpbHRlci5wcm90bxIRdGFwcm9vdC5jb21tb24udjIinQEKClVJRFBGaWx0ZXISHgoMYW5jZXN0b3JzX29mGAEgASgJQgi6SAVyAxj/ARIgCg5kZXNjZW5kYW50c19vZhgCIAEoCUIIukgFcgMY/wESHQoLY2hpbGRyZW5fb2YYAyABKAlCCLpIBXIDGP8BEg8KB2luX3Jvb3QYBCABKAgSHQoDaWRzGAUgAygJQhC6SA2SAQoQ6AciBXIDGP8BYgZwcm90bzM", [file_buf_validate_validate]);
 
 /**
- * Narrows a list by place in the tree. Several fields narrow each other; an empty one counts as absent.
+ * Filter by position in the tree. A record must match all fields. An empty field counts as absent.
  *
  * @generated from message taproot.common.v2.UIDPFilter
  */
 export type UIDPFilter = Message<"taproot.common.v2.UIDPFilter"> & {
   /**
-   * Only what lies above this uid.
+   * Only records above this uid.
    *
    * @generated from field: string ancestors_of = 1;
    */
   ancestorsOf: string;
 
   /**
-   * Only what lies below this uid, at any depth.
+   * Only records below this uid, at any depth.
    *
    * @generated from field: string descendants_of = 2;
    */
   descendantsOf: string;
 
   /**
-   * Only what lies directly below this uid.
+   * Only records directly below this uid.
    *
    * @generated from field: string children_of = 3;
    */
@@ -48,7 +48,7 @@ export type UIDPFilter = Message<"taproot.common.v2.UIDPFilter"> & {
   inRoot: boolean;
 
   /**
-   * Only these uids.
+   * Only records with these uids.
    *
    * @generated from field: repeated string ids = 5;
    */

@@ -313,7 +313,7 @@ export const ListSubscriptionsRequestSchema: GenMessage<ListSubscriptionsRequest
   messageDesc(file_taproot_events_v2_subscriptions, 3);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.events.v2.ListSubscriptionsResponse
  */
@@ -490,7 +490,7 @@ export const ListDeliveriesRequestSchema: GenMessage<ListDeliveriesRequest> = /*
   messageDesc(file_taproot_events_v2_subscriptions, 10);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.events.v2.ListDeliveriesResponse
  */

@@ -85,7 +85,7 @@ export type Role = Message<"taproot.iam.v1.Role"> & {
   description: string;
 
   /**
-   * Dotted names.
+   * Names of capabilities, such as `groups.list`.
    *
    * @generated from field: repeated string capabilities = 4;
    */

@@ -26,21 +26,21 @@ export const file_taproot_iam_v2_access: GenFile = /*@__PURE__*/
  */
 export type ExplainRequest = Message<"taproot.iam.v2.ExplainRequest"> & {
   /**
-   * The uid of an identity that the caller may read, or that has a role binding which the caller may read.
+   * Uid of an identity. The caller must be able to read it, or one of its role bindings.
    *
    * @generated from field: string identity = 1;
    */
   identity: string;
 
   /**
-   * Its name, such as `groups.list`, or its name in the schema, such as `CAP_IAM_GROUPS_LIST`.
+   * Name of the capability, such as `groups.list`, or its name in the schema, such as `CAP_IAM_GROUPS_LIST`.
    *
    * @generated from field: string capability = 2;
    */
   capability: string;
 
   /**
-   * The uid of a record of any kind.
+   * Uid of a record of any kind.
    *
    * @generated from field: string resource = 3;
    */
@@ -55,13 +55,13 @@ export const ExplainRequestSchema: GenMessage<ExplainRequest> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_access, 0);
 
 /**
- * A role binding of the identity, at the resource or above.
+ * A role binding of the identity at the resource or above it.
  *
  * @generated from message taproot.iam.v2.ExplainedBinding
  */
 export type ExplainedBinding = Message<"taproot.iam.v2.ExplainedBinding"> & {
   /**
-   * The uid of the role binding.
+   * Uid of the role binding.
    *
    * @generated from field: string uid = 1;
    */
@@ -100,14 +100,14 @@ export type ExplainResponse = Message<"taproot.iam.v2.ExplainResponse"> & {
   allowed: boolean;
 
   /**
-   * Where not allowed: why.
+   * Reason, if the access is not allowed.
    *
    * @generated from field: taproot.iam.v2.Obstacle obstacle = 2;
    */
   obstacle: Obstacle;
 
   /**
-   * The capability's name, such as `groups.list`.
+   * Name of the capability, such as `groups.list`.
    *
    * @generated from field: string capability = 3;
    */
@@ -119,28 +119,28 @@ export type ExplainResponse = Message<"taproot.iam.v2.ExplainResponse"> & {
   resource: string;
 
   /**
-   * As role bindings show it.
+   * The identity, as in role bindings.
    *
    * @generated from field: taproot.iam.v2.RoleBindingIdentity identity = 5;
    */
   identity?: RoleBindingIdentity | undefined;
 
   /**
-   * The role bindings that the caller may list: first those that grant it, each part from the resource upwards. At most 100.
+   * Role bindings that the caller can list, at most 100. Those that grant the capability come first, and nearer ones before higher ones.
    *
    * @generated from field: repeated taproot.iam.v2.ExplainedBinding bindings = 6;
    */
   bindings: ExplainedBinding[];
 
   /**
-   * A role binding that the caller may not list grants it: it lies in one of the withheld groups.
+   * True if a role binding in one of the withheld groups grants the capability.
    *
    * @generated from field: bool inherited = 7;
    */
   inherited: boolean;
 
   /**
-   * The groups above the resource in which the caller may not list role bindings, be there any or not; the nearest first.
+   * Groups above the resource in which the caller cannot list role bindings, the nearest first.
    *
    * @generated from field: repeated string withheld_groups = 8;
    */
@@ -159,42 +159,42 @@ export const ExplainResponseSchema: GenMessage<ExplainResponse> = /*@__PURE__*/
  */
 export type ListAccessRequest = Message<"taproot.iam.v2.ListAccessRequest"> & {
   /**
-   * The uid of a record of any kind.
+   * Uid of a record of any kind.
    *
    * @generated from field: string resource = 1;
    */
   resource: string;
 
   /**
-   * Only what grants this capability, by either of its names.
+   * Only access that grants this capability, by either of its names.
    *
    * @generated from field: string capability = 2;
    */
   capability: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated: the fields that role bindings are ordered by.
+   * Sort order, with the sort fields of role bindings, separated by commas. Each is optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 5;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 6;
    */
@@ -209,13 +209,13 @@ export const ListAccessRequestSchema: GenMessage<ListAccessRequest> = /*@__PURE_
   messageDesc(file_taproot_iam_v2_access, 3);
 
 /**
- * What one role binding gives one identity at the resource.
+ * Access of one identity to the resource by one role binding.
  *
  * @generated from message taproot.iam.v2.Access
  */
 export type Access = Message<"taproot.iam.v2.Access"> & {
   /**
-   * The uid of the role binding.
+   * Uid of the role binding.
    *
    * @generated from field: string uid = 1;
    */
@@ -227,7 +227,7 @@ export type Access = Message<"taproot.iam.v2.Access"> & {
   identity?: RoleBindingIdentity | undefined;
 
   /**
-   * Where it is bound: the resource, or a group above.
+   * Group of the role binding: the resource, or a group above it.
    *
    * @generated from field: taproot.iam.v2.RoleBindingGroup group = 3;
    */
@@ -239,14 +239,14 @@ export type Access = Message<"taproot.iam.v2.Access"> & {
   role?: RoleBindingRole | undefined;
 
   /**
-   * When it was bound.
+   * Time when the role binding was created.
    *
    * @generated from field: google.protobuf.Timestamp create_time = 5;
    */
   createTime?: Timestamp | undefined;
 
   /**
-   * False if no person has registered with the identity's uid.
+   * False if no person has registered with the uid of the identity.
    *
    * @generated from field: bool registered = 6;
    */
@@ -261,7 +261,7 @@ export const AccessSchema: GenMessage<Access> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_access, 4);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListAccessResponse
  */
@@ -272,28 +272,28 @@ export type ListAccessResponse = Message<"taproot.iam.v2.ListAccessResponse"> & 
   access: Access[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
   skipped: number;
 
   /**
-   * The groups above the resource in which the caller may not list role bindings, be there any or not; the nearest first. Those who have access by a role binding there are not listed.
+   * Groups above the resource in which the caller cannot list role bindings, the nearest first. Access by role bindings there is not listed.
    *
    * @generated from field: repeated string withheld_groups = 5;
    */
@@ -308,41 +308,41 @@ export const ListAccessResponseSchema: GenMessage<ListAccessResponse> = /*@__PUR
   messageDesc(file_taproot_iam_v2_access, 5);
 
 /**
- * What stands between an identity and a capability.
+ * Reason why an identity does not hold a capability.
  *
  * @generated from enum taproot.iam.v2.Obstacle
  */
 export const Obstacle = {
   /**
-   * Nothing.
+   * No obstacle.
    *
    * @generated from enum value: OBSTACLE_UNSPECIFIED = 0;
    */
   UNSPECIFIED: 0,
 
   /**
-   * No role that counts at the resource grants anything: it is answered as if it were not there, code 5.
+   * No role of the identity applies at the resource. Calls get code 5, as for a missing resource.
    *
    * @generated from enum value: OBSTACLE_NO_REACH = 1;
    */
   NO_REACH: 1,
 
   /**
-   * The roles that count grant something else: code 7.
+   * The roles at the resource do not grant the capability. Calls get code 7.
    *
    * @generated from enum value: OBSTACLE_MISSING_CAPABILITY = 2;
    */
   MISSING_CAPABILITY: 2,
 
   /**
-   * The roles grant it, and the organisation is closed to its members: code 7.
+   * The roles grant the capability, but the organisation is suspended. Calls get code 7.
    *
    * @generated from enum value: OBSTACLE_ORGANIZATION_SUSPENDED = 3;
    */
   ORGANIZATION_SUSPENDED: 3,
 
   /**
-   * No person has registered with this uid: code 16. The role bindings count once a person has.
+   * No person has registered with this uid. Calls get code 16. The role bindings apply after the registration.
    *
    * @generated from enum value: OBSTACLE_NOT_REGISTERED = 4;
    */
@@ -350,7 +350,7 @@ export const Obstacle = {
 } as const;
 
 /**
- * What stands between an identity and a capability.
+ * Reason why an identity does not hold a capability.
  *
  * @generated from enum taproot.iam.v2.Obstacle
  */
@@ -363,7 +363,7 @@ export const ObstacleSchema: GenEnum<Obstacle> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_access, 0);
 
 /**
- * What a role binding does for a question.
+ * Effect of a role binding on the requested capability.
  *
  * @generated from enum taproot.iam.v2.BindingEffect
  */
@@ -374,28 +374,28 @@ export const BindingEffect = {
   UNSPECIFIED: 0,
 
   /**
-   * Its role grants the capability.
+   * The role grants the capability.
    *
    * @generated from enum value: BINDING_EFFECT_GRANTS = 1;
    */
   GRANTS: 1,
 
   /**
-   * Its role grants other capabilities, or none.
+   * The role grants only other capabilities, or none.
    *
    * @generated from enum value: BINDING_EFFECT_LACKS_CAPABILITY = 2;
    */
   LACKS_CAPABILITY: 2,
 
   /**
-   * Its role is gone, and grants nothing.
+   * The role was deleted and grants nothing.
    *
    * @generated from enum value: BINDING_EFFECT_ROLE_MISSING = 3;
    */
   ROLE_MISSING: 3,
 
   /**
-   * The identity was made under a group that the binding's group is not in, so the binding counts nowhere.
+   * The identity belongs to a group that does not contain the group of the binding, so the binding has no effect.
    *
    * @generated from enum value: BINDING_EFFECT_CONFINED = 4;
    */
@@ -403,7 +403,7 @@ export const BindingEffect = {
 } as const;
 
 /**
- * What a role binding does for a question.
+ * Effect of a role binding on the requested capability.
  *
  * @generated from enum taproot.iam.v2.BindingEffect
  */
@@ -416,13 +416,13 @@ export const BindingEffectSchema: GenEnum<BindingEffect> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_access, 1);
 
 /**
- * Who may do what at a place, and why.
+ * Explanations of access: which identities hold a capability at a resource, and why.
  *
  * @generated from service taproot.iam.v2.AccessService
  */
 export const AccessService: GenService<{
   /**
-   * Whether an identity holds a capability at a resource, and what gives it or is missing.
+   * Explains whether an identity holds a capability at a resource, and which role bindings grant it.
    *
    * @generated from rpc taproot.iam.v2.AccessService.Explain
    */
@@ -432,7 +432,7 @@ export const AccessService: GenService<{
     output: typeof ExplainResponseSchema;
   },
   /**
-   * Everyone who holds something at a resource, and the role binding that gives it.
+   * Lists the identities with access to a resource, with the role bindings that grant it.
    *
    * @generated from rpc taproot.iam.v2.AccessService.ListAccess
    */

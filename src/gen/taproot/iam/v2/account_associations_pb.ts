@@ -22,7 +22,7 @@ export const file_taproot_iam_v2_account_associations: GenFile = /*@__PURE__*/
   fileDesc("Cil0YXByb290L2lhbS92Mi9hY2NvdW50X2Fzc29jaWF0aW9ucy5wcm90bxIOdGFwcm9vdC5pYW0udjIixQ8KEkFjY291bnRBc3NvY2lhdGlvbhIUCgN1aWQYASABKAlCB+BBA5DnGAESGQoEbmFtZRgCIAEoCUIL4EECukgFcgMY/wESIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEj4KBmFtYXpvbhgEIAEoCzIpLnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbi5BbWF6b25CA+BBARI+CgZnb29nbGUYBSABKAsyKS50YXByb290LmlhbS52Mi5BY2NvdW50QXNzb2NpYXRpb24uR29vZ2xlQgPgQQESQgoIcGxhdGZvcm0YByABKAsyKy50YXByb290LmlhbS52Mi5BY2NvdW50QXNzb2NpYXRpb24uUGxhdGZvcm1CA+BBARI8CgVhenVyZRgIIAEoCzIoLnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbi5BenVyZUID4EEBEjQKC2NyZWF0ZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC3VwZGF0ZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEj4KBmdpdGh1YhgLIAEoCzIpLnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbi5HaXRIdWJCA+BBARIXCgRldGFnGOgHIAEoCUIIukgFcgMY/wESGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAxozCgZBbWF6b24SKQoHYWNjb3VudBgBIAEoCUIY4EECukgS2AEBcg0yC15bMC05XXsxMn0kGnIKBkdvb2dsZRI0Cgpwcm9qZWN0X2lkGAEgASgJQiDgQQK6SBrYAQFyFTITXlthLXowLTkuOi1dezEsNjR9JBIyCg5wcm9qZWN0X251bWJlchgCIAEoCUIa4EECukgU2AEBcg8yDV5bMC05XXsxLDMyfSQa5QEKBkdpdEh1YhJnChFhcHBfaW5zdGFsbGF0aW9ucxgCIAMoCzI/LnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbi5HaXRIdWIuQXBwSW5zdGFsbGF0aW9uc0VudHJ5QgvgQQG6SAWaAQIQZBpyChVBcHBJbnN0YWxsYXRpb25zRW50cnkSCwoDa2V5GAEgASgDEkgKBXZhbHVlGAIgASgLMjkudGFwcm9vdC5pYW0udjIuQWNjb3VudEFzc29jaWF0aW9uLkdpdEh1YkFwcEluc3RhbGxhdGlvbnM6AjgBGnMKFkdpdEh1YkFwcEluc3RhbGxhdGlvbnMSWQoNaW5zdGFsbGF0aW9ucxgBIAMoCzI1LnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbi5HaXRIdWJJbnN0YWxsYXRpb25CC+BBAbpIBZIBAhBkGlcKEkdpdEh1Ykluc3RhbGxhdGlvbhImCg9pbnN0YWxsYXRpb25faWQYASABKANCDeBBArpIB9gBASICIAASGQoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wEa3AEKCFBsYXRmb3JtEpcBChBzZXJ2aWNlX2JpbmRpbmdzGAEgAygLMkAudGFwcm9vdC5pYW0udjIuQWNjb3VudEFzc29jaWF0aW9uLlBsYXRmb3JtLlNlcnZpY2VCaW5kaW5nc0VudHJ5QjvgQQK6SDWaATIQZCIHcgUQARj/ASolciMY/wEyHl5bMC05YS1mXXs0MH0oL1swLTlhLWZdezE2fSkqJBo2ChRTZXJ2aWNlQmluZGluZ3NFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBGvMBCgVBenVyZRJMCgl0ZW5hbnRfaWQYASABKAlCOeBBArpIM9gBAXIuGP8BMileW0EtWmEtejAtOV0oW0EtWmEtejAtOS4tXSpbQS1aYS16MC05XSk/JBJqCgpjbGllbnRfaWRzGAIgAygLMjcudGFwcm9vdC5pYW0udjIuQWNjb3VudEFzc29jaWF0aW9uLkF6dXJlLkNsaWVudElkc0VudHJ5Qh3gQQK6SBeaARQQZCIHcgUQARj/ASoHcgUQARj/ARowCg5DbGllbnRJZHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBOsACukjRARrOAQoaYWNjb3VudF9hc3NvY2lhdGlvbi5hbWF6b24STWF0IGxlYXN0IG9uZSBvZiBgYW1hem9uYCwgYGdvb2dsZWAsIGBhenVyZWAsIGBnaXRodWJgLCBgcGxhdGZvcm1gIGlzIHJlcXVpcmVkGmFoYXModGhpcy5hbWF6b24pIHx8IGhhcyh0aGlzLmdvb2dsZSkgfHwgaGFzKHRoaXMuYXp1cmUpIHx8IGhhcyh0aGlzLmdpdGh1YikgfHwgaGFzKHRoaXMucGxhdGZvcm0piucYZwoUYWNjb3VudF9hc3NvY2lhdGlvbnMSE2FjY291bnRBc3NvY2lhdGlvbnMaBUdyb3VwIgN1aWQiBG5hbWUiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQiBWdyb3VwKgd1aWQgYXNjMAFKBAgGEAciNAocR2V0QWNjb3VudEFzc29jaWF0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi5gEKHkxpc3RBY2NvdW50QXNzb2NpYXRpb25zUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEhkKBG5hbWUYAiABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgDIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAQgASgJQgvgQQG6SAVyAxiAIBIdCghvcmRlcl9ieRgFIAEoCUIL4EEBukgFcgMY/wESGAoEc2tpcBgGIAEoBUIK4EEBukgEGgIoACKAAQofQ3JlYXRlQWNjb3VudEFzc29jaWF0aW9uUmVxdWVzdBIXCgZwYXJlbnQYASABKAlCB+BBApDnGAESRAoTYWNjb3VudF9hc3NvY2lhdGlvbhgCIAEoCzIiLnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbkID4EECIjcKH0RlbGV0ZUFjY291bnRBc3NvY2lhdGlvblJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIrcBCh9MaXN0QWNjb3VudEFzc29jaWF0aW9uc1Jlc3BvbnNlEkAKFGFjY291bnRfYXNzb2NpYXRpb25zGAEgAygLMiIudGFwcm9vdC5pYW0udjIuQWNjb3VudEFzc29jaWF0aW9uEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IqEBCh9VcGRhdGVBY2NvdW50QXNzb2NpYXRpb25SZXF1ZXN0EkgKE2FjY291bnRfYXNzb2NpYXRpb24YASABKAsyIi50YXByb290LmlhbS52Mi5BY2NvdW50QXNzb2NpYXRpb25CB+BBApDnGAESNAoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrQgPgQQEiggEKHkNoZWNrQWNjb3VudEFzc29jaWF0aW9uUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAESSgoNcHJvdmlkZXJfdHlwZRgCIAEoDjIjLnRhcHJvb3QuaWFtLnYyLkFjY291bnRQcm92aWRlclR5cGVCDuBBArpICNgBAYIBAhABIm8KH0NoZWNrQWNjb3VudEFzc29jaWF0aW9uUmVzcG9uc2USKwoGc3RhdHVzGAEgASgOMhsudGFwcm9vdC5pYW0udjIuQ2hlY2tTdGF0dXMSDgoGcmVhc29uGAIgASgJEg8KB21lc3NhZ2UYAyABKAkqoQEKE0FjY291bnRQcm92aWRlclR5cGUSJQohQUNDT1VOVF9QUk9WSURFUl9UWVBFX1VOU1BFQ0lGSUVEEAASIAocQUNDT1VOVF9QUk9WSURFUl9UWVBFX0dPT0dMRRABEiAKHEFDQ09VTlRfUFJPVklERVJfVFlQRV9BTUFaT04QAhIfChtBQ0NPVU5UX1BST1ZJREVSX1RZUEVfQVpVUkUQAypfCgtDaGVja1N0YXR1cxIcChhDSEVDS19TVEFUVVNfVU5TUEVDSUZJRUQQABIWChJDSEVDS19TVEFUVVNfUkVBRFkQARIaChZDSEVDS19TVEFUVVNfTk9UX1JFQURZEAIy8woKGkFjY291bnRBc3NvY2lhdGlvbnNTZXJ2aWNlErgBChVHZXRBY2NvdW50QXNzb2NpYXRpb24SLC50YXByb290LmlhbS52Mi5HZXRBY2NvdW50QXNzb2NpYXRpb25SZXF1ZXN0GiIudGFwcm9vdC5pYW0udjIuQWNjb3VudEFzc29jaWF0aW9uIk2QAgGq5xgaCAISAr8FIhJBY2NvdW50QXNzb2NpYXRpb26C0+STAiYSJC9pYW0vdjIvYWNjb3VudEFzc29jaWF0aW9ucy97dWlkPSoqfRL9AQoYQ3JlYXRlQWNjb3VudEFzc29jaWF0aW9uEi8udGFwcm9vdC5pYW0udjIuQ3JlYXRlQWNjb3VudEFzc29jaWF0aW9uUmVxdWVzdBoiLnRhcHJvb3QuaWFtLnYyLkFjY291bnRBc3NvY2lhdGlvbiKLAarnGEMIAhICvQUaJwojaWFtLmFjY291bnRfYXNzb2NpYXRpb25zLmNyZWF0ZWQudjEQAiISQWNjb3VudEFzc29jaWF0aW9ugtPkkwI+OhNhY2NvdW50X2Fzc29jaWF0aW9uIicvaWFtL3YyL2FjY291bnRBc3NvY2lhdGlvbnMve3BhcmVudD0qKn0S2wEKGERlbGV0ZUFjY291bnRBc3NvY2lhdGlvbhIvLnRhcHJvb3QuaWFtLnYyLkRlbGV0ZUFjY291bnRBc3NvY2lhdGlvblJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkidpACAqrnGEMIAhICwAUaJwojaWFtLmFjY291bnRfYXNzb2NpYXRpb25zLmRlbGV0ZWQudjEQAiISQWNjb3VudEFzc29jaWF0aW9ugtPkkwImKiQvaWFtL3YyL2FjY291bnRBc3NvY2lhdGlvbnMve3VpZD0qKn0SwAEKF0xpc3RBY2NvdW50QXNzb2NpYXRpb25zEi4udGFwcm9vdC5pYW0udjIuTGlzdEFjY291bnRBc3NvY2lhdGlvbnNSZXF1ZXN0Gi8udGFwcm9vdC5pYW0udjIuTGlzdEFjY291bnRBc3NvY2lhdGlvbnNSZXNwb25zZSJEkAIBqucYGggDEgK/BSISQWNjb3VudEFzc29jaWF0aW9ugtPkkwIdEhsvaWFtL3YyL2FjY291bnRBc3NvY2lhdGlvbnMSkQIKGFVwZGF0ZUFjY291bnRBc3NvY2lhdGlvbhIvLnRhcHJvb3QuaWFtLnYyLlVwZGF0ZUFjY291bnRBc3NvY2lhdGlvblJlcXVlc3QaIi50YXByb290LmlhbS52Mi5BY2NvdW50QXNzb2NpYXRpb24inwGQAgKq5xhDCAISAr4FGicKI2lhbS5hY2NvdW50X2Fzc29jaWF0aW9ucy51cGRhdGVkLnYxEAIiEkFjY291bnRBc3NvY2lhdGlvboLT5JMCTzoTYWNjb3VudF9hc3NvY2lhdGlvbjI4L2lhbS92Mi9hY2NvdW50QXNzb2NpYXRpb25zL3thY2NvdW50X2Fzc29jaWF0aW9uLnVpZD0qKn0S5AEKF0NoZWNrQWNjb3VudEFzc29jaWF0aW9uEi4udGFwcm9vdC5pYW0udjIuQ2hlY2tBY2NvdW50QXNzb2NpYXRpb25SZXF1ZXN0Gi8udGFwcm9vdC5pYW0udjIuQ2hlY2tBY2NvdW50QXNzb2NpYXRpb25SZXNwb25zZSJokAIBqucYGggCEgK/BSISQWNjb3VudEFzc29jaWF0aW9ugtPkkwJBOgEqIjwvaWFtL3YyL2FjY291bnRBc3NvY2lhdGlvbnMve3VpZD0qKn06Y2hlY2tBY2NvdW50QXNzb2NpYXRpb25iBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * A group's accounts at cloud providers.
+ * Accounts of a group at cloud providers.
  *
  * @generated from message taproot.iam.v2.AccountAssociation
  */
@@ -78,14 +78,14 @@ export type AccountAssociation = Message<"taproot.iam.v2.AccountAssociation"> & 
   github?: AccountAssociation_GitHub | undefined;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -195,7 +195,7 @@ export const AccountAssociation_GitHubInstallationSchema: GenMessage<AccountAsso
   messageDesc(file_taproot_iam_v2_account_associations, 0, 4);
 
 /**
- * Identities that stand for our own services.
+ * Identities for services of the platform.
  *
  * @generated from message taproot.iam.v2.AccountAssociation.Platform
  */
@@ -218,7 +218,7 @@ export const AccountAssociation_PlatformSchema: GenMessage<AccountAssociation_Pl
  */
 export type AccountAssociation_Azure = Message<"taproot.iam.v2.AccountAssociation.Azure"> & {
   /**
-   * A directory's id, or one of its domain names.
+   * Id of a directory, or one of its domain names.
    *
    * @generated from field: string tenant_id = 1;
    */
@@ -259,7 +259,7 @@ export const GetAccountAssociationRequestSchema: GenMessage<GetAccountAssociatio
  */
 export type ListAccountAssociationsRequest = Message<"taproot.iam.v2.ListAccountAssociationsRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -271,28 +271,28 @@ export type ListAccountAssociationsRequest = Message<"taproot.iam.v2.ListAccount
   name: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 5;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 6;
    */
@@ -346,7 +346,7 @@ export const DeleteAccountAssociationRequestSchema: GenMessage<DeleteAccountAsso
   messageDesc(file_taproot_iam_v2_account_associations, 4);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListAccountAssociationsResponse
  */
@@ -357,21 +357,21 @@ export type ListAccountAssociationsResponse = Message<"taproot.iam.v2.ListAccoun
   accountAssociations: AccountAssociation[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -395,7 +395,7 @@ export type UpdateAccountAssociationRequest = Message<"taproot.iam.v2.UpdateAcco
   accountAssociation?: AccountAssociation | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -499,7 +499,7 @@ export const AccountProviderTypeSchema: GenEnum<AccountProviderType> = /*@__PURE
   enumDesc(file_taproot_iam_v2_account_associations, 0);
 
 /**
- * Answer of a check.
+ * Result of a check.
  *
  * @generated from enum taproot.iam.v2.CheckStatus
  */
@@ -521,7 +521,7 @@ export const CheckStatus = {
 } as const;
 
 /**
- * Answer of a check.
+ * Result of a check.
  *
  * @generated from enum taproot.iam.v2.CheckStatus
  */
@@ -534,13 +534,13 @@ export const CheckStatusSchema: GenEnum<CheckStatus> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_account_associations, 1);
 
 /**
- * Links a group to its accounts at cloud providers. One per group; its uid is the group's.
+ * Links of groups to their accounts at cloud providers. A group has at most one, with the uid of the group.
  *
  * @generated from service taproot.iam.v2.AccountAssociationsService
  */
 export const AccountAssociationsService: GenService<{
   /**
-   * One association.
+   * Returns the association of a group.
    *
    * @generated from rpc taproot.iam.v2.AccountAssociationsService.GetAccountAssociation
    */
@@ -550,7 +550,7 @@ export const AccountAssociationsService: GenService<{
     output: typeof AccountAssociationSchema;
   },
   /**
-   * Links the parent; code 6 where it has an association.
+   * Creates the association of the parent group. Code 6 if it has one.
    *
    * @generated from rpc taproot.iam.v2.AccountAssociationsService.CreateAccountAssociation
    */
@@ -560,7 +560,7 @@ export const AccountAssociationsService: GenService<{
     output: typeof AccountAssociationSchema;
   },
   /**
-   * Removes the link.
+   * Deletes the association.
    *
    * @generated from rpc taproot.iam.v2.AccountAssociationsService.DeleteAccountAssociation
    */
@@ -570,7 +570,7 @@ export const AccountAssociationsService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Associations within reach.
+   * Lists the associations that the caller can see.
    *
    * @generated from rpc taproot.iam.v2.AccountAssociationsService.ListAccountAssociations
    */
@@ -580,7 +580,7 @@ export const AccountAssociationsService: GenService<{
     output: typeof ListAccountAssociationsResponseSchema;
   },
   /**
-   * Changes name, description and provider blocks.
+   * Changes the name, the description and the accounts of an association.
    *
    * @generated from rpc taproot.iam.v2.AccountAssociationsService.UpdateAccountAssociation
    */
@@ -590,7 +590,7 @@ export const AccountAssociationsService: GenService<{
     output: typeof AccountAssociationSchema;
   },
   /**
-   * Tries a credential exchange with one provider. Not ready is an answer, not an error.
+   * Tries a credential exchange with one provider. A failed exchange is the status NOT_READY, not an error.
    *
    * @generated from rpc taproot.iam.v2.AccountAssociationsService.CheckAccountAssociation
    */

@@ -22,7 +22,7 @@ export const file_taproot_iam_v2_external_group_role_mappings: GenFile = /*@__PU
   fileDesc("CjF0YXByb290L2lhbS92Mi9leHRlcm5hbF9ncm91cF9yb2xlX21hcHBpbmdzLnByb3RvEg50YXByb290LmlhbS52MiKUBAoYRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5nEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIiChVpZGVudGl0eV9wcm92aWRlcl91aWQYAiABKAlCA+BBAxImChFleHRlcm5hbF9ncm91cF9pZBgDIAEoCUIL4EEBukgFcgMY/wESQAoIcm9sZV91aWQYBCABKAlCLuBBAbpIKNgBAXIjGP8BMh5eWzAtOWEtZl17NDB9KC9bMC05YS1mXXsxNn0pKiQSPQoFc2NvcGUYBSABKAlCLuBBAbpIKNgBAXIjGP8BMh5eWzAtOWEtZl17NDB9KC9bMC05YS1mXXsxNn0pKiQSNAoLY3JlYXRlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDOnWK5xhxChxleHRlcm5hbF9ncm91cF9yb2xlX21hcHBpbmdzEhlleHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzGhBJZGVudGl0eVByb3ZpZGVyIgN1aWQiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQqB3VpZCBhc2MilAEKJUNyZWF0ZUV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ1JlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBElIKG2V4dGVybmFsX2dyb3VwX3JvbGVfbWFwcGluZxgCIAEoCzIoLnRhcHJvb3QuaWFtLnYyLkV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ0ID4EECIjoKIkdldEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ1JlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIj0KJURlbGV0ZUV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ1JlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIooBCitCYXRjaERlbGV0ZUV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ3NSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARJCCgVuYW1lcxgCIAMoCUIz4EECukgtkgEqEOgHIiVyIxj/ATIeXlswLTlhLWZdezQwfSgvWzAtOWEtZl17MTZ9KSokIo4BCixCYXRjaERlbGV0ZUV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ3NSZXNwb25zZRIOCgZwYXJlbnQYASABKAkSTgocZXh0ZXJuYWxfZ3JvdXBfcm9sZV9tYXBwaW5ncxgCIAMoCzIoLnRhcHJvb3QuaWFtLnYyLkV4dGVybmFsR3JvdXBSb2xlTWFwcGluZyL9AQokTGlzdEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ3NSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESKgoVaWRlbnRpdHlfcHJvdmlkZXJfdWlkGAIgASgJQgvgQQG6SAVyAxj/ARIdCglwYWdlX3NpemUYAyABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgEIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBSABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYBiABKAVCCuBBAbpIBBoCKAAiywEKJUxpc3RFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzUmVzcG9uc2USTgocZXh0ZXJuYWxfZ3JvdXBfcm9sZV9tYXBwaW5ncxgBIAMoCzIoLnRhcHJvb3QuaWFtLnYyLkV4dGVybmFsR3JvdXBSb2xlTWFwcGluZxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudDLLCgogRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5nc1NlcnZpY2US1gEKG0dldEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZxIyLnRhcHJvb3QuaWFtLnYyLkdldEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ1JlcXVlc3QaKC50YXByb290LmlhbS52Mi5FeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmciWZACAarnGCAIAhIClwoiGEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ4LT5JMCLBIqL2lhbS92Mi9leHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzL3t1aWQ9Kip9Eq0CCh5DcmVhdGVFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmcSNS50YXByb290LmlhbS52Mi5DcmVhdGVFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdSZXF1ZXN0GigudGFwcm9vdC5pYW0udjIuRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5nIqkBqucYUwgCEgSVCpEDGi8KK2lhbS5leHRlcm5hbF9ncm91cF9yb2xlX21hcHBpbmdzLmNyZWF0ZWQudjEQAyIYRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5ngtPkkwJMOhtleHRlcm5hbF9ncm91cF9yb2xlX21hcHBpbmciLS9pYW0vdjIvZXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5ncy97cGFyZW50PSoqfRL8AQoeRGVsZXRlRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5nEjUudGFwcm9vdC5pYW0udjIuRGVsZXRlRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5nUmVxdWVzdBoWLmdvb2dsZS5wcm90b2J1Zi5FbXB0eSKKAZACAqrnGFEIAhICmAoaLworaWFtLmV4dGVybmFsX2dyb3VwX3JvbGVfbWFwcGluZ3MuZGVsZXRlZC52MRADIhhFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmeC0+STAiwqKi9pYW0vdjIvZXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5ncy97dWlkPSoqfRK9AgokQmF0Y2hEZWxldGVFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzEjsudGFwcm9vdC5pYW0udjIuQmF0Y2hEZWxldGVFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzUmVxdWVzdBo8LnRhcHJvb3QuaWFtLnYyLkJhdGNoRGVsZXRlRXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5nc1Jlc3BvbnNlIpkBkAICqucYWggCEgKYCho1CjFpYW0uZXh0ZXJuYWxfZ3JvdXBfcm9sZV9tYXBwaW5ncy5kZWxldGVkLmJhdGNoLnYxEAMiGEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZyiAAoLT5JMCMjoBKiItL2lhbS92Mi9leHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzOmJhdGNoRGVsZXRlEt4BCh1MaXN0RXh0ZXJuYWxHcm91cFJvbGVNYXBwaW5ncxI0LnRhcHJvb3QuaWFtLnYyLkxpc3RFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzUmVxdWVzdBo1LnRhcHJvb3QuaWFtLnYyLkxpc3RFeHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzUmVzcG9uc2UiUJACAarnGCAIAxIClwoiGEV4dGVybmFsR3JvdXBSb2xlTWFwcGluZ4LT5JMCIxIhL2lhbS92Mi9leHRlcm5hbEdyb3VwUm9sZU1hcHBpbmdzYgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * A group at an identity provider confers a role.
+ * A mapping from a group at an identity provider to a role.
  *
  * @generated from message taproot.iam.v2.ExternalGroupRoleMapping
  */
@@ -48,7 +48,7 @@ export type ExternalGroupRoleMapping = Message<"taproot.iam.v2.ExternalGroupRole
   roleUid: string;
 
   /**
-   * Uid of the organisation.
+   * Uid of the organisation in which the role applies.
    *
    * @generated from field: string scope = 5;
    */
@@ -60,7 +60,7 @@ export type ExternalGroupRoleMapping = Message<"taproot.iam.v2.ExternalGroupRole
   createTime?: Timestamp | undefined;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
@@ -72,7 +72,7 @@ export type ExternalGroupRoleMapping = Message<"taproot.iam.v2.ExternalGroupRole
   updateTime?: Timestamp | undefined;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -152,7 +152,7 @@ export type BatchDeleteExternalGroupRoleMappingsRequest = Message<"taproot.iam.v
   parent: string;
 
   /**
-   * Uids of mappings of `parent`.
+   * Uids of mappings of the identity provider in `parent`.
    *
    * @generated from field: repeated string names = 2;
    */
@@ -193,7 +193,7 @@ export const BatchDeleteExternalGroupRoleMappingsResponseSchema: GenMessage<Batc
  */
 export type ListExternalGroupRoleMappingsRequest = Message<"taproot.iam.v2.ListExternalGroupRoleMappingsRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -205,28 +205,28 @@ export type ListExternalGroupRoleMappingsRequest = Message<"taproot.iam.v2.ListE
   identityProviderUid: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 5;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 6;
    */
@@ -241,7 +241,7 @@ export const ListExternalGroupRoleMappingsRequestSchema: GenMessage<ListExternal
   messageDesc(file_taproot_iam_v2_external_group_role_mappings, 6);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListExternalGroupRoleMappingsResponse
  */
@@ -252,21 +252,21 @@ export type ListExternalGroupRoleMappingsResponse = Message<"taproot.iam.v2.List
   externalGroupRoleMappings: ExternalGroupRoleMapping[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -281,13 +281,13 @@ export const ListExternalGroupRoleMappingsResponseSchema: GenMessage<ListExterna
   messageDesc(file_taproot_iam_v2_external_group_role_mappings, 7);
 
 /**
- * Which role a group claimed by an identity provider confers for the length of a session. Mappings never change.
+ * Roles that groups of an identity provider confer during a session. Mappings cannot be changed.
  *
  * @generated from service taproot.iam.v2.ExternalGroupRoleMappingsService
  */
 export const ExternalGroupRoleMappingsService: GenService<{
   /**
-   * One mapping.
+   * Returns one mapping.
    *
    * @generated from rpc taproot.iam.v2.ExternalGroupRoleMappingsService.GetExternalGroupRoleMapping
    */
@@ -297,7 +297,7 @@ export const ExternalGroupRoleMappingsService: GenService<{
     output: typeof ExternalGroupRoleMappingSchema;
   },
   /**
-   * Maps a group of the provider. The caller must hold all that the role grants.
+   * Maps a group of the provider to a role. The caller must hold all capabilities of the role.
    *
    * @generated from rpc taproot.iam.v2.ExternalGroupRoleMappingsService.CreateExternalGroupRoleMapping
    */
@@ -307,7 +307,7 @@ export const ExternalGroupRoleMappingsService: GenService<{
     output: typeof ExternalGroupRoleMappingSchema;
   },
   /**
-   * Removes a mapping; running sessions keep it until they expire.
+   * Deletes a mapping. Running sessions keep the role until they expire.
    *
    * @generated from rpc taproot.iam.v2.ExternalGroupRoleMappingsService.DeleteExternalGroupRoleMapping
    */
@@ -317,7 +317,7 @@ export const ExternalGroupRoleMappingsService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Removes the named mappings of one provider; those already gone are skipped.
+   * Deletes the given mappings of one provider. Missing ones are skipped.
    *
    * @generated from rpc taproot.iam.v2.ExternalGroupRoleMappingsService.BatchDeleteExternalGroupRoleMappings
    */
@@ -327,7 +327,7 @@ export const ExternalGroupRoleMappingsService: GenService<{
     output: typeof BatchDeleteExternalGroupRoleMappingsResponseSchema;
   },
   /**
-   * Mappings within reach.
+   * Lists the mappings that the caller can see.
    *
    * @generated from rpc taproot.iam.v2.ExternalGroupRoleMappingsService.ListExternalGroupRoleMappings
    */

@@ -45,14 +45,14 @@ export type GroupInvite = Message<"taproot.iam.v2.GroupInvite"> & {
   role?: GroupInviteRole | undefined;
 
   /**
-   * Only this address may accept; anyone with the code where empty.
+   * E-mail address of the person who can use the invite. If empty, everyone with the code can.
    *
    * @generated from field: string email = 3;
    */
   email: string;
 
   /**
-   * At most 365 days; becomes `expiration_time`.
+   * Lifetime, at most 365 days. It determines `expiration_time`.
    *
    * @generated from field: google.protobuf.Duration ttl = 4;
    */
@@ -64,21 +64,21 @@ export type GroupInvite = Message<"taproot.iam.v2.GroupInvite"> & {
   expirationTime?: Timestamp | undefined;
 
   /**
-   * The invite ends when one person has joined.
+   * If true, the invite ends after one person joined.
    *
    * @generated from field: bool single_use = 6;
    */
   singleUse: boolean;
 
   /**
-   * In the answer of the create only.
+   * Code of the invite. Only the response to the creation contains it.
    *
    * @generated from field: string code = 7;
    */
   code: string;
 
   /**
-   * Which key verifies the code.
+   * Id of the key that verifies the code.
    *
    * @generated from field: string key_id = 8;
    */
@@ -90,7 +90,7 @@ export type GroupInvite = Message<"taproot.iam.v2.GroupInvite"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
@@ -102,7 +102,7 @@ export type GroupInvite = Message<"taproot.iam.v2.GroupInvite"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -117,7 +117,7 @@ export const GroupInviteSchema: GenMessage<GroupInvite> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_group_invites, 0);
 
 /**
- * The role of an invite as it is now.
+ * Current state of the role of an invite.
  *
  * @generated from message taproot.iam.v2.GroupInviteRole
  */
@@ -211,7 +211,7 @@ export const DeleteGroupInviteRequestSchema: GenMessage<DeleteGroupInviteRequest
  */
 export type ListGroupInvitesRequest = Message<"taproot.iam.v2.ListGroupInvitesRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -223,28 +223,28 @@ export type ListGroupInvitesRequest = Message<"taproot.iam.v2.ListGroupInvitesRe
   keyId: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 5;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 6;
    */
@@ -259,7 +259,7 @@ export const ListGroupInvitesRequestSchema: GenMessage<ListGroupInvitesRequest> 
   messageDesc(file_taproot_iam_v2_group_invites, 5);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListGroupInvitesResponse
  */
@@ -270,21 +270,21 @@ export type ListGroupInvitesResponse = Message<"taproot.iam.v2.ListGroupInvitesR
   groupInvites: GroupInvite[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -299,13 +299,13 @@ export const ListGroupInvitesResponseSchema: GenMessage<ListGroupInvitesResponse
   messageDesc(file_taproot_iam_v2_group_invites, 6);
 
 /**
- * Codes by which people join a group with a role.
+ * Invites: codes with which people join a group and get a role.
  *
  * @generated from service taproot.iam.v2.GroupInvitesService
  */
 export const GroupInvitesService: GenService<{
   /**
-   * Makes a code; it is shown in this answer only.
+   * Creates an invite. Only this response contains its code.
    *
    * @generated from rpc taproot.iam.v2.GroupInvitesService.CreateGroupInvite
    */
@@ -315,7 +315,7 @@ export const GroupInvitesService: GenService<{
     output: typeof GroupInviteSchema;
   },
   /**
-   * One invite, without its code.
+   * Returns one invite, without its code.
    *
    * @generated from rpc taproot.iam.v2.GroupInvitesService.GetGroupInvite
    */
@@ -325,7 +325,7 @@ export const GroupInvitesService: GenService<{
     output: typeof GroupInviteSchema;
   },
   /**
-   * Withdraws an invite.
+   * Deletes an invite. Its code stops working.
    *
    * @generated from rpc taproot.iam.v2.GroupInvitesService.DeleteGroupInvite
    */
@@ -335,7 +335,7 @@ export const GroupInvitesService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Invites within reach, expired ones too, without codes.
+   * Lists the invites that the caller can see, including expired ones, without codes.
    *
    * @generated from rpc taproot.iam.v2.GroupInvitesService.ListGroupInvites
    */

@@ -22,7 +22,7 @@ export const file_taproot_iam_v2_groups: GenFile = /*@__PURE__*/
   fileDesc("Cht0YXByb290L2lhbS92Mi9ncm91cHMucHJvdG8SDnRhcHJvb3QuaWFtLnYyItYECgVHcm91cBIUCgN1aWQYASABKAlCB+BBA5DnGAESLwoEbmFtZRgCIAEoCUIh4EECukgb2AEBchYyFF5bYS16MC05IC5fLV17MSw2M30kEiAKC2Rlc2NyaXB0aW9uGAMgASgJQgvgQQG6SAVyAxiABBJHCg9yZXNvdXJjZV9saW1pdHMYBCADKAsyKS50YXByb290LmlhbS52Mi5Hcm91cC5SZXNvdXJjZUxpbWl0c0VudHJ5QgPgQQMSFQoIdmVyaWZpZWQYBSABKAhCA+BBARI0CgtjcmVhdGVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI0Cgt1cGRhdGVfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIyCgRraW5kGAggASgOMhcudGFwcm9vdC5pYW0udjIuT3JnS2luZEIL4EEBukgFggECEAESLgoGc3RhdHVzGAkgASgOMhkudGFwcm9vdC5pYW0udjIuT3JnU3RhdHVzQgPgQQMSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEhgKCm1hbmFnZWRfYnkY6wcgASgJQgPgQQMaNQoTUmVzb3VyY2VMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAU6AjgBOkqK5xhGCgZncm91cHMSBmdyb3VwcxoBLxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzYyInCg9HZXRHcm91cFJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIioKEkRlbGV0ZUdyb3VwUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi2QEKEUxpc3RHcm91cHNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESGQoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wESHQoJcGFnZV9zaXplGAMgASgFQgrgQQG6SAQaAigAEh8KCnBhZ2VfdG9rZW4YBCABKAlCC+BBAbpIBXIDGIAgEh0KCG9yZGVyX2J5GAUgASgJQgvgQQG6SAVyAxj/ARIYCgRza2lwGAYgASgFQgrgQQG6SAQaAigAIo8BChJMaXN0R3JvdXBzUmVzcG9uc2USJQoGZ3JvdXBzGAEgAygLMhUudGFwcm9vdC5pYW0udjIuR3JvdXASFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJEhgKC3RvdGFsX2NvdW50GAMgASgDSACIAQESDwoHc2tpcHBlZBgEIAEoBUIOCgxfdG90YWxfY291bnQiXAoSQ3JlYXRlR3JvdXBSZXF1ZXN0EhsKBnBhcmVudBgBIAEoCUIL4EEBukgFcgMY/wESKQoFZ3JvdXAYAiABKAsyFS50YXByb290LmlhbS52Mi5Hcm91cEID4EECInkKElVwZGF0ZUdyb3VwUmVxdWVzdBItCgVncm91cBgBIAEoCzIVLnRhcHJvb3QuaWFtLnYyLkdyb3VwQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIhQKEkxvb2t1cEdyb3VwUmVxdWVzdCI7ChNMb29rdXBHcm91cFJlc3BvbnNlEiQKBWdyb3VwGAEgASgLMhUudGFwcm9vdC5pYW0udjIuR3JvdXAiMwoZUmVxdWVzdEdyb3VwQWNjZXNzUmVxdWVzdBIWCglncm91cF91aWQYASABKAlCA+BBAiIcChpSZXF1ZXN0R3JvdXBBY2Nlc3NSZXNwb25zZSIsChRHZXRHcm91cFVzYWdlUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi8AEKCkdyb3VwVXNhZ2USNAoFdXNhZ2UYASADKAsyJS50YXByb290LmlhbS52Mi5Hcm91cFVzYWdlLlVzYWdlRW50cnkSRwoPcmVzb3VyY2VfbGltaXRzGAIgAygLMi4udGFwcm9vdC5pYW0udjIuR3JvdXBVc2FnZS5SZXNvdXJjZUxpbWl0c0VudHJ5GiwKClVzYWdlRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgDOgI4ARo1ChNSZXNvdXJjZUxpbWl0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoBToCOAEi0QEKFVNldEdyb3VwTGltaXRzUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAESawoPcmVzb3VyY2VfbGltaXRzGAIgAygLMjkudGFwcm9vdC5pYW0udjIuU2V0R3JvdXBMaW1pdHNSZXF1ZXN0LlJlc291cmNlTGltaXRzRW50cnlCF+BBAbpIEZoBDhBAIgRyAhhAKgQaAigAGjUKE1Jlc291cmNlTGltaXRzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgFOgI4ASIrChNTdXNwZW5kR3JvdXBSZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASIqChJSZXN1bWVHcm91cFJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIjQKF1JlbGVhc2VHcm91cE5hbWVSZXF1ZXN0EhkKBG5hbWUYASABKAlCC+BBArpIBXIDGP8BIiQKEEpvaW5Hcm91cFJlcXVlc3QSEAoDdWlkGAEgASgJQgPgQQIiLQoRSm9pbkdyb3VwUmVzcG9uc2USGAoQb3JnYW5pemF0aW9uX3VpZBgBIAEoCSIZChdDaGVja0VsaWdpYmlsaXR5UmVxdWVzdCIsChhDaGVja0VsaWdpYmlsaXR5UmVzcG9uc2USEAoIZWxpZ2libGUYASABKAgqlAEKB09yZ0tpbmQSGAoUT1JHX0tJTkRfVU5TUEVDSUZJRUQQABIUChBPUkdfS0lORF9TVEFSVEVSEAESFQoRT1JHX0tJTkRfQ1VTVE9NRVIQAhIQCgxPUkdfS0lORF9ERVYQAxISCg5PUkdfS0lORF9JTkZSQRAEEhwKGE9SR19LSU5EX0FXU19NQVJLRVRQTEFDRRAFKnQKCU9yZ1N0YXR1cxIaChZPUkdfU1RBVFVTX1VOU1BFQ0lGSUVEEAASGwoXT1JHX1NUQVRVU19JTklUSUFMSVpJTkcQARIUChBPUkdfU1RBVFVTX1JFQURZEAISGAoUT1JHX1NUQVRVU19TVVNQRU5ERUQQAzKoEQoNR3JvdXBzU2VydmljZRJ2CghHZXRHcm91cBIfLnRhcHJvb3QuaWFtLnYyLkdldEdyb3VwUmVxdWVzdBoVLnRhcHJvb3QuaWFtLnYyLkdyb3VwIjKQAgGq5xgMCAISAWciBUdyb3VwgtPkkwIZEhcvaWFtL3YyL2dyb3Vwcy97dWlkPSoqfRKXAQoLRGVsZXRlR3JvdXASIi50YXByb290LmlhbS52Mi5EZWxldGVHcm91cFJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiTJACAqrnGCYIAhIBaBoYChRpYW0uZ3JvdXAuZGVsZXRlZC52MRABIgVHcm91cILT5JMCGSoXL2lhbS92Mi9ncm91cHMve3VpZD0qKn0SfgoKTGlzdEdyb3VwcxIhLnRhcHJvb3QuaWFtLnYyLkxpc3RHcm91cHNSZXF1ZXN0GiIudGFwcm9vdC5pYW0udjIuTGlzdEdyb3Vwc1Jlc3BvbnNlIimQAgGq5xgMCAMSAWciBUdyb3VwgtPkkwIQEg4vaWFtL3YyL2dyb3VwcxKdAQoLQ3JlYXRlR3JvdXASIi50YXByb290LmlhbS52Mi5DcmVhdGVHcm91cFJlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJTqucYJggDEgFlGhgKFGlhbS5ncm91cC5jcmVhdGVkLnYxEAIiBUdyb3VwgtPkkwIjOgVncm91cCIaL2lhbS92Mi9ncm91cHMve3BhcmVudD0qKn0SowEKC1VwZGF0ZUdyb3VwEiIudGFwcm9vdC5pYW0udjIuVXBkYXRlR3JvdXBSZXF1ZXN0GhUudGFwcm9vdC5pYW0udjIuR3JvdXAiWZACAqrnGCYIAhIBZhoYChRpYW0uZ3JvdXAudXBkYXRlZC52MRACIgVHcm91cILT5JMCJjoFZ3JvdXAyHS9pYW0vdjIvZ3JvdXBzL3tncm91cC51aWQ9Kip9EooBCgtMb29rdXBHcm91cBIiLnRhcHJvb3QuaWFtLnYyLkxvb2t1cEdyb3VwUmVxdWVzdBojLnRhcHJvb3QuaWFtLnYyLkxvb2t1cEdyb3VwUmVzcG9uc2UiMpACAarnGAkIAyIFR3JvdXCC0+STAhwSGi9pYW0vdjIvZ3JvdXBzOmxvb2t1cEdyb3VwErUBChJSZXF1ZXN0R3JvdXBBY2Nlc3MSKS50YXByb290LmlhbS52Mi5SZXF1ZXN0R3JvdXBBY2Nlc3NSZXF1ZXN0GioudGFwcm9vdC5pYW0udjIuUmVxdWVzdEdyb3VwQWNjZXNzUmVzcG9uc2UiSKrnGAkIAyIFR3JvdXCC0+STAjU6ASoiMC9pYW0vdjIvZ3JvdXBzL3tncm91cF91aWQ9Kip9OnJlcXVlc3RHcm91cEFjY2VzcxKiAQoJSm9pbkdyb3VwEiAudGFwcm9vdC5pYW0udjIuSm9pbkdyb3VwUmVxdWVzdBohLnRhcHJvb3QuaWFtLnYyLkpvaW5Hcm91cFJlc3BvbnNlIlCQAgKq5xgiCAMaFwoTaWFtLmdyb3VwLmpvaW5lZC52MRACIgVHcm91cILT5JMCIToBKiIcL2lhbS92Mi9ncm91cHMve3VpZD0qKn06am9pbhKeAQoQQ2hlY2tFbGlnaWJpbGl0eRInLnRhcHJvb3QuaWFtLnYyLkNoZWNrRWxpZ2liaWxpdHlSZXF1ZXN0GigudGFwcm9vdC5pYW0udjIuQ2hlY2tFbGlnaWJpbGl0eVJlc3BvbnNlIjeQAgGq5xgJCAMiBUdyb3VwgtPkkwIhEh8vaWFtL3YyL2dyb3VwczpjaGVja0VsaWdpYmlsaXR5EosBCg1HZXRHcm91cFVzYWdlEiQudGFwcm9vdC5pYW0udjIuR2V0R3JvdXBVc2FnZVJlcXVlc3QaGi50YXByb290LmlhbS52Mi5Hcm91cFVzYWdlIjiQAgGq5xgMCAISAWciBUdyb3VwgtPkkwIfEh0vaWFtL3YyL2dyb3Vwcy97dWlkPSoqfTp1c2FnZRKrAQoOU2V0R3JvdXBMaW1pdHMSJS50YXByb290LmlhbS52Mi5TZXRHcm91cExpbWl0c1JlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJbkAICqucYKAgCEgFmGhgKFGlhbS5ncm91cC51cGRhdGVkLnYxEAIiBUdyb3VwMAGC0+STAiY6ASoiIS9pYW0vdjIvZ3JvdXBzL3t1aWQ9Kip9OnNldExpbWl0cxKlAQoMU3VzcGVuZEdyb3VwEiMudGFwcm9vdC5pYW0udjIuU3VzcGVuZEdyb3VwUmVxdWVzdBoVLnRhcHJvb3QuaWFtLnYyLkdyb3VwIlmQAgKq5xgoCAISAWYaGAoUaWFtLmdyb3VwLnVwZGF0ZWQudjEQAiIFR3JvdXAwAYLT5JMCJDoBKiIfL2lhbS92Mi9ncm91cHMve3VpZD0qKn06c3VzcGVuZBKiAQoLUmVzdW1lR3JvdXASIi50YXByb290LmlhbS52Mi5SZXN1bWVHcm91cFJlcXVlc3QaFS50YXByb290LmlhbS52Mi5Hcm91cCJYkAICqucYKAgCEgFmGhgKFGlhbS5ncm91cC51cGRhdGVkLnYxEAIiBUdyb3VwMAGC0+STAiM6ASoiHi9pYW0vdjIvZ3JvdXBzL3t1aWQ9Kip9OnJlc3VtZRKqAQoQUmVsZWFzZUdyb3VwTmFtZRInLnRhcHJvb3QuaWFtLnYyLlJlbGVhc2VHcm91cE5hbWVSZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5IlWQAgKq5xgpCAMaHgoaaWFtLmdyb3VwLm5hbWVfcmVsZWFzZWQudjEQAiIFR3JvdXCC0+STAh86ASoiGi9pYW0vdjIvZ3JvdXBzOnJlbGVhc2VOYW1lYgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * A node of the tree. Its name is unique among its siblings; that of a root across the installation.
+ * A node of the tree. Its name is unique among its siblings. The name of a root group is unique in the installation.
  *
  * @generated from message taproot.iam.v2.Group
  */
@@ -33,28 +33,28 @@ export type Group = Message<"taproot.iam.v2.Group"> & {
   uid: string;
 
   /**
-   * Unique among its siblings.
+   * Name, unique among the siblings.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Free text for people.
+   * Description for people. Taproot does not interpret it.
    *
    * @generated from field: string description = 3;
    */
   description: string;
 
   /**
-   * Limits of an organisation by name, e.g. `idps`, `repositories`, `record_mib`. A name that is absent has no limit. Set by SetGroupLimits.
+   * Limits of an organisation by name, such as `idps`, `repositories`, `record_mib`. A missing name has no limit. SetGroupLimits changes them.
    *
    * @generated from field: map<string, int32> resource_limits = 4;
    */
   resourceLimits: { [key: string]: number };
 
   /**
-   * Set by operators on roots only; the name is then a domain and fixed.
+   * True for a verified root group: its name is a domain and cannot be changed. Only operators set it.
    *
    * @generated from field: bool verified = 5;
    */
@@ -71,7 +71,7 @@ export type Group = Message<"taproot.iam.v2.Group"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Set by operators on roots; subgroups inherit it.
+   * Kind of customer. Operators set it on root groups, and subgroups inherit it.
    *
    * @generated from field: taproot.iam.v2.OrgKind kind = 8;
    */
@@ -83,14 +83,14 @@ export type Group = Message<"taproot.iam.v2.Group"> & {
   status: OrgStatus;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -143,7 +143,7 @@ export const DeleteGroupRequestSchema: GenMessage<DeleteGroupRequest> = /*@__PUR
  */
 export type ListGroupsRequest = Message<"taproot.iam.v2.ListGroupsRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -155,28 +155,28 @@ export type ListGroupsRequest = Message<"taproot.iam.v2.ListGroupsRequest"> & {
   name: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 5;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 6;
    */
@@ -191,7 +191,7 @@ export const ListGroupsRequestSchema: GenMessage<ListGroupsRequest> = /*@__PURE_
   messageDesc(file_taproot_iam_v2_groups, 3);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListGroupsResponse
  */
@@ -202,21 +202,21 @@ export type ListGroupsResponse = Message<"taproot.iam.v2.ListGroupsResponse"> & 
   groups: Group[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -235,7 +235,7 @@ export const ListGroupsResponseSchema: GenMessage<ListGroupsResponse> = /*@__PUR
  */
 export type CreateGroupRequest = Message<"taproot.iam.v2.CreateGroupRequest"> & {
   /**
-   * A uid, the end of one, or the name of a group within reach; empty for a root group.
+   * Uid, last part of a uid, or name of a group that the caller can see. Empty for a root group.
    *
    * @generated from field: string parent = 1;
    */
@@ -264,7 +264,7 @@ export type UpdateGroupRequest = Message<"taproot.iam.v2.UpdateGroupRequest"> & 
   group?: Group | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -343,7 +343,7 @@ export const RequestGroupAccessResponseSchema: GenMessage<RequestGroupAccessResp
  */
 export type GetGroupUsageRequest = Message<"taproot.iam.v2.GetGroupUsageRequest"> & {
   /**
-   * A root group.
+   * Uid of a root group.
    *
    * @generated from field: string uid = 1;
    */
@@ -358,20 +358,20 @@ export const GetGroupUsageRequestSchema: GenMessage<GetGroupUsageRequest> = /*@_
   messageDesc(file_taproot_iam_v2_groups, 11);
 
 /**
- * What an organisation uses.
+ * Usage of an organisation.
  *
  * @generated from message taproot.iam.v2.GroupUsage
  */
 export type GroupUsage = Message<"taproot.iam.v2.GroupUsage"> & {
   /**
-   * By the names of `resource_limits`, in their units, MiB rounded up.
+   * Usage by the names of `resource_limits`, in the same units. MiB are rounded up.
    *
    * @generated from field: map<string, int64> usage = 1;
    */
   usage: { [key: string]: bigint };
 
   /**
-   * The limits that are set.
+   * Limits by name.
    *
    * @generated from field: map<string, int32> resource_limits = 2;
    */
@@ -390,14 +390,14 @@ export const GroupUsageSchema: GenMessage<GroupUsage> = /*@__PURE__*/
  */
 export type SetGroupLimitsRequest = Message<"taproot.iam.v2.SetGroupLimitsRequest"> & {
   /**
-   * A root group.
+   * Uid of a root group.
    *
    * @generated from field: string uid = 1;
    */
   uid: string;
 
   /**
-   * All limits by name. A missing name means no limit; 0 allows nothing.
+   * All limits by name. A missing name means no limit, and 0 allows nothing.
    *
    * @generated from field: map<string, int32> resource_limits = 2;
    */
@@ -416,7 +416,7 @@ export const SetGroupLimitsRequestSchema: GenMessage<SetGroupLimitsRequest> = /*
  */
 export type SuspendGroupRequest = Message<"taproot.iam.v2.SuspendGroupRequest"> & {
   /**
-   * A root group.
+   * Uid of a root group.
    *
    * @generated from field: string uid = 1;
    */
@@ -435,7 +435,7 @@ export const SuspendGroupRequestSchema: GenMessage<SuspendGroupRequest> = /*@__P
  */
 export type ResumeGroupRequest = Message<"taproot.iam.v2.ResumeGroupRequest"> & {
   /**
-   * A root group.
+   * Uid of a root group.
    *
    * @generated from field: string uid = 1;
    */
@@ -454,7 +454,7 @@ export const ResumeGroupRequestSchema: GenMessage<ResumeGroupRequest> = /*@__PUR
  */
 export type ReleaseGroupNameRequest = Message<"taproot.iam.v2.ReleaseGroupNameRequest"> & {
   /**
-   * The name of a root group, which no group has now.
+   * Reserved name. No root group has it now.
    *
    * @generated from field: string name = 1;
    */
@@ -473,7 +473,7 @@ export const ReleaseGroupNameRequestSchema: GenMessage<ReleaseGroupNameRequest> 
  */
 export type JoinGroupRequest = Message<"taproot.iam.v2.JoinGroupRequest"> & {
   /**
-   * The group of a role binding of the caller, or one above or below it.
+   * Uid of the group of a role binding of the caller, or of a group above or below it.
    *
    * @generated from field: string uid = 1;
    */
@@ -492,7 +492,7 @@ export const JoinGroupRequestSchema: GenMessage<JoinGroupRequest> = /*@__PURE__*
  */
 export type JoinGroupResponse = Message<"taproot.iam.v2.JoinGroupResponse"> & {
   /**
-   * The root group of the organisation that the caller joined.
+   * Uid of the root group of the joined organisation.
    *
    * @generated from field: string organization_uid = 1;
    */
@@ -537,7 +537,7 @@ export const CheckEligibilityResponseSchema: GenMessage<CheckEligibilityResponse
   messageDesc(file_taproot_iam_v2_groups, 20);
 
 /**
- * What kind of customer a root group is.
+ * Kind of customer of a root group.
  *
  * @generated from enum taproot.iam.v2.OrgKind
  */
@@ -574,7 +574,7 @@ export const OrgKind = {
 } as const;
 
 /**
- * What kind of customer a root group is.
+ * Kind of customer of a root group.
  *
  * @generated from enum taproot.iam.v2.OrgKind
  */
@@ -587,7 +587,7 @@ export const OrgKindSchema: GenEnum<OrgKind> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_groups, 0);
 
 /**
- * Life of an organisation; subgroups inherit it.
+ * State of an organisation. Subgroups inherit it.
  *
  * @generated from enum taproot.iam.v2.OrgStatus
  */
@@ -614,7 +614,7 @@ export const OrgStatus = {
 } as const;
 
 /**
- * Life of an organisation; subgroups inherit it.
+ * State of an organisation. Subgroups inherit it.
  *
  * @generated from enum taproot.iam.v2.OrgStatus
  */
@@ -627,13 +627,13 @@ export const OrgStatusSchema: GenEnum<OrgStatus> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_groups, 1);
 
 /**
- * The tree of groups. A root group is an organisation.
+ * Groups, in a tree. A root group is an organisation.
  *
  * @generated from service taproot.iam.v2.GroupsService
  */
 export const GroupsService: GenService<{
   /**
-   * One group.
+   * Returns one group.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.GetGroup
    */
@@ -643,7 +643,7 @@ export const GroupsService: GenService<{
     output: typeof GroupSchema;
   },
   /**
-   * Removes an empty group; code 9 RESOURCE_NOT_EMPTY while it has children.
+   * Deletes an empty group. Code 9 RESOURCE_NOT_EMPTY if it has children.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.DeleteGroup
    */
@@ -653,7 +653,7 @@ export const GroupsService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Groups within reach.
+   * Lists the groups that the caller can see.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.ListGroups
    */
@@ -663,7 +663,7 @@ export const GroupsService: GenService<{
     output: typeof ListGroupsResponseSchema;
   },
   /**
-   * Creates a group below the parent, or a root group where the parent is empty.
+   * Creates a group below the parent, or a root group if the parent is empty.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.CreateGroup
    */
@@ -683,7 +683,7 @@ export const GroupsService: GenService<{
     output: typeof GroupSchema;
   },
   /**
-   * The verified root group whose name is the e-mail domain of the caller. Code 5 for every failure.
+   * Returns the verified root group whose name is the e-mail domain of the caller. Code 5 for every failure.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.LookupGroup
    */
@@ -693,7 +693,7 @@ export const GroupsService: GenService<{
     output: typeof LookupGroupResponseSchema;
   },
   /**
-   * Tells the owners of the group that LookupGroup finds that the caller wants in. Code 8 when repeated within 24 hours.
+   * Requests access to the group that LookupGroup returns, and notifies its owners. Code 8 if repeated within 24 hours.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.RequestGroupAccess
    */
@@ -703,7 +703,7 @@ export const GroupsService: GenService<{
     output: typeof RequestGroupAccessResponseSchema;
   },
   /**
-   * The caller, who has a role binding in the group's organisation, wants to belong there: unscoped lists show it from then on.
+   * Joins the organisation of the group. The caller must have a role binding there. Lists without a filter then include it.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.JoinGroup
    */
@@ -713,7 +713,7 @@ export const GroupsService: GenService<{
     output: typeof JoinGroupResponseSchema;
   },
   /**
-   * Whether LookupGroup is open to the caller; says nothing about a match.
+   * Returns whether the caller can use LookupGroup. It does not reveal whether a group matches.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.CheckEligibility
    */
@@ -723,7 +723,7 @@ export const GroupsService: GenService<{
     output: typeof CheckEligibilityResponseSchema;
   },
   /**
-   * What an organisation uses, and its limits.
+   * Returns the usage and the limits of an organisation.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.GetGroupUsage
    */
@@ -733,7 +733,7 @@ export const GroupsService: GenService<{
     output: typeof GroupUsageSchema;
   },
   /**
-   * Sets the limits of an organisation, in place of those it has. For operators.
+   * Replaces the limits of an organisation. Only for operators.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.SetGroupLimits
    */
@@ -743,7 +743,7 @@ export const GroupsService: GenService<{
     output: typeof GroupSchema;
   },
   /**
-   * Closes an organisation to everyone but operators. For operators.
+   * Suspends an organisation: only operators can use it. Only for operators.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.SuspendGroup
    */
@@ -753,7 +753,7 @@ export const GroupsService: GenService<{
     output: typeof GroupSchema;
   },
   /**
-   * Opens a suspended organisation again. For operators.
+   * Ends the suspension of an organisation. Only for operators.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.ResumeGroup
    */
@@ -763,7 +763,7 @@ export const GroupsService: GenService<{
     output: typeof GroupSchema;
   },
   /**
-   * Makes a reserved name available to everyone. Deleted and renamed root groups reserve their names. For operators. Code 5 if the name is not reserved.
+   * Makes the reserved name of a deleted or renamed root group available. Only for operators. Code 5 if the name is not reserved.
    *
    * @generated from rpc taproot.iam.v2.GroupsService.ReleaseGroupName
    */

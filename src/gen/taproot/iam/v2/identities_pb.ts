@@ -22,7 +22,7 @@ export const file_taproot_iam_v2_identities: GenFile = /*@__PURE__*/
   fileDesc("Ch90YXByb290L2lhbS92Mi9pZGVudGl0aWVzLnByb3RvEg50YXByb290LmlhbS52MiKADgoISWRlbnRpdHkSFAoDdWlkGAEgASgJQgfgQQOQ5xgBEjAKBG5hbWUYAiABKAlCIuBBArpIHNgBAXIXGP8BMhJeW2EtejAtOSAuXy1dezEsfSQSIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEhIKBWVtYWlsGAQgASgJQgPgQQMSHQoQZW1haWxfdW52ZXJpZmllZBgFIAEoCUID4EEDEhwKB2NvbXBhbnkYBiABKAlCC+BBAbpIBXIDGP8BEjcKDmxhc3Rfc2Vlbl90aW1lGAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC2NyZWF0ZV90aW1lGAkgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC3VwZGF0ZV90aW1lGAogASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjoKC2NsYWltX21hdGNoGBQgASgLMiMudGFwcm9vdC5pYW0udjIuSWRlbnRpdHkuQ2xhaW1NYXRjaEgAEjoKC3N0YXRpY19rZXlzGBUgASgLMiMudGFwcm9vdC5pYW0udjIuSWRlbnRpdHkuU3RhdGljS2V5c0gAEjwKDGF3c19pZGVudGl0eRgWIAEoCzIkLnRhcHJvb3QuaWFtLnYyLklkZW50aXR5LkFXU0lkZW50aXR5SAASSQoRc2VydmljZV9wcmluY2lwYWwYFyABKA4yIC50YXByb290LmlhbS52Mi5TZXJ2aWNlUHJpbmNpcGFsQgq6SAeCAQQQASAASAASFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEhgKCm1hbmFnZWRfYnkY6wcgASgJQgPgQQMaswQKCkNsYWltTWF0Y2gSHAoGaXNzdWVyGAEgASgJQgq6SAdyBRABGIAQSAASJAoOaXNzdWVyX3BhdHRlcm4YAiABKAlCCrpIB3IFEAEYgBBIABIdCgdzdWJqZWN0GAMgASgJQgq6SAdyBRABGIAQSAESJQoPc3ViamVjdF9wYXR0ZXJuGAQgASgJQgq6SAdyBRABGIAQSAESHgoIYXVkaWVuY2UYBSABKAlCCrpIB3IFEAEYgBBIAhImChBhdWRpZW5jZV9wYXR0ZXJuGAYgASgJQgq6SAdyBRABGIAQSAISXAoGY2xhaW1zGAcgAygLMi8udGFwcm9vdC5pYW0udjIuSWRlbnRpdHkuQ2xhaW1NYXRjaC5DbGFpbXNFbnRyeUIb4EEBukgVmgESEDIiB3IFEAEY/wEqBXIDGIAQEm0KDmNsYWltX3BhdHRlcm5zGAggAygLMjYudGFwcm9vdC5pYW0udjIuSWRlbnRpdHkuQ2xhaW1NYXRjaC5DbGFpbVBhdHRlcm5zRW50cnlCHeBBAbpIF5oBFBAyIgdyBRABGP8BKgdyBRABGIAQGi0KC0NsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaNAoSQ2xhaW1QYXR0ZXJuc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCDAoDaXNzEgW6SAIIAUIMCgNzdWISBbpIAggBQgUKA2F1ZBrNAQoKU3RhdGljS2V5cxIbCgZpc3N1ZXIYASABKAlCC+BBArpIBXIDGIAQEhwKB3N1YmplY3QYAiABKAlCC+BBArpIBXIDGIAQEiEKC2lzc3Vlcl9rZXlzGAMgASgJQgzgQQK6SAZyBCiAgAQSOAoPZXhwaXJhdGlvbl90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEBEicKCWF1ZGllbmNlcxgFIAMoCUIU4EEBukgOkgELEAEiB3IFEAEYgBAa6AEKC0FXU0lkZW50aXR5Ei0KC2F3c19hY2NvdW50GAEgASgJQhjgQQK6SBLYAQFyDTILXlswLTldezEyfSQSGQoDYXJuGAIgASgJQgq6SAdyBRABGIAQSAASIQoLYXJuX3BhdHRlcm4YAyABKAlCCrpIB3IFEAEYgBBIABIdCgd1c2VyX2lkGAQgASgJQgq6SAdyBRABGIAQSAESJQoPdXNlcl9pZF9wYXR0ZXJuGAUgASgJQgq6SAdyBRABGIAQSAFCEAoHYXdzX2FybhIFukgCCAFCFAoLYXdzX3VzZXJfaWQSBbpIAggBOlKK5xhOCgppZGVudGl0aWVzEgppZGVudGl0aWVzGgEvGgVHcm91cCIDdWlkIgRuYW1lIgpjcmVhdGVkX2F0Igp1cGRhdGVkX2F0Kgd1aWQgYXNjQhUKDHJlbGF0aW9uc2hpcBIFukgCCAFKBAgHEAgiYQoVQ3JlYXRlSWRlbnRpdHlSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARIvCghpZGVudGl0eRgCIAEoCzIYLnRhcHJvb3QuaWFtLnYyLklkZW50aXR5QgPgQQIiKgoSR2V0SWRlbnRpdHlSZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASItChVEZWxldGVJZGVudGl0eVJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIoIBChVVcGRhdGVJZGVudGl0eVJlcXVlc3QSMwoIaWRlbnRpdHkYASABKAsyGC50YXByb290LmlhbS52Mi5JZGVudGl0eUIH4EECkOcYARI0Cgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2tCA+BBASKnAgoVTGlzdElkZW50aXRpZXNSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESGQoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wESSAoRcmVsYXRpb25zaGlwX3R5cGUYAyABKA4yIC50YXByb290LmlhbS52Mi5SZWxhdGlvbnNoaXBUeXBlQgvgQQG6SAWCAQIQARIdCglwYWdlX3NpemUYBCABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgFIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBiABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYByABKAVCCuBBAbpIBBoCKAAimgEKFkxpc3RJZGVudGl0aWVzUmVzcG9uc2USLAoKaWRlbnRpdGllcxgBIAMoCzIYLnRhcHJvb3QuaWFtLnYyLklkZW50aXR5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IlIKFUxvb2t1cElkZW50aXR5UmVxdWVzdBIbCgZpc3N1ZXIYASABKAlCC+BBArpIBXIDGIAQEhwKB3N1YmplY3QYAiABKAlCC+BBArpIBXIDGIAQIioKFkxvb2t1cElkZW50aXR5UmVzcG9uc2USEAoDdWlkGAEgASgJQgPgQQMqwwEKEFJlbGF0aW9uc2hpcFR5cGUSIQodUkVMQVRJT05TSElQX1RZUEVfVU5TUEVDSUZJRUQQABIhCh1SRUxBVElPTlNISVBfVFlQRV9DTEFJTV9NQVRDSBABEhwKGFJFTEFUSU9OU0hJUF9UWVBFX1NUQVRJQxACEiIKHlJFTEFUSU9OU0hJUF9UWVBFX0FXU19JREVOVElUWRADEicKI1JFTEFUSU9OU0hJUF9UWVBFX1NFUlZJQ0VfUFJJTkNJUEFMEAQqOwoQU2VydmljZVByaW5jaXBhbBIhCh1TRVJWSUNFX1BSSU5DSVBBTF9VTlNQRUNJRklFRBAAIgQIARANMvoHChFJZGVudGl0aWVzU2VydmljZRK3AQoOQ3JlYXRlSWRlbnRpdHkSJS50YXByb290LmlhbS52Mi5DcmVhdGVJZGVudGl0eVJlcXVlc3QaGC50YXByb290LmlhbS52Mi5JZGVudGl0eSJkqucYMAgCEgKFBxobChdpYW0uaWRlbnRpdHkuY3JlYXRlZC52MRABIghJZGVudGl0eSiAAoLT5JMCKjoIaWRlbnRpdHkiHi9pYW0vdjIvaWRlbnRpdGllcy97cGFyZW50PSoqfRKHAQoLR2V0SWRlbnRpdHkSIi50YXByb290LmlhbS52Mi5HZXRJZGVudGl0eVJlcXVlc3QaGC50YXByb290LmlhbS52Mi5JZGVudGl0eSI6kAIBqucYEAgCEgKHByIISWRlbnRpdHmC0+STAh0SGy9pYW0vdjIvaWRlbnRpdGllcy97dWlkPSoqfRKoAQoORGVsZXRlSWRlbnRpdHkSJS50YXByb290LmlhbS52Mi5EZWxldGVJZGVudGl0eVJlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiV5ACAqrnGC0IAhICiAcaGwoXaWFtLmlkZW50aXR5LmRlbGV0ZWQudjEQASIISWRlbnRpdHmC0+STAh0qGy9pYW0vdjIvaWRlbnRpdGllcy97dWlkPSoqfRLAAQoOVXBkYXRlSWRlbnRpdHkSJS50YXByb290LmlhbS52Mi5VcGRhdGVJZGVudGl0eVJlcXVlc3QaGC50YXByb290LmlhbS52Mi5JZGVudGl0eSJtkAICqucYMAgCEgKGBxobChdpYW0uaWRlbnRpdHkudXBkYXRlZC52MRABIghJZGVudGl0eSiAAoLT5JMCMDoIaWRlbnRpdHkyJC9pYW0vdjIvaWRlbnRpdGllcy97aWRlbnRpdHkudWlkPSoqfRKSAQoOTGlzdElkZW50aXRpZXMSJS50YXByb290LmlhbS52Mi5MaXN0SWRlbnRpdGllc1JlcXVlc3QaJi50YXByb290LmlhbS52Mi5MaXN0SWRlbnRpdGllc1Jlc3BvbnNlIjGQAgGq5xgQCAMSAocHIghJZGVudGl0eYLT5JMCFBISL2lhbS92Mi9pZGVudGl0aWVzEp0BCg5Mb29rdXBJZGVudGl0eRIlLnRhcHJvb3QuaWFtLnYyLkxvb2t1cElkZW50aXR5UmVxdWVzdBomLnRhcHJvb3QuaWFtLnYyLkxvb2t1cElkZW50aXR5UmVzcG9uc2UiPJACAarnGAwIAyIISWRlbnRpdHmC0+STAiMSIS9pYW0vdjIvaWRlbnRpdGllczpsb29rdXBJZGVudGl0eWIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * Who may act, and how they prove it. Grants nothing without a role binding.
+ * A person or a workload, and how it authenticates. It has no access without a role binding.
  *
  * @generated from message taproot.iam.v2.Identity
  */
@@ -33,21 +33,21 @@ export type Identity = Message<"taproot.iam.v2.Identity"> & {
   uid: string;
 
   /**
-   * Need not be unique.
+   * Name. It does not have to be unique.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Free text for people.
+   * Description for people. Taproot does not interpret it.
    *
    * @generated from field: string description = 3;
    */
   description: string;
 
   /**
-   * Verified upstream.
+   * E-mail address that the issuer verified.
    *
    * @generated from field: string email = 4;
    */
@@ -59,14 +59,14 @@ export type Identity = Message<"taproot.iam.v2.Identity"> & {
   emailUnverified: string;
 
   /**
-   * Free text for people.
+   * Description for people. Taproot does not interpret it.
    *
    * @generated from field: string company = 6;
    */
   company: string;
 
   /**
-   * Last token exchange, to the hour.
+   * Time of the last token exchange, rounded to the hour.
    *
    * @generated from field: google.protobuf.Timestamp last_seen_time = 8;
    */
@@ -112,14 +112,14 @@ export type Identity = Message<"taproot.iam.v2.Identity"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -134,7 +134,7 @@ export const IdentitySchema: GenMessage<Identity> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_identities, 0);
 
 /**
- * A token is accepted where every given claim matches. Patterns are RE2 and match in full.
+ * Accepts a token if every given claim matches. Patterns use RE2 syntax and match the whole value.
  *
  * @generated from message taproot.iam.v2.Identity.ClaimMatch
  */
@@ -186,7 +186,7 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
    */
   aud: {
     /**
-     * One of the `aud` claim; the audiences of the installation where neither this nor a pattern is given.
+     * Required value in the `aud` claim. Without an audience and a pattern: the audiences of the installation.
      *
      * @generated from field: string audience = 5;
      */
@@ -194,7 +194,7 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
     case: "audience";
   } | {
     /**
-     * A pattern for one of the `aud` claim.
+     * Pattern for a value in the `aud` claim.
      *
      * @generated from field: string audience_pattern = 6;
      */
@@ -203,14 +203,14 @@ export type Identity_ClaimMatch = Message<"taproot.iam.v2.Identity.ClaimMatch"> 
   } | { case: undefined; value?: undefined };
 
   /**
-   * Other claims by name, and their values.
+   * Required values of other claims, by name.
    *
    * @generated from field: map<string, string> claims = 7;
    */
   claims: { [key: string]: string };
 
   /**
-   * Other claims by name, and patterns for their values.
+   * Patterns for the values of other claims, by name.
    *
    * @generated from field: map<string, string> claim_patterns = 8;
    */
@@ -225,7 +225,7 @@ export const Identity_ClaimMatchSchema: GenMessage<Identity_ClaimMatch> = /*@__P
   messageDesc(file_taproot_iam_v2_identities, 0, 0);
 
 /**
- * Tokens signed by keys given here; for issuers without discovery.
+ * Accepts tokens that are signed with these keys, for issuers without discovery.
  *
  * @generated from message taproot.iam.v2.Identity.StaticKeys
  */
@@ -245,21 +245,21 @@ export type Identity_StaticKeys = Message<"taproot.iam.v2.Identity.StaticKeys"> 
   subject: string;
 
   /**
-   * A JWKS of public keys.
+   * Public keys, as a JSON Web Key Set.
    *
    * @generated from field: string issuer_keys = 3;
    */
   issuerKeys: string;
 
   /**
-   * At most, and by default, 365 days after creation.
+   * Time when the keys expire. Default and maximum: 365 days after the creation.
    *
    * @generated from field: google.protobuf.Timestamp expiration_time = 4;
    */
   expirationTime?: Timestamp | undefined;
 
   /**
-   * The one audience to accept; those of the installation where empty.
+   * Accepted audience. If empty: the audiences of the installation.
    *
    * @generated from field: repeated string audiences = 5;
    */
@@ -274,13 +274,13 @@ export const Identity_StaticKeysSchema: GenMessage<Identity_StaticKeys> = /*@__P
   messageDesc(file_taproot_iam_v2_identities, 0, 1);
 
 /**
- * A signed GetCallerIdentity request is accepted where its answer matches.
+ * Accepts a signed GetCallerIdentity request if the response of AWS matches.
  *
  * @generated from message taproot.iam.v2.Identity.AWSIdentity
  */
 export type Identity_AWSIdentity = Message<"taproot.iam.v2.Identity.AWSIdentity"> & {
   /**
-   * The number of the account.
+   * Number of the AWS account.
    *
    * @generated from field: string aws_account = 1;
    */
@@ -402,7 +402,7 @@ export type UpdateIdentityRequest = Message<"taproot.iam.v2.UpdateIdentityReques
   identity?: Identity | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -421,7 +421,7 @@ export const UpdateIdentityRequestSchema: GenMessage<UpdateIdentityRequest> = /*
  */
 export type ListIdentitiesRequest = Message<"taproot.iam.v2.ListIdentitiesRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -438,28 +438,28 @@ export type ListIdentitiesRequest = Message<"taproot.iam.v2.ListIdentitiesReques
   relationshipType: RelationshipType;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 5;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 6;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 7;
    */
@@ -474,7 +474,7 @@ export const ListIdentitiesRequestSchema: GenMessage<ListIdentitiesRequest> = /*
   messageDesc(file_taproot_iam_v2_identities, 5);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListIdentitiesResponse
  */
@@ -485,21 +485,21 @@ export type ListIdentitiesResponse = Message<"taproot.iam.v2.ListIdentitiesRespo
   identities: Identity[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -553,7 +553,7 @@ export const LookupIdentityResponseSchema: GenMessage<LookupIdentityResponse> = 
   messageDesc(file_taproot_iam_v2_identities, 8);
 
 /**
- * How an identity proves itself.
+ * Kinds of relationship: how an identity authenticates.
  *
  * @generated from enum taproot.iam.v2.RelationshipType
  */
@@ -585,7 +585,7 @@ export const RelationshipType = {
 } as const;
 
 /**
- * How an identity proves itself.
+ * Kinds of relationship: how an identity authenticates.
  *
  * @generated from enum taproot.iam.v2.RelationshipType
  */
@@ -598,7 +598,7 @@ export const RelationshipTypeSchema: GenEnum<RelationshipType> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_identities, 0);
 
 /**
- * Services of the platform that may be impersonated; none is defined here.
+ * Services of the platform that an identity can represent. None is defined.
  *
  * @generated from enum taproot.iam.v2.ServicePrincipal
  */
@@ -610,7 +610,7 @@ export const ServicePrincipal = {
 } as const;
 
 /**
- * Services of the platform that may be impersonated; none is defined here.
+ * Services of the platform that an identity can represent. None is defined.
  *
  * @generated from enum taproot.iam.v2.ServicePrincipal
  */
@@ -623,7 +623,7 @@ export const ServicePrincipalSchema: GenEnum<ServicePrincipal> = /*@__PURE__*/
   enumDesc(file_taproot_iam_v2_identities, 1);
 
 /**
- * Who may act: people (roots) and assumable identities (below a group).
+ * Identities: people (roots) and assumable identities (below a group).
  *
  * @generated from service taproot.iam.v2.IdentitiesService
  */
@@ -639,7 +639,7 @@ export const IdentitiesService: GenService<{
     output: typeof IdentitySchema;
   },
   /**
-   * One identity.
+   * Returns one identity.
    *
    * @generated from rpc taproot.iam.v2.IdentitiesService.GetIdentity
    */
@@ -649,7 +649,7 @@ export const IdentitiesService: GenService<{
     output: typeof IdentitySchema;
   },
   /**
-   * Removes an identity with its bindings; its tokens end at once.
+   * Deletes an identity and its role bindings. Its tokens stop working at once.
    *
    * @generated from rpc taproot.iam.v2.IdentitiesService.DeleteIdentity
    */
@@ -659,7 +659,7 @@ export const IdentitiesService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Changes an identity; it may switch the kind of relationship.
+   * Changes an identity. The relationship can change to another kind.
    *
    * @generated from rpc taproot.iam.v2.IdentitiesService.UpdateIdentity
    */
@@ -669,7 +669,7 @@ export const IdentitiesService: GenService<{
     output: typeof IdentitySchema;
   },
   /**
-   * Identities within reach.
+   * Lists the identities that the caller can see.
    *
    * @generated from rpc taproot.iam.v2.IdentitiesService.ListIdentities
    */
@@ -679,7 +679,7 @@ export const IdentitiesService: GenService<{
     output: typeof ListIdentitiesResponseSchema;
   },
   /**
-   * The uid of the person with this issuer and subject, also before they register. Never code 5.
+   * Returns the uid of the person with this issuer and subject, also before the registration. Never code 5.
    *
    * @generated from rpc taproot.iam.v2.IdentitiesService.LookupIdentity
    */

@@ -22,7 +22,7 @@ export const file_taproot_iam_v2_identity_providers: GenFile = /*@__PURE__*/
   fileDesc("Cid0YXByb290L2lhbS92Mi9pZGVudGl0eV9wcm92aWRlcnMucHJvdG8SDnRhcHJvb3QuaWFtLnYyIskMChBJZGVudGl0eVByb3ZpZGVyEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIvCgRuYW1lGAIgASgJQiHgQQK6SBvYAQFyFjIUXlthLXowLTkgLl8tXXsxLDYzfSQSIAoLZGVzY3JpcHRpb24YAyABKAlCC+BBAbpIBXIDGIAEEjQKC2NyZWF0ZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC3VwZGF0ZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEkQKDGRlZmF1bHRfcm9sZRgGIAEoCUIu4EECukgo2AEBciMY/wEyHl5bMC05YS1mXXs0MH0oL1swLTlhLWZdezE2fSkqJBI6CgRvaWRjGBQgASgLMiUudGFwcm9vdC5pYW0udjIuSWRlbnRpdHlQcm92aWRlci5PSURDQgPgQQFIABI4CgRzY2ltGBUgASgLMiUudGFwcm9vdC5pYW0udjIuSWRlbnRpdHlQcm92aWRlci5TQ0lNQgPgQQMSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEhgKCm1hbmFnZWRfYnkY6wcgASgJQgPgQQMagQQKBE9JREMSMQoGaXNzdWVyGAEgASgJQiHgQQK6SBvYAQFyFhiAEDIRXmh0dHBzPzovL1teXHNdKyQSHgoJY2xpZW50X2lkGAIgASgJQgvgQQK6SAVyAxiAEBImCg1jbGllbnRfc2VjcmV0GAMgASgJQg/gQQG6SAVyAxiAIJjnGAESTwoRYWRkaXRpb25hbF9zY29wZXMYBCADKAlCNOBBAbpILpIBKxAyGAEiJXIjMiFeW1x4MjFceDIzLVx4NUJceDVELVx4N0VdezEsMjU1fSQSIQoMZ3JvdXBzX2NsYWltGAUgASgJQgvgQQG6SAVyAxj/ARJfChBjb3JyZWxhdGlvbl9ydWxlGAYgASgOMjUudGFwcm9vdC5pYW0udjIuSWRlbnRpdHlQcm92aWRlci5PSURDLkNvcnJlbGF0aW9uUnVsZUIO4EEF4EEBukgFggECEAESGQoMcGtjZV9lbmFibGVkGAcgASgIQgPgQQEijQEKD0NvcnJlbGF0aW9uUnVsZRIgChxDT1JSRUxBVElPTl9SVUxFX1VOU1BFQ0lGSUVEEAASKwonQ09SUkVMQVRJT05fUlVMRV9TVUJfRVFVQUxTX0VYVEVSTkFMX0lEEAESKwonQ09SUkVMQVRJT05fUlVMRV9PSURfRVFVQUxTX0VYVEVSTkFMX0lEEAIa9AMKBFNDSU0SFAoHZW5hYmxlZBgBIAEoCEID4EEDEhkKDGVuZHBvaW50X3VybBgDIAEoCUID4EEDEjoKEXRva2VuX2V4cGlyZV90aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEkMKGnByZXZpb3VzX3Rva2VuX2V4cGlyZV90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDElQKEGNyZWRlbnRpYWxfc3RhdGUYBiABKA4yNS50YXByb290LmlhbS52Mi5JZGVudGl0eVByb3ZpZGVyLlNDSU0uQ3JlZGVudGlhbFN0YXRlQgPgQQMSEQoEZXRhZxgHIAEoCUID4EEDIsoBCg9DcmVkZW50aWFsU3RhdGUSIAocQ1JFREVOVElBTF9TVEFURV9VTlNQRUNJRklFRBAAEh8KG0NSRURFTlRJQUxfU1RBVEVfTk9UX0lTU1VFRBABEhkKFUNSRURFTlRJQUxfU1RBVEVfTElWRRACEhwKGENSRURFTlRJQUxfU1RBVEVfRVhQSVJFRBADEhwKGENSRURFTlRJQUxfU1RBVEVfUkVWT0tFRBAEEh0KGUNSRURFTlRJQUxfU1RBVEVfUk9UQVRJTkcQBUoECAIQAzpeiucYWgoSaWRlbnRpdHlfcHJvdmlkZXJzEhFpZGVudGl0eVByb3ZpZGVycxoFR3JvdXAiA3VpZCIEbmFtZSIKY3JlYXRlZF9hdCIKdXBkYXRlZF9hdCoHdWlkIGFzY0IWCg1jb25maWd1cmF0aW9uEgW6SAIIASLkAQocTGlzdElkZW50aXR5UHJvdmlkZXJzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEhkKBG5hbWUYAiABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgKIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAsgASgJQgvgQQG6SAVyAxiAIBIdCghvcmRlcl9ieRgMIAEoCUIL4EEBukgFcgMY/wESGAoEc2tpcBgNIAEoBUIK4EEBukgEGgIoACKxAQodTGlzdElkZW50aXR5UHJvdmlkZXJzUmVzcG9uc2USPAoSaWRlbnRpdHlfcHJvdmlkZXJzGAEgAygLMiAudGFwcm9vdC5pYW0udjIuSWRlbnRpdHlQcm92aWRlchIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCIyChpHZXRJZGVudGl0eVByb3ZpZGVyUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiegodQ3JlYXRlSWRlbnRpdHlQcm92aWRlclJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEkAKEWlkZW50aXR5X3Byb3ZpZGVyGAIgASgLMiAudGFwcm9vdC5pYW0udjIuSWRlbnRpdHlQcm92aWRlckID4EECIpsBCh1VcGRhdGVJZGVudGl0eVByb3ZpZGVyUmVxdWVzdBJEChFpZGVudGl0eV9wcm92aWRlchgBIAEoCzIgLnRhcHJvb3QuaWFtLnYyLklkZW50aXR5UHJvdmlkZXJCB+BBApDnGAESNAoLdXBkYXRlX21hc2sYAiABKAsyGi5nb29nbGUucHJvdG9idWYuRmllbGRNYXNrQgPgQQEiNQodRGVsZXRlSWRlbnRpdHlQcm92aWRlclJlcXVlc3QSFAoDdWlkGAEgASgJQgfgQQKQ5xgBIpQBChhHZW5lcmF0ZVNjaW1Ub2tlblJlcXVlc3QSJgoVaWRlbnRpdHlfcHJvdmlkZXJfdWlkGAEgASgJQgfgQQKQ5xgBEjQKC2V4cGlyZV90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEBEhoKDW5ldmVyX2V4cGlyZXMYAyABKAhCA+BBASKkAQoZR2VuZXJhdGVTY2ltVG9rZW5SZXNwb25zZRITCgV0b2tlbhgBIAEoCUIEmOcYARIUCgxlbmRwb2ludF91cmwYAiABKAkSLwoLZXhwaXJlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh0KFWlkZW50aXR5X3Byb3ZpZGVyX3VpZBgEIAEoCRIMCgRldGFnGAUgASgJIuoBChpSZWdlbmVyYXRlU2NpbVRva2VuUmVxdWVzdBImChVpZGVudGl0eV9wcm92aWRlcl91aWQYASABKAlCB+BBApDnGAESNwoHb3ZlcmxhcBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIL4EEBukgFqgECMgASNAoLZXhwaXJlX3RpbWUYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQESGQoEZXRhZxgEIAEoCUIL4EECukgFcgMY/wESGgoNbmV2ZXJfZXhwaXJlcxgFIAEoCEID4EEBIpwCChtSZWdlbmVyYXRlU2NpbVRva2VuUmVzcG9uc2USEwoFdG9rZW4YASABKAlCBJjnGAESFAoMZW5kcG9pbnRfdXJsGAIgASgJEi8KC2V4cGlyZV90aW1lGAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIdChVpZGVudGl0eV9wcm92aWRlcl91aWQYBCABKAkSDAoEZXRhZxgFIAEoCRI+ChpwcmV2aW91c190b2tlbl9leHBpcmVfdGltZRgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASNAoRcmVxdWVzdGVkX292ZXJsYXAYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iRgoWUmV2b2tlU2NpbVRva2VuUmVxdWVzdBImChVpZGVudGl0eV9wcm92aWRlcl91aWQYASABKAlCB+BBApDnGAFKBAgCEAMiiAEKF1Jldm9rZVNjaW1Ub2tlblJlc3BvbnNlEh0KFWlkZW50aXR5X3Byb3ZpZGVyX3VpZBgBIAEoCRIMCgRldGFnGAIgASgJEg8KB2VuYWJsZWQYAyABKAgSLwoLcmV2b2tlX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wInAKFVNldFNjaW1FbmFibGVkUmVxdWVzdBImChVpZGVudGl0eV9wcm92aWRlcl91aWQYASABKAlCB+BBApDnGAESFAoHZW5hYmxlZBgCIAEoCEID4EECEhkKBGV0YWcYAyABKAlCC+BBArpIBXIDGP8BIlYKFlNldFNjaW1FbmFibGVkUmVzcG9uc2USHQoVaWRlbnRpdHlfcHJvdmlkZXJfdWlkGAEgASgJEg8KB2VuYWJsZWQYAiABKAgSDAoEZXRhZxgDIAEoCTKQEQoYSWRlbnRpdHlQcm92aWRlcnNTZXJ2aWNlErYBChVMaXN0SWRlbnRpdHlQcm92aWRlcnMSLC50YXByb290LmlhbS52Mi5MaXN0SWRlbnRpdHlQcm92aWRlcnNSZXF1ZXN0Gi0udGFwcm9vdC5pYW0udjIuTGlzdElkZW50aXR5UHJvdmlkZXJzUmVzcG9uc2UiQJACAarnGBgIAxIClwoiEElkZW50aXR5UHJvdmlkZXKC0+STAhsSGS9pYW0vdjIvaWRlbnRpdHlQcm92aWRlcnMSrgEKE0dldElkZW50aXR5UHJvdmlkZXISKi50YXByb290LmlhbS52Mi5HZXRJZGVudGl0eVByb3ZpZGVyUmVxdWVzdBogLnRhcHJvb3QuaWFtLnYyLklkZW50aXR5UHJvdmlkZXIiSZACAarnGBgIAhIClwoiEElkZW50aXR5UHJvdmlkZXKC0+STAiQSIi9pYW0vdjIvaWRlbnRpdHlQcm92aWRlcnMve3VpZD0qKn0S8QEKFkNyZWF0ZUlkZW50aXR5UHJvdmlkZXISLS50YXByb290LmlhbS52Mi5DcmVhdGVJZGVudGl0eVByb3ZpZGVyUmVxdWVzdBogLnRhcHJvb3QuaWFtLnYyLklkZW50aXR5UHJvdmlkZXIihQGq5xhBCAISBJUKkQMaJQohaWFtLmlkZW50aXR5X3Byb3ZpZGVycy5jcmVhdGVkLnYxEAEiEElkZW50aXR5UHJvdmlkZXKC0+STAjo6EWlkZW50aXR5X3Byb3ZpZGVyIiUvaWFtL3YyL2lkZW50aXR5UHJvdmlkZXJzL3twYXJlbnQ9Kip9EoMCChZVcGRhdGVJZGVudGl0eVByb3ZpZGVyEi0udGFwcm9vdC5pYW0udjIuVXBkYXRlSWRlbnRpdHlQcm92aWRlclJlcXVlc3QaIC50YXByb290LmlhbS52Mi5JZGVudGl0eVByb3ZpZGVyIpcBkAICqucYQQgCEgSWCpEDGiUKIWlhbS5pZGVudGl0eV9wcm92aWRlcnMudXBkYXRlZC52MRABIhBJZGVudGl0eVByb3ZpZGVygtPkkwJJOhFpZGVudGl0eV9wcm92aWRlcjI0L2lhbS92Mi9pZGVudGl0eVByb3ZpZGVycy97aWRlbnRpdHlfcHJvdmlkZXIudWlkPSoqfRLRAQoWRGVsZXRlSWRlbnRpdHlQcm92aWRlchItLnRhcHJvb3QuaWFtLnYyLkRlbGV0ZUlkZW50aXR5UHJvdmlkZXJSZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5InCQAgKq5xg/CAISApgKGiUKIWlhbS5pZGVudGl0eV9wcm92aWRlcnMuZGVsZXRlZC52MRABIhBJZGVudGl0eVByb3ZpZGVygtPkkwIkKiIvaWFtL3YyL2lkZW50aXR5UHJvdmlkZXJzL3t1aWQ9Kip9Eo4CChFHZW5lcmF0ZVNjaW1Ub2tlbhIoLnRhcHJvb3QuaWFtLnYyLkdlbmVyYXRlU2NpbVRva2VuUmVxdWVzdBopLnRhcHJvb3QuaWFtLnYyLkdlbmVyYXRlU2NpbVRva2VuUmVzcG9uc2UiowGq5xhOCAISBJkKlwoaMgouaWFtLmlkZW50aXR5X3Byb3ZpZGVycy5zY2ltX3Rva2VuLmdlbmVyYXRlZC52MRABIhBJZGVudGl0eVByb3ZpZGVygtPkkwJLOgEqIkYvaWFtL3YyL2lkZW50aXR5UHJvdmlkZXJzL3tpZGVudGl0eV9wcm92aWRlcl91aWQ9Kip9OmdlbmVyYXRlU2NpbVRva2VuEpgCChNSZWdlbmVyYXRlU2NpbVRva2VuEioudGFwcm9vdC5pYW0udjIuUmVnZW5lcmF0ZVNjaW1Ub2tlblJlcXVlc3QaKy50YXByb290LmlhbS52Mi5SZWdlbmVyYXRlU2NpbVRva2VuUmVzcG9uc2UipwGq5xhQCAISBJkKlwoaNAowaWFtLmlkZW50aXR5X3Byb3ZpZGVycy5zY2ltX3Rva2VuLnJlZ2VuZXJhdGVkLnYxEAEiEElkZW50aXR5UHJvdmlkZXKC0+STAk06ASoiSC9pYW0vdjIvaWRlbnRpdHlQcm92aWRlcnMve2lkZW50aXR5X3Byb3ZpZGVyX3VpZD0qKn06cmVnZW5lcmF0ZVNjaW1Ub2tlbhKHAgoPUmV2b2tlU2NpbVRva2VuEiYudGFwcm9vdC5pYW0udjIuUmV2b2tlU2NpbVRva2VuUmVxdWVzdBonLnRhcHJvb3QuaWFtLnYyLlJldm9rZVNjaW1Ub2tlblJlc3BvbnNlIqIBkAICqucYTAgCEgSZCpcKGjAKLGlhbS5pZGVudGl0eV9wcm92aWRlcnMuc2NpbV90b2tlbi5yZXZva2VkLnYxEAEiEElkZW50aXR5UHJvdmlkZXKC0+STAkk6ASoiRC9pYW0vdjIvaWRlbnRpdHlQcm92aWRlcnMve2lkZW50aXR5X3Byb3ZpZGVyX3VpZD0qKn06cmV2b2tlU2NpbVRva2VuEoUCCg5TZXRTY2ltRW5hYmxlZBIlLnRhcHJvb3QuaWFtLnYyLlNldFNjaW1FbmFibGVkUmVxdWVzdBomLnRhcHJvb3QuaWFtLnYyLlNldFNjaW1FbmFibGVkUmVzcG9uc2UiowGQAgKq5xhOCAISBJkKlwoaMgouaWFtLmlkZW50aXR5X3Byb3ZpZGVycy5zY2ltX2VuYWJsZWQudXBkYXRlZC52MRABIhBJZGVudGl0eVByb3ZpZGVygtPkkwJIOgEqIkMvaWFtL3YyL2lkZW50aXR5UHJvdmlkZXJzL3tpZGVudGl0eV9wcm92aWRlcl91aWQ9Kip9OnNldFNjaW1FbmFibGVkYgZwcm90bzM", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_duration, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * Where people sign in.
+ * An OIDC identity provider with which people sign in.
  *
  * @generated from message taproot.iam.v2.IdentityProvider
  */
@@ -53,7 +53,7 @@ export type IdentityProvider = Message<"taproot.iam.v2.IdentityProvider"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Uid of the role that a person gets at first sign-in.
+   * Uid of the role that a person gets at the first sign-in.
    *
    * @generated from field: string default_role = 6;
    */
@@ -76,14 +76,14 @@ export type IdentityProvider = Message<"taproot.iam.v2.IdentityProvider"> & {
   scim?: IdentityProvider_SCIM | undefined;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -98,13 +98,13 @@ export const IdentityProviderSchema: GenMessage<IdentityProvider> = /*@__PURE__*
   messageDesc(file_taproot_iam_v2_identity_providers, 0);
 
 /**
- * How the platform talks to the provider. `openid` is always requested.
+ * OIDC settings. The platform always requests the scope `openid`.
  *
  * @generated from message taproot.iam.v2.IdentityProvider.OIDC
  */
 export type IdentityProvider_OIDC = Message<"taproot.iam.v2.IdentityProvider.OIDC"> & {
   /**
-   * An https URL; http only where the platform's configuration lets the issuer have it.
+   * Issuer: an https URL. http needs an entry in the configuration of the platform.
    *
    * @generated from field: string issuer = 1;
    */
@@ -116,7 +116,7 @@ export type IdentityProvider_OIDC = Message<"taproot.iam.v2.IdentityProvider.OID
   clientId: string;
 
   /**
-   * Write-only: never in an answer. This or `pkce_enabled` is needed. Empty in an update it is kept, unless the mask names it.
+   * Client secret, write-only. Either this or `pkce_enabled` is required. An update without a value keeps it, unless the mask names it.
    *
    * @generated from field: string client_secret = 3;
    */
@@ -128,14 +128,14 @@ export type IdentityProvider_OIDC = Message<"taproot.iam.v2.IdentityProvider.OID
   additionalScopes: string[];
 
   /**
-   * The claim that lists groups; empty turns group mapping off.
+   * Claim with the groups of a person. If empty, group mapping is off.
    *
    * @generated from field: string groups_claim = 5;
    */
   groupsClaim: string;
 
   /**
-   * Fixed at creation.
+   * Claim that identifies a SCIM user at sign-in. It cannot be changed.
    *
    * @generated from field: taproot.iam.v2.IdentityProvider.OIDC.CorrelationRule correlation_rule = 6;
    */
@@ -186,7 +186,7 @@ export const IdentityProvider_OIDC_CorrelationRuleSchema: GenEnum<IdentityProvid
   enumDesc(file_taproot_iam_v2_identity_providers, 0, 0, 0);
 
 /**
- * State of the SCIM credentials. Lists show `enabled` and `etag` only.
+ * State of the SCIM credentials. Lists contain only `enabled` and `etag`.
  *
  * @generated from message taproot.iam.v2.IdentityProvider.SCIM
  */
@@ -280,7 +280,7 @@ export const IdentityProvider_SCIM_CredentialStateSchema: GenEnum<IdentityProvid
  */
 export type ListIdentityProvidersRequest = Message<"taproot.iam.v2.ListIdentityProvidersRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -292,28 +292,28 @@ export type ListIdentityProvidersRequest = Message<"taproot.iam.v2.ListIdentityP
   name: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 10;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 11;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 12;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 13;
    */
@@ -328,7 +328,7 @@ export const ListIdentityProvidersRequestSchema: GenMessage<ListIdentityProvider
   messageDesc(file_taproot_iam_v2_identity_providers, 1);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListIdentityProvidersResponse
  */
@@ -339,21 +339,21 @@ export type ListIdentityProvidersResponse = Message<"taproot.iam.v2.ListIdentity
   identityProviders: IdentityProvider[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -416,7 +416,7 @@ export type UpdateIdentityProviderRequest = Message<"taproot.iam.v2.UpdateIdenti
   identityProvider?: IdentityProvider | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -521,7 +521,7 @@ export type RegenerateScimTokenRequest = Message<"taproot.iam.v2.RegenerateScimT
   identityProviderUid: string;
 
   /**
-   * How long the old token still works: 1 hour where absent, 24 hours at most.
+   * Time that the old token still works: 1 hour by default, 24 hours at most.
    *
    * @generated from field: google.protobuf.Duration overlap = 2;
    */
@@ -701,13 +701,13 @@ export const SetScimEnabledResponseSchema: GenMessage<SetScimEnabledResponse> = 
   messageDesc(file_taproot_iam_v2_identity_providers, 14);
 
 /**
- * Where the people of a group sign in, and its SCIM credentials.
+ * Identity providers with which the people of a group sign in, and their SCIM credentials.
  *
  * @generated from service taproot.iam.v2.IdentityProvidersService
  */
 export const IdentityProvidersService: GenService<{
   /**
-   * Providers within reach, without the state of SCIM credentials.
+   * Lists the identity providers that the caller can see, without the state of SCIM credentials.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.ListIdentityProviders
    */
@@ -717,7 +717,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof ListIdentityProvidersResponseSchema;
   },
   /**
-   * One provider.
+   * Returns one identity provider.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.GetIdentityProvider
    */
@@ -727,7 +727,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof IdentityProviderSchema;
   },
   /**
-   * Adds a provider to the parent.
+   * Creates an identity provider in the parent group.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.CreateIdentityProvider
    */
@@ -737,7 +737,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof IdentityProviderSchema;
   },
   /**
-   * Changes a provider; its correlation rule is fixed.
+   * Changes an identity provider. Its correlation rule cannot be changed.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.UpdateIdentityProvider
    */
@@ -747,7 +747,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof IdentityProviderSchema;
   },
   /**
-   * Removes a provider with its mappings and SCIM state.
+   * Deletes an identity provider, its mappings and its SCIM state.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.DeleteIdentityProvider
    */
@@ -757,7 +757,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Makes the first SCIM token, shown in this answer only. Code 9 where one was ever issued.
+   * Creates the first SCIM token. Only this response contains it. Code 9 if the provider ever had a token.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.GenerateScimToken
    */
@@ -767,7 +767,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof GenerateScimTokenResponseSchema;
   },
   /**
-   * Makes another SCIM token; the old one works for the overlap.
+   * Creates another SCIM token. The old one still works during the overlap.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.RegenerateScimToken
    */
@@ -777,7 +777,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof RegenerateScimTokenResponseSchema;
   },
   /**
-   * Ends the current and the overlapping token at once.
+   * Revokes the current and the previous token at once.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.RevokeScimToken
    */
@@ -787,7 +787,7 @@ export const IdentityProvidersService: GenService<{
     output: typeof RevokeScimTokenResponseSchema;
   },
   /**
-   * Turns SCIM on or off; on needs two manually bound owners.
+   * Turns SCIM on or off. To turn it on, the organisation needs two owners by role binding.
    *
    * @generated from rpc taproot.iam.v2.IdentityProvidersService.SetScimEnabled
    */

@@ -22,7 +22,7 @@ export const file_taproot_iam_v2_role_bindings: GenFile = /*@__PURE__*/
   fileDesc("CiJ0YXByb290L2lhbS92Mi9yb2xlX2JpbmRpbmdzLnByb3RvEg50YXByb290LmlhbS52MiLHBAoLUm9sZUJpbmRpbmcSFAoDdWlkGAEgASgJQgfgQQOQ5xgBEjoKCGlkZW50aXR5GAIgASgLMiMudGFwcm9vdC5pYW0udjIuUm9sZUJpbmRpbmdJZGVudGl0eUID4EEDEjQKBWdyb3VwGAMgASgLMiAudGFwcm9vdC5pYW0udjIuUm9sZUJpbmRpbmdHcm91cEID4EEDEjIKBHJvbGUYBCABKAsyHy50YXByb290LmlhbS52Mi5Sb2xlQmluZGluZ1JvbGVCA+BBAxI0CgtjcmVhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxJHCgxpZGVudGl0eV91aWQYBiABKAlCMeBBAeBBBLpIKNgBAXIjGP8BMh5eWzAtOWEtZl17NDB9KC9bMC05YS1mXXsxNn0pKiQSQwoIcm9sZV91aWQYByABKAlCMeBBAeBBBLpIKNgBAXIjGP8BMh5eWzAtOWEtZl17NDB9KC9bMC05YS1mXXsxNn0pKiQSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDOk6K5xhKCg1yb2xlX2JpbmRpbmdzEgxyb2xlQmluZGluZ3MaBUdyb3VwIgN1aWQiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQqB3VpZCBhc2MikwEKE1JvbGVCaW5kaW5nSWRlbnRpdHkSEAoDdWlkGAEgASgJQgPgQQMSEQoEbmFtZRgCIAEoCUID4EEDEhgKC2Rlc2NyaXB0aW9uGAMgASgJQgPgQQMSFAoHc3ViamVjdBgEIAEoCUID4EEDEhMKBmlzc3VlchgFIAEoCUID4EEDEhIKBWVtYWlsGAYgASgJQgPgQQMiUQoQUm9sZUJpbmRpbmdHcm91cBIQCgN1aWQYASABKAlCA+BBAxIRCgRuYW1lGAIgASgJQgPgQQMSGAoLZGVzY3JpcHRpb24YAyABKAlCA+BBAyJQCg9Sb2xlQmluZGluZ1JvbGUSEAoDdWlkGAEgASgJQgPgQQMSEQoEbmFtZRgCIAEoCUID4EEDEhgKC2Rlc2NyaXB0aW9uGAMgASgJQgPgQQMiawoYQ3JlYXRlUm9sZUJpbmRpbmdSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARI2Cgxyb2xlX2JpbmRpbmcYAiABKAsyGy50YXByb290LmlhbS52Mi5Sb2xlQmluZGluZ0ID4EECIjAKGERlbGV0ZVJvbGVCaW5kaW5nUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiLQoVR2V0Um9sZUJpbmRpbmdSZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASKaAgoXTGlzdFJvbGVCaW5kaW5nc1JlcXVlc3QSMAoEdWlkcBgBIAEoCzIdLnRhcHJvb3QuY29tbW9uLnYyLlVJRFBGaWx0ZXJCA+BBARIdCghpZGVudGl0eRgCIAEoCUIL4EEBukgFcgMY/wESGgoFZ3JvdXAYAyABKAlCC+BBAbpIBXIDGP8BEhkKBHJvbGUYBCABKAlCC+BBAbpIBXIDGP8BEh0KCXBhZ2Vfc2l6ZRgFIAEoBUIK4EEBukgEGgIoABIfCgpwYWdlX3Rva2VuGAYgASgJQgvgQQG6SAVyAxiAIBIdCghvcmRlcl9ieRgHIAEoCUIL4EEBukgFcgMY/wESGAoEc2tpcBgIIAEoBUIK4EEBukgEGgIoACKiAQoYTGlzdFJvbGVCaW5kaW5nc1Jlc3BvbnNlEjIKDXJvbGVfYmluZGluZ3MYASADKAsyGy50YXByb290LmlhbS52Mi5Sb2xlQmluZGluZxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCKMAQoYVXBkYXRlUm9sZUJpbmRpbmdSZXF1ZXN0EjoKDHJvbGVfYmluZGluZxgBIAEoCzIbLnRhcHJvb3QuaWFtLnYyLlJvbGVCaW5kaW5nQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIsQBCh5CYXRjaENyZWF0ZVJvbGVCaW5kaW5nc1JlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEkcKCHJlcXVlc3RzGAIgAygLMigudGFwcm9vdC5pYW0udjIuQ3JlYXRlUm9sZUJpbmRpbmdSZXF1ZXN0QgvgQQK6SAWSAQIQGRJACghyb2xlX3VpZBgDIAEoCUIu4EEBukgo2AEBciMY/wEyHl5bMC05YS1mXXs0MH0oL1swLTlhLWZdezE2fSkqJCJVCh9CYXRjaENyZWF0ZVJvbGVCaW5kaW5nc1Jlc3BvbnNlEjIKDXJvbGVfYmluZGluZ3MYASADKAsyGy50YXByb290LmlhbS52Mi5Sb2xlQmluZGluZzKWCQoTUm9sZUJpbmRpbmdzU2VydmljZRKVAQoOR2V0Um9sZUJpbmRpbmcSJS50YXByb290LmlhbS52Mi5HZXRSb2xlQmluZGluZ1JlcXVlc3QaGy50YXByb290LmlhbS52Mi5Sb2xlQmluZGluZyI/kAIBqucYEwgCEgKTAyILUm9sZUJpbmRpbmeC0+STAh8SHS9pYW0vdjIvcm9sZUJpbmRpbmdzL3t1aWQ9Kip9EsoBChFDcmVhdGVSb2xlQmluZGluZxIoLnRhcHJvb3QuaWFtLnYyLkNyZWF0ZVJvbGVCaW5kaW5nUmVxdWVzdBobLnRhcHJvb3QuaWFtLnYyLlJvbGVCaW5kaW5nIm6q5xg0CAISApEDGh8KG2lhbS5yb2xlYmluZGluZ3MuY3JlYXRlZC52MRABIgtSb2xlQmluZGluZ4LT5JMCMDoMcm9sZV9iaW5kaW5nIiAvaWFtL3YyL3JvbGVCaW5kaW5ncy97cGFyZW50PSoqfRK3AQoRRGVsZXRlUm9sZUJpbmRpbmcSKC50YXByb290LmlhbS52Mi5EZWxldGVSb2xlQmluZGluZ1JlcXVlc3QaFi5nb29nbGUucHJvdG9idWYuRW1wdHkiYJACAqrnGDQIAhIClAMaHwobaWFtLnJvbGViaW5kaW5ncy5kZWxldGVkLnYxEAEiC1JvbGVCaW5kaW5ngtPkkwIfKh0vaWFtL3YyL3JvbGVCaW5kaW5ncy97dWlkPSoqfRKdAQoQTGlzdFJvbGVCaW5kaW5ncxInLnRhcHJvb3QuaWFtLnYyLkxpc3RSb2xlQmluZGluZ3NSZXF1ZXN0GigudGFwcm9vdC5pYW0udjIuTGlzdFJvbGVCaW5kaW5nc1Jlc3BvbnNlIjaQAgGq5xgTCAMSApMDIgtSb2xlQmluZGluZ4LT5JMCFhIUL2lhbS92Mi9yb2xlQmluZGluZ3MS5QEKF0JhdGNoQ3JlYXRlUm9sZUJpbmRpbmdzEi4udGFwcm9vdC5pYW0udjIuQmF0Y2hDcmVhdGVSb2xlQmluZGluZ3NSZXF1ZXN0Gi8udGFwcm9vdC5pYW0udjIuQmF0Y2hDcmVhdGVSb2xlQmluZGluZ3NSZXNwb25zZSJpqucYOggCEgKRAxolCiFpYW0ucm9sZWJpbmRpbmdzLmNyZWF0ZWQuYmF0Y2gudjEQAiILUm9sZUJpbmRpbmeC0+STAiU6ASoiIC9pYW0vdjIvcm9sZUJpbmRpbmdzOmJhdGNoQ3JlYXRlEtcBChFVcGRhdGVSb2xlQmluZGluZxIoLnRhcHJvb3QuaWFtLnYyLlVwZGF0ZVJvbGVCaW5kaW5nUmVxdWVzdBobLnRhcHJvb3QuaWFtLnYyLlJvbGVCaW5kaW5nInuQAgKq5xg0CAISApIDGh8KG2lhbS5yb2xlYmluZGluZ3MudXBkYXRlZC52MRABIgtSb2xlQmluZGluZ4LT5JMCOjoMcm9sZV9iaW5kaW5nMiovaWFtL3YyL3JvbGVCaW5kaW5ncy97cm9sZV9iaW5kaW5nLnVpZD0qKn1iBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * An identity has a role on a group and below. The group is the parent in the uid.
+ * Grants a role to an identity on a group and below. The group is the parent in the uid.
  *
  * @generated from message taproot.iam.v2.RoleBinding
  */
@@ -53,21 +53,21 @@ export type RoleBinding = Message<"taproot.iam.v2.RoleBinding"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * Answers carry `identity` instead.
+   * Uid of the identity. Responses contain `identity` instead.
    *
    * @generated from field: string identity_uid = 6;
    */
   identityUid: string;
 
   /**
-   * Answers carry `role` instead.
+   * Uid of the role. Responses contain `role` instead.
    *
    * @generated from field: string role_uid = 7;
    */
   roleUid: string;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
@@ -79,7 +79,7 @@ export type RoleBinding = Message<"taproot.iam.v2.RoleBinding"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -94,7 +94,7 @@ export const RoleBindingSchema: GenMessage<RoleBinding> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_role_bindings, 0);
 
 /**
- * The bound identity as it is now.
+ * Current state of the bound identity.
  *
  * @generated from message taproot.iam.v2.RoleBindingIdentity
  */
@@ -138,7 +138,7 @@ export const RoleBindingIdentitySchema: GenMessage<RoleBindingIdentity> = /*@__P
   messageDesc(file_taproot_iam_v2_role_bindings, 1);
 
 /**
- * The group of the binding as it is now.
+ * Current state of the group of the binding.
  *
  * @generated from message taproot.iam.v2.RoleBindingGroup
  */
@@ -167,7 +167,7 @@ export const RoleBindingGroupSchema: GenMessage<RoleBindingGroup> = /*@__PURE__*
   messageDesc(file_taproot_iam_v2_role_bindings, 2);
 
 /**
- * The bound role as it is now.
+ * Current state of the bound role.
  *
  * @generated from message taproot.iam.v2.RoleBindingRole
  */
@@ -196,7 +196,7 @@ export const RoleBindingRoleSchema: GenMessage<RoleBindingRole> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_role_bindings, 3);
 
 /**
- * In a batch `parent` is empty or that of the batch, and `role_uid` may be left to the batch.
+ * In a batch, `parent` is empty or equal to that of the batch, and `role_uid` is optional.
  *
  * @generated from message taproot.iam.v2.CreateRoleBindingRequest
  */
@@ -258,7 +258,7 @@ export const GetRoleBindingRequestSchema: GenMessage<GetRoleBindingRequest> = /*
  */
 export type ListRoleBindingsRequest = Message<"taproot.iam.v2.ListRoleBindingsRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -280,28 +280,28 @@ export type ListRoleBindingsRequest = Message<"taproot.iam.v2.ListRoleBindingsRe
   role: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 6;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 7;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 8;
    */
@@ -316,7 +316,7 @@ export const ListRoleBindingsRequestSchema: GenMessage<ListRoleBindingsRequest> 
   messageDesc(file_taproot_iam_v2_role_bindings, 7);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListRoleBindingsResponse
  */
@@ -327,21 +327,21 @@ export type ListRoleBindingsResponse = Message<"taproot.iam.v2.ListRoleBindingsR
   roleBindings: RoleBinding[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -365,7 +365,7 @@ export type UpdateRoleBindingRequest = Message<"taproot.iam.v2.UpdateRoleBinding
   roleBinding?: RoleBinding | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -394,7 +394,7 @@ export type BatchCreateRoleBindingsRequest = Message<"taproot.iam.v2.BatchCreate
   requests: CreateRoleBindingRequest[];
 
   /**
-   * The role of items that name none.
+   * Uid of the role for items without a `role_uid`.
    *
    * @generated from field: string role_uid = 3;
    */
@@ -426,13 +426,13 @@ export const BatchCreateRoleBindingsResponseSchema: GenMessage<BatchCreateRoleBi
   messageDesc(file_taproot_iam_v2_role_bindings, 11);
 
 /**
- * Gives a role to an identity on a group and everything below it.
+ * Role bindings: they grant a role to an identity on a group and everything below it.
  *
  * @generated from service taproot.iam.v2.RoleBindingsService
  */
 export const RoleBindingsService: GenService<{
   /**
-   * One binding.
+   * Returns one role binding.
    *
    * @generated from rpc taproot.iam.v2.RoleBindingsService.GetRoleBinding
    */
@@ -442,7 +442,7 @@ export const RoleBindingsService: GenService<{
     output: typeof RoleBindingSchema;
   },
   /**
-   * Binds an identity to a role on the parent. Code 6 where that binding exists.
+   * Creates a role binding on the parent group. Code 6 if the binding exists.
    *
    * @generated from rpc taproot.iam.v2.RoleBindingsService.CreateRoleBinding
    */
@@ -452,7 +452,7 @@ export const RoleBindingsService: GenService<{
     output: typeof RoleBindingSchema;
   },
   /**
-   * Removes a binding; it stops working at once.
+   * Deletes a role binding. It stops working at once.
    *
    * @generated from rpc taproot.iam.v2.RoleBindingsService.DeleteRoleBinding
    */
@@ -462,7 +462,7 @@ export const RoleBindingsService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Bindings within reach.
+   * Lists the role bindings that the caller can see.
    *
    * @generated from rpc taproot.iam.v2.RoleBindingsService.ListRoleBindings
    */
@@ -472,7 +472,7 @@ export const RoleBindingsService: GenService<{
     output: typeof ListRoleBindingsResponseSchema;
   },
   /**
-   * Creates up to 25 bindings, all or none, in the order of the request.
+   * Creates up to 25 role bindings, all or none. The response has the order of the request.
    *
    * @generated from rpc taproot.iam.v2.RoleBindingsService.BatchCreateRoleBindings
    */
@@ -482,7 +482,7 @@ export const RoleBindingsService: GenService<{
     output: typeof BatchCreateRoleBindingsResponseSchema;
   },
   /**
-   * Changes the identity or the role of a binding; never its group.
+   * Changes the identity or the role of a role binding. Its group cannot be changed.
    *
    * @generated from rpc taproot.iam.v2.RoleBindingsService.UpdateRoleBinding
    */

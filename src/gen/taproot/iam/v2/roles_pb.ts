@@ -35,21 +35,21 @@ export type Role = Message<"taproot.iam.v2.Role"> & {
   uid: string;
 
   /**
-   * Unique in its group.
+   * Name, unique in its group.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * Free text for people.
+   * Description for people. Taproot does not interpret it.
    *
    * @generated from field: string description = 3;
    */
   description: string;
 
   /**
-   * In the order of their numbers.
+   * Capabilities, in the order of their numbers.
    *
    * @generated from field: repeated taproot.common.v2.Capability capabilities = 4;
    */
@@ -66,14 +66,14 @@ export type Role = Message<"taproot.iam.v2.Role"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -109,7 +109,7 @@ export const GetRoleRequestSchema: GenMessage<GetRoleRequest> = /*@__PURE__*/
  */
 export type ListRolesRequest = Message<"taproot.iam.v2.ListRolesRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -121,28 +121,28 @@ export type ListRolesRequest = Message<"taproot.iam.v2.ListRolesRequest"> & {
   name: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 3;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 4;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 5;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 6;
    */
@@ -157,7 +157,7 @@ export const ListRolesRequestSchema: GenMessage<ListRolesRequest> = /*@__PURE__*
   messageDesc(file_taproot_iam_v2_roles, 2);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListRolesResponse
  */
@@ -168,21 +168,21 @@ export type ListRolesResponse = Message<"taproot.iam.v2.ListRolesResponse"> & {
   roles: Role[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -228,7 +228,7 @@ export type UpdateRoleRequest = Message<"taproot.iam.v2.UpdateRoleRequest"> & {
   role?: Role | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -260,13 +260,13 @@ export const DeleteRoleRequestSchema: GenMessage<DeleteRoleRequest> = /*@__PURE_
   messageDesc(file_taproot_iam_v2_roles, 6);
 
 /**
- * Named sets of capabilities: built-in ones (roots) and those of a group.
+ * Roles: built-in ones (roots) and custom ones of groups.
  *
  * @generated from service taproot.iam.v2.RolesService
  */
 export const RolesService: GenService<{
   /**
-   * One role; built-in ones are readable wherever `roles.list` is held.
+   * Returns one role. Callers with `roles.list` on any group can read built-in roles.
    *
    * @generated from rpc taproot.iam.v2.RolesService.GetRole
    */
@@ -276,7 +276,7 @@ export const RolesService: GenService<{
     output: typeof RoleSchema;
   },
   /**
-   * Built-in roles and custom ones within reach.
+   * Lists built-in roles, and the custom roles that the caller can see.
    *
    * @generated from rpc taproot.iam.v2.RolesService.ListRoles
    */
@@ -286,7 +286,7 @@ export const RolesService: GenService<{
     output: typeof ListRolesResponseSchema;
   },
   /**
-   * Creates a role that may be bound at or below the parent.
+   * Creates a custom role that can be bound at or below the parent.
    *
    * @generated from rpc taproot.iam.v2.RolesService.CreateRole
    */
@@ -296,7 +296,7 @@ export const RolesService: GenService<{
     output: typeof RoleSchema;
   },
   /**
-   * Changes a custom role, at once for all that are bound.
+   * Changes a custom role. The change applies to its role bindings at once.
    *
    * @generated from rpc taproot.iam.v2.RolesService.UpdateRole
    */
@@ -306,7 +306,7 @@ export const RolesService: GenService<{
     output: typeof RoleSchema;
   },
   /**
-   * Removes a custom role; code 9 ROLE_IN_USE while bound.
+   * Deletes a custom role. Code 9 ROLE_IN_USE if it has role bindings.
    *
    * @generated from rpc taproot.iam.v2.RolesService.DeleteRole
    */

@@ -64,7 +64,7 @@ export const AcceptTermsResponseSchema: GenMessage<AcceptTermsResponse> = /*@__P
   messageDesc(file_taproot_iam_v2_terms, 1);
 
 /**
- * Who accepted a document for a group, and when.
+ * Acceptance of a document for a group: the person and the time.
  *
  * @generated from message taproot.iam.v2.TermsAcceptance
  */
@@ -107,28 +107,28 @@ export type ListTermsAcceptancesRequest = Message<"taproot.iam.v2.ListTermsAccep
   group: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 4;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 5;
    */
@@ -143,7 +143,7 @@ export const ListTermsAcceptancesRequestSchema: GenMessage<ListTermsAcceptancesR
   messageDesc(file_taproot_iam_v2_terms, 3);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.iam.v2.ListTermsAcceptancesResponse
  */
@@ -154,21 +154,21 @@ export type ListTermsAcceptancesResponse = Message<"taproot.iam.v2.ListTermsAcce
   termsAcceptances: TermsAcceptance[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -183,7 +183,7 @@ export const ListTermsAcceptancesResponseSchema: GenMessage<ListTermsAcceptances
   messageDesc(file_taproot_iam_v2_terms, 4);
 
 /**
- * A document yet to be accepted.
+ * A document that must still be accepted.
  *
  * @generated from message taproot.iam.v2.MissingDocument
  */
@@ -212,7 +212,7 @@ export const MissingDocumentSchema: GenMessage<MissingDocument> = /*@__PURE__*/
   messageDesc(file_taproot_iam_v2_terms, 5);
 
 /**
- * Error detail of code 9 `terms not accepted`.
+ * Detail of the error with code 9 `terms not accepted`.
  *
  * @generated from message taproot.iam.v2.TermsNotAcceptedDetail
  */
@@ -231,13 +231,13 @@ export const TermsNotAcceptedDetailSchema: GenMessage<TermsNotAcceptedDetail> = 
   messageDesc(file_taproot_iam_v2_terms, 6);
 
 /**
- * Which documents an organisation has accepted.
+ * Documents that organisations have accepted.
  *
  * @generated from service taproot.iam.v2.TermsService
  */
 export const TermsService: GenService<{
   /**
-   * Records that the group accepts documents. Accepting again is a no-op.
+   * Records that a group accepts documents. A repeated acceptance has no effect.
    *
    * @generated from rpc taproot.iam.v2.TermsService.AcceptTerms
    */
@@ -247,7 +247,7 @@ export const TermsService: GenService<{
     output: typeof AcceptTermsResponseSchema;
   },
   /**
-   * What the group and its ancestors accepted.
+   * Lists the documents that a group and the groups above it accepted.
    *
    * @generated from rpc taproot.iam.v2.TermsService.ListTermsAcceptances
    */

@@ -147,28 +147,28 @@ export type ListArtifactsRequest = Message<"taproot.libraries.v2.ListArtifactsRe
   remediated: boolean;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 10;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 11;
    */
   pageToken: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 12;
    */
   skip: number;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 13;
    */
@@ -183,7 +183,7 @@ export const ListArtifactsRequestSchema: GenMessage<ListArtifactsRequest> = /*@_
   messageDesc(file_taproot_libraries_v2_artifacts, 2);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.libraries.v2.ListArtifactsResponse
  */
@@ -194,21 +194,21 @@ export type ListArtifactsResponse = Message<"taproot.libraries.v2.ListArtifactsR
   artifacts: Artifact[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: int64 total_count = 3;
    */
   totalCount: bigint;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -227,35 +227,35 @@ export const ListArtifactsResponseSchema: GenMessage<ListArtifactsResponse> = /*
  */
 export type ListArtifactVersionsRequest = Message<"taproot.libraries.v2.ListArtifactVersionsRequest"> & {
   /**
-   * One path segment: slashes are encoded.
+   * Id of the artifact: one path segment, with encoded slashes.
    *
    * @generated from field: string artifact_id = 1;
    */
   artifactId: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 10;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 11;
    */
   pageToken: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 12;
    */
   skip: number;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 13;
    */
@@ -270,7 +270,7 @@ export const ListArtifactVersionsRequestSchema: GenMessage<ListArtifactVersionsR
   messageDesc(file_taproot_libraries_v2_artifacts, 4);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.libraries.v2.ListArtifactVersionsResponse
  */
@@ -281,21 +281,21 @@ export type ListArtifactVersionsResponse = Message<"taproot.libraries.v2.ListArt
   artifactVersions: ArtifactVersion[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: int64 total_count = 3;
    */
   totalCount: bigint;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -366,7 +366,7 @@ export const GetArtifactCountResponse_EcosystemCountSchema: GenMessage<GetArtifa
   messageDesc(file_taproot_libraries_v2_artifacts, 7, 0);
 
 /**
- * Where a library comes from.
+ * Ecosystem of a library.
  *
  * @generated from enum taproot.libraries.v2.Ecosystem
  */
@@ -388,7 +388,7 @@ export const Ecosystem = {
 } as const;
 
 /**
- * Where a library comes from.
+ * Ecosystem of a library.
  *
  * @generated from enum taproot.libraries.v2.Ecosystem
  */
@@ -401,13 +401,13 @@ export const EcosystemSchema: GenEnum<Ecosystem> = /*@__PURE__*/
   enumDesc(file_taproot_libraries_v2_artifacts, 0);
 
 /**
- * The catalogue of library artifacts. Read-only: importers fill it.
+ * Catalogue of library artifacts. Read-only: importers write the data.
  *
  * @generated from service taproot.libraries.v2.ArtifactsService
  */
 export const ArtifactsService: GenService<{
   /**
-   * Artifacts of the ecosystems asked for.
+   * Lists the artifacts of the requested ecosystems.
    *
    * @generated from rpc taproot.libraries.v2.ArtifactsService.ListArtifacts
    */
@@ -417,7 +417,7 @@ export const ArtifactsService: GenService<{
     output: typeof ListArtifactsResponseSchema;
   },
   /**
-   * Versions of an artifact, newest first.
+   * Lists the versions of an artifact, newest first.
    *
    * @generated from rpc taproot.libraries.v2.ArtifactsService.ListArtifactVersions
    */
@@ -427,7 +427,7 @@ export const ArtifactsService: GenService<{
     output: typeof ListArtifactVersionsResponseSchema;
   },
   /**
-   * How many artifacts each ecosystem has.
+   * Returns the number of artifacts in each ecosystem.
    *
    * @generated from rpc taproot.libraries.v2.ArtifactsService.GetArtifactCount
    */

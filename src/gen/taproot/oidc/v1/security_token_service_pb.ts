@@ -23,14 +23,14 @@ export const file_taproot_oidc_v1_security_token_service: GenFile = /*@__PURE__*
  */
 export type ExchangeRequest = Message<"taproot.oidc.v1.ExchangeRequest"> & {
   /**
-   * Audiences of the token; that of the API where empty.
+   * Audiences of the token. If empty: the API.
    *
    * @generated from field: repeated string aud = 1;
    */
   aud: string[];
 
   /**
-   * The older form of `scopes`; joined to it.
+   * Older form of `scopes`. Its value is added to `scopes`.
    *
    * @generated from field: string scope = 2 [deprecated = true];
    * @deprecated
@@ -38,28 +38,28 @@ export type ExchangeRequest = Message<"taproot.oidc.v1.ExchangeRequest"> & {
   scope: string;
 
   /**
-   * Uid of the identity to assume; the person of issuer and subject where empty.
+   * Uid of the identity to assume. If empty: the person with the issuer and subject of the token.
    *
    * @generated from field: string identity = 4;
    */
   identity: string;
 
   /**
-   * Dotted names of capabilities; narrows the token to these.
+   * Names of capabilities. The token is restricted to these.
    *
    * @generated from field: repeated string cap = 5;
    */
   cap: string[];
 
   /**
-   * Uid of the identity provider that signed the person in.
+   * Uid of the identity provider with which the person signed in.
    *
    * @generated from field: string identity_provider = 7;
    */
   identityProvider: string;
 
   /**
-   * Uids of groups; narrows the token to these.
+   * Uids of groups. The token is restricted to these.
    *
    * @generated from field: repeated string scopes = 8;
    */
@@ -78,14 +78,14 @@ export const ExchangeRequestSchema: GenMessage<ExchangeRequest> = /*@__PURE__*/
  */
 export type ExchangeRefreshTokenRequest = Message<"taproot.oidc.v1.ExchangeRefreshTokenRequest"> & {
   /**
-   * Audiences of the token; that of the API where empty.
+   * Audiences of the token. If empty: the API.
    *
    * @generated from field: repeated string aud = 1;
    */
   aud: string[];
 
   /**
-   * The older form of `scopes`; joined to it.
+   * Older form of `scopes`. Its value is added to `scopes`.
    *
    * @generated from field: string scope = 2 [deprecated = true];
    * @deprecated
@@ -93,14 +93,14 @@ export type ExchangeRefreshTokenRequest = Message<"taproot.oidc.v1.ExchangeRefre
   scope: string;
 
   /**
-   * Dotted names of capabilities; narrows the token to these.
+   * Names of capabilities. The token is restricted to these.
    *
    * @generated from field: repeated string cap = 3;
    */
   cap: string[];
 
   /**
-   * Uids of groups; narrows the token to these.
+   * Uids of groups. The token is restricted to these.
    *
    * @generated from field: repeated string scopes = 4;
    */
@@ -115,7 +115,7 @@ export const ExchangeRefreshTokenRequestSchema: GenMessage<ExchangeRefreshTokenR
   messageDesc(file_taproot_oidc_v1_security_token_service, 1);
 
 /**
- * A token with its expiry.
+ * A token and its expiry.
  *
  * @generated from message taproot.oidc.v1.RawToken
  */
@@ -144,7 +144,7 @@ export const RawTokenSchema: GenMessage<RawToken> = /*@__PURE__*/
   messageDesc(file_taproot_oidc_v1_security_token_service, 2);
 
 /**
- * An access token and the refresh token that follows the one used.
+ * An access token and the next refresh token.
  *
  * @generated from message taproot.oidc.v1.TokenPair
  */
@@ -168,8 +168,8 @@ export const TokenPairSchema: GenMessage<TokenPair> = /*@__PURE__*/
   messageDesc(file_taproot_oidc_v1_security_token_service, 3);
 
 /**
- * Exchanges tokens of other issuers, and our refresh tokens, for access tokens. The token to exchange is the bearer; over REST the
- * fields come from the query or a form, never from a JSON body.
+ * Exchanges tokens of other issuers, and refresh tokens of this server, for access tokens. The bearer token is exchanged. Over REST, the
+ * fields are in the query or a form, never in a JSON body.
  *
  * @generated from service taproot.oidc.v1.SecurityTokenService
  */
@@ -185,7 +185,7 @@ export const SecurityTokenService: GenService<{
     output: typeof RawTokenSchema;
   },
   /**
-   * Exchanges a refresh token of this server. It ends on use, and the answer has its successor.
+   * Exchanges a refresh token of this server. It works once, and the response contains the next one.
    *
    * @generated from rpc taproot.oidc.v1.SecurityTokenService.ExchangeRefreshToken
    */

@@ -45,13 +45,13 @@ export const PingResponseSchema: GenMessage<PingResponse> = /*@__PURE__*/
   messageDesc(file_taproot_ping_v2_ping, 1);
 
 /**
- * A connectivity check.
+ * Connectivity check.
  *
  * @generated from service taproot.ping.v2.PingService
  */
 export const PingService: GenService<{
   /**
-   * Answers `pong`.
+   * Returns `pong`.
    *
    * @generated from rpc taproot.ping.v2.PingService.Ping
    */

@@ -28,7 +28,7 @@ export const file_taproot_registry_v2_history: GenFile = /*@__PURE__*/
  */
 export type TagHistoryRecord = Message<"taproot.registry.v2.TagHistoryRecord"> & {
   /**
-   * When the tag came to point to the digest.
+   * Time when the tag started to point to the digest.
    *
    * @generated from field: google.protobuf.Timestamp update_timestamp = 1;
    */
@@ -78,14 +78,14 @@ export type ListTagHistoryRequest = Message<"taproot.registry.v2.ListTagHistoryR
   end?: Timestamp | undefined;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 5;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 6;
    */
@@ -100,7 +100,7 @@ export const ListTagHistoryRequestSchema: GenMessage<ListTagHistoryRequest> = /*
   messageDesc(file_taproot_registry_v2_history, 1);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.registry.v2.ListTagHistoryResponse
  */
@@ -111,7 +111,7 @@ export type ListTagHistoryResponse = Message<"taproot.registry.v2.ListTagHistory
   history: TagHistoryRecord[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -140,14 +140,14 @@ export type RestoreTagRequest = Message<"taproot.registry.v2.RestoreTagRequest">
   tag: string;
 
   /**
-   * A digest of the tag's history. Either this or `time`.
+   * Digest in the history of the tag. Set either this or `time`.
    *
    * @generated from field: string digest = 3;
    */
   digest: string;
 
   /**
-   * What the tag pointed to at this time.
+   * Restores the digest that the tag pointed to at this time.
    *
    * @generated from field: google.protobuf.Timestamp time = 4;
    */
@@ -162,13 +162,13 @@ export const RestoreTagRequestSchema: GenMessage<RestoreTagRequest> = /*@__PURE_
   messageDesc(file_taproot_registry_v2_history, 3);
 
 /**
- * What tags pointed to over time. The registry host answers the same under `/v2/<path>/_service/history/<tag>`.
+ * Histories of tags. The registry host returns the same at `/v2/<path>/_service/history/<tag>`.
  *
  * @generated from service taproot.registry.v2.TagHistoryService
  */
 export const TagHistoryService: GenService<{
   /**
-   * The digests that a tag pointed to, oldest first. Also of a tag, and of a repo, that was deleted.
+   * Lists the digests that a tag pointed to, oldest first. It works for deleted tags and repos too.
    *
    * @generated from rpc taproot.registry.v2.TagHistoryService.ListTagHistory
    */
@@ -178,7 +178,7 @@ export const TagHistoryService: GenService<{
     output: typeof ListTagHistoryResponseSchema;
   },
   /**
-   * Moves a tag, also a deleted one, back to a digest of its history.
+   * Moves a tag back to a digest of its history. It works for deleted tags too.
    *
    * @generated from rpc taproot.registry.v2.TagHistoryService.RestoreTag
    */

@@ -40,7 +40,7 @@ export const GetArchitecturesRequestSchema: GenMessage<GetArchitecturesRequest> 
   messageDesc(file_taproot_registry_v2_images, 0);
 
 /**
- * Names such as `amd64`.
+ * Names of architectures, such as `amd64`.
  *
  * @generated from message taproot.registry.v2.Architectures
  */
@@ -73,7 +73,7 @@ export type GetSizeRequest = Message<"taproot.registry.v2.GetSizeRequest"> & {
   digest: string;
 
   /**
-   * `amd64` where empty.
+   * Architecture. If empty: `amd64`.
    *
    * @generated from field: string architecture = 3;
    */
@@ -88,7 +88,7 @@ export const GetSizeRequestSchema: GenMessage<GetSizeRequest> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_images, 2);
 
 /**
- * Bytes of one image.
+ * Size of one image in bytes.
  *
  * @generated from message taproot.registry.v2.Size
  */
@@ -112,13 +112,13 @@ export const SizeSchema: GenMessage<Size> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_images, 3);
 
 /**
- * What the images of a repo look like, by digest of the index.
+ * Properties of the images of a repo, by digest of the index.
  *
  * @generated from service taproot.registry.v2.ImagesService
  */
 export const ImagesService: GenService<{
   /**
-   * Architectures of an index, in its order.
+   * Returns the architectures of an index, in its order.
    *
    * @generated from rpc taproot.registry.v2.ImagesService.GetArchitectures
    */
@@ -128,7 +128,7 @@ export const ImagesService: GenService<{
     output: typeof ArchitecturesSchema;
   },
   /**
-   * Size of the image of one architecture: its layers and its config, in bytes.
+   * Returns the size of the image of one architecture: layers and config, in bytes.
    *
    * @generated from rpc taproot.registry.v2.ImagesService.GetSize
    */

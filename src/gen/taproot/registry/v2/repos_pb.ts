@@ -22,7 +22,7 @@ export const file_taproot_registry_v2_repos: GenFile = /*@__PURE__*/
   fileDesc("Ch90YXByb290L3JlZ2lzdHJ5L3YyL3JlcG9zLnByb3RvEhN0YXByb290LnJlZ2lzdHJ5LnYyIscGCgRSZXBvEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIwCgRuYW1lGAIgASgJQiLgQQK6SBzYAQFyFxj/ATISXlthLXowLTkgLl8tXXsxLH0kEjAKC2Rlc2NyaXB0aW9uGAMgASgJQhvgQQG6SBXYAQFyEDIOXltcUyBdezAsNTEyfSQSQwoMY2F0YWxvZ190aWVyGAQgASgOMiAudGFwcm9vdC5yZWdpc3RyeS52Mi5DYXRhbG9nVGllckIL4EEBukgFggECEAESbgoHYnVuZGxlcxgFIAMoCUJd4EEBukhXkgFUEBQYASJOckxSC2FwcGxpY2F0aW9uUgRiYXNlUgRieW9sUgJhaVIGYWktZ3B1UghmZWF0dXJlZFIEZmlwc1IKY29tbWVyY2lhbFIJZW1lcml0b3NzEloKB2FsaWFzZXMYByADKAlCSeBBAbpIQ5IBQBBkGAEiOnI4GIAEMjNeW2EtekEtWjAtOV8uXC0vXSpbYS16QS1aMC05Xy5cLV06W2EtekEtWjAtOV8uXC1dKyQSTAoLYWN0aXZlX3RhZ3MYCCADKAlCN+BBAbpIMZIBLhDoBxgBIidyJTIjXlthLXpBLVowLTlfXVthLXpBLVowLTkuXy1dezAsMTI3fSQSOQoLc3luY19jb25maWcYCSABKAsyHy50YXByb290LnJlZ2lzdHJ5LnYyLlN5bmNDb25maWdCA+BBARI/Cg5jdXN0b21fb3ZlcmxheRgKIAEoCzIiLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheUID4EEBEjQKC2NyZWF0ZV90aW1lGAsgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEjQKC3VwZGF0ZV90aW1lGAwgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcEID4EEDEhcKBGV0YWcY6AcgASgJQgi6SAVyAxj/ARIYCgptYW5hZ2VkX2J5GOsHIAEoCUID4EEDOkWK5xhBCgVyZXBvcxIFcmVwb3MaBUdyb3VwIgN1aWQiBG5hbWUiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQqB3VpZCBhc2NKBAgGEAcipQIKClN5bmNDb25maWcSGwoGc291cmNlGAEgASgJQgvgQQK6SAVyAxiABBIYCgt1bmlxdWVfdGFncxgCIAEoCEID4EEDEjgKD2V4cGlyYXRpb25fdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIbCgZnb29nbGUYBCABKAlCC+BBAbpIBXIDGP8BEhsKBmFtYXpvbhgFIAEoCUIL4EEBukgFcgMY/wESGgoFYXp1cmUYBiABKAlCC+BBAbpIBXIDGP8BEhkKDGFwa29fb3ZlcmxheRgHIAEoCUID4EEDEhkKDGdyYWNlX3BlcmlvZBgIIAEoCEID4EEDEhoKDGlkZW50aXR5X3VpZBjsByABKAlCA+BBAyLnDgoNQ3VzdG9tT3ZlcmxheRJHCghjb250ZW50cxgBIAEoCzIwLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5JbWFnZUNvbnRlbnRzQgPgQQESuwEKC2Vudmlyb25tZW50GAIgAygLMjMudGFwcm9vdC5yZWdpc3RyeS52Mi5DdXN0b21PdmVybGF5LkVudmlyb25tZW50RW50cnlCceBBAbpIa5oBaBDIASJcugFSChRlbnZpcm9ubWVudC5yZXNlcnZlZBIcbXVzdCBub3Qgc3RhcnQgd2l0aCBUQVBST09UXxocIXRoaXMuc3RhcnRzV2l0aCgnVEFQUk9PVF8nKXIFEAEY/wEqBXIDGIAgEooCCgthbm5vdGF0aW9ucxgDIAMoCzIzLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5Bbm5vdGF0aW9uc0VudHJ5Qr8B4EEBuki4AZoBtAEQyAEipwG6AZwBChRhbm5vdGF0aW9ucy5yZXNlcnZlZBI3bXVzdCBub3Qgc3RhcnQgd2l0aCBkZXYudGFwcm9vdC4gb3Igb3JnLm9wZW5jb250YWluZXJzLhpLIXRoaXMuc3RhcnRzV2l0aCgnZGV2LnRhcHJvb3QuJykgJiYgIXRoaXMuc3RhcnRzV2l0aCgnb3JnLm9wZW5jb250YWluZXJzLicpcgUQARj/ASoFcgMYgCASQgoIYWNjb3VudHMYBCABKAsyKy50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQWNjb3VudHNCA+BBARJKCgxjZXJ0aWZpY2F0ZXMYBSABKAsyLy50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQ2VydGlmaWNhdGVzQgPgQQEa+QIKDUltYWdlQ29udGVudHMSTQoIcGFja2FnZXMYASADKAlCO+BBAbpINZIBMhDoBxgBIityKRj/ATIkXltBLVphLXowLTldW0EtWmEtejAtOSsuXzpAfjw+PSEtXSokEkQKFHJ1bnRpbWVfcmVwb3NpdG9yaWVzGAIgAygJQibgQQG6SCCSAR0QFBgBIhdyFRiAEDIQXmh0dHBzOi8vW15cc10rJBJqCg9ydW50aW1lX2tleXJpbmcYAyADKAsyRC50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuSW1hZ2VDb250ZW50cy5SdW50aW1lS2V5cmluZ0VudHJ5QgvgQQG6SAWSAQIQMhpnChNSdW50aW1lS2V5cmluZ0VudHJ5EjEKBG5hbWUYASABKAlCI+BBArpIHdgBAXIYMhZeW14uL1xcXVteL1xcXXswLDI1NH0kEh0KB2NvbnRlbnQYAiABKAlCDOBBArpIBnIEKICAIBrkAwoIQWNjb3VudHMSGwoGcnVuX2FzGAEgASgJQgvgQQG6SAVyAxj/ARJMCgV1c2VycxgCIAMoCzIwLnRhcHJvb3QucmVnaXN0cnkudjIuQ3VzdG9tT3ZlcmxheS5BY2NvdW50cy5Vc2VyQgvgQQG6SAWSAQIQZBJOCgZncm91cHMYAyADKAsyMS50YXByb290LnJlZ2lzdHJ5LnYyLkN1c3RvbU92ZXJsYXkuQWNjb3VudHMuR3JvdXBCC+BBAbpIBZIBAhBkGrMBCgRVc2VyEh0KCHVzZXJuYW1lGAEgASgJQgvgQQK6SAVyAxj/ARIXCgN1aWQYAiABKAVCCuBBAbpIBBoCKAASFwoDZ2lkGAMgASgFQgrgQQG6SAQaAigAEh8KCmdyb3VwX25hbWUYBCABKAlCC+BBAbpIBXIDGP8BEhoKBXNoZWxsGAUgASgJQgvgQQG6SAVyAxj/ARIdCghob21lX2RpchgGIAEoCUIL4EEBukgFcgMYgAgaZwoFR3JvdXASHgoJZ3JvdXBuYW1lGAEgASgJQgvgQQK6SAVyAxj/ARIXCgNnaWQYAiABKAVCCuBBAbpIBBoCKAASJQoHbWVtYmVycxgDIAMoCUIU4EEBukgOkgELEGQiB3IFEAEY/wEa5gEKDENlcnRpZmljYXRlcxJgCgphZGRpdGlvbmFsGAEgAygLMj8udGFwcm9vdC5yZWdpc3RyeS52Mi5DdXN0b21PdmVybGF5LkNlcnRpZmljYXRlcy5BZGRpdGlvbmFsRW50cnlCC+BBAbpIBZIBAhAyEicKCXByb3ZpZGVycxgCIAMoCUIU4EEBukgOkgELEDIiB3IFEAEY/wEaSwoPQWRkaXRpb25hbEVudHJ5EhkKBG5hbWUYASABKAlCC+BBArpIBXIDGP8BEh0KB2NvbnRlbnQYAiABKAlCDOBBArpIBnIEKICQAxoyChBFbnZpcm9ubWVudEVudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIiYKDkdldFJlcG9SZXF1ZXN0EhQKA3VpZBgBIAEoCUIH4EECkOcYASIpChFEZWxldGVSZXBvUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEiWgoRQ3JlYXRlUmVwb1JlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEiwKBHJlcG8YAiABKAsyGS50YXByb290LnJlZ2lzdHJ5LnYyLlJlcG9CA+BBAiJ7ChFVcGRhdGVSZXBvUmVxdWVzdBIwCgRyZXBvGAEgASgLMhkudGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBIuwBChBMaXN0UmVwb3NSZXF1ZXN0EjAKBHVpZHAYASABKAsyHS50YXByb290LmNvbW1vbi52Mi5VSURQRmlsdGVyQgPgQQESHgoEbmFtZRgCIAEoCUIL4EEBukgFcgMY/wFIAIgBARIdCglwYWdlX3NpemUYBCABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgFIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBiABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYByABKAVCCuBBAbpIBBoCKABCBwoFX25hbWVKBAgDEAQikQEKEUxpc3RSZXBvc1Jlc3BvbnNlEigKBXJlcG9zGAEgAygLMhkudGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IoYCCgpSZXBvUmVhZG1lEhQKA3VpZBgBIAEoCUIH4EEDkOcYARIdCgdjb250ZW50GAIgASgJQgzgQQG6SAZyBCiAgCASFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEjUKC2NyZWF0ZV90aW1lGOkHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI1Cgt1cGRhdGVfdGltZRjqByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQgPgQQMSGAoKbWFuYWdlZF9ieRjrByABKAlCA+BBAzoiiucYHgoMcmVwb19yZWFkbWVzEgZyZWFkbWUaBFJlcG8wASIsChRHZXRSZXBvUmVhZG1lUmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEijgEKF1VwZGF0ZVJlcG9SZWFkbWVSZXF1ZXN0Ej0KC3JlcG9fcmVhZG1lGAEgASgLMh8udGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvUmVhZG1lQgfgQQKQ5xgBEjQKC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFza0ID4EEBItMBCgZNaXJyb3ISCwoDdWlkGAEgASgJEhgKEG9yZ2FuaXphdGlvbl91aWQYAiABKAkSGQoRb3JnYW5pemF0aW9uX25hbWUYAyABKAkSFAoMaWRlbnRpdHlfdWlkGAQgASgJEjMKD2V4cGlyYXRpb25fdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGYWN0aXZlGAYgASgIOiyK5xgoCgdtaXJyb3JzEgdtaXJyb3JzGgRSZXBvIgN1aWQqB3VpZCBhc2NAASKmAQoSTGlzdE1pcnJvcnNSZXF1ZXN0EhcKBnBhcmVudBgBIAEoCUIH4EECkOcYARIdCglwYWdlX3NpemUYAiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgDIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYBCABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYBSABKAVCCuBBAbpIBBoCKAAilwEKE0xpc3RNaXJyb3JzUmVzcG9uc2USLAoHbWlycm9ycxgBIAMoCzIbLnRhcHJvb3QucmVnaXN0cnkudjIuTWlycm9yEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRIYCgt0b3RhbF9jb3VudBgDIAEoA0gAiAEBEg8KB3NraXBwZWQYBCABKAVCDgoMX3RvdGFsX2NvdW50IkwKEEVuZE1pcnJvclJlcXVlc3QSFwoGcGFyZW50GAEgASgJQgfgQQKQ5xgBEh8KCm1pcnJvcl91aWQYAiABKAlCC+BBArpIBXIDGP8BIhMKEUVuZE1pcnJvclJlc3BvbnNlKsQBCgtDYXRhbG9nVGllchIcChhDQVRBTE9HX1RJRVJfVU5TUEVDSUZJRUQQABIcChhDQVRBTE9HX1RJRVJfQVBQTElDQVRJT04QARIVChFDQVRBTE9HX1RJRVJfQkFTRRACEhUKEUNBVEFMT0dfVElFUl9GSVBTEAMSEwoPQ0FUQUxPR19USUVSX0FJEAQSGQoVQ0FUQUxPR19USUVSX0RFVlRPT0xTEAUSGwoXQ0FUQUxPR19USUVSX0NPTU1FUkNJQUwQBjLLDAoMUmVwb3NTZXJ2aWNlEoEBCgdHZXRSZXBvEiMudGFwcm9vdC5yZWdpc3RyeS52Mi5HZXRSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyI2kAIBqucYDAgCEgLFDCIEUmVwb4LT5JMCHRIbL3JlZ2lzdHJ5L3YyL3JlcG9zL3t1aWQ9Kip9ErcBCgpDcmVhdGVSZXBvEiYudGFwcm9vdC5yZWdpc3RyeS52Mi5DcmVhdGVSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyJmqucYNggCEgLDDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLmNyZWF0ZWQudjEQASIEUmVwbyiABoLT5JMCJjoEcmVwbyIeL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9ErwBCgpVcGRhdGVSZXBvEiYudGFwcm9vdC5yZWdpc3RyeS52Mi5VcGRhdGVSZXBvUmVxdWVzdBoZLnRhcHJvb3QucmVnaXN0cnkudjIuUmVwbyJrkAICqucYNggCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIEUmVwbyiABoLT5JMCKDoEcmVwbzIgL3JlZ2lzdHJ5L3YyL3JlcG9zL3tyZXBvLnVpZD0qKn0SqwEKCkRlbGV0ZVJlcG8SJi50YXByb290LnJlZ2lzdHJ5LnYyLkRlbGV0ZVJlcG9SZXF1ZXN0GhYuZ29vZ2xlLnByb3RvYnVmLkVtcHR5Il2QAgKq5xgzCAISAsYMGiUKIXBsYXRmb3JtLnJlZ2lzdHJ5LnJlcG8uZGVsZXRlZC52MRABIgRSZXBvgtPkkwIdKhsvcmVnaXN0cnkvdjIvcmVwb3Mve3VpZD0qKn0SiQEKCUxpc3RSZXBvcxIlLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFJlcG9zUmVxdWVzdBomLnRhcHJvb3QucmVnaXN0cnkudjIuTGlzdFJlcG9zUmVzcG9uc2UiLZACAarnGAwIAxICxQwiBFJlcG+C0+STAhQSEi9yZWdpc3RyeS92Mi9yZXBvcxKgAQoNR2V0UmVwb1JlYWRtZRIpLnRhcHJvb3QucmVnaXN0cnkudjIuR2V0UmVwb1JlYWRtZVJlcXVlc3QaHy50YXByb290LnJlZ2lzdHJ5LnYyLlJlcG9SZWFkbWUiQ5ACAarnGBIIAhICxQwiClJlcG9SZWFkbWWC0+STAiQSIi9yZWdpc3RyeS92Mi9yZXBvcy97dWlkPSoqfS9yZWFkbWUS6gEKEFVwZGF0ZVJlcG9SZWFkbWUSLC50YXByb290LnJlZ2lzdHJ5LnYyLlVwZGF0ZVJlcG9SZWFkbWVSZXF1ZXN0Gh8udGFwcm9vdC5yZWdpc3RyeS52Mi5SZXBvUmVhZG1lIoYBkAICqucYPAgCEgLEDBolCiFwbGF0Zm9ybS5yZWdpc3RyeS5yZXBvLnVwZGF0ZWQudjEQASIKUmVwb1JlYWRtZSiABoLT5JMCPToLcmVwb19yZWFkbWUyLi9yZWdpc3RyeS92Mi9yZXBvcy97cmVwb19yZWFkbWUudWlkPSoqfS9yZWFkbWUSpQEKC0xpc3RNaXJyb3JzEicudGFwcm9vdC5yZWdpc3RyeS52Mi5MaXN0TWlycm9yc1JlcXVlc3QaKC50YXByb290LnJlZ2lzdHJ5LnYyLkxpc3RNaXJyb3JzUmVzcG9uc2UiQ5ACAarnGA4IAhICxAwiBk1pcnJvcoLT5JMCKBImL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9L21pcnJvcnMSywEKCUVuZE1pcnJvchIlLnRhcHJvb3QucmVnaXN0cnkudjIuRW5kTWlycm9yUmVxdWVzdBomLnRhcHJvb3QucmVnaXN0cnkudjIuRW5kTWlycm9yUmVzcG9uc2Uib5ACAqrnGDUIAhICxAwaJQohcGxhdGZvcm0ucmVnaXN0cnkucmVwby51cGRhdGVkLnYxEAEiBk1pcnJvcoLT5JMCLToBKiIoL3JlZ2lzdHJ5L3YyL3JlcG9zL3twYXJlbnQ9Kip9OmVuZE1pcnJvcmIGcHJvdG8z", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_empty, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * A repo of the registry. Reached as `<root group>/<subgroup>.../<name>`.
+ * A repo of the registry. Its path is `<root group>/<subgroup>.../<name>`.
  *
  * @generated from message taproot.registry.v2.Repo
  */
@@ -33,14 +33,14 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
   uid: string;
 
   /**
-   * Unique in its group.
+   * Name, unique in its group.
    *
    * @generated from field: string name = 2;
    */
   name: string;
 
   /**
-   * One line.
+   * Description in one line.
    *
    * @generated from field: string description = 3;
    */
@@ -54,21 +54,21 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
   catalogTier: CatalogTier;
 
   /**
-   * Labels of the catalogue.
+   * Labels in the catalogue.
    *
    * @generated from field: repeated string bundles = 5;
    */
   bundles: string[];
 
   /**
-   * Image references, e.g. `library/nginx:latest`.
+   * Image references, such as `library/nginx:latest`.
    *
    * @generated from field: repeated string aliases = 7;
    */
   aliases: string[];
 
   /**
-   * Tags that are kept up to date at the source.
+   * Tags that the source keeps up to date.
    *
    * @generated from field: repeated string active_tags = 8;
    */
@@ -95,14 +95,14 @@ export type Repo = Message<"taproot.registry.v2.Repo"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -117,13 +117,13 @@ export const RepoSchema: GenMessage<Repo> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_repos, 0);
 
 /**
- * Where a repo is copied from.
+ * Sync of a repo from a source.
  *
  * @generated from message taproot.registry.v2.SyncConfig
  */
 export type SyncConfig = Message<"taproot.registry.v2.SyncConfig"> & {
   /**
-   * On input a repo uid, a catalogue name or an image reference; stored as uid.
+   * Source: the uid of a repo, a catalogue name or an image reference. Responses contain the uid.
    *
    * @generated from field: string source = 1;
    */
@@ -140,21 +140,21 @@ export type SyncConfig = Message<"taproot.registry.v2.SyncConfig"> & {
   expirationTime?: Timestamp | undefined;
 
   /**
-   * Kept for clients: the place at Google Cloud.
+   * Location at Google Cloud. Stored for clients.
    *
    * @generated from field: string google = 4;
    */
   google: string;
 
   /**
-   * Kept for clients: the place at AWS.
+   * Location at AWS. Stored for clients.
    *
    * @generated from field: string amazon = 5;
    */
   amazon: string;
 
   /**
-   * Kept for clients: the place at Azure.
+   * Location at Azure. Stored for clients.
    *
    * @generated from field: string azure = 6;
    */
@@ -171,7 +171,7 @@ export type SyncConfig = Message<"taproot.registry.v2.SyncConfig"> & {
   gracePeriod: boolean;
 
   /**
-   * The identity that set the sync up: the source is shown while it may pull there. Empty where a Kubernetes object did.
+   * Uid of the identity that created the sync. The sync works while it can pull from the source. Empty if a Kubernetes object created it.
    *
    * @generated from field: string identity_uid = 1004;
    */
@@ -186,13 +186,13 @@ export const SyncConfigSchema: GenMessage<SyncConfig> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_repos, 1);
 
 /**
- * What is added to the images of a repo.
+ * Additions to the images of a repo.
  *
  * @generated from message taproot.registry.v2.CustomOverlay
  */
 export type CustomOverlay = Message<"taproot.registry.v2.CustomOverlay"> & {
   /**
-   * Packages, and where they come from.
+   * Packages and their repositories.
    *
    * @generated from field: taproot.registry.v2.CustomOverlay.ImageContents contents = 1;
    */
@@ -235,20 +235,20 @@ export const CustomOverlaySchema: GenMessage<CustomOverlay> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_repos, 2);
 
 /**
- * Packages, and where they come from.
+ * Packages and their repositories.
  *
  * @generated from message taproot.registry.v2.CustomOverlay.ImageContents
  */
 export type CustomOverlay_ImageContents = Message<"taproot.registry.v2.CustomOverlay.ImageContents"> & {
   /**
-   * Packages in addition to those of the source, as the package manager names them.
+   * Additional packages, with the names of the package manager.
    *
    * @generated from field: repeated string packages = 1;
    */
   packages: string[];
 
   /**
-   * Package repositories that the image knows when it runs.
+   * Package repositories in the running image.
    *
    * @generated from field: repeated string runtime_repositories = 2;
    */
@@ -270,7 +270,7 @@ export const CustomOverlay_ImageContentsSchema: GenMessage<CustomOverlay_ImageCo
   messageDesc(file_taproot_registry_v2_repos, 2, 0);
 
 /**
- * The key of a package repository.
+ * A key of a package repository.
  *
  * @generated from message taproot.registry.v2.CustomOverlay.ImageContents.RuntimeKeyringEntry
  */
@@ -283,7 +283,7 @@ export type CustomOverlay_ImageContents_RuntimeKeyringEntry = Message<"taproot.r
   name: string;
 
   /**
-   * The key itself.
+   * Content of the key.
    *
    * @generated from field: string content = 2;
    */
@@ -430,14 +430,14 @@ export const CustomOverlay_Accounts_GroupSchema: GenMessage<CustomOverlay_Accoun
  */
 export type CustomOverlay_Certificates = Message<"taproot.registry.v2.CustomOverlay.Certificates"> & {
   /**
-   * Certificates in addition to those of the source.
+   * Additional certificates.
    *
    * @generated from field: repeated taproot.registry.v2.CustomOverlay.Certificates.AdditionalEntry additional = 1;
    */
   additional: CustomOverlay_Certificates_AdditionalEntry[];
 
   /**
-   * Packages that bring certificates.
+   * Packages that provide certificates.
    *
    * @generated from field: repeated string providers = 2;
    */
@@ -452,7 +452,7 @@ export const CustomOverlay_CertificatesSchema: GenMessage<CustomOverlay_Certific
   messageDesc(file_taproot_registry_v2_repos, 2, 2);
 
 /**
- * One more certificate.
+ * An additional certificate.
  *
  * @generated from message taproot.registry.v2.CustomOverlay.Certificates.AdditionalEntry
  */
@@ -545,7 +545,7 @@ export type UpdateRepoRequest = Message<"taproot.registry.v2.UpdateRepoRequest">
   repo?: Repo | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -564,7 +564,7 @@ export const UpdateRepoRequestSchema: GenMessage<UpdateRepoRequest> = /*@__PURE_
  */
 export type ListReposRequest = Message<"taproot.registry.v2.ListReposRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -576,28 +576,28 @@ export type ListReposRequest = Message<"taproot.registry.v2.ListReposRequest"> &
   name?: string | undefined;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 4;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 5;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 6;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 7;
    */
@@ -612,7 +612,7 @@ export const ListReposRequestSchema: GenMessage<ListReposRequest> = /*@__PURE__*
   messageDesc(file_taproot_registry_v2_repos, 7);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.registry.v2.ListReposResponse
  */
@@ -623,21 +623,21 @@ export type ListReposResponse = Message<"taproot.registry.v2.ListReposResponse">
   repos: Repo[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -652,7 +652,7 @@ export const ListReposResponseSchema: GenMessage<ListReposResponse> = /*@__PURE_
   messageDesc(file_taproot_registry_v2_repos, 8);
 
 /**
- * Markdown shown with a repo; its uid is the repo's.
+ * Readme of a repo in Markdown. It has the uid of the repo.
  *
  * @generated from message taproot.registry.v2.RepoReadme
  */
@@ -668,7 +668,7 @@ export type RepoReadme = Message<"taproot.registry.v2.RepoReadme"> & {
   content: string;
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
@@ -685,7 +685,7 @@ export type RepoReadme = Message<"taproot.registry.v2.RepoReadme"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -726,7 +726,7 @@ export type UpdateRepoReadmeRequest = Message<"taproot.registry.v2.UpdateRepoRea
   repoReadme?: RepoReadme | undefined;
 
   /**
-   * Fields to change; `*` replaces the whole. Absent over REST: the keys of the body.
+   * Fields to change. `*` replaces the whole record. If absent over REST: the fields in the body.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -741,7 +741,7 @@ export const UpdateRepoReadmeRequestSchema: GenMessage<UpdateRepoReadmeRequest> 
   messageDesc(file_taproot_registry_v2_repos, 11);
 
 /**
- * A repo that shows another one as its source.
+ * A repo with a sync from another repo.
  *
  * @generated from message taproot.registry.v2.Mirror
  */
@@ -754,7 +754,7 @@ export type Mirror = Message<"taproot.registry.v2.Mirror"> & {
   uid: string;
 
   /**
-   * The organisation that it is in.
+   * Uid of the organisation of the repo.
    *
    * @generated from field: string organization_uid = 2;
    */
@@ -766,7 +766,7 @@ export type Mirror = Message<"taproot.registry.v2.Mirror"> & {
   organizationName: string;
 
   /**
-   * As in the sync of the repo; empty where the caller may list neither the identity nor a binding of it.
+   * Uid of the identity of the sync. Empty if the caller can list neither the identity nor one of its role bindings.
    *
    * @generated from field: string identity_uid = 4;
    */
@@ -778,7 +778,7 @@ export type Mirror = Message<"taproot.registry.v2.Mirror"> & {
   expirationTime?: Timestamp | undefined;
 
   /**
-   * Whether it shows its source now: the sync has not expired, and the identity may pull.
+   * True if the sync works: it has not expired, and the identity can pull.
    *
    * @generated from field: bool active = 6;
    */
@@ -804,28 +804,28 @@ export type ListMirrorsRequest = Message<"taproot.registry.v2.ListMirrorsRequest
   parent: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 2;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
 
   /**
-   * `uid[ asc| desc]`.
+   * Sort order: `uid`, optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 4;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 5;
    */
@@ -840,7 +840,7 @@ export const ListMirrorsRequestSchema: GenMessage<ListMirrorsRequest> = /*@__PUR
   messageDesc(file_taproot_registry_v2_repos, 13);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.registry.v2.ListMirrorsResponse
  */
@@ -851,21 +851,21 @@ export type ListMirrorsResponse = Message<"taproot.registry.v2.ListMirrorsRespon
   mirrors: Mirror[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -891,7 +891,7 @@ export type EndMirrorRequest = Message<"taproot.registry.v2.EndMirrorRequest"> &
   parent: string;
 
   /**
-   * Uid of a repo that is a mirror of it.
+   * Uid of a mirror of the source.
    *
    * @generated from field: string mirror_uid = 2;
    */
@@ -974,13 +974,13 @@ export const CatalogTierSchema: GenEnum<CatalogTier> = /*@__PURE__*/
   enumDesc(file_taproot_registry_v2_repos, 0);
 
 /**
- * The repos of a group. Their bytes are at the registry host.
+ * Repos of groups. The registry host serves their content.
  *
  * @generated from service taproot.registry.v2.ReposService
  */
 export const ReposService: GenService<{
   /**
-   * One repo.
+   * Returns one repo.
    *
    * @generated from rpc taproot.registry.v2.ReposService.GetRepo
    */
@@ -1010,7 +1010,7 @@ export const ReposService: GenService<{
     output: typeof RepoSchema;
   },
   /**
-   * Removes a repo with its tags and readme; tag history is kept.
+   * Deletes a repo, its tags and its readme. Tag histories are kept.
    *
    * @generated from rpc taproot.registry.v2.ReposService.DeleteRepo
    */
@@ -1020,7 +1020,7 @@ export const ReposService: GenService<{
     output: typeof EmptySchema;
   },
   /**
-   * Repos within reach.
+   * Lists the repos that the caller can see.
    *
    * @generated from rpc taproot.registry.v2.ReposService.ListRepos
    */
@@ -1030,7 +1030,7 @@ export const ReposService: GenService<{
     output: typeof ListReposResponseSchema;
   },
   /**
-   * The readme; empty if the repo has none.
+   * Returns the readme. It is empty if the repo has none.
    *
    * @generated from rpc taproot.registry.v2.ReposService.GetRepoReadme
    */
@@ -1050,7 +1050,7 @@ export const ReposService: GenService<{
     output: typeof RepoReadmeSchema;
   },
   /**
-   * The repos that show this one as their source, for who may change this one.
+   * Lists the repos with a sync from this one. The caller must be able to change this one.
    *
    * @generated from rpc taproot.registry.v2.ReposService.ListMirrors
    */
@@ -1060,7 +1060,7 @@ export const ReposService: GenService<{
     output: typeof ListMirrorsResponseSchema;
   },
   /**
-   * Ends the sync of one of them: it keeps its own tags and loses what it shows of this repo.
+   * Ends the sync of one mirror. The mirror keeps its own tags and no longer shows content of this repo.
    *
    * @generated from rpc taproot.registry.v2.ReposService.EndMirror
    */

@@ -60,7 +60,7 @@ export type Tag = Message<"taproot.registry.v2.Tag"> & {
   bundles: string[];
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
@@ -72,7 +72,7 @@ export type Tag = Message<"taproot.registry.v2.Tag"> & {
   createTime?: Timestamp | undefined;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -147,7 +147,7 @@ export const DeleteTagRequestSchema: GenMessage<DeleteTagRequest> = /*@__PURE__*
  */
 export type ListTagsRequest = Message<"taproot.registry.v2.ListTagsRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -159,28 +159,28 @@ export type ListTagsRequest = Message<"taproot.registry.v2.ListTagsRequest"> & {
   name: string;
 
   /**
-   * Strictly later.
+   * Only tags that were updated after this time.
    *
    * @generated from field: google.protobuf.Timestamp updated_since = 3;
    */
   updatedSince?: Timestamp | undefined;
 
   /**
-   * Tags `sha256-*`.
+   * Includes tags such as `sha256-*`.
    *
    * @generated from field: bool include_referrers = 4;
    */
   includeReferrers: boolean;
 
   /**
-   * Tags that end in a date.
+   * Includes tags that end in a date.
    *
    * @generated from field: bool include_dates = 5;
    */
   includeDates: boolean;
 
   /**
-   * Tags that end in `-r<number>`.
+   * Includes tags that end in `-r<number>`.
    *
    * @generated from field: bool include_epochs = 6;
    */
@@ -192,28 +192,28 @@ export type ListTagsRequest = Message<"taproot.registry.v2.ListTagsRequest"> & {
   digest: string;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 10;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 11;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 12;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 13;
    */
@@ -228,7 +228,7 @@ export const ListTagsRequestSchema: GenMessage<ListTagsRequest> = /*@__PURE__*/
   messageDesc(file_taproot_registry_v2_tags, 4);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.registry.v2.ListTagsResponse
  */
@@ -239,21 +239,21 @@ export type ListTagsResponse = Message<"taproot.registry.v2.ListTagsResponse"> &
   tags: Tag[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -268,13 +268,13 @@ export const ListTagsResponseSchema: GenMessage<ListTagsResponse> = /*@__PURE__*
   messageDesc(file_taproot_registry_v2_tags, 5);
 
 /**
- * The tags of a repo. Every move is kept as history at the registry host.
+ * Tags of repos. Every move of a tag is in its history.
  *
  * @generated from service taproot.registry.v2.TagsService
  */
 export const TagsService: GenService<{
   /**
-   * One tag.
+   * Returns one tag.
    *
    * @generated from rpc taproot.registry.v2.TagsService.GetTag
    */
@@ -284,7 +284,7 @@ export const TagsService: GenService<{
     output: typeof TagSchema;
   },
   /**
-   * Tags within reach, without current referrers, dated and epoch tags unless asked for. Deprecated tags are always among them.
+   * Lists the tags that the caller can see. Referrer, dated and epoch tags are included on request. Deprecated tags are always included.
    *
    * @generated from rpc taproot.registry.v2.TagsService.ListTags
    */
@@ -294,7 +294,7 @@ export const TagsService: GenService<{
     output: typeof ListTagsResponseSchema;
   },
   /**
-   * Creates a tag or moves it. A move to another digest is kept as history.
+   * Creates or moves a tag. A move to another digest is added to its history.
    *
    * @generated from rpc taproot.registry.v2.TagsService.CreateTag
    */
@@ -304,7 +304,7 @@ export const TagsService: GenService<{
     output: typeof TagSchema;
   },
   /**
-   * Removes a tag; its history is kept.
+   * Deletes a tag. Its history is kept.
    *
    * @generated from rpc taproot.registry.v2.TagsService.DeleteTag
    */

@@ -13,20 +13,20 @@ export const file_taproot_store_v1_envelope: GenFile = /*@__PURE__*/
   fileDesc("Ch90YXByb290L3N0b3JlL3YxL2VudmVsb3BlLnByb3RvEhB0YXByb290LnN0b3JlLnYxIrQCCghFbnZlbG9wZRIOCgZmb3JtYXQYASABKA0SDgoGcmVjb3JkGAIgASgMEgwKBGV0YWcYAyABKAkSFgoOY3JlYXRlX3RpbWVfbXMYBCABKAMSFgoOdXBkYXRlX3RpbWVfbXMYBSABKAMSEgoKbWFuYWdlZF9ieRgGIAEoCRI2CgZzZWFsZWQYByADKAsyJi50YXByb290LnN0b3JlLnYxLkVudmVsb3BlLlNlYWxlZEVudHJ5EhUKCGNoZWNrc3VtGAggASgHSACIAQESFAoMb3duZWRfZmllbGRzGAkgAygJEhUKDXB1c2hlZF9kaWdlc3QYCiABKAkaLQoLU2VhbGVkRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgMOgI4AUILCglfY2hlY2tzdW0iwQIKC091dGJveEV2ZW50EgoKAmlkGAEgASgJEgwKBHR5cGUYAiABKAkSDgoGc291cmNlGAMgASgJEg8KB3N1YmplY3QYBCABKAkSDQoFZ3JvdXAYBSABKAkSDwoHdGltZV9tcxgGIAEoAxIQCghpbnRlcm5hbBgHIAEoCBIRCglib2R5X3R5cGUYCCABKAkSDAoEYm9keRgJIAEoDBIVCg1hY3Rvcl9zdWJqZWN0GAogASgJEkQKDGFjdG9yX2NsYWltcxgLIAMoCzIuLnRhcHJvb3Quc3RvcmUudjEuT3V0Ym94RXZlbnQuQWN0b3JDbGFpbXNFbnRyeRITCgt0cmFjZXBhcmVudBgMIAEoCRoyChBBY3RvckNsYWltc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEiXQoISGVsZE5hbWUSFwoPcmVsZWFzZV90aW1lX21zGAEgASgDEhEKCWdyb3VwX3VpZBgCIAEoCRISCgpvd25lcl91aWRzGAMgAygJEhEKCW5hbWVzcGFjZRgEIAEoCSJEChFJZGVtcG90ZW5jeVJlY29yZBIRCglib2R5X2hhc2gYASABKAwSCwoDdWlkGAIgASgJEg8KB3RpbWVfbXMYAyABKANiBnByb3RvMw");
 
 /**
- * What the store keeps under a record's key. Output-only fields that live here are left out of `record`.
+ * Value of a record in the store. Output-only fields in here are not in `record`.
  *
  * @generated from message taproot.store.v1.Envelope
  */
 export type Envelope = Message<"taproot.store.v1.Envelope"> & {
   /**
-   * Layout of this envelope; readers refuse those they do not know.
+   * Format of the envelope. Readers refuse unknown formats.
    *
    * @generated from field: uint32 format = 1;
    */
   format: number;
 
   /**
-   * The resource's own message, in protobuf bytes.
+   * Message of the resource, as protobuf bytes.
    *
    * @generated from field: bytes record = 2;
    */
@@ -48,35 +48,35 @@ export type Envelope = Message<"taproot.store.v1.Envelope"> & {
   updateTimeMs: bigint;
 
   /**
-   * Cluster id, namespace and name of the Kubernetes object that owns the record; empty where the API does.
+   * Cluster id, namespace and name of the Kubernetes object that owns the record. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 6;
    */
   managedBy: string;
 
   /**
-   * Secrets by the path of their field (proto names), each sealed with the store's data key for this very record and path. They are never in `record`.
+   * Encrypted secrets by field path (proto names). Each is bound to its record and path, and never in `record`.
    *
    * @generated from field: map<string, bytes> sealed = 7;
    */
   sealed: { [key: string]: Uint8Array };
 
   /**
-   * CRC-32 (ISO 3309) of all bytes of the envelope before this field, which comes last. Envelopes of earlier versions have none, and earlier versions skip it.
+   * CRC-32 (ISO 3309) of all bytes before this field, which is the last one. Earlier versions do not write it, and ignore it.
    *
    * @generated from field: optional fixed32 checksum = 8;
    */
   checksum?: number | undefined;
 
   /**
-   * Fields of the record (proto names) that the Kubernetes object in managed_by sets. A field that the object names no more is reset. Empty where that is not known: earlier versions leave the field out of what they write.
+   * Fields (proto names) that the Kubernetes object in `managed_by` sets. A field that the object no longer sets is reset. Empty if unknown: earlier versions do not write it.
    *
    * @generated from field: repeated string owned_fields = 9;
    */
   ownedFields: string[];
 
   /**
-   * Of a tag: the digest that the registry host returns, if the push used another one than the SHA-256 of the bytes. Earlier versions leave the field out of what they write.
+   * For tags: digest that the registry host returns, if the push did not use the SHA-256 digest. Earlier versions do not write it.
    *
    * @generated from field: string pushed_digest = 10;
    */
@@ -127,21 +127,21 @@ export type OutboxEvent = Message<"taproot.store.v1.OutboxEvent"> & {
   timeMs: bigint;
 
   /**
-   * Never leaves the platform.
+   * Internal events are never delivered to sinks.
    *
    * @generated from field: bool internal = 7;
    */
   internal: boolean;
 
   /**
-   * Full name of the body's message; empty where the body is null.
+   * Full name of the message in `body`. Empty if the body is null.
    *
    * @generated from field: string body_type = 8;
    */
   bodyType: string;
 
   /**
-   * That message, in protobuf bytes.
+   * Body, as protobuf bytes.
    *
    * @generated from field: bytes body = 9;
    */
@@ -173,34 +173,34 @@ export const OutboxEventSchema: GenMessage<OutboxEvent> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_envelope, 1);
 
 /**
- * Reserves a name that a root group gave up.
+ * Reservation of the former name of a root group.
  *
  * @generated from message taproot.store.v1.HeldName
  */
 export type HeldName = Message<"taproot.store.v1.HeldName"> & {
   /**
-   * When the group was renamed or deleted, in milliseconds since 1970.
+   * Time of the rename or deletion, in milliseconds since 1970.
    *
    * @generated from field: int64 release_time_ms = 1;
    */
   releaseTimeMs: bigint;
 
   /**
-   * The group. It can take the name again.
+   * Uid of the group. It can use the name again.
    *
    * @generated from field: string group_uid = 2;
    */
   groupUid: string;
 
   /**
-   * Identities that can take the name: the one that released it, and owners of the group, 100 in all.
+   * Identities that can use the name: the one that released it, and owners of the group, at most 100.
    *
    * @generated from field: repeated string owner_uids = 3;
    */
   ownerUids: string[];
 
   /**
-   * `<cluster id>/<namespace>` of the Kubernetes object that released it; empty where the API did.
+   * `<cluster id>/<namespace>` of the Kubernetes object that released it. Empty if the API released it.
    *
    * @generated from field: string namespace = 4;
    */
@@ -215,7 +215,7 @@ export const HeldNameSchema: GenMessage<HeldName> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_envelope, 2);
 
 /**
- * What an idempotency key was used for.
+ * Result of a request with an idempotency key.
  *
  * @generated from message taproot.store.v1.IdempotencyRecord
  */
@@ -228,7 +228,7 @@ export type IdempotencyRecord = Message<"taproot.store.v1.IdempotencyRecord"> & 
   bodyHash: Uint8Array;
 
   /**
-   * The resource that it made.
+   * Uid of the created resource.
    *
    * @generated from field: string uid = 2;
    */

@@ -13,55 +13,55 @@ export const file_taproot_store_v1_people: GenFile = /*@__PURE__*/
   fileDesc("Ch10YXByb290L3N0b3JlL3YxL3Blb3BsZS5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSKWAQoNUmVmcmVzaEZhbWlseRIOCgZkaWdlc3QYASABKAwSDgoGY2xhaW1zGAIgASgJEhAKCHByb3ZpZGVyGAMgASgJEhYKDmV4cGlyZV90aW1lX21zGAQgASgDEhMKC2VuZF90aW1lX21zGAUgASgDEhMKC2V4dGVybmFsX2lkGAYgASgJEhEKCWF1ZGllbmNlcxgHIAMoCWIGcHJvdG8z");
 
 /**
- * A refresh token and all that came before it: a family. It ends when it expires, when one of its used tokens is shown again, or with its person.
+ * A refresh token and its predecessors. The family ends when it expires, when a used token is presented again, or with its person.
  *
  * @generated from message taproot.store.v1.RefreshFamily
  */
 export type RefreshFamily = Message<"taproot.store.v1.RefreshFamily"> & {
   /**
-   * SHA-256 of the one token that works.
+   * SHA-256 of the valid token.
    *
    * @generated from field: bytes digest = 1;
    */
   digest: Uint8Array;
 
   /**
-   * What the access tokens say of their bearer, as claims in JSON.
+   * Claims about the person for access tokens, as JSON.
    *
    * @generated from field: string claims = 2;
    */
   claims: string;
 
   /**
-   * Uid of the identity provider that the person came by; empty where they came by none.
+   * Uid of the identity provider of the sign-in. Empty if there was no provider.
    *
    * @generated from field: string provider = 3;
    */
   provider: string;
 
   /**
-   * When the token expires.
+   * Time when the token expires, in milliseconds since 1970.
    *
    * @generated from field: int64 expire_time_ms = 4;
    */
   expireTimeMs: bigint;
 
   /**
-   * When the last of the family expires, however often it is used.
+   * Time when the family expires, even if it is used, in milliseconds since 1970.
    *
    * @generated from field: int64 end_time_ms = 5;
    */
   endTimeMs: bigint;
 
   /**
-   * By what the provider's directory knows the person: the claim of the sign-in's token that is compared with a SCIM user's `externalId`.
+   * Id of the person in the directory of the provider. It is compared with `externalId` of a SCIM user.
    *
    * @generated from field: string external_id = 6;
    */
   externalId: string;
 
   /**
-   * The audiences of the access tokens that it gives; a use may ask for some of them.
+   * Audiences of the access tokens. A request can choose some of them.
    *
    * @generated from field: repeated string audiences = 7;
    */

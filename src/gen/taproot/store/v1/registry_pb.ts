@@ -13,7 +13,7 @@ export const file_taproot_store_v1_registry: GenFile = /*@__PURE__*/
   fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIooECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInQKDUNoaWxkTWFuaWZlc3QSDgoGZGlnZXN0GAEgASgJEgwKBHNpemUYAiABKAMSEgoKbWVkaWFfdHlwZRgDIAEoCRIUCgxhcmNoaXRlY3R1cmUYBCABKAkSCgoCb3MYBSABKAkSDwoHdmFyaWFudBgGIAEoCSItCg1CbG9iUmVmZXJlbmNlEg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDIlsKCkJsb2JSZWNvcmQSDAoEc2l6ZRgBIAEoAxIXCg91cHN0cmVhbV9kaWdlc3QYAiABKAkSFQoNdG91Y2hfdGltZV9tcxgDIAEoAxIPCgdjb3VudGVkGAQgASgIIjEKDUhpc3RvcnlSZWNvcmQSDgoGZGlnZXN0GAEgASgJEhAKCHNlcXVlbmNlGAIgASgDIkUKC0hpc3RvcnlIZWFkEhQKDGxhc3RfdGltZV9tcxgBIAEoAxIOCgZkaWdlc3QYAiABKAkSEAoIc2VxdWVuY2UYAyABKAMizgIKD1JlZ2lzdHJ5VHJhZmZpYxISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSEAoDdGFnGAMgASgJSACIAQESDgoGZGlnZXN0GAQgASgJEhMKBm1ldGhvZBgFIAEoCUgBiAEBEgwKBHR5cGUYBiABKAkSDAoEd2hlbhgHIAEoCRIQCghsb2NhdGlvbhgIIAEoCRImCg5yZW1vdGVfYWRkcmVzcxgJIAEoCVIOcmVtb3RlX2FkZHJlc3MSHgoKdXNlcl9hZ2VudBgKIAEoCVIKdXNlcl9hZ2VudBI1ChN0YWdfcHJldmlvdXNfZGlnZXN0GAsgASgJSAJSE3RhZ19wcmV2aW91c19kaWdlc3SIAQFCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0YgZwcm90bzM");
 
 /**
- * What a repo holds under a manifest's digest. Digests are texts such as `sha256:...`.
+ * A manifest of a repo, by its digest. Digests are texts such as `sha256:...`.
  *
  * @generated from message taproot.store.v1.ManifestRecord
  */
@@ -24,14 +24,14 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
   mediaType: string;
 
   /**
-   * Bytes of the manifest itself.
+   * Size of the manifest in bytes.
    *
    * @generated from field: int64 size = 2;
    */
   size: bigint;
 
   /**
-   * The SHA-256 digest under which the upstream has it.
+   * SHA-256 digest of the manifest at the upstream.
    *
    * @generated from field: string upstream_digest = 3;
    */
@@ -43,70 +43,70 @@ export type ManifestRecord = Message<"taproot.store.v1.ManifestRecord"> & {
   artifactType: string;
 
   /**
-   * None where they are large: then they are in the bytes alone.
+   * Annotations of the manifest. Empty if they are large: then only the manifest contains them.
    *
    * @generated from field: map<string, string> annotations = 5;
    */
   annotations: { [key: string]: string };
 
   /**
-   * The manifest that this one refers to; empty where it refers to none.
+   * Digest of the manifest that this one refers to. Empty if there is none.
    *
    * @generated from field: string subject = 6;
    */
   subject: string;
 
   /**
-   * The manifests of an index, in its order; a blob may stand in place of one.
+   * Manifests of an index, in its order. An entry can also be a blob.
    *
    * @generated from field: repeated taproot.store.v1.ChildManifest children = 7;
    */
   children: ChildManifest[];
 
   /**
-   * The config of an image manifest.
+   * Config of an image manifest.
    *
    * @generated from field: taproot.store.v1.BlobReference config = 8;
    */
   config?: BlobReference | undefined;
 
   /**
-   * The layers of an image manifest, in its order.
+   * Layers of an image manifest, in its order.
    *
    * @generated from field: repeated taproot.store.v1.BlobReference layers = 9;
    */
   layers: BlobReference[];
 
   /**
-   * `amd64`: of an image manifest, as its config says; empty where that is no image config.
+   * Architecture in the config of an image manifest, such as `amd64`. Empty if the config is not an image config.
    *
    * @generated from field: string architecture = 10;
    */
   architecture: string;
 
   /**
-   * When it was put, or when a client last relied on it.
+   * Time when it was pushed, or when a client last relied on it, in milliseconds since 1970.
    *
    * @generated from field: int64 create_time_ms = 11;
    */
   createTimeMs: bigint;
 
   /**
-   * Set once it was deleted: it is not there any more, but its bytes may be.
+   * Time of the deletion. The record counts as deleted, but its bytes can still exist.
    *
    * @generated from field: int64 delete_time_ms = 12;
    */
   deleteTimeMs: bigint;
 
   /**
-   * Of a manifest of any other media type: the digests that its descriptors have, of blobs or of manifests.
+   * For other media types: digests of blobs and manifests in the descriptors.
    *
    * @generated from field: repeated string mentions = 13;
    */
   mentions: string[];
 
   /**
-   * What it adds to what the organisation is counted to hold, in bytes: its own size, and that of this record. Records of earlier versions are not counted.
+   * Bytes that count for the limit of the organisation: the manifest and this record. Records of earlier versions do not count.
    *
    * @generated from field: int64 counted_size = 14;
    */
@@ -126,7 +126,7 @@ export const ManifestRecordSchema: GenMessage<ManifestRecord> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 0);
 
 /**
- * A manifest in an index. Digest and architecture are needed; older versions wrote the other fields too.
+ * A manifest in an index. Only digest and architecture are required; older versions also wrote the other fields.
  *
  * @generated from message taproot.store.v1.ChildManifest
  */
@@ -194,7 +194,7 @@ export const BlobReferenceSchema: GenMessage<BlobReference> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 2);
 
 /**
- * What a repo holds under a blob's digest.
+ * A blob of a repo, by its digest.
  *
  * @generated from message taproot.store.v1.BlobRecord
  */
@@ -205,21 +205,21 @@ export type BlobRecord = Message<"taproot.store.v1.BlobRecord"> & {
   size: bigint;
 
   /**
-   * The digest under which the upstream has it.
+   * Digest of the blob at the upstream.
    *
    * @generated from field: string upstream_digest = 2;
    */
   upstreamDigest: string;
 
   /**
-   * When it was uploaded, or last requested by a client that may need it for a manifest.
+   * Time when it was uploaded, or last requested by a client that could need it for a manifest, in milliseconds since 1970.
    *
    * @generated from field: int64 touch_time_ms = 3;
    */
   touchTimeMs: bigint;
 
   /**
-   * Its size is part of what the organisation is counted to hold.
+   * True if its size counts for the limit of the organisation.
    *
    * @generated from field: bool counted = 4;
    */
@@ -240,14 +240,14 @@ export const BlobRecordSchema: GenMessage<BlobRecord> = /*@__PURE__*/
  */
 export type HistoryRecord = Message<"taproot.store.v1.HistoryRecord"> & {
   /**
-   * Empty where the tag was deleted.
+   * Digest. Empty if the tag was deleted.
    *
    * @generated from field: string digest = 1;
    */
   digest: string;
 
   /**
-   * Which one of the tag's records it is, from 1 on.
+   * Number of the record in the history of the tag, from 1.
    *
    * @generated from field: int64 sequence = 2;
    */
@@ -273,14 +273,14 @@ export type HistoryHead = Message<"taproot.store.v1.HistoryHead"> & {
   lastTimeMs: bigint;
 
   /**
-   * Empty where the tag is deleted.
+   * Digest. Empty if the tag is deleted.
    *
    * @generated from field: string digest = 2;
    */
   digest: string;
 
   /**
-   * How many records were ever written: the sequence of the newest.
+   * Number of the newest record.
    *
    * @generated from field: int64 sequence = 3;
    */
@@ -295,7 +295,7 @@ export const HistoryHeadSchema: GenMessage<HistoryHead> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 5);
 
 /**
- * One request to the registry host, as its event has it.
+ * Event body for a request to the registry host.
  *
  * @generated from message taproot.store.v1.RegistryTraffic
  */
@@ -321,7 +321,7 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
   digest: string;
 
   /**
-   * `HEAD` or `GET`, of a pull.
+   * For pulls: `HEAD` or `GET`.
    *
    * @generated from field: optional string method = 5;
    */
@@ -355,7 +355,7 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
   userAgent: string;
 
   /**
-   * Of a push: what the tag pointed to before.
+   * For pushes: previous digest of the tag.
    *
    * @generated from field: optional string tag_previous_digest = 11 [json_name = "tag_previous_digest"];
    */

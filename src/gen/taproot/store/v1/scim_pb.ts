@@ -15,7 +15,7 @@ export const file_taproot_store_v1_scim: GenFile = /*@__PURE__*/
   fileDesc("Cht0YXByb290L3N0b3JlL3YxL3NjaW0ucHJvdG8SEHRhcHJvb3Quc3RvcmUudjEi1AEKCVNjaW1TdGF0ZRIMCgRldGFnGAEgASgJEg8KB2VuYWJsZWQYAiABKAgSDgoGZGlnZXN0GAMgASgMEhsKDmV4cGlyZV90aW1lX21zGAQgASgDSACIAQESFwoPcHJldmlvdXNfZGlnZXN0GAUgASgMEh8KF3ByZXZpb3VzX2V4cGlyZV90aW1lX21zGAYgASgDEhsKDnJldm9rZV90aW1lX21zGAcgASgDSAGIAQFCEQoPX2V4cGlyZV90aW1lX21zQhEKD19yZXZva2VfdGltZV9tcyLrAQoIU2NpbVVzZXISCwoDdWlkGAEgASgJEhEKCXVzZXJfbmFtZRgCIAEoCRITCgtleHRlcm5hbF9pZBgDIAEoCRIOCgZhY3RpdmUYBCABKAgSEgoKYXR0cmlidXRlcxgFIAEoCRINCgRldGFnGOgHIAEoCRIwCgtjcmVhdGVfdGltZRjpByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjAKC3VwZGF0ZV90aW1lGOoHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoKbWFuYWdlZF9ieRjrByABKAliBnByb3RvMw", [file_google_protobuf_timestamp]);
 
 /**
- * The SCIM credentials of an identity provider. Made with the first token.
+ * SCIM credentials of an identity provider. The first token creates them.
  *
  * @generated from message taproot.store.v1.ScimState
  */
@@ -40,14 +40,14 @@ export type ScimState = Message<"taproot.store.v1.ScimState"> & {
   digest: Uint8Array;
 
   /**
-   * Absent where that token does not expire.
+   * Time when that token expires. Absent if it does not expire.
    *
    * @generated from field: optional int64 expire_time_ms = 4;
    */
   expireTimeMs?: bigint | undefined;
 
   /**
-   * SHA-256 of the token before, while it is still valid; empty if absent.
+   * SHA-256 of the previous token, while it is valid. Empty if there is none.
    *
    * @generated from field: bytes previous_digest = 5;
    */
@@ -59,7 +59,7 @@ export type ScimState = Message<"taproot.store.v1.ScimState"> & {
   previousExpireTimeMs: bigint;
 
   /**
-   * Absent where the newest token is not revoked.
+   * Time when the newest token was revoked. Absent if it was not.
    *
    * @generated from field: optional int64 revoke_time_ms = 7;
    */
@@ -74,7 +74,7 @@ export const ScimStateSchema: GenMessage<ScimState> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_scim, 0);
 
 /**
- * A user that the directory behind an identity provider made over SCIM. The provider is the record's parent.
+ * A user that a directory created over SCIM. Its parent is the identity provider.
  *
  * @generated from message taproot.store.v1.ScimUser
  */
@@ -85,7 +85,7 @@ export type ScimUser = Message<"taproot.store.v1.ScimUser"> & {
   uid: string;
 
   /**
-   * `userName` as it is compared: in lower case.
+   * `userName` in lower case, for comparisons.
    *
    * @generated from field: string user_name = 2;
    */
@@ -104,7 +104,7 @@ export type ScimUser = Message<"taproot.store.v1.ScimUser"> & {
   active: boolean;
 
   /**
-   * All that the directory said of the user, as a JSON object with the names of the SCIM schema.
+   * Attributes of the user, as a JSON object with the names of the SCIM schema.
    *
    * @generated from field: string attributes = 5;
    */

@@ -22,7 +22,7 @@ export const file_taproot_vulnerabilities_v2_advisories: GenFile = /*@__PURE__*/
   fileDesc("Cit0YXByb290L3Z1bG5lcmFiaWxpdGllcy92Mi9hZHZpc29yaWVzLnByb3RvEhp0YXByb290LnZ1bG5lcmFiaWxpdGllcy52MiL2BQoIQWR2aXNvcnkSEAoDdWlkGAEgASgJQgPgQQMSGAoLYWR2aXNvcnlfaWQYAiABKAlCA+BBAxI0CgtjcmVhdGVfdGltZRgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI0Cgt1cGRhdGVfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxI0CgtkZWxldGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxITCgZhdXRob3IYBiABKAlCA+BBAhIaCg1hcnRpZmFjdF9uYW1lGAcgASgJQgPgQQISGgoNYXJ0aWZhY3RfdHlwZRgIIAEoCUID4EECEiIKFWFydGlmYWN0X2FyY2hpdGVjdHVyZRgJIAEoCUID4EECEhsKDmNvbXBvbmVudF9uYW1lGAogASgJQgPgQQISHwoSY29tcG9uZW50X2xvY2F0aW9uGAsgASgJQgPgQQISGwoOY29tcG9uZW50X3R5cGUYDCABKAlCA+BBAhIUCgdhbGlhc2VzGA0gAygJQgPgQQESPgoGZXZlbnRzGA4gAygLMikudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjIuQWR2aXNvcnlFdmVudEID4EEBEiQKEmxlZ2FjeV9hZHZpc29yeV9pZBgPIAEoCUID4EEDSACIAQESPQoKc2V2ZXJpdGllcxgQIAMoCzIkLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLlNldmVyaXR5QgPgQQMSFwoEZXRhZxjoByABKAlCCLpIBXIDGP8BEhgKCm1hbmFnZWRfYnkY6wcgASgJQgPgQQM6S4rnGEcKCmFkdmlzb3JpZXMSCmFkdmlzb3JpZXMaBUdyb3VwIgN1aWQiCmNyZWF0ZWRfYXQiCnVwZGF0ZWRfYXQqB3VpZCBhc2M4AUIVChNfbGVnYWN5X2Fkdmlzb3J5X2lkIqYBCghTZXZlcml0eRI3CgR0eXBlGAEgASgOMikudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjIuU2V2ZXJpdHkuVHlwZRINCgVzY29yZRgCIAEoCSJSCgRUeXBlEhQKEFRZUEVfVU5TUEVDSUZJRUQQABIQCgxUWVBFX0NWU1NfVjIQARIQCgxUWVBFX0NWU1NfVjMQAhIQCgxUWVBFX0NWU1NfVjQQAyK4EgoNQWR2aXNvcnlFdmVudBIQCgN1aWQYASABKAlCA+BBAxI0CgtjcmVhdGVfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCA+BBAxIQCghmaW5kaW5ncxgDIAEoDBITCgZhdXRob3IYBCABKAlCA+BBAhIVCghyZXZpZXdlchgFIAEoCUID4EEBEkIKDHJldmlld19zdGF0ZRgGIAEoDjInLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLlJldmlld1N0YXRlQgPgQQISFwoFaXNzdWUYByABKAlCA+BBAUgBiAEBEkgKCWRldGVjdGlvbhgKIAEoCzIzLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuRGV0ZWN0aW9uSAASQAoFZml4ZWQYCyABKAsyLy50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5BZHZpc29yeUV2ZW50LkZpeGVkSAASbAocZmFsc2VfcG9zaXRpdmVfZGV0ZXJtaW5hdGlvbhgMIAEoCzJELnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuRmFsc2VQb3NpdGl2ZURldGVybWluYXRpb25IABJcChRhbmFseXNpc19ub3RfcGxhbm5lZBgNIAEoCzI8LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuQW5hbHlzaXNOb3RQbGFubmVkSAASUgoPZml4X25vdF9wbGFubmVkGA4gASgLMjcudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjIuQWR2aXNvcnlFdmVudC5GaXhOb3RQbGFubmVkSAASXAoUcGVuZGluZ191cHN0cmVhbV9maXgYDyABKAsyPC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5BZHZpc29yeUV2ZW50LlBlbmRpbmdVcHN0cmVhbUZpeEgAEmoKG3RydWVfcG9zaXRpdmVfZGV0ZXJtaW5hdGlvbhgQIAEoCzJDLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuVHJ1ZVBvc2l0aXZlRGV0ZXJtaW5hdGlvbkgAEkQKB3BhdGNoZWQYESABKAsyMS50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5BZHZpc29yeUV2ZW50LlBhdGNoZWRIABrIBAoJRGV0ZWN0aW9uEkwKBm52ZGFwaRgBIAEoCzI6LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuRGV0ZWN0aW9uLk5WREFQSUgAEkwKBm1hbnVhbBgCIAEoCzI6LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuRGV0ZWN0aW9uLk1hbnVhbEgAEkwKBnNjYW52MRgDIAEoCzI6LnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5RXZlbnQuRGV0ZWN0aW9uLlNjYW5WMUgAGjEKBk5WREFQSRIUCgxjcGVfc2VhcmNoZWQYASABKAkSEQoJY3BlX2ZvdW5kGAIgASgJGggKBk1hbnVhbBqLAgoGU2NhblYxEg8KB3NjYW5uZXIYASABKAkSEgoKc3VicGFja2FnZRgCIAEoCRIUCgxjb21wb25lbnRfaWQYAyABKAkSEQoJY29tcG9uZW50GAQgASgJEhkKEWNvbXBvbmVudF92ZXJzaW9uGAUgASgJEhYKDmNvbXBvbmVudF90eXBlGAYgASgJEhoKEmNvbXBvbmVudF9sb2NhdGlvbhgHIAEoCRIYChBhcnRpZmFjdF92ZXJzaW9uGAggASgJEhcKD3NjYW5uZXJfdmVyc2lvbhgJIAEoCRIWCg5ncnlwZV9kYl9idWlsdBgKIAEoCRIZChFncnlwZV9kYl9jaGVja3N1bRgLIAEoCUIGCgR0eXBlGngKBUZpeGVkEhUKDWZpeGVkX3ZlcnNpb24YASABKAkSDAoEbm90ZRgCIAEoCRIXCg9zY2FubmVyX3ZlcnNpb24YAyABKAkSFgoOZ3J5cGVfZGJfYnVpbHQYBCABKAkSGQoRZ3J5cGVfZGJfY2hlY2tzdW0YBSABKAkaKQoZVHJ1ZVBvc2l0aXZlRGV0ZXJtaW5hdGlvbhIMCgRub3RlGAEgASgJGusDChpGYWxzZVBvc2l0aXZlRGV0ZXJtaW5hdGlvbhJXCgR0eXBlGAEgASgOMkkudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjIuQWR2aXNvcnlFdmVudC5GYWxzZVBvc2l0aXZlRGV0ZXJtaW5hdGlvbi5UeXBlEgwKBG5vdGUYAiABKAki5QIKBFR5cGUSFAoQVFlQRV9VTlNQRUNJRklFRBAAEjAKLFRZUEVfVlVMTkVSQUJJTElUWV9SRUNPUkRfQU5BTFlTSVNfQ09OVEVTVEVEEAESKQolVFlQRV9DT01QT05FTlRfVlVMTkVSQUJJTElUWV9NSVNNQVRDSBACEikKJVRZUEVfVlVMTkVSQUJMRV9DT0RFX1ZFUlNJT05fTk9UX1VTRUQQAxIwCixUWVBFX1ZVTE5FUkFCTEVfQ09ERV9OT1RfSU5DTFVERURfSU5fUEFDS0FHRRAEEi4KKlRZUEVfVlVMTkVSQUJMRV9DT0RFX05PVF9JTl9FWEVDVVRJT05fUEFUSBAFEjoKNlRZUEVfVlVMTkVSQUJMRV9DT0RFX0NBTk5PVF9CRV9DT05UUk9MTEVEX0JZX0FEVkVSU0FSWRAGEiEKHVRZUEVfSU5MSU5FX01JVElHQVRJT05TX0VYSVNUEAcaIgoSQW5hbHlzaXNOb3RQbGFubmVkEgwKBG5vdGUYASABKAkaHQoNRml4Tm90UGxhbm5lZBIMCgRub3RlGAEgASgJGiIKElBlbmRpbmdVcHN0cmVhbUZpeBIMCgRub3RlGAEgASgJGjEKB1BhdGNoZWQSGAoQcGF0Y2hlZF92ZXJzaW9ucxgBIAMoCRIMCgRub3RlGAIgASgJQgYKBHR5cGVCCAoGX2lzc3VlIioKEkdldEFkdmlzb3J5UmVxdWVzdBIUCgN1aWQYASABKAlCB+BBApDnGAEi3QgKFUxpc3RBZHZpc29yaWVzUmVxdWVzdBIwCgR1aWRwGAEgASgLMh0udGFwcm9vdC5jb21tb24udjIuVUlEUEZpbHRlckID4EEBEikKDGFkdmlzb3J5X2lkcxgCIAMoCUIT4EEBukgNkgEKEOgHIgVyAxiABBIwChNsZWdhY3lfYWR2aXNvcnlfaWRzGAMgAygJQhPgQQG6SA2SAQoQ6AciBXIDGIAEEisKDmFydGlmYWN0X25hbWVzGAQgAygJQhPgQQG6SA2SAQoQ6AciBXIDGIAEEisKDmFydGlmYWN0X3R5cGVzGAUgAygJQhPgQQG6SA2SAQoQ6AciBXIDGIAEEjMKFmFydGlmYWN0X2FyY2hpdGVjdHVyZXMYBiADKAlCE+BBAbpIDZIBChDoByIFcgMYgAQSLAoPY29tcG9uZW50X25hbWVzGAcgAygJQhPgQQG6SA2SAQoQ6AciBXIDGIAEEiwKD2NvbXBvbmVudF90eXBlcxgIIAMoCUIT4EEBukgNkgEKEOgHIgVyAxiABBIwChNjb21wb25lbnRfbG9jYXRpb25zGAkgAygJQhPgQQG6SA2SAQoQ6AciBXIDGIAEEiQKB2FsaWFzZXMYCiADKAlCE+BBAbpIDZIBChDoByIFcgMYgAQSIAoGb3JpZ2luGAsgASgJQgvgQQG6SAVyAxj/AUgAiAEBEloKE2V2ZW50X3Jldmlld19zdGF0ZXMYFSADKA4yJy50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5SZXZpZXdTdGF0ZUIU4EEBukgOkgELEBQiB4IBBBABIAASKgoNZXZlbnRfYXV0aG9ycxgWIAMoCUIT4EEBukgNkgEKEOgHIgVyAxiABBIyChVleGNsdWRlX2V2ZW50X2F1dGhvcnMYFyADKAlCE+BBAbpIDZIBChDoByIFcgMYgAQSLAoPZXZlbnRfcmV2aWV3ZXJzGBggAygJQhPgQQG6SA2SAQoQ6AciBXIDGIAEElYKC2V2ZW50X3R5cGVzGBkgAygOMisudGFwcm9vdC52dWxuZXJhYmlsaXRpZXMudjIuRXZlbnRUeXBlRmlsdGVyQhTgQQG6SA6SAQsQFCIHggEEEAEgABJYChFsYXRlc3RfZXZlbnRfdHlwZRgaIAEoDjIrLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkV2ZW50VHlwZUZpbHRlckIL4EEBukgFggECEAFIAYgBARIdCglwYWdlX3NpemUYHiABKAVCCuBBAbpIBBoCKAASHwoKcGFnZV90b2tlbhgfIAEoCUIL4EEBukgFcgMYgCASHQoIb3JkZXJfYnkYICABKAlCC+BBAbpIBXIDGP8BEhgKBHNraXAYIiABKAVCCuBBAbpIBBoCKAASGgoFcXVlcnkYIyABKAlCC+BBAbpIBXIDGP8BQgkKB19vcmlnaW5CFAoSX2xhdGVzdF9ldmVudF90eXBlIqYBChZMaXN0QWR2aXNvcmllc1Jlc3BvbnNlEjgKCmFkdmlzb3JpZXMYASADKAsyJC50YXByb290LnZ1bG5lcmFiaWxpdGllcy52Mi5BZHZpc29yeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkSGAoLdG90YWxfY291bnQYAyABKANIAIgBARIPCgdza2lwcGVkGAQgASgFQg4KDF90b3RhbF9jb3VudCqdAQoLUmV2aWV3U3RhdGUSHAoYUkVWSUVXX1NUQVRFX1VOU1BFQ0lGSUVEEAASGAoUUkVWSUVXX1NUQVRFX1BFTkRJTkcQARIZChVSRVZJRVdfU1RBVEVfQVBQUk9WRUQQAhIgChxSRVZJRVdfU1RBVEVfUkVRVUVTVF9DSEFOR0VTEAMSGQoVUkVWSUVXX1NUQVRFX1JFSkVDVEVEEAQq9wIKD0V2ZW50VHlwZUZpbHRlchIhCh1FVkVOVF9UWVBFX0ZJTFRFUl9VTlNQRUNJRklFRBAAEh8KG0VWRU5UX1RZUEVfRklMVEVSX0RFVEVDVElPThABEjEKLUVWRU5UX1RZUEVfRklMVEVSX1RSVUVfUE9TSVRJVkVfREVURVJNSU5BVElPThACEhsKF0VWRU5UX1RZUEVfRklMVEVSX0ZJWEVEEAMSMgouRVZFTlRfVFlQRV9GSUxURVJfRkFMU0VfUE9TSVRJVkVfREVURVJNSU5BVElPThAEEioKJkVWRU5UX1RZUEVfRklMVEVSX0FOQUxZU0lTX05PVF9QTEFOTkVEEAUSJQohRVZFTlRfVFlQRV9GSUxURVJfRklYX05PVF9QTEFOTkVEEAYSKgomRVZFTlRfVFlQRV9GSUxURVJfUEVORElOR19VUFNUUkVBTV9GSVgQBxIdChlFVkVOVF9UWVBFX0ZJTFRFUl9QQVRDSEVEEAgy+gIKEUFkdmlzb3JpZXNTZXJ2aWNlEqsBCgtHZXRBZHZpc29yeRIuLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkdldEFkdmlzb3J5UmVxdWVzdBokLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkFkdmlzb3J5IkaQAgGq5xgQCAISAu4OIghBZHZpc29yeYLT5JMCKRInL3Z1bG5lcmFiaWxpdGllcy92Mi9hZHZpc29yaWVzL3t1aWQ9Kip9ErYBCg5MaXN0QWR2aXNvcmllcxIxLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkxpc3RBZHZpc29yaWVzUmVxdWVzdBoyLnRhcHJvb3QudnVsbmVyYWJpbGl0aWVzLnYyLkxpc3RBZHZpc29yaWVzUmVzcG9uc2UiPZACAarnGBAIAxIC7g4iCEFkdmlzb3J5gtPkkwIgEh4vdnVsbmVyYWJpbGl0aWVzL3YyL2Fkdmlzb3JpZXNiBnByb3RvMw", [file_buf_validate_validate, file_google_api_annotations, file_google_api_field_behavior, file_google_protobuf_timestamp, file_taproot_api_v1_annotations, file_taproot_api_v1_rule, file_taproot_common_v2_uidp_filter]);
 
 /**
- * What is known about one vulnerability in one artifact.
+ * Findings about one vulnerability in one artifact.
  *
  * @generated from message taproot.vulnerabilities.v2.Advisory
  */
@@ -108,14 +108,14 @@ export type Advisory = Message<"taproot.vulnerabilities.v2.Advisory"> & {
   severities: Severity[];
 
   /**
-   * Changes with every write. On an update: the write is refused with code 10 where it does not match.
+   * Changes with every write. An update with another value is refused with code 10.
    *
    * @generated from field: string etag = 1000;
    */
   etag: string;
 
   /**
-   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty where the API owns it.
+   * The Kubernetes object that owns this record: cluster id, namespace and name. Empty if the API owns it.
    *
    * @generated from field: string managed_by = 1003;
    */
@@ -130,7 +130,7 @@ export const AdvisorySchema: GenMessage<Advisory> = /*@__PURE__*/
   messageDesc(file_taproot_vulnerabilities_v2_advisories, 0);
 
 /**
- * A CVSS score: its version and its vector or number.
+ * A CVSS score: its version, and its vector or number.
  *
  * @generated from message taproot.vulnerabilities.v2.Severity
  */
@@ -190,7 +190,7 @@ export const Severity_TypeSchema: GenEnum<Severity_Type> = /*@__PURE__*/
   enumDesc(file_taproot_vulnerabilities_v2_advisories, 1, 0);
 
 /**
- * One reviewed statement.
+ * One statement about the vulnerability, with its review.
  *
  * @generated from message taproot.vulnerabilities.v2.AdvisoryEvent
  */
@@ -206,7 +206,7 @@ export type AdvisoryEvent = Message<"taproot.vulnerabilities.v2.AdvisoryEvent"> 
   createTime?: Timestamp | undefined;
 
   /**
-   * JSON.
+   * Findings as JSON.
    *
    * @generated from field: bytes findings = 3;
    */
@@ -657,7 +657,7 @@ export const GetAdvisoryRequestSchema: GenMessage<GetAdvisoryRequest> = /*@__PUR
  */
 export type ListAdvisoriesRequest = Message<"taproot.vulnerabilities.v2.ListAdvisoriesRequest"> & {
   /**
-   * Narrows by place in the tree.
+   * Limits the list to a part of the tree.
    *
    * @generated from field: taproot.common.v2.UIDPFilter uidp = 1;
    */
@@ -709,7 +709,7 @@ export type ListAdvisoriesRequest = Message<"taproot.vulnerabilities.v2.ListAdvi
   aliases: string[];
 
   /**
-   * Resolves the artifact names; `artifact_names` is then ignored.
+   * Origin package. Its artifacts replace `artifact_names`.
    *
    * @generated from field: optional string origin = 11;
    */
@@ -741,42 +741,42 @@ export type ListAdvisoriesRequest = Message<"taproot.vulnerabilities.v2.ListAdvi
   eventTypes: EventTypeFilter[];
 
   /**
-   * Keeps advisories whose newest approved event is of this kind.
+   * Only advisories whose newest approved event is of this kind.
    *
    * @generated from field: optional taproot.vulnerabilities.v2.EventTypeFilter latest_event_type = 26;
    */
   latestEventType?: EventTypeFilter | undefined;
 
   /**
-   * Results on a page: 0 is 50, more than 200 is 200.
+   * Maximum number of results. 0 means 50; values above 200 mean 200.
    *
    * @generated from field: int32 page_size = 30;
    */
   pageSize: number;
 
   /**
-   * `next_page_token` of the page before; valid for three days.
+   * `next_page_token` of the previous page. Valid for three days, with the same filters, order and caller.
    *
    * @generated from field: string page_token = 31;
    */
   pageToken: string;
 
   /**
-   * `<field>[ asc| desc]`, comma separated.
+   * Sort order: fields separated by commas, each optionally followed by `asc` or `desc`.
    *
    * @generated from field: string order_by = 32;
    */
   orderBy: string;
 
   /**
-   * Results to leave out, counted from the cursor.
+   * Number of results to skip, after the position of the page token.
    *
    * @generated from field: int32 skip = 34;
    */
   skip: number;
 
   /**
-   * Part of an artifact name, component name or alias, in any case.
+   * Part of an artifact name, component name or alias. Letter case is ignored.
    *
    * @generated from field: string query = 35;
    */
@@ -791,7 +791,7 @@ export const ListAdvisoriesRequestSchema: GenMessage<ListAdvisoriesRequest> = /*
   messageDesc(file_taproot_vulnerabilities_v2_advisories, 4);
 
 /**
- * One page.
+ * One page of results.
  *
  * @generated from message taproot.vulnerabilities.v2.ListAdvisoriesResponse
  */
@@ -802,21 +802,21 @@ export type ListAdvisoriesResponse = Message<"taproot.vulnerabilities.v2.ListAdv
   advisories: Advisory[];
 
   /**
-   * Absent on the last page.
+   * Token of the next page. Absent on the last page.
    *
    * @generated from field: string next_page_token = 2;
    */
   nextPageToken: string;
 
   /**
-   * Results on all pages.
+   * Number of results on all pages.
    *
    * @generated from field: optional int64 total_count = 3;
    */
   totalCount?: bigint | undefined;
 
   /**
-   * Echoes `skip`.
+   * The value of `skip` in the request.
    *
    * @generated from field: int32 skipped = 4;
    */
@@ -831,7 +831,7 @@ export const ListAdvisoriesResponseSchema: GenMessage<ListAdvisoriesResponse> = 
   messageDesc(file_taproot_vulnerabilities_v2_advisories, 5);
 
 /**
- * State of a review; APPROVED and REJECTED are final.
+ * State of a review. APPROVED and REJECTED are final.
  *
  * @generated from enum taproot.vulnerabilities.v2.ReviewState
  */
@@ -863,7 +863,7 @@ export const ReviewState = {
 } as const;
 
 /**
- * State of a review; APPROVED and REJECTED are final.
+ * State of a review. APPROVED and REJECTED are final.
  *
  * @generated from enum taproot.vulnerabilities.v2.ReviewState
  */
@@ -941,13 +941,13 @@ export const EventTypeFilterSchema: GenEnum<EventTypeFilter> = /*@__PURE__*/
   enumDesc(file_taproot_vulnerabilities_v2_advisories, 1);
 
 /**
- * Vulnerability advisories about the artifacts of a group. Read-only: importers fill it.
+ * Vulnerability advisories about the artifacts of a group. Read-only: importers write the data.
  *
  * @generated from service taproot.vulnerabilities.v2.AdvisoriesService
  */
 export const AdvisoriesService: GenService<{
   /**
-   * One advisory, withdrawn ones too.
+   * Returns one advisory, also if it is withdrawn.
    *
    * @generated from rpc taproot.vulnerabilities.v2.AdvisoriesService.GetAdvisory
    */
@@ -957,7 +957,7 @@ export const AdvisoriesService: GenService<{
     output: typeof AdvisorySchema;
   },
   /**
-   * Advisories within reach. Values of one filter are alternatives; filters narrow each other.
+   * Lists the advisories that the caller can see. A record must match one value of every given filter.
    *
    * @generated from rpc taproot.vulnerabilities.v2.AdvisoriesService.ListAdvisories
    */
