@@ -32,8 +32,8 @@ function accessOf(services: Services, record: CachedRecord): Access {
 }
 
 /**
- * ListAccess: everyone who holds something at a resource, one result for each binding that gives it. Complete but for the groups above in which the asker may not list
- * bindings: the answer names these. Cost of a page: that of all bindings at the resource and above.
+ * ListAccess: the identities with access to a resource, one result per role binding. Role bindings in groups above are missing if the caller cannot list them,
+ * and the response names these groups. A page costs as much as reading all role bindings at the resource and above.
  */
 export const listAccess: Handler = async (services, context, message) => {
   const request = message as ListAccessRequest
@@ -42,7 +42,7 @@ export const listAccess: Handler = async (services, context, message) => {
   const order = parseOrder(request.orderBy.trim() === '' ? sortable.defaultOrder : request.orderBy, sortable)
   const queryHash = hashQuery([context.method.rpc, resource, capability ?? '', order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
-  // Time has passed: from here on all is of one commit, the right to ask included.
+  // The records can have changed since the access check. From here on, one commit is used, also for another access check.
   context.authorize()
   const { tables } = services.cache
   const { open, withheld } = new BindingSight(callerOf(context).permissions()).split(resource)

@@ -29,7 +29,7 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** The service principal that the identity in this record stands for, by its name in the schema; undefined where it stands for none. */
+/** Returns the service principal of the identity in this record, by its name in the schema. Undefined if it has none. */
 function principalOf(record: CachedRecord | undefined): string | undefined {
   // A record of kind Identity holds an Identity.
   const relationship = (record?.message as Identity | undefined)?.relationship
@@ -38,8 +38,8 @@ function principalOf(record: CachedRecord | undefined): string | undefined {
 }
 
 /**
- * Each of our services that is to act for the group is bound to an identity that lies directly in it and stands for that very service (docs/spec/iam.md#account-associations). Missing, foreign and
- * unfit ones get the same answer.
+ * Checks the service bindings: each names an identity directly in the group with that service principal (docs/spec/iam.md#account-associations). Missing,
+ * foreign and unsuitable identities get the same error.
  */
 function bindServices(planning: Planning, { uid, record }: MutationDraft<AssociationRecord>): Extra | undefined {
   const bindings = Object.entries(record.platform?.serviceBindings ?? {})
@@ -58,7 +58,9 @@ function bindServices(planning: Planning, { uid, record }: MutationDraft<Associa
   return { guards }
 }
 
-/** Account associations: a group's accounts at cloud providers. One per group, and its uid is the group's (docs/spec/iam.md#account-associations). */
+/**
+ * Account associations: the accounts of a group at cloud providers. A group has at most one, with the uid of the group (docs/spec/iam.md#account-associations).
+ */
 export const accountAssociationKind = defineKind<AssociationRecord>({
   index,
   desc: AccountAssociationSchema,
@@ -68,7 +70,7 @@ export const accountAssociationKind = defineKind<AssociationRecord>({
   omitDeletePayload: true,
 })
 
-/** The account that an association has at a provider; undefined where it has none there. */
+/** Returns the account of an association at a provider. Undefined if there is none. */
 function accountAt({ amazon, google, azure }: AccountAssociation, provider: AccountProviderType): CloudAccount | undefined {
   switch (provider) {
     case AccountProviderType.AMAZON:
@@ -82,14 +84,14 @@ function accountAt({ amazon, google, azure }: AccountAssociation, provider: Acco
   }
 }
 
-/** What a check is answered with. */
+/** Result of a check. */
 const answers = {
   ready: { status: CheckStatus.READY, reason: '' },
   not_configured: { status: CheckStatus.NOT_READY, reason: 'not configured' },
   refused: { status: CheckStatus.NOT_READY, reason: 'error exchanging credentials' },
 } as const satisfies Record<AccountCheck['kind'], { status: CheckStatus; reason: string }>
 
-/** CheckAccountAssociation: tries an exchange of credentials with one provider. What is not ready is told so, and is no error (docs/spec/iam.md#account-checks). */
+/** CheckAccountAssociation: tries a credential exchange with one provider. A failed exchange is a result, not an error (docs/spec/iam.md#account-checks). */
 export const checkAccountAssociation: Handler = async (services, context, message) => {
   const { uid, providerType } = message as CheckAccountAssociationRequest
   const record = services.cache.tables.get(index.kind, uid)

@@ -21,7 +21,7 @@ import { callerOf, type Handler, type Services } from '../../engine/services.ts'
 import { shownOf } from '../../engine/shown.ts'
 import { renderIdentity, roleBindingKind } from './role-bindings.ts'
 
-/** An answer tells of no more bindings than this. */
+/** Maximum number of role bindings in a response. */
 const maxBindings = 100
 
 const readsIdentities = setOf(['identity.list'])
@@ -33,33 +33,33 @@ const effects = {
   confined: BindingEffect.CONFINED,
 } satisfies Record<Effect, BindingEffect>
 
-/** The capability of either of its names. Throws code 3 where it is none. */
+/** Returns the capability with this name, in either spelling. Throws code 3 if there is none. */
 export function capabilityNamed(name: string): Capability {
   const found = capabilityByName(name)
   if (found === undefined) throw DomainError.invalid('capability', 'is not a capability: use a name such as groups.list')
   return found
 }
 
-/** A binding as ListRoleBindings shows it. */
+/** Returns a role binding in the form of ListRoleBindings. */
 export function shownBinding(services: Services, record: CachedRecord): RoleBinding {
   // A record of kind RoleBinding is shown as one.
   return shownOf(roleBindingKind, services, record).message as RoleBinding
 }
 
-/** True where the asker may read the identity, or a binding of it. */
+/** True if the caller can read the identity or one of its role bindings. */
 function isKnown(tables: RecordTables, asker: { permissions: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
   if (tables.get('Identity', identity) !== undefined && decide(asker.permissions, identity, readsIdentities).kind === 'allowed') return true
   return [...tables.table('RoleBinding').matching('identity', identity)].some((record) => asker.sight.shows(record))
 }
 
-/** True where the asker may see who the identity is: they may read it, or a binding of it in an organisation that it belongs to. */
+/** True if the caller can see the identity: it can read the identity, or a role binding of it in an organisation of the identity. */
 function isSeen(tables: RecordTables, asker: { permissions: EffectivePermissions; sight: BindingSight }, identity: Uid): boolean {
   if (!isPerson(identity) || decide(asker.permissions, identity, readsIdentities).kind === 'allowed') return true
   const bindings = [...tables.table('RoleBinding').matching('identity', identity)]
   return bindings.some((record) => asker.sight.shows(record) && isMember(tables, identity, rootOf(record.uid)))
 }
 
-/** In the order in which a call would meet them (docs/spec/iam.md#explain-and-access). */
+/** Returns the first obstacle, in the order in which a call meets them (docs/spec/iam.md#explain-and-access). */
 function blockerOf({ registered, decision, suspended }: Explanation): Obstacle {
   if (!registered) return Obstacle.NOT_REGISTERED
   if (decision.kind === 'hidden') return Obstacle.NO_REACH
@@ -73,14 +73,14 @@ function explainedBinding(services: Services, { record, effect }: Explanation['c
 }
 
 /**
- * Explain: whether an identity holds a capability at a resource, and through what. The answer is true whatever the asker may see; bindings that they may not list are not
- * told of one by one. An identity that is not there, or that the asker can know nothing of, is code 5.
+ * Explain: whether an identity holds a capability at a resource, and through which role bindings. `allowed` is correct even if the caller cannot list all role
+ * bindings; these are not listed. Throws code 5 for an identity that is missing or that the caller cannot see.
  */
 export const explain: Handler = (services, context, message) => {
   const request = message as ExplainRequest
   const { tables } = services.cache
   const capability = capabilityNamed(request.capability)
-  // The schema checked the one, the pipeline the other.
+  // The schema checked the first, the pipeline the second.
   const [identity, resource] = [trustedUid(request.identity), trustedUid(request.resource)]
   const permissions = callerOf(context).permissions()
   const sight = new BindingSight(permissions)

@@ -29,7 +29,7 @@ const index: KindIndex = {
   removedWith: [{ kind: 'IdentityProvider', filter: 'parent' }],
 }
 
-/** All three are needed, though the contract marks them optional; the scope is the organisation, for now (docs/spec/identities.md#group-mappings). */
+/** Requires all three fields, although the contract marks them optional. The scope must be the organisation (docs/spec/identities.md#group-mappings). */
 function assertComplete({ uid, record }: MutationDraft<MappingRecord>): void {
   const violations: FieldViolation[] = []
   if (record.externalGroupId === '') violations.push({ field: 'external_group_id', description: 'is required' })
@@ -39,7 +39,10 @@ function assertComplete({ uid, record }: MutationDraft<MappingRecord>): void {
   if (violations.length > 0) throw DomainError.invalidFields(violations)
 }
 
-/** External group role mappings: a group at an identity provider confers a role for the length of a session (docs/spec/identities.md#group-mappings). They never change. */
+/**
+ * External group role mappings: a group at an identity provider confers a role during a session (docs/spec/identities.md#group-mappings). Mappings cannot be
+ * changed.
+ */
 export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
   index,
   desc: ExternalGroupRoleMappingSchema,
@@ -57,18 +60,18 @@ export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
   },
 })
 
-/** A role that a session has because of the groups in its token, and where. */
+/** A role that a session has through the groups in its token, and its scope. */
 export interface GroupMappedRole {
   readonly roleUid: string
   readonly scope: Uid
-  /** The mapping that says so. */
+  /** The mapping that confers the role. */
   readonly mapping: Uid
   readonly externalGroupId: string
 }
 
 /**
- * What the provider's mappings confer on somebody who is in `groups` there, in uid order of the mappings. A role that is deleted grants nothing: look each one up as it is
- * when it is used. Empty for a provider that is gone.
+ * Returns the roles that the mappings of the provider confer on a member of `groups`, ordered by uid of the mapping. Look up each role when you use it, because
+ * a deleted role grants nothing. Empty for a deleted provider.
  */
 export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonly string[]): GroupMappedRole[] {
   const table = tables.table(index.kind)
@@ -76,7 +79,7 @@ export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonl
   const found = new Map<Uid, CachedRecord>()
   for (const group of new Set(groups)) {
     const named = table.matching('external_group_id', group)
-    // Other tenants may map groups of the same name, in any number.
+    // Other tenants can map groups with the same name, in any number.
     for (const record of named.size < own.size ? named : own) {
       if (record.parent === provider && table.valueOf(record, 'external_group_id') === group) found.set(record.uid, record)
     }
@@ -84,15 +87,18 @@ export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonl
   const records = [...found.values()].toSorted((one, other) => (one.uid < other.uid ? -1 : 1))
   return records.map((record) => {
     const { roleUid, scope, externalGroupId } = mappingOf(record)
-    // The scope was checked when the mapping was made.
+    // The scope was checked when the mapping was created.
     return { roleUid, scope: scope as Uid, mapping: record.uid, externalGroupId }
   })
 }
 
-/** So many mappings go in one transaction: each takes two writes of the 127 that a store takes. */
+/** Mappings per transaction. Each needs two writes of the 127 that a transaction can have. */
 const batchSize = 60
 
-/** The uids to delete, each once. Throws code 3 for one that is not of this provider: then nothing is deleted (docs/spec/identities.md#mapping-batches). */
+/**
+ * Returns the uids to delete, without duplicates. Throws code 3 if one is not of this provider; then nothing is deleted
+ * (docs/spec/identities.md#mapping-batches).
+ */
 function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRequest): Uid[] {
   const violations: FieldViolation[] = []
   for (const [at, name] of names.entries()) {
@@ -123,15 +129,15 @@ async function deleteBatch(services: Services, context: Context, batch: { parent
 }
 
 /**
- * BatchDeleteExternalGroupRoleMappings: those that are gone are skipped (docs/spec/identities.md#mapping-batches). A long list is deleted in several transactions, each with an event of its own; where
- * one fails, those before it are done, and the same call again goes on.
+ * BatchDeleteExternalGroupRoleMappings: skips missing mappings (docs/spec/identities.md#mapping-batches). A long list needs several transactions, each with its
+ * own event. If one fails, the earlier ones stay committed, and the same call continues.
  */
 export const batchDeleteMappings: Handler = async (services, context, message) => {
   const request = message as BatchDeleteExternalGroupRoleMappingsRequest
   const uids = namedMappings(request)
   const deleted: ExternalGroupRoleMapping[] = []
   for (let at = 0; at < uids.length; at += batchSize) {
-    // The scope of the call: it is a uid.
+    // The scope of the call is a uid.
     deleted.push(...(await deleteBatch(services, context, { parent: request.parent as Uid, uids: uids.slice(at, at + batchSize) })))
   }
   const { parent } = request

@@ -17,18 +17,18 @@ export function mappingOf(record: CachedRecord): ExternalGroupRoleMapping {
   return messageOf(record, 'ExternalGroupRoleMapping')
 }
 
-/** A role that is to be conferred on somebody, and where. */
+/** A role to confer, and where. */
 export interface Conferral {
   readonly role: string
-  /** Where the role will count, and below. */
+  /** The group where the role applies, with everything below. */
   readonly at: string
-  /** The field that names the role, for errors. */
+  /** Field with the role, for errors. */
   readonly field: string
 }
 
 /**
- * Throws code 3 where the role cannot be conferred there: it is missing, out of the caller's reach or out of place, which all look the same; code 7 where the caller does
- * not hold what it grants (docs/spec/iam.md#no-escalation). Returns the guard that it is there.
+ * Throws code 3 if the role cannot be conferred there. A role that is missing, not visible or not usable there gets the same error. Throws code 7 if the caller
+ * does not hold its capabilities (docs/spec/iam.md#no-escalation). Returns the guard that the role exists.
  */
 export function assertCanConfer(planning: Planning, { role, at, field }: Conferral): Extra {
   const record = bindableBy(planning, role, at)
@@ -37,15 +37,15 @@ export function assertCanConfer(planning: Planning, { role, at, field }: Conferr
   return isBuiltInRole(role) ? {} : { guards: [{ kind: 'exists', key: recordKey('Role', record.uid) }] }
 }
 
-/** What a role grants that something names: nothing once it is deleted (docs/spec/identities.md#default-roles), or where it could not be bound. */
+/** Returns the capabilities of a referenced role. Empty if it was deleted (docs/spec/identities.md#default-roles) or cannot be bound there. */
 function grantedBy(tables: RecordTables, role: string, at: string): CapabilitySet {
   const record = bindableRole(tables, role, at)
   return record === undefined ? emptySet : roleCapabilities(record)
 }
 
 /**
- * Who changes how people sign in through a provider can sign in as anyone it knows: so they must hold its default role where the provider lies, and every role of its
- * mappings at their scope (docs/spec/iam.md#no-escalation). Throws code 7.
+ * Checks that the caller holds what the provider confers: its default role in the group of the provider, and each mapped role at its scope. A caller who changes
+ * the sign-in could otherwise sign in as any of its people (docs/spec/iam.md#no-escalation). Throws code 7.
  */
 export function assertHoldsWhatProviderConfers(planning: Planning, provider: { readonly uid: Uid; readonly defaultRole: string }): void {
   const { tables } = planning

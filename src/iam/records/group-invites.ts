@@ -23,12 +23,12 @@ type InviteRecord = GroupInvite & Resource
 const index: KindIndex = {
   kind: 'GroupInvite',
   desc: GroupInviteSchema,
-  // No request filters by the code: that is how `findInvite` looks.
+  // No request filters by the code. `findInvite` uses it.
   filters: { key_id: { field: 'key_id' }, code: { field: 'code' } },
   removedWith: [],
 }
 
-/** What is kept of a code, and what an invite is found by. */
+/** Stored digest of a code. Invites are found by it. */
 function digestOf(code: string): string {
   return createHash('sha256').update(code).digest('hex')
 }
@@ -37,21 +37,21 @@ function newCode({ random }: Pick<Services, 'random'>): string {
   return Buffer.from(random.bytes(32)).toString('base64url')
 }
 
-/** The inviter must hold what the role grants: who redeems the code gets it without being asked for anything (docs/spec/iam.md#no-escalation). */
+/** Checks that the inviter holds the capabilities of the role: everyone with the code gets them (docs/spec/iam.md#no-escalation). */
 function settle(planning: Planning, { record, parent }: MutationDraft<InviteRecord>, code: string): undefined {
   const role = bindableBy(planning, record.roleUid, parent)
   if (role === undefined) throw DomainError.invalid('role_uid', noSuchRole)
   assertCanGrant(planning, parent, roleCapabilities(role))
-  // The schema requires a ttl, and bounds it.
+  // The schema requires and limits the ttl.
   const { seconds, nanos } = record.ttl ?? { seconds: 0n, nanos: 0 }
   record.expirationTime = timestampFromMs(planning.nowMs + Number(seconds) * 1000 + Math.ceil(nanos / 1_000_000))
   delete record.ttl
-  // Random, so that it tells nothing of the code.
+  // Random, so that it does not reveal the code.
   record.keyId = randomHex(planning.services.random, 8)
   record.code = digestOf(code)
 }
 
-/** The invite with its role as it is now, and without what is kept of the code. */
+/** Returns the invite with the current state of its role, and without the digest of the code. */
 function render(records: Records, record: InviteRecord): InviteRecord {
   const shown = clone(GroupInviteSchema, record)
   shown.code = ''
@@ -67,23 +67,23 @@ const rules: Kind<InviteRecord> = {
   index,
   desc: GroupInviteSchema,
   uniqueName: false,
-  // Nobody learns this code: whoever is to learn one makes the invite by createGroupInvite.
+  // This code is never returned. createGroupInvite creates invites with a usable code.
   create: (planning, draft) => settle(planning, draft, newCode(planning.services)),
   render,
   eventPayload: ({ uid, expirationTime }) => create(GroupInviteSchema, { uid, ...(expirationTime === undefined ? {} : { expirationTime }) }),
 }
 
 /**
- * Group invites: codes by which people join a group with a role (docs/spec/iam.md#group-invites). What is stored has the code's SHA-256 digest in the place of the code: that finds the
- * invite, and nobody gets from it to the code, which is 32 random bytes.
+ * Group invites: codes with which people join a group (docs/spec/iam.md#group-invites). The store has only the SHA-256 digest of a code. The code has 32 random
+ * bytes, so the digest does not reveal it.
  *
- * What the inviter may confer is settled when the invite is made. A role that is widened later widens what its open invites confer as it widens its bindings: whoever
- * widens it must hold the wider set at the role's own group (roles.ts), so at every group where it can be bound or promised, and could have granted it there
- * themselves. Built-in roles are changed by nobody. An inviter who loses rights leaves invites behind as they leave bindings behind: both are listed and can be deleted.
+ * The rights of the inviter are checked when the invite is created. If a role gains capabilities later, its open invites and its role bindings gain them too.
+ * The caller who adds them must hold them at the group of the role (roles.ts). So the caller could have granted them in all groups where the role can be used.
+ * Built-in roles cannot be changed. If an inviter loses rights, the invites stay, as role bindings do. Both are listed and can be deleted.
  */
 export const groupInviteKind = defineKind(rules)
 
-/** CreateGroupInvite: the code is in this answer and nowhere else, so not in that to a repeated Idempotency-Key either. */
+/** CreateGroupInvite: only this response contains the code. A repeated request with the same Idempotency-Key does not return it. */
 export const createGroupInvite: Handler = (services, context, message) => {
   const { parent } = message as CreateGroupInviteRequest
   const code = newCode(services)
@@ -93,32 +93,32 @@ export const createGroupInvite: Handler = (services, context, message) => {
     message,
     parent,
     showOnce(shown) {
-      // A kind renders its own messages.
+      // The message is of this kind.
       const invite = shown as InviteRecord
       invite.code = code
     },
   })
 }
 
-/** What an invite promises, and to whom. */
+/** The role, group and address of an invite. */
 export interface InviteTerms {
-  /** The group that is joined. */
+  /** The group to join. */
   readonly group: Uid
   readonly roleUid: string
-  /** Lower case. Only who has this address, verified, may join; undefined where anyone with the code may. */
+  /** E-mail address in lower case. Only a person with this verified address can use the invite. Undefined if everyone with the code can. */
   readonly email: string | undefined
   readonly singleUse: boolean
-  /** It counts up to here, without this very moment. */
+  /** End of the invite, exclusive. */
   readonly expirationMs: number
 }
 
-/** The invite that a code is of, expired or not; undefined where there is none. */
+/** Returns the invite with this code, even if it is expired. Undefined if there is none. */
 export function findInvite(tables: RecordTables, code: string): CachedRecord | undefined {
   const [record] = tables.table(index.kind).matching('code', digestOf(code))
   return record
 }
 
-/** What the invite in this record promises. */
+/** Returns the role, group and address of the invite in this record. */
 export function inviteTerms(record: CachedRecord): InviteTerms {
   const { roleUid, email, singleUse, expirationTime } = messageOf(record, 'GroupInvite')
   return {
@@ -131,9 +131,9 @@ export function inviteTerms(record: CachedRecord): InviteTerms {
 }
 
 /**
- * Puts into the change set what makes the person a member as the invite says: the binding, unless they have it; the invite's end, where it is for one person. Its guards
- * let no two people redeem an invite for one, nor anyone an invite or in a group that is gone meanwhile. Throws code 5, as for an unknown
- * code, where the invite has expired or its role is gone. Whether the person has the invite's address, and their record, are the caller's to see to.
+ * Plans the membership of a person by an invite: the role binding, if it is new, and the deletion of a single-use invite. The guards prevent a second use of a
+ * single-use invite, and a use after the invite or the group was deleted. Throws code 5, as for an unknown code, if the invite expired or its role was deleted.
+ * The caller checks the e-mail address and the record of the person.
  */
 export function planRedeem(planning: Planning, changes: ChangeSet, { record, personUid }: { readonly record: CachedRecord; readonly personUid: Uid }): void {
   if (personUid.includes('/')) throw new TypeError(`${personUid} is not a person`)

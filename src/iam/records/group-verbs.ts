@@ -27,15 +27,15 @@ import {
 } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { groupKind, planFirstOwner, planFounded, verifiedRoot } from './groups.ts'
 
-/** Who asked for access to which group last, and when: `x/access-request/<group>/<identity>`, milliseconds since 1970 as text. */
+/** Last access requests: `x/access-request/<group>/<identity>`, milliseconds since 1970 as text. */
 export const accessRequestPrefix = 'x/access-request/'
 
-/** How long the same caller's repeated request is refused, in milliseconds (docs/spec/iam.md#group-lookup). */
+/** Time in which a repeated request of the same caller is refused, in milliseconds (docs/spec/iam.md#group-lookup). */
 export const accessWindowMs = 24 * 3600 * 1000
 
 const needed = setOf(['groups.create'])
 
-/** Mail domains that say nothing about an organisation. */
+/** Mail domains that do not identify an organisation. */
 const freeMail: ReadonlySet<string> = new Set([
   'aol.com',
   'gmail.com',
@@ -59,7 +59,7 @@ const freeMail: ReadonlySet<string> = new Set([
   'yandex.ru',
 ])
 
-/** The groups that a parent text other than a whole uid may mean: by name, or by the end of the uid (docs/spec/iam.md#groups). */
+/** Returns the groups that a partial parent can mean: by name, or by the last part of the uid (docs/spec/iam.md#groups). */
 function namedGroups(tables: RecordTables, text: string): CachedRecord[] {
   const groups = tables.table('Group')
   const byName = [...groups.matching('name', text)]
@@ -68,8 +68,8 @@ function namedGroups(tables: RecordTables, text: string): CachedRecord[] {
 }
 
 /**
- * The group that the request's parent means, where the caller may create groups in it. A name means no group of an organisation that the caller did not join: others could make
- * it ambiguous. Throws code 5, 7 or 3 (ambiguous).
+ * Returns the group that the parent of the request means, if the caller can create groups in it. A name never means a group of an organisation that the caller
+ * did not join, because others could make it ambiguous. Throws code 5, 7 or 3 (ambiguous).
  */
 function resolveParent(services: Services, caller: Caller, text: string): Uid {
   const permissions = caller.permissions()
@@ -87,7 +87,7 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   return uid
 }
 
-/** A root group is made by operators, and by any person where self service is on, unless their token was restricted to something else. */
+/** Checks that the caller can create a root group: an operator, or a person if self service is on and the token is not restricted. */
 function assertMayCreateRoot(services: Services, caller: Caller): void {
   if (caller.permissions().operator) return
   const { scopes, capabilities, trustedGroups } = caller.restrictions
@@ -96,7 +96,7 @@ function assertMayCreateRoot(services: Services, caller: Caller): void {
   throw denied(['groups.create'], rootParent)
 }
 
-/** CreateGroup: below a group given by uid, end of uid or name; without one a root group, which its creator owns. */
+/** CreateGroup: creates a group below a group, given by uid, last part of a uid or name. Without a parent, it creates a root group with the caller as owner. */
 export const createGroup: Handler = (services, context, message) => {
   const { parent: text } = message as CreateGroupRequest
   const caller = callerOf(context)
@@ -118,8 +118,8 @@ export const createGroup: Handler = (services, context, message) => {
 }
 
 /**
- * The domain of the caller's e-mail, where a trusted sign-in verified it and it names an organisation. Only for the person that issuer and subject
- * stand for: any tenant may make an identity that names a trusted issuer and brings keys of its own.
+ * Returns the domain of the caller's e-mail address, if a trusted sign-in verified it and it identifies an organisation. Only for the person with that issuer
+ * and subject: any tenant can create an identity with a trusted issuer and its own keys.
  */
 function verifiedDomain(services: Services, caller: Caller): string | undefined {
   const { iss, sub, email } = caller.actor
@@ -129,7 +129,7 @@ function verifiedDomain(services: Services, caller: Caller): string | undefined 
   return domain === '' || freeMail.has(domain) ? undefined : domain
 }
 
-/** The verified organisation of the caller's mail domain; a suspended one looks like a missing one. */
+/** Returns the verified organisation with the caller's mail domain. A suspended one counts as missing. */
 function groupOfDomain(services: Services, context: Context): CachedRecord | undefined {
   const { tables } = services.cache
   const domain = verifiedDomain(services, callerOf(context))
@@ -137,7 +137,7 @@ function groupOfDomain(services: Services, context: Context): CachedRecord | und
   return record === undefined || isSuspended(tables, record.uid) ? undefined : record
 }
 
-/** LookupGroup: every failure is the same NOT_FOUND, on purpose (docs/spec/iam.md#group-lookup). */
+/** LookupGroup: all failures are the same NOT_FOUND (docs/spec/iam.md#group-lookup). */
 export const lookupGroup: Handler = (services, context) => {
   const record = groupOfDomain(services, context)
   if (record === undefined) return Promise.reject(notFound('Group', ''))
@@ -146,11 +146,11 @@ export const lookupGroup: Handler = (services, context) => {
   })
 }
 
-/** CheckEligibility: whether the gates of LookupGroup are passed; promises nothing about a group. */
+/** CheckEligibility: whether the caller meets the conditions of LookupGroup. A group need not exist. */
 export const checkEligibility: Handler = (services, context) =>
   Promise.resolve({ message: create(CheckEligibilityResponseSchema, { eligible: verifiedDomain(services, callerOf(context)) !== undefined }) })
 
-/** RequestGroupAccess: tells the owners of the caller's own organisation; once a day. */
+/** RequestGroupAccess: notifies the owners of the organisation with the caller's mail domain, at most once a day. */
 export const requestGroupAccess: Handler = async (services, context, message) => {
   const { groupUid } = message as RequestGroupAccessRequest
   if (groupUid === '') throw DomainError.invalid('group_uid', 'is required')
@@ -172,8 +172,8 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
 }
 
 /**
- * Throws code 5 where no role is bound to the caller at the group, above it or below it, in a place that their sign-in counts in; code 7 where the token was restricted, or
- * the organisation is suspended.
+ * Throws code 5 if the caller has no role binding at the group, above or below it, in a place where the sign-in applies. Throws code 7 if the token is
+ * restricted, or the organisation is suspended.
  */
 function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: string): void {
   const { scopes, capabilities, trustedGroups } = caller.restrictions
@@ -184,7 +184,7 @@ function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: str
   assertNotSuspended(tables, caller.permissions(), uid)
 }
 
-/** JoinGroup: the caller belongs to the organisation from then on. One that they belong to already is no change, and no event. */
+/** JoinGroup: the caller joins the organisation. If the caller already joined it, nothing changes and there is no event. */
 export const joinGroup: Handler = async (services, context, message) => {
   const { uid } = message as JoinGroupRequest
   if (uid === '') throw DomainError.invalid('uid', 'is required')

@@ -31,13 +31,13 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** The verified organisation of this name (docs/spec/iam.md#verified-groups); undefined where there is none. */
+/** Returns the verified organisation with this name (docs/spec/iam.md#verified-groups). Undefined if there is none. */
 export function verifiedRoot(tables: RecordTables, name: string): CachedRecord | undefined {
   const record = tables.table('Group').child(rootParent, name)
   return record !== undefined && messageOf(record, 'Group').verified ? record : undefined
 }
 
-/** The kinds whose records keep a group from being deleted: all that lie in groups but its own role bindings (docs/spec/conventions.md#deletion-order). */
+/** Kinds whose records prevent the deletion of a group: all in groups except its own role bindings (docs/spec/conventions.md#deletion-order). */
 const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter(
   (row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded,
 )
@@ -48,7 +48,7 @@ function childCount(tables: RecordTables, row: ResourceRow, uid: Uid): number {
   return tables.table(row.kind).matching('parent', uid).size
 }
 
-/** The records that keep the group `uid` from being deleted, as the kinds have them. */
+/** Returns the records that prevent the deletion of the group `uid`, by kind. */
 export function* blockersOfGroup(tables: RecordTables, uid: Uid): Generator<CachedRecord> {
   for (const { kind, singleton } of blockingKinds) {
     if (!tables.hasKind(kind)) continue
@@ -62,7 +62,7 @@ function words(row: ResourceRow): string {
   return row.plural.replaceAll('_', ' ')
 }
 
-/** Throws code 9 where the group still holds something; else what guards that it stays so. */
+/** Throws code 9 if the group has children. Returns the guards that it stays empty. */
 function assertEmpty(tables: RecordTables, uid: Uid): Guard[] {
   const held = blockingKinds.map((row) => ({ words: words(row), count: childCount(tables, row, uid) })).filter(({ count }) => count > 0)
   if (held.length > 0) {
@@ -91,8 +91,8 @@ function removal(planning: Planning, record: CachedRecord): Extra {
 }
 
 /**
- * `verified` and `kind` are the operators' to set (docs/spec/iam.md#verified-groups): others are denied before the two are checked. A subgroup shows the kind of its root,
- * and may be sent back so; it has none of its own.
+ * Checks `verified` and `kind`, which only operators can set (docs/spec/iam.md#verified-groups). Others are refused before the values are checked. A subgroup
+ * shows the kind of its root group, and an update can contain it.
  */
 function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, current: Group): void {
   const { record } = draft
@@ -105,7 +105,7 @@ function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, c
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
 }
 
-/** Kind and status are those of the root (docs/spec/iam.md#verified-groups). */
+/** Returns the group with the kind and status of its root group (docs/spec/iam.md#verified-groups). */
 function render(records: Records, record: GroupRecord): GroupRecord {
   if (!record.uid.includes('/')) return record
   const root = records.get('Group', rootOf(record.uid as Uid))?.message
@@ -149,14 +149,14 @@ export const groupKind = defineKind<GroupRecord>({
 })
 
 /**
- * Counts a root group that the caller makes for themselves. Throws code 8 `QUOTA_EXCEEDED` where as many as one person may have made are there: else shares and limits
- * by organisation would have no effect. Operators are exempt.
+ * Counts a root group that the caller creates. Throws code 8 `QUOTA_EXCEEDED` at the maximum per person, because several organisations would avoid the limits of
+ * one. Operators are exempt.
  */
 export function planFounded({ tables, caller, permissions, services }: Planning, changes: ChangeSet, root: Uid): void {
   if (permissions.operator) return
   const key = founderKey(caller.identity)
   const entry = tables.entry(key)
-  // Only this function writes these.
+  // Only this function writes these entries.
   const founded = entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
   const present = founded.filter((uid) => tables.get(index.kind, uid) !== undefined)
   const max = services.settings.organizationsPerPerson

@@ -11,15 +11,15 @@ import type { Ownership, Services } from '../../engine/services.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 
 /*
- * A name that a root group gave up by a rename or a deletion stays reserved for a while: clients that still use it (image references, pipelines) must not reach
- * another organisation. `i/held/<name>` is written in the transaction that frees the name. Every transaction that takes a name guards that key.
+ * The former name of a root group stays reserved for a while after a rename or deletion. Clients that still use it, such as image references and pipelines, must
+ * not reach another organisation. The transaction that frees the name writes `i/held/<name>`. Every transaction that takes a name guards that key.
  */
 
-/** Owners that an entry names at most. */
+/** Maximum number of owners in an entry. */
 const maxOwners = 100
-/** Names that one group reserves by renames at most. */
+/** Maximum number of names that one group reserves by renames. */
 const maxNamesOfGroup = 5
-/** A group that is younger reserves no name, in milliseconds: else groups that come and go would fill the store. */
+/** Minimum age of a group to reserve its name, in milliseconds. Otherwise short-lived groups could fill the store. */
 const youngMs = 3_600_000
 
 /** The namespace of a Kubernetes object, `<cluster id>/<namespace>`; empty for a call of the API. */
@@ -32,7 +32,7 @@ function ownersOf(tables: RecordTables, root: Uid): string[] {
   return ownerBindings(tables, root).map((record) => bindingOf(record).identityUid)
 }
 
-/** What gives up a name: a root group with the name that it has, and when it was made. */
+/** A root group that frees its name, with that name and its creation time. */
 interface Releasing {
   readonly uid: Uid
   readonly name: string
@@ -46,20 +46,20 @@ function heldName({ tables, caller, ownership, nowMs }: Planning, { uid, name }:
   return { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) }
 }
 
-/** False for a group so young that no client relies on its name. */
+/** True if the group is old enough that clients can rely on its name. */
 function reservesNames({ nowMs }: Planning, { createMs }: Releasing): boolean {
   return nowMs - createMs >= youngMs
 }
 
 function releasedNames(tables: RecordTables, root: Uid): string[] {
   const entry = tables.entry(releasedNamesKey(root))
-  // Only planRenamed writes these.
+  // Only planRenamed writes these entries.
   return entry === undefined ? [] : (JSON.parse(Buffer.from(entry.value).toString()) as string[])
 }
 
 /**
- * Reserves the name that a root group gives up as it is renamed. The former owners are the group, its owners, and the caller. A group has reserved five names at most: the
- * oldest one is free then. The caller changes the group's record in the same transaction.
+ * Reserves the former name of a renamed root group for the group, its owners and the caller. A group reserves at most five names; the oldest one becomes free.
+ * The caller changes the record of the group in the same transaction.
  */
 export function planRenamed(planning: Planning, releasing: Releasing, next: string): Extra {
   const { tables } = planning
@@ -76,7 +76,7 @@ export function planRenamed(planning: Planning, releasing: Releasing, next: stri
   return { guards: freed.map(({ guard }) => guard), writes: [heldName(planning, releasing), list, ...freed.map(({ write }) => write)] }
 }
 
-/** Reserves the name of a root group that is deleted. */
+/** Reserves the name of a deleted root group. */
 export function planDeleted(planning: Planning, releasing: Releasing): Extra {
   const key = releasedNamesKey(releasing.uid)
   const forgotten: Write[] = planning.tables.entry(key) === undefined ? [] : [{ kind: 'delete', key }]
@@ -111,7 +111,7 @@ export function planNameTaken(planning: Planning, { uid, name }: { uid: string; 
   return { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }
 }
 
-/** Makes the name available to everyone. Returns the group that gave it up as well; undefined where the name is not reserved. */
+/** Makes the name available to everyone. Returns the group that reserved it. Undefined if the name is not reserved. */
 export function planNameFreed({ tables, services, nowMs }: Planning, name: string): { groupUid: string; extra: Extra } | undefined {
   const key = heldNameKey(name)
   const entry = tables.entry(key)
@@ -120,10 +120,10 @@ export function planNameFreed({ tables, services, nowMs }: Planning, name: strin
   return { groupUid: held.groupUid, extra: { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] } }
 }
 
-/** Names that are removed in one transaction. */
+/** Names to remove per transaction. */
 const batch = 100
 
-/** Removes reservations that have ended. Returns how many. Rejects with StoreError, or the signal's reason. */
+/** Removes expired reservations. Returns their number. Rejects with StoreError, or the signal's reason. */
 export async function forgetHeldNames({ store, cache, clock, settings }: Services, signal: AbortSignal): Promise<number> {
   const nowMs = clock.now()
   const ended: Entry[] = []

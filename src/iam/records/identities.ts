@@ -40,14 +40,14 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Default and longest life of static keys, counted from the identity's creation, in milliseconds (docs/spec/identities.md#static-keys). */
+/** Default and maximum lifetime of static keys, from the creation of the identity, in milliseconds (docs/spec/identities.md#static-keys). */
 const staticKeysLifeMs = 365 * 24 * 3600 * 1000
 
 function refuseOwnIssuer(planning: Planning, issuer: string, field: string): void {
   if (isSameIssuer(issuer, planning.services.settings.ownIssuer)) throw DomainError.invalid(field, 'must not be the issuer of this platform')
 }
 
-/** An issuer that the record had before stays, whatever rule came since. */
+/** An unchanged issuer stays, even if a later rule refuses it. */
 function checkIssuer(planning: Planning, issuer: string, current: Identity | undefined): void {
   const { development, privateIssuers } = planning.services.settings
   refuseOwnIssuer(planning, issuer, 'claim_match.issuer')
@@ -113,7 +113,7 @@ function checkRelationship(planning: Planning, record: Identity, current: Identi
   }
 }
 
-/** Who changes how an identity signs in can then act as it: so they must hold all that it confers (docs/spec/iam.md#no-escalation). */
+/** Checks that the caller holds all that the identity confers, because a change of the sign-in allows to act as it (docs/spec/iam.md#no-escalation). */
 function assertHoldsWhatItConfers(planning: Planning, draft: MutationDraft<IdentityRecord>): void {
   for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
 }
@@ -123,26 +123,26 @@ function sameRelationship(one: Identity, other: Identity): boolean {
   return equals(IdentitySchema, bare(one), bare(other))
 }
 
-/** The root groups that the bindings make their identity an owner of: several for a person. */
+/** Returns the root groups that the identity owns by role bindings. A person can own several. */
 function ownedBy(bindings: readonly CachedRecord[]): Set<Uid> {
-  // What a binding says is decoded for each: only where its group is a root.
+  // Decodes only role bindings on root groups.
   const atRoots = bindings.filter((binding) => !binding.parent.includes('/'))
   return new Set(atRoots.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
 }
 
-/** What goes with an identity: its bindings. Every root group that it owns must keep another owner. */
+/** Plans the deletion of the role bindings of an identity. Every root group that it owns must keep another owner. */
 function removal(planning: Planning, record: CachedRecord): Extra {
   const bindings = [...planning.tables.table('RoleBinding').matching('identity', record.uid)]
   const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === record.uid))
-  // Nor is it given a role meanwhile, which might be that of an owner.
+  // Guards that it gets no role in the meantime, which could be that of an owner.
   const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', record.uid), revision: planning.services.cache.revision }] }
-  // A person may be pending in organisations: the cascade finds these.
+  // A person can be pending in organisations. The cascade finds these.
   const mark: Extra =
     bindings.length === 0 && !isPerson(record.uid) ? {} : { writes: [{ kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) }] }
   return mergeExtras(unbound, mark, ...owners)
 }
 
-/** Identities: who may sign in, and how their tokens are recognised (docs/spec/identities.md#relationships). */
+/** Identities: people and workloads, and how their tokens are matched (docs/spec/identities.md#relationships). */
 export const identityKind = defineKind<IdentityRecord>({
   index,
   desc: IdentitySchema,
@@ -153,7 +153,7 @@ export const identityKind = defineKind<IdentityRecord>({
     return undefined
   },
   update(planning, draft, current) {
-    // Who takes an identity over can change how it signs in later on.
+    // The new owner of an identity can later change how it signs in.
     const isAdopted = planning.ownership.kind === 'object' && current.managedBy === ''
     if (isAdopted || !sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
     checkRelationship(planning, draft.record, current)
@@ -163,7 +163,9 @@ export const identityKind = defineKind<IdentityRecord>({
   asksAbout: (_tables, { uid }) => [uid],
 })
 
-/** LookupIdentity: the uid that the pair has, or will have once that person registers; never 404 (docs/spec/identities.md#identity-lookup). */
+/**
+ * LookupIdentity: returns the uid of the person with this issuer and subject, also before the registration. Never 404 (docs/spec/identities.md#identity-lookup).
+ */
 export const lookupIdentity: Handler = (_services, _context, message) => {
   const { issuer, subject } = message as LookupIdentityRequest
   return Promise.resolve({ message: create(LookupIdentityResponseSchema, { uid: personUid(issuer, subject) }) })

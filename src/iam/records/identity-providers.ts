@@ -26,20 +26,23 @@ const index: KindIndex = {
   kind: 'IdentityProvider',
   desc: IdentityProviderSchema,
   name: 'name',
-  // Whose token it may be is asked at every sign-in of a person.
+  // Every sign-in of a person looks up providers by issuer.
   filters: { issuer: { field: 'oidc.issuer', as: normalizeIssuer } },
   removedWith: [],
 }
 
-/** Where a provider's client secret is among the secrets of its record. */
+/** Path of the client secret among the secrets of a provider's record. */
 export const clientSecretPath = 'oidc.client_secret'
 
-/** Its client at an OpenID provider; undefined where it is configured in another way. */
+/** The OIDC settings of a provider. Undefined if it has none. */
 export function oidcOf(record: IdentityProvider): IdentityProvider_OIDC | undefined {
   return record.configuration.case === 'oidc' ? record.configuration.value : undefined
 }
 
-/** An issuer is an https URL, unless the configuration lets it be at a private address, and never this platform's own (docs/spec/identities.md#identity-providers). */
+/**
+ * Checks the issuer: an https URL, unless the configuration allows a private address, and not the issuer of this platform
+ * (docs/spec/identities.md#identity-providers).
+ */
 function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: string): void {
   const error = issuerNameError(issuer, privateIssuers.has(issuer))
   if (error !== undefined) throw DomainError.invalid('oidc.issuer', error)
@@ -47,7 +50,7 @@ function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: s
     throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
 }
 
-/** The rule is chosen once: later it may be restated or left out (docs/spec/identities.md#correlation-rules). */
+/** Checks the correlation rule: after the creation, it can only be repeated or omitted (docs/spec/identities.md#correlation-rules). */
 function settleCorrelationRule(oidc: IdentityProvider_OIDC, current: IdentityProvider_OIDC | undefined): void {
   const fixed = current?.correlationRule
   if (oidc.correlationRule === CorrelationRule.UNSPECIFIED) oidc.correlationRule = fixed ?? CorrelationRule.SUB_EQUALS_EXTERNAL_ID
@@ -61,7 +64,7 @@ function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<P
   const before = current === undefined ? undefined : oidcOf(current)
   assertIssuer(services.settings, oidc.issuer)
   settleCorrelationRule(oidc, before)
-  // It would be shown to somebody else than whom it is shared with.
+  // The secret would be sent to another issuer than the one that shares it.
   if (before !== undefined && before.issuer !== oidc.issuer && secrets.get(clientSecretPath)?.kind === 'kept') {
     throw DomainError.invalid(
       clientSecretPath,
@@ -71,14 +74,14 @@ function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<P
   if (!oidc.pkceEnabled && !isSecretSet(secrets, clientSecretPath)) throw DomainError.invalid(clientSecretPath, 'is required unless `pkce_enabled` is set')
 }
 
-/** True where people sign in otherwise than before. */
+/** True if the sign-in of people changes. */
 function changesSignIn({ record, secrets }: MutationDraft<ProviderRecord>, current: IdentityProvider): boolean {
   const [oidc, before] = [oidcOf(record), oidcOf(current)]
   const fate = secrets.get(clientSecretPath)?.kind ?? 'kept'
   return fate !== 'kept' || oidc === undefined || before === undefined || !equals(IdentityProvider_OIDCSchema, oidc, before)
 }
 
-/** Mappings are removed behind the mark, the SCIM credentials go at once (docs/spec/conventions.md#deletion-order). */
+/** Deletes the SCIM credentials at once. The cascade deletes the mappings later (docs/spec/conventions.md#deletion-order). */
 function removal(_planning: Planning, record: CachedRecord): Extra {
   return {
     writes: [
@@ -88,7 +91,7 @@ function removal(_planning: Planning, record: CachedRecord): Extra {
   }
 }
 
-/** Identity providers: where the people of a group sign in (docs/spec/identities.md#identity-providers). */
+/** Identity providers with which the people of a group sign in (docs/spec/identities.md#identity-providers). */
 export const identityProviderKind = defineKind<ProviderRecord>({
   index,
   desc: IdentityProviderSchema,
@@ -120,7 +123,10 @@ export const identityProviderKind = defineKind<ProviderRecord>({
   },
 })
 
-/** Throws code 3 where the issuer's own document says that it has no PKCE (docs/spec/identities.md#identity-providers). An issuer that does not answer says nothing. */
+/**
+ * Throws code 3 if the discovery document of the issuer shows that it does not support PKCE (docs/spec/identities.md#identity-providers). An issuer that does
+ * not answer passes.
+ */
 async function assertPkce(services: Services, context: Context, oidc: IdentityProvider_OIDC): Promise<void> {
   assertIssuer(services.settings, oidc.issuer)
   if (await services.deniesPkce(oidc.issuer, context.signal)) {
@@ -131,14 +137,14 @@ async function assertPkce(services: Services, context: Context, oidc: IdentityPr
 const createProvider = createHandler(identityProviderKind)
 const updateProvider = updateHandler(identityProviderKind)
 
-/** CreateIdentityProvider: a look at the issuer's document, then as any create. */
+/** CreateIdentityProvider: checks the discovery document of the issuer, then creates the record. */
 export const createIdentityProvider: Handler = async (services, context, message) => {
   const oidc = oidcOf(resourceIn(identityProviderKind, context, message) as ProviderRecord)
   if (oidc?.pkceEnabled === true && oidc.issuer !== '') await assertPkce(services, context, oidc)
   return await createProvider(services, context, message)
 }
 
-/** UpdateIdentityProvider: where PKCE is turned on, or is on and the issuer changes, a look at the issuer's document, then as any update. */
+/** UpdateIdentityProvider: updates the record. It first checks the discovery document if PKCE is turned on, or is on and the issuer changes. */
 export const updateIdentityProvider: Handler = async (services, context, message) => {
   const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
   const patch = resourceIn(identityProviderKind, context, message)

@@ -30,17 +30,14 @@ import { groupKind } from './groups.ts'
 import { planNameFreed } from './held-names.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** The root group under `uid`. Throws code 5, and code 3 for a subgroup. */
+/** Returns the root group with this uid. Throws code 5, and code 3 for a subgroup. */
 function organisationRecord(planning: Pick<Planning, 'tables'>, uid: string): CachedRecord {
   const record = existingRecord(groupKind, planning, uid)
   if (record.parent !== rootParent) throw DomainError.invalid('uid', 'must be a root group')
   return record
 }
 
-/**
- * Changes what operators set of an organisation. All creates in it that were planned before the change are planned again, so that they are authorized and counted as
- * it is from now on.
- */
+/** Changes fields of an organisation that operators set. All creations in it that were planned before are planned again, so that they see the change. */
 async function changeOrganisation(services: Services, context: Context, what: { uid: string; change: (group: Group) => void }): Promise<HandlerAnswer> {
   const changed = await commit(services, context, (planning): MutationPlan<Resource> => {
     const cached = organisationRecord(planning, what.uid)
@@ -64,7 +61,7 @@ async function changeOrganisation(services: Services, context: Context, what: { 
   return recordAnswer(groupKind, services, changed)
 }
 
-/** SetGroupLimits: these limits and no others. What is used already stays, also where it is more. */
+/** SetGroupLimits: replaces all limits. Existing records stay, even above a limit. */
 export const setGroupLimits: Handler = (services, context, message) => {
   const { uid, resourceLimits } = message as SetGroupLimitsRequest
   const unknown = Object.keys(resourceLimits).filter((name) => !limitNames.includes(name))
@@ -75,15 +72,15 @@ export const setGroupLimits: Handler = (services, context, message) => {
   return changeOrganisation(services, context, { uid, change: (group) => (group.resourceLimits = resourceLimits) })
 }
 
-/** SuspendGroup: from now on the organisation is closed to its members. */
+/** SuspendGroup: closes the organisation to its members. */
 export const suspendGroup: Handler = (services, context, message) =>
   changeOrganisation(services, context, { uid: (message as SuspendGroupRequest).uid, change: (group) => (group.status = OrgStatus.SUSPENDED) })
 
-/** ResumeGroup: the organisation is open to its members again. */
+/** ResumeGroup: opens the organisation to its members again. */
 export const resumeGroup: Handler = (services, context, message) =>
   changeOrganisation(services, context, { uid: (message as ResumeGroupRequest).uid, change: (group) => (group.status = OrgStatus.READY) })
 
-/** ReleaseGroupName: everyone can take a reserved name at once. Code 5 if it is not reserved. */
+/** ReleaseGroupName: makes a reserved name available. Code 5 if it is not reserved. */
 export const releaseGroupName: Handler = async (services, context, message) => {
   const { name } = message as ReleaseGroupNameRequest
   const rooted = context.authorizedBy(() => {
@@ -102,7 +99,7 @@ export const releaseGroupName: Handler = async (services, context, message) => {
   return { message: create(EmptySchema), subject }
 }
 
-/** GetGroupUsage: what an organisation uses of all that is counted, and its limits. */
+/** GetGroupUsage: returns the usage and the limits of an organisation. */
 export const getGroupUsage: Handler = async (services, { signal }, message) => {
   const { tables } = services.cache
   const { uid } = organisationRecord({ tables }, (message as GetGroupUsageRequest).uid)

@@ -26,34 +26,34 @@ import { endRefreshTokens } from '../signin/refresh-tokens.ts'
 import { planBinding } from './role-bindings.ts'
 import { defaultRoleOf, unchangedProvider } from '../signin/sign-in-providers.ts'
 
-/** Somebody whose token was verified, and who is no identity of a group (docs/spec/identities.md#registration). */
+/** A person with a verified token, who is not an identity of a group (docs/spec/identities.md#registration). */
 export interface Person {
   /** Derived from issuer and subject. */
   readonly uid: Uid
   readonly act: Actor
-  /** What the token calls the person. */
+  /** Name of the person in the token. */
   readonly name: string | undefined
-  /** The token's e-mail, where the platform has no reason to believe it. */
+  /** E-mail address in the token, if the platform does not trust the issuer to verify it. */
   readonly emailUnverified: string | undefined
-  /** The groups that the person is known in; absent where that is everywhere. */
+  /** Groups in which the sign-in applies. Absent if it applies everywhere. */
   readonly trustedGroups?: readonly Uid[]
 }
 
-/** What somebody registers with. */
+/** Input of a registration. */
 export interface Registration {
   readonly person: Person
-  /** The providers that the person signs in by, as the sign-in found them. */
+  /** Identity providers of the sign-in. */
   readonly via: readonly ProviderFacts[]
-  /** The code of an invite; empty where there is none. */
+  /** Code of an invite. Empty if there is none. */
   readonly code?: string
-  /** The uid that the caller believes they have; empty where they did not say. */
+  /** Uid that the caller expects. Empty if the request has none. */
   readonly identityId?: string
   readonly validateOnly: boolean
   readonly requestId: string
   readonly signal: AbortSignal
 }
 
-/** Who registered, and the group that they joined; empty where they joined none. */
+/** The registered person and the joined group. The group is empty if none was joined. */
 export interface Registered {
   readonly identity: Uid
   readonly group: Uid | ''
@@ -67,21 +67,21 @@ function methodNamed(rpc: string): MethodRow {
   return found
 }
 
-/** Remembers that the person has signed in by the provider: the default role is given once, and stays away once somebody took it away. */
+/** Marks the first sign-in of a person by a provider. The default role is granted once, so a removed role does not come back. */
 export const firstSignInPrefix = 'x/first-sign-in/'
 
 function firstSignInKey(provider: Uid, person: Uid): string {
   return `${firstSignInPrefix}${provider}/${person}`
 }
 
-/** The uid of the provider in the key of a first sign-in. */
+/** Returns the uid of the provider in the key of a first sign-in. */
 export function providerOfFirstSignIn(key: string): Uid {
   return trustedUid(key.slice(firstSignInPrefix.length, key.lastIndexOf('/')))
 }
 
 const maxNameLength = 255
 
-/** A name that an identity may have (docs/spec/identities.md#records-of-people), as near to what the token says as can be. */
+/** Returns a valid name of an identity, as similar as possible to the name in the token (docs/spec/identities.md#records-of-people). */
 function nameOf({ name, act }: Person): string {
   const wished = name ?? act.email?.split('@')[0] ?? act.subject
   const cleaned = wished
@@ -92,12 +92,12 @@ function nameOf({ name, act }: Person): string {
   return cleaned.slice(0, maxNameLength) || 'person'
 }
 
-/** What a person's record says of their address. */
+/** E-mail addresses in the record of a person. */
 export type Addresses = Pick<Identity, 'email' | 'emailUnverified'>
 
 /**
- * What it says once they have signed in (docs/spec/identities.md#records-of-people): what their token says. Only an issuer that the platform knows is believed what address somebody has: others see it
- * beside the name. A sign-in that counts in some groups alone changes nothing of an address that was believed.
+ * Returns the addresses after a sign-in, from the token (docs/spec/identities.md#records-of-people). Only trusted issuers set `email`; others set
+ * `emailUnverified`. A sign-in that applies only in some groups does not change a trusted address.
  */
 export function addressesAfter(
   { act, trustedGroups, emailUnverified }: Omit<Person, 'name'>,
@@ -119,7 +119,7 @@ function recordOf(person: Person, nowMs: number): Identity {
   })
 }
 
-/** The person as the caller of their own registration: rights of their own they have none. */
+/** Returns the person as caller of the registration, without any permissions. */
 function contextOf({ person, requestId, signal, validateOnly }: Registration): Context {
   return innerContext({
     method: registerMethod,
@@ -138,32 +138,36 @@ function contextOf({ person, requestId, signal, validateOnly }: Registration): C
   })
 }
 
-/** Throws code 7 where nobody asked for this person: else anybody with a token of a known issuer could fill the store. A suspended organisation asks for nobody. */
+/**
+ * Throws code 7 if no invite, role binding or provider expects this person. Otherwise everyone with a token of a known issuer could fill the store. Suspended
+ * organisations expect no one.
+ */
 function assertExpected({ tables, services, permissions }: Planning, { person, via, code = '' }: Registration): void {
   if (via.some(({ group }) => !isSuspended(tables, group)) || code !== '' || services.settings.selfServiceRootGroups) return
-  // Somebody bound a role to them before they came (docs/spec/identities.md#registration, LookupIdentity).
+  // A role binding exists before the registration (docs/spec/identities.md#registration, LookupIdentity).
   if (tables.table('RoleBinding').matching('identity', person.uid).size > 0) return
   for (const { group } of via) assertNotSuspended(tables, permissions, group)
   throw new DomainError(7, 'registration needs an invite, a role binding or an identity provider', { reason: 'NOT_INVITED' })
 }
 
-/** Makes the person's record where it is not there. */
+/** Creates the record of the person if it is missing. */
 function planPerson(planning: Planning, changes: ChangeSet, registration: Registration): void {
   const { person } = registration
   if (planning.tables.get('Identity', person.uid) !== undefined) return
   assertExpected(planning, registration)
-  // The bindings of an earlier holder of the uid must be gone before it is used again.
+  // Role bindings of a deleted person with this uid must be gone first.
   changes.guard({ kind: 'absent', key: cascadeKey(person.uid) })
   const record = recordOf(person, planning.nowMs)
   planChild(identityKind, planning, { changes, parent: rootParent, record, uid: person.uid })
 }
 
-/** The most default roles that one registration gives: with all else that it writes they fit into one transaction. */
+/** Maximum number of default roles per registration, so that all writes fit into one transaction. */
 const maxDefaultRoles = 8
 
 /**
- * The providers whose default roles a registration gives: those of the invite's organisation, else of the only organisation whose providers the person signs in by.
- * Anybody may name another's issuer and client, so where there are several, or too many, none is given: who names a provider at the exchange has its role then.
+ * Returns the providers whose default roles a registration grants: those of the invite's organisation, or else of the only organisation with providers of this
+ * sign-in. Everyone can configure a foreign issuer and client. So several organisations, or too many providers, grant nothing until the exchange names a
+ * provider.
  */
 function givingProviders(tables: RecordTables, { via, code = '' }: Registration): readonly ProviderFacts[] {
   const invite = code === '' ? undefined : findInvite(tables, code)
@@ -172,7 +176,7 @@ function givingProviders(tables: RecordTables, { via, code = '' }: Registration)
   return organisations.size === 1 && giving.length <= maxDefaultRoles ? giving : []
 }
 
-/** Those of them that the person signs in by for the first time, in their order. */
+/** Returns the providers of a first sign-in, in their order. */
 async function firstSignIns({ store, cache }: Services, registration: Registration, signal: AbortSignal): Promise<readonly ProviderFacts[]> {
   const giving = givingProviders(cache.tables, registration)
   const before = await Promise.all(giving.map(({ uid }) => store.get(firstSignInKey(uid, registration.person.uid), signal)))
@@ -180,8 +184,8 @@ async function firstSignIns({ store, cache }: Services, registration: Registrati
 }
 
 /**
- * Gives the default roles of these providers. The provider must be as it is now until that is done: a role that was taken
- * out of it meanwhile is not given. A suspended organisation gives its roles at the first sign-in after it is open again. Returns the group that was joined first.
+ * Grants the default roles of these providers. The guard on the provider ensures that a role removed in the meantime is not granted. A suspended organisation
+ * grants its roles at the first sign-in after the suspension. Returns the first joined group.
  */
 function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, first }: { person: Person; first: readonly ProviderFacts[] }): Uid | '' {
   let joined: Uid | '' = ''
@@ -200,8 +204,8 @@ function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, firs
 }
 
 /**
- * The address that counts for an invite of `group`: one that an issuer verified which the platform knows, or a provider of the group or of one above it. A foreign
- * provider may say of anybody that they have any address.
+ * Returns the verified address for an invite of `group`. Only trusted issuers and the providers of the group and of groups above it count: other providers
+ * could claim any address.
  */
 function believedEmail({ act, trustedGroups }: Person, group: Uid): string | undefined {
   const isBelieved = trustedGroups === undefined || trustedGroups.some((known) => isWithin(group, known))
@@ -209,7 +213,7 @@ function believedEmail({ act, trustedGroups }: Person, group: Uid): string | und
 }
 
 /**
- * Redeems the invite. Returns the group that was joined. Throws code 5 for a code that is not, or no longer, one; code 7 for an invite to another address, or of a suspended
+ * Redeems the invite. Returns the joined group. Throws code 5 for an unknown or used code. Throws code 7 for an invite to another address, or of a suspended
  * organisation.
  */
 function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' }: Registration): Uid | '' {
@@ -217,7 +221,7 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
   const record = findInvite(planning.tables, code)
   if (record === undefined) throw notFound('GroupInvite', '')
   const { group, email } = inviteTerms(record)
-  // Of a provider's people none is known outside its group: there is nothing that they could join elsewhere.
+  // The sign-in applies only in the groups of the provider, so the person cannot join other groups.
   if (person.trustedGroups?.some((known) => isWithin(group, known)) === false) throw notFound('GroupInvite', '')
   if (email !== undefined && email !== believedEmail(person, group)) {
     throw new DomainError(7, 'the invite is for another e-mail address: sign in with that address', { reason: 'INVITE_FOR_ANOTHER' })
@@ -228,8 +232,8 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
 }
 
 /**
- * The person joins the organisation of the invite, and the one whose provider they sign in by: there bindings that others made
- * count as theirs from then on. Returns the organisation that they joined by the sign-in alone.
+ * Joins the organisations of the invite and of the sign-in provider. Role bindings that others created there then apply. Returns the organisation that was
+ * joined by the sign-in alone.
  */
 function planMembership(planning: Planning, changes: ChangeSet, { registration, given }: { registration: Registration; given: Uid | '' }): Uid | '' {
   const { tables } = planning
@@ -242,8 +246,8 @@ function planMembership(planning: Planning, changes: ChangeSet, { registration, 
 }
 
 /**
- * Makes a person known: their identity where it is new, the role of the invite whose code they bring, and at the first sign-in by a provider its default role, in one
- * transaction with the event. Does nothing for whom all that is done. Throws code 5 and 7 as planInvite, code 3 on `identity_id`, code 7 `NOT_INVITED` where nobody expects them.
+ * Registers a person: creates the identity, and grants the role of the invite and the default role of a first sign-in. One transaction also writes the event.
+ * Does nothing if all of this exists. Throws code 5 and 7 as planInvite, code 3 on `identity_id`, and code 7 `NOT_INVITED` if no one expects the person.
  */
 export async function registerPerson(services: Services, registration: Registration): Promise<Registered> {
   const { person, identityId = '' } = registration
@@ -264,11 +268,14 @@ export async function registerPerson(services: Services, registration: Registrat
   })
 }
 
-/** Auth.Delete: a person removes their own identity, with its bindings and refresh tokens; every organisation that they own must keep another owner (docs/spec/identities.md#registration). */
+/**
+ * Auth.Delete: deletes the caller's person, its role bindings and refresh tokens. Every organisation that it owns must keep another owner
+ * (docs/spec/identities.md#registration).
+ */
 export const deleteSelf: Handler = async (services, context, message) => {
   const { id } = message as DeleteRequest
   const caller = callerOf(context)
-  // Others look like missing ones.
+  // Other uids count as missing.
   if (id !== caller.identity || id.includes('/') || services.cache.tables.get('Identity', id) === undefined) throw notFound('Identity', id)
   if (isRestricted(caller.restrictions)) throw denied([], id)
   const answer = await deleteHandler(identityKind)(services, context, create(DeleteIdentityRequestSchema, { uid: id }))
@@ -276,7 +283,7 @@ export const deleteSelf: Handler = async (services, context, message) => {
   return { ...answer, message: create(context.method.output) }
 }
 
-/** True for a token that is not for all that its person may do. */
+/** True for a token that is restricted to a part of what its person can do. */
 function isRestricted({ scopes, capabilities, trustedGroups }: TokenRestrictions): boolean {
   return scopes !== undefined || capabilities !== undefined || trustedGroups !== undefined
 }

@@ -45,44 +45,47 @@ const index: KindIndex = {
   ],
 }
 
-/** True where the identity may act on `group` at all: it lies at or above it, or is a person (docs/spec/iam.md#role-bindings). */
+/** True if the identity can act on `group`: its group is at or above it, or it is a person (docs/spec/iam.md#role-bindings). */
 function mayBeBound(tables: RecordTables, identity: string, group: string): boolean {
   if (!isUid(identity)) return false
   const home = parentOf(identity)
-  // Whether a root uid is a person's, or that of some other tenant's group, is not told: a binding to the latter gives nobody anything.
+  // A root uid can also be the group of another tenant. This is not revealed: a role binding to it grants nothing.
   if (home === rootParent) return !isBuiltInRole(identity) && !isWithin(group, identity)
   return isWithin(group, home) && tables.get('Identity', identity) !== undefined
 }
 
-/** The role, where it may be bound on `group`: built in, or custom at or above it. */
+/** Returns the role if it can be bound on `group`: built-in, or custom at or above it. */
 export function bindableRole(tables: RecordTables, role: string, group: string): CachedRecord | undefined {
   const record = tables.get('Role', role)
   if (record === undefined) return undefined
   return isBuiltInRole(role) || isWithin(group, record.parent) ? record : undefined
 }
 
-/** What is said of a role that is missing, foreign or out of place. */
+/** Error for a role that is missing, not visible or not usable here. */
 export const noSuchRole = 'is not a role that can be bound here: use a built-in role, or one of this group or a group above it'
 
-/** What is said of an identity that is missing, foreign or out of place. */
+/** Error for an identity that is missing, not visible or not usable here. */
 export const noSuchIdentity = 'is not an identity that can be bound here: use a person, or an identity of this group or a group above it'
 
-/** True where the caller has some reach at the record: one that they have none at looks the same as a missing one. */
+/** True if the caller has any access to the record. Without access, it counts as missing. */
 function isSeen({ permissions }: Pick<Planning, 'permissions'>, uid: string): boolean {
   return decide(permissions, uid, emptySet).kind !== 'hidden'
 }
 
-/** The role, where it may be bound on `group` by somebody with this reach: as bindableRole, and built in or seen by them. */
+/** Returns the role if it can be bound on `group`, and is built-in or visible to the caller. */
 export function bindableBy(planning: Pick<Planning, 'tables' | 'permissions'>, role: string, group: string): CachedRecord | undefined {
   return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.tables, role, group) : undefined
 }
 
-/** True where the caller may name the identity at all: a person, who need not be there, themselves, or one that they see. */
+/** True if the caller can refer to the identity: a person, even before the registration, the caller, or a visible identity. */
 function mayBeNamed(planning: Planning, identity: string): boolean {
   return !identity.includes('/') || identity === planning.caller.identity || isSeen(planning, identity)
 }
 
-/** Missing, foreign, out of the caller's sight and out of place get the same answer (docs/spec/iam.md#references-in-bodies). What the binding says already is in its caller's sight. */
+/**
+ * Checks the references of a role binding. Missing, foreign, invisible and unusable records get the same error (docs/spec/iam.md#references-in-bodies).
+ * References that the role binding already has are allowed.
+ */
 function referenceViolations(planning: Planning, { record, parent: group }: MutationDraft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
   const { tables } = planning
   const { identityUid: identity, roleUid: role } = record
@@ -96,7 +99,7 @@ function referenceViolations(planning: Planning, { record, parent: group }: Muta
   return found
 }
 
-/** Checks a binding as it is to be stored, and that the caller may grant what it grants. */
+/** Checks a role binding before it is stored, and that the caller can grant its role. */
 function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?: RoleBinding): void {
   const { record, parent } = draft
   const violations = referenceViolations(planning, draft, current)
@@ -106,8 +109,8 @@ function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?
 }
 
 /**
- * The identity of a binding as it is now; only its uid where no person has registered under it. Where the identity may not be seen, its name is the subject of its
- * tokens, which the caller who bound it knows.
+ * Returns the current state of the bound identity. If no person has registered, it has only the uid. If the caller cannot see the identity, its name is the
+ * subject of its tokens, which the caller knows.
  */
 export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSeen: boolean): RoleBindingIdentity {
   const record = records.get('Identity', uid)
@@ -119,7 +122,7 @@ export function renderIdentity(records: Pick<Records, 'get'>, uid: string, isSee
   return create(RoleBindingIdentitySchema, { uid, issuer, subject, ...(isSeen ? { name, description, email } : { name: subject }) })
 }
 
-/** The binding with identity, group and role joined in, and the input fields left out (docs/spec/iam.md#role-binding-fields). */
+/** Returns the role binding with its identity, group and role, and without the input fields (docs/spec/iam.md#role-binding-fields). */
 function render(records: Records, record: BindingRecord): BindingRecord {
   const shown = clone(RoleBindingSchema, record)
   const groupUid = parentOf(record.uid as Uid)
@@ -135,7 +138,7 @@ function render(records: Records, record: BindingRecord): BindingRecord {
   return shown
 }
 
-/** What becomes of the owners of a root group by a change of a binding. */
+/** Plans the effect of a role binding change on the owners of a root group. */
 function ownersAfter(planning: Planning, { uid, parent, record }: MutationDraft<BindingRecord>, current: RoleBinding): Extra | undefined {
   const group = parent as Uid // bindings lie in groups
   const staysOwner = makesOwner(group, record.roleUid)
@@ -143,19 +146,19 @@ function ownersAfter(planning: Planning, { uid, parent, record }: MutationDraft<
   return staysOwner ? ownersChanged(planning, group) : ownersLeave(planning, group, (record) => record.uid === uid)
 }
 
-/** Who is bound first, and who last, by a change of a binding. */
+/** Plans the effect on a person's first and last role binding in the organisation. */
 function membersAfter(planning: Planning, { uid, parent, record }: MutationDraft<BindingRecord>, current: RoleBinding): Extra | undefined {
   const { identityUid: identity } = record
   if (identity === current.identityUid) return undefined
   return mergeExtras(planBound(planning, { identity, group: parent as Uid }), planUnbound(planning, { identity: current.identityUid, uid }))
 }
 
-/** The unique key of a binding. */
+/** Returns the unique key of a role binding. */
 function bindingClaim(group: string, identity: string, role: string): string {
   return nameKey(index.kind, group, `${identity} ${role}`)
 }
 
-/** Role bindings: an identity has a role on a group and below (docs/spec/iam.md#role-bindings). */
+/** Role bindings: an identity has a role on a group and everything below it (docs/spec/iam.md#role-bindings). */
 export const roleBindingKind = defineKind<BindingRecord>({
   index,
   desc: RoleBindingSchema,
@@ -194,8 +197,8 @@ export const roleBindingKind = defineKind<BindingRecord>({
 })
 
 /**
- * Binds a role as somebody who might do so has decided before: by an invite, or a provider's default role. Leaves a binding that is there as it is. Returns whether the
- * role is bound then: not where it can not be bound there any more.
+ * Binds a role that an earlier decision granted: an invite, or the default role of a provider. Keeps an existing role binding. Returns whether the role is
+ * bound. False if it cannot be bound there any more.
  */
 export function planBinding(planning: Planning, changes: ChangeSet, { group, identity, role }: { group: Uid; identity: Uid; role: string }): boolean {
   const { tables } = planning
@@ -215,7 +218,7 @@ export function planBinding(planning: Planning, changes: ChangeSet, { group, ide
   return true
 }
 
-/** The items of a batch as plain bindings: the role may be said once for all (docs/spec/iam.md#role-binding-batches). */
+/** Returns the items of a batch as single creations. The batch can set the role for all of them (docs/spec/iam.md#role-binding-batches). */
 function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
   const violations: FieldViolation[] = []
   const items = request.requests.map((item, at) => {
@@ -231,7 +234,7 @@ function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
   return items
 }
 
-/** Runs `work` for one item; what it finds wrong is said of that item. */
+/** Runs `work` for one item. Its errors name the item. */
 function onItem<T>(at: number, work: () => T): T {
   try {
     return work()
@@ -241,7 +244,7 @@ function onItem<T>(at: number, work: () => T): T {
   }
 }
 
-/** Makes those of the persons pending who are bound for the first time, once `rehearse` has shown that nothing refuses the batch. */
+/** Marks persons with their first role binding as pending, after `rehearse` showed that nothing refuses the batch. */
 async function inviteFor(
   services: Services,
   batch: { persons: readonly Uid[]; root: Uid; rehearse: () => Promise<unknown> },
@@ -258,7 +261,7 @@ async function inviteFor(
   }
 }
 
-/** BatchCreateRoleBindings: all or none, answered in the order of the request, one event (docs/spec/iam.md#role-binding-batches). */
+/** BatchCreateRoleBindings: creates all or none, in the order of the request, with one event (docs/spec/iam.md#role-binding-batches). */
 export const batchCreateRoleBindings: Handler = async (services, context, message) => {
   const request = message as BatchCreateRoleBindingsRequest
   const items = batchItems(request)
@@ -275,7 +278,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
       seen.add(pair)
       return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item }))
     })
-    // Their uids are random, and the unique key of each is guarded. The largest batch has no room for both guards.
+    // The uids are random, and each unique key is guarded. The largest batch has no room for both guards.
     for (const { uid } of records) changes.unguard(recordKey(index.kind, trustedUid(uid)))
     emit(planning, context, { changes, subject: request.parent, body: { desc: BatchCreateRoleBindingsResponseSchema, message: answer(records) } })
     rememberKey(memory, changes, { uids: records.map((record) => record.uid), nowMs: planning.nowMs })
@@ -289,7 +292,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
     const dry = { caller, signal, ownership, validateOnly: true, authorize: () => context.authorize() }
     const rehearse = () => commitPrepared(services, dry, dryRun)
     const batch = { persons: persons.map(trustedUid), root: rootOf(trustedUid(request.parent)), rehearse }
-    // Only once the caller is known to be allowed to bind here; a dry run leaves nothing.
+    // After the access check. A dry run writes nothing.
     const prepare = () => (context.validateOnly ? undefined : inviteFor(services, batch, signal))
     return commitPrepared(services, context, { prepare, plan: dryRun.plan })
   }

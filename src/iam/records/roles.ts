@@ -21,16 +21,16 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** The capabilities as the schema's enum, in the order of their numbers. */
+/** Returns the capabilities as values of the schema's enum, in the order of their numbers. */
 function numbersOf(set: CapabilitySet): Capability[] {
-  // The table of capabilities is read from this very enum.
+  // The table of capabilities is built from this enum.
   return membersOf(set).map(({ number }) => number as Capability)
 }
 
-/** When the built-in roles count as made, in milliseconds since 1970. */
+/** Creation time of the built-in roles, in milliseconds since 1970. */
 const builtInTimeMs = Date.UTC(2026, 0, 1)
 
-/** The built-in roles as records: every snapshot starts with them. */
+/** The built-in roles as records. Every record cache starts with them. */
 export const builtInRoleRecords: readonly CachedRecord[] = builtInRoles.map((role) => {
   const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
   const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
@@ -38,7 +38,7 @@ export const builtInRoleRecords: readonly CachedRecord[] = builtInRoles.map((rol
   return recordOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record, facts), revision: storeRevision(0) })
 })
 
-/** Puts the capabilities in order, without doubles; throws code 3 for what no customer's role may hold (docs/spec/iam.md#custom-roles). */
+/** Sorts the capabilities and removes duplicates. Throws code 3 for capabilities that custom roles cannot have (docs/spec/iam.md#custom-roles). */
 function settleCapabilities(record: Role): void {
   const bad = record.capabilities.filter((number) => {
     const capability = capabilityByEnumNumber(number)
@@ -54,7 +54,7 @@ function check(planning: Planning, draft: MutationDraft<Role & Resource>): undef
   assertCanGrant(planning, draft.parent, fromEnumNumbers(draft.record.capabilities))
 }
 
-/** Roles: sets of capabilities under a name, below a group; the built-in ones are everywhere. */
+/** Roles: named sets of capabilities below a group. Built-in ones are available everywhere. */
 export const roleKind = defineKind<Role & Resource>({
   index,
   desc: RoleSchema,

@@ -27,8 +27,8 @@ const index: KindIndex = {
 }
 
 /**
- * Acceptances of terms (docs/spec/iam.md#terms): which group accepted which document, who did, and when. They lie below the group, under uids that are never shown, are never
- * changed, and go with the group.
+ * Acceptances of terms (docs/spec/iam.md#terms): group, document, person and time. Their parent is the group. Their uids are never shown. They never change, and
+ * are deleted with the group.
  */
 export const termsAcceptanceKind = defineKind<AcceptanceRecord>({
   index,
@@ -36,7 +36,7 @@ export const termsAcceptanceKind = defineKind<AcceptanceRecord>({
   uniqueName: false,
   listFilters: {
     fields: new Set(['group']),
-    // Whoever may see what a group accepted sees what it inherits.
+    // Callers who can see the acceptances of a group also see inherited ones.
     read(request: Message) {
       const { group } = request as ListTermsAcceptancesRequest
       return {
@@ -47,12 +47,12 @@ export const termsAcceptanceKind = defineKind<AcceptanceRecord>({
   },
 })
 
-/** Where a group's acceptance of a document lies: so it accepts each once. */
+/** Returns the uid of the acceptance of a document by a group. It is unique, so each document is accepted once. */
 function acceptanceUid(group: Uid, docId: string): Uid {
   return trustedUid(`${group}/${createHash('sha256').update(docId).digest('hex').slice(0, 16)}`)
 }
 
-/** The documents that a request names, each once. Throws code 3 for those that the configuration does not have. */
+/** Returns the documents of a request, without duplicates. Throws code 3 for documents that are not configured. */
 function documentsOf({ settings }: Services, { documentIds }: AcceptTermsRequest): string[] {
   const violations = documentIds.flatMap((id, at) =>
     settings.terms.has(id) ? [] : [{ field: `document_ids[${at}]`, description: 'is not a document of this installation' }],
@@ -62,8 +62,8 @@ function documentsOf({ settings }: Services, { documentIds }: AcceptTermsRequest
 }
 
 /**
- * AcceptTerms: records who accepted the documents for the group, and when. What the group has accepted before stays as it is; where that is all of it, nothing is written
- * and no event tells of it. What a group above has accepted may be accepted here too.
+ * AcceptTerms: records the acceptance of documents for a group. Earlier acceptances stay. If all documents were accepted before, there is no write and no event.
+ * Documents that a group above accepted can be accepted again.
  */
 export const acceptTerms: Handler = async (services, context, message) => {
   const request = message as AcceptTermsRequest
@@ -76,7 +76,7 @@ export const acceptTerms: Handler = async (services, context, message) => {
     const missing = documents.filter((docId) => planning.tables.get(index.kind, acceptanceUid(group, docId)) === undefined)
     for (const docId of missing) {
       const record = create(TermsAcceptanceSchema, { docId, acceptedBy: planning.caller.identity, orgUid: group })
-      // The record's own message has fewer fields than a resource; those that it lacks are not stored.
+      // The stored message has fewer fields than a resource. Missing fields are not stored.
       planChild(termsAcceptanceKind, planning, { changes, parent: group, uid: acceptanceUid(group, docId), record: record as TermsAcceptance & Resource })
     }
     if (missing.length > 0) emit(planning, context, { changes, subject: group, body: { desc: AcceptTermsResponseSchema, message: answer } })

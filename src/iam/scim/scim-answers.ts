@@ -8,12 +8,12 @@ export function versionOf({ etag }: Pick<ScimUserView, 'etag'>): string {
   return `W/"${etag}"`
 }
 
-/** The address of a user below that of the provider's SCIM server. */
+/** Returns the URL of a user at the SCIM server of the provider. */
 export function locationOf(endpoint: string, { uid }: Pick<ScimUserView, 'uid'>): string {
   return `${endpoint}/Users/${uid.slice(uid.lastIndexOf('/') + 1)}`
 }
 
-/** The whole user as clients see it. `endpoint` is the address of the provider's SCIM server. */
+/** Returns the whole user for clients. `endpoint` is the URL of the provider's SCIM server. */
 export function shownUser(view: ScimUserView, endpoint: string): ScimObject {
   const { uid, attributes, createMs, updateMs } = view
   const meta = {
@@ -27,16 +27,16 @@ export function shownUser(view: ScimUserView, endpoint: string): ScimObject {
   return { schemas, id: uid.slice(uid.lastIndexOf('/') + 1), ...attributes, meta }
 }
 
-/** What of users is asked for (RFC 7644 3.9). */
+/** Requested attributes of users (RFC 7644 3.9). */
 export interface Projection {
-  /** Only these, and what is always returned; all where absent. */
+  /** Only these attributes, and those that are always returned. Absent: all. */
   readonly only?: readonly ScimTarget[]
   readonly without: readonly ScimTarget[]
 }
 
 const maxNames = 100
 
-/** Throws `invalidValue` where both lists are given, or too many names. Names that no schema has are passed over. */
+/** Parses the requested attributes. Throws `invalidValue` if both lists are given, or for too many names. Unknown names are ignored. */
 export function projectionOf(attributes: readonly string[] | undefined, excluded: readonly string[] | undefined): Projection {
   if (attributes !== undefined && excluded !== undefined)
     throw scimError('invalidValue', 'attributes and excludedAttributes cannot be combined: send one of them')
@@ -45,13 +45,13 @@ export function projectionOf(attributes: readonly string[] | undefined, excluded
   return { ...(attributes === undefined ? {} : { only: targets(attributes) }), without: targets(excluded ?? []) }
 }
 
-/** A copy of the value with those parts that `keeps` says. */
+/** Returns a copy of the value with the parts that `keeps` selects. */
 function partsOf(value: ScimValue, keeps: (name: string) => boolean): ScimValue {
   if (Array.isArray(value)) return (value as readonly ScimValue[]).map((item) => partsOf(item, keeps))
   return isObject(value) ? Object.fromEntries(Object.entries(value).filter(([name]) => keeps(name))) : value
 }
 
-/** The members of one object, as the targets say that name its attributes. */
+/** Returns the selected members of an object. */
 function projectMembers(object: ScimObject, { only, without }: Projection, isAlways: (name: string) => boolean): ScimObject {
   const shown = Object.entries(object).flatMap(([name, value]): [string, ScimValue][] => {
     if (isAlways(name)) return [[name, value]]
@@ -66,7 +66,7 @@ function projectMembers(object: ScimObject, { only, without }: Projection, isAlw
   return Object.fromEntries(shown)
 }
 
-/** What of the extension is shown; undefined where nothing is. */
+/** Returns the selected members of the extension. Undefined if there are none. */
 function projectEnterprise(extension: ScimObject, { only, without }: Projection): ScimObject | undefined {
   const isNamed = (targets: readonly ScimTarget[]): boolean => targets.some(({ attribute }) => attribute === undefined)
   if (isNamed(without)) return undefined
@@ -77,14 +77,14 @@ function projectEnterprise(extension: ScimObject, { only, without }: Projection)
 
 const always: ReadonlySet<string> = new Set(['id', 'schemas'])
 
-/** What of a shown user was asked for. */
+/** Returns the requested attributes of a user. */
 export function projected(user: ScimObject, { only, without }: Projection): ScimObject {
   if (only === undefined && without.length === 0) return user
   const { [enterpriseUrn]: extension, ...top } = user
   const side = (targets: readonly ScimTarget[], enterprise: boolean): ScimTarget[] => targets.filter((target) => target.enterprise === enterprise)
   const of = (enterprise: boolean): Projection => ({ ...(only === undefined ? {} : { only: side(only, enterprise) }), without: side(without, enterprise) })
   const shown = projectMembers(top, of(false), (name) => always.has(name))
-  // Only shownUser makes them: the extension is an object.
+  // shownUser created the value: the extension is an object.
   const added = isObject(extension) ? projectEnterprise(extension, of(true)) : undefined
   return added === undefined ? shown : { ...shown, [enterpriseUrn]: added }
 }

@@ -17,36 +17,36 @@ import { ScimStateSchema, type ScimState } from '../../gen/taproot/store/v1/scim
  * Regenerating a token that works leads to ROTATING, or with an overlap of 0 to LIVE. A token that does not work any more never works again. All functions here are pure.
  */
 export interface ScimChange {
-  /** The etag of the state that comes of it. */
+  /** Etag of the resulting state. */
   readonly etag: string
   readonly nowMs: number
 }
 
-/** A new token: its digest and its end. */
+/** Digest and expiry of a new token. */
 export interface NewToken {
   readonly digest: Uint8Array
-  /** Undefined where it does not expire. */
+  /** Undefined if it does not expire. */
   readonly expireMs: number | undefined
 }
 
-/** How long the old token works beside a new one where nothing is said, in milliseconds. */
+/** Default overlap of the old and the new token, in milliseconds. */
 export const defaultOverlapMs = 3_600_000
-/** How long it does at most. */
+/** Maximum overlap in milliseconds. */
 const maxOverlapMs = 24 * 3_600_000
 
 const tokenPattern = /^cgscim_[0-9a-f]{64}$/
 
-/** The text of a SCIM token, of 32 random bytes. */
+/** Returns the text of a SCIM token from 32 random bytes. */
 export function scimToken(bytes: Uint8Array): string {
   return `cgscim_${Buffer.from(bytes).toString('hex')}`
 }
 
-/** Whether a text can be a SCIM token at all. */
+/** True if the text has the form of a SCIM token. */
 export function isScimToken(text: string): boolean {
   return tokenPattern.test(text)
 }
 
-/** What is kept of a token. */
+/** Returns the digest that is stored for a token. */
 export function scimTokenDigest(token: string): Uint8Array {
   return createHash('sha256').update(token).digest()
 }
@@ -55,17 +55,17 @@ function ms(time: bigint | undefined): number | undefined {
   return time === undefined ? undefined : Number(time)
 }
 
-/** When the newest token expires, in milliseconds since 1970; undefined where it does not. */
+/** Returns when the newest token expires, in milliseconds since 1970. Undefined if it does not. */
 export function tokenExpireMs(state: ScimState): number | undefined {
   return ms(state.expireTimeMs)
 }
 
-/** When the newest token was revoked; undefined where it was not. */
+/** Returns when the newest token was revoked. Undefined if it was not. */
 export function revokeMs(state: ScimState): number | undefined {
   return ms(state.revokeTimeMs)
 }
 
-/** Until when the token before the newest works; undefined where it does not any more. */
+/** Returns the end of the previous token's overlap. Undefined if that token does not work. */
 export function overlapEndMs(state: ScimState, nowMs: number): number | undefined {
   const endMs = Number(state.previousExpireTimeMs)
   return state.previousDigest.length > 0 && nowMs < endMs ? endMs : undefined
@@ -88,12 +88,15 @@ function expireTime({ expireMs }: NewToken): Partial<Pick<ScimState, 'expireTime
   return expireMs === undefined ? {} : { expireTimeMs: BigInt(expireMs) }
 }
 
-/** The first token; SCIM is off until it is turned on. */
+/** Returns the state with the first token. SCIM stays off until it is turned on. */
 export function generated(token: NewToken, { etag }: Pick<ScimChange, 'etag'>): ScimState {
   return create(ScimStateSchema, { etag, enabled: false, digest: token.digest, ...expireTime(token) })
 }
 
-/** Another token. The newest one before works for the overlap, 24 h at most, but not beyond its own end; one that does not work stays so, and so does the one before it. */
+/**
+ * Returns the state with another token. The previous newest token works during the overlap, 24 h at most, but not beyond its expiry. Tokens that do not work
+ * stay invalid.
+ */
 export function regenerated(state: ScimState, token: NewToken, change: ScimChange & { readonly overlapMs: number }): ScimState {
   const { etag, nowMs } = change
   const overlapMs = newestWorks(state, nowMs) ? Math.min(change.overlapMs, maxOverlapMs) : 0
@@ -102,13 +105,13 @@ export function regenerated(state: ScimState, token: NewToken, change: ScimChang
   return create(ScimStateSchema, { etag, enabled: state.enabled, digest: token.digest, ...expireTime(token), ...previous })
 }
 
-/** No token works any more. What is revoked already keeps its time. */
+/** Returns the state with all tokens revoked. An earlier revocation keeps its time. */
 export function revoked(state: ScimState, { etag, nowMs }: ScimChange): ScimState {
   const { enabled, digest, expireTimeMs, revokeTimeMs = BigInt(nowMs) } = state
   return create(ScimStateSchema, { etag, enabled, digest, revokeTimeMs, ...(expireTimeMs === undefined ? {} : { expireTimeMs }) })
 }
 
-/** SCIM turned on or off; tokens stay as they are. */
+/** Returns the state with SCIM turned on or off. Tokens do not change. */
 export function switched(state: ScimState, enabled: boolean, { etag }: Pick<ScimChange, 'etag'>): ScimState {
   return create(ScimStateSchema, { ...state, etag, enabled })
 }
@@ -118,8 +121,8 @@ function isSame(one: Uint8Array, other: Uint8Array): boolean {
 }
 
 /**
- * Whether `token` works now: the newest one, or the one before it during the overlap. How long it takes says nothing about the digests. Whether SCIM is on is another
- * question: `state.enabled`.
+ * True if `token` works now: the newest one, or the previous one during the overlap. The duration does not reveal the digests. `state.enabled` is checked
+ * separately.
  */
 export function checkScimToken(state: ScimState | undefined, token: string, nowMs: number): boolean {
   if (state === undefined || !isScimToken(token)) return false

@@ -1,14 +1,14 @@
 import { maxPage } from './scim-list.ts'
 import { enterpriseAttributes, enterpriseUrn, userAttributes, userUrn, type ScimAttribute, type ScimAttributes } from './scim-schema.ts'
 
-/** A document of SCIM's discovery (RFC 7644 4). */
+/** A discovery document of SCIM (RFC 7644 4). */
 export type ScimDocument = Readonly<Record<string, unknown>>
 
 function metaOf(resourceType: string, location: string): ScimDocument {
   return { meta: { resourceType, location } }
 }
 
-/** What this server can do (RFC 7643 5). */
+/** Features of this server (RFC 7643 5). */
 export function serviceProviderConfig(endpoint: string): ScimDocument {
   const no = { supported: false }
   const yes = { supported: true }
@@ -27,7 +27,7 @@ export function serviceProviderConfig(endpoint: string): ScimDocument {
   }
 }
 
-/** What kinds of resources there are: users, and no groups (docs/spec/scim.md#scim-server). */
+/** Resource types: users, but not groups (docs/spec/scim.md#scim-server). */
 export function resourceTypes(endpoint: string): ScimDocument[] {
   return [
     {

@@ -5,12 +5,12 @@ import { comparedName } from './scim-values.ts'
 const comparisons = ['eq', 'ne', 'co', 'sw', 'ew', 'gt', 'ge', 'lt', 'le'] as const
 type Comparison = (typeof comparisons)[number]
 
-/** What an attribute is compared with; a text is in its `comparedForm`. */
+/** Value to compare with. A string is in its `comparedForm`. */
 export type Literal = string | number | boolean | null
 
 /**
- * A filter (RFC 7644 3.4.2.2), with the attributes that it names found in the schema. `some` asks for one value of an attribute that satisfies the inner filter, whose
- * targets are then parts of that value.
+ * A filter (RFC 7644 3.4.2.2) whose attributes were found in the schema. `some` needs one value of an attribute that matches the inner filter. The targets of
+ * the inner filter are parts of that value.
  */
 export type ScimFilter =
   | { readonly kind: 'and' | 'or'; readonly parts: readonly ScimFilter[] }
@@ -40,7 +40,7 @@ const constants: ReadonlyMap<string, Literal> = new Map<string, Literal>([
   ['null', null],
 ])
 
-/** The text of a JSON string. */
+/** Returns the value of a JSON string. */
 function unquoted(text: string): string {
   try {
     return String(JSON.parse(text))
@@ -71,10 +71,10 @@ function tokensOf(text: string): FilterToken[] {
   return tokens
 }
 
-/** Where the names of a filter are looked up. */
+/** Scope in which names of a filter are looked up. */
 type Lookup = (path: string) => ScimTarget | undefined
 
-/** Names inside the brackets of `attribute[...]`: parts of one of its values. */
+/** Names inside the brackets of `attribute[...]`: parts of one value. */
 function within(subAttributes: ScimAttributes): Lookup {
   return (path) => {
     const attribute = subAttributes.get(path.toLowerCase())
@@ -82,7 +82,7 @@ function within(subAttributes: ScimAttributes): Lookup {
   }
 }
 
-/** Reads a filter by recursive descent; how deep and how long it may be is bounded. */
+/** Recursive descent parser of filters. Depth and length are limited. */
 class FilterReader {
   readonly #tokens: readonly FilterToken[]
   #at = 0
@@ -169,19 +169,19 @@ class FilterReader {
   }
 }
 
-/** The attribute whose values are compared: of an attribute with parts its `value` (RFC 7643 2.4). */
+/** Returns the attribute to compare. For a complex attribute, it is `value` (RFC 7643 2.4). */
 export function comparedAttribute({ attribute, sub }: ScimTarget): ScimAttribute | undefined {
   const named = sub ?? attribute
   return named?.subAttributes === undefined ? named : named.subAttributes.get('value')
 }
 
-/** A text in the form in which values of the attribute are compared: times as of one zone and length. */
+/** Returns a string in the form for comparisons with values of the attribute. Times get the same zone and length. */
 export function comparedForm({ type, caseExact }: ScimAttribute, text: string): string {
   if (type === 'dateTime') return new Date(text).toISOString()
   return caseExact ? text : comparedName(text)
 }
 
-/** The literal as the attribute's type has it, in the form in which it is compared. Refuses what can't be compared. */
+/** Converts the literal to the type of the attribute, in its form for comparisons. Throws `invalidFilter` if it cannot be compared. */
 function comparable(target: ScimTarget, op: Comparison, literal: Literal): Literal {
   const attribute = comparedAttribute(target)
   if (attribute === undefined) return refuse('a complex attribute cannot be compared: use one of its sub-attributes')
@@ -196,13 +196,15 @@ function comparable(target: ScimTarget, op: Comparison, literal: Literal): Liter
   return comparedForm(attribute, literal)
 }
 
-/** The filter that the text says. Throws `invalidFilter`. */
+/** Parses a filter. Throws `invalidFilter`. */
 export function parseFilter(text: string): ScimFilter {
   if (text.length > maxLength) refuse(`a filter must not be longer than ${maxLength} characters`)
   return new FilterReader(tokensOf(text)).whole(findTarget)
 }
 
-/** The text, in its `comparedForm`, that the attribute (in lower case) must equal in everything that the filter lets through; undefined where it does not say. */
+/**
+ * Returns the string, in its `comparedForm`, that the attribute (in lower case) must equal to match the filter. Undefined if the filter does not require one.
+ */
 export function requiredText(filter: ScimFilter, name: string): string | undefined {
   if (filter.kind === 'and') return filter.parts.map((part) => requiredText(part, name)).find((text) => text !== undefined)
   if (filter.kind !== 'compare' || filter.op !== 'eq' || typeof filter.literal !== 'string') return undefined

@@ -22,10 +22,10 @@ const texts: Readonly<Record<Exclude<ScimCompare['op'], 'ne'>, (one: string, oth
   le: (one, other) => one <= other,
 }
 
-/** The form in which a text of the attribute is compared. */
+/** Returns the form of a string for comparisons with the attribute. */
 type CompareForm = (attribute: ScimAttribute, text: string) => string
 
-/** Works the form of each text out once, however many parts of a filter ask. */
+/** Computes the form of each string once, even if several parts of a filter use it. */
 function createForm(): CompareForm {
   const known = new Map<string, string>()
   return (attribute, text) => {
@@ -48,7 +48,7 @@ function asList(value: ScimValue | undefined): readonly ScimValue[] {
   return Array.isArray(value) ? (value as readonly ScimValue[]) : [value]
 }
 
-/** The values that the target has in the object. */
+/** Returns the values of the target in the object. */
 function valuesAt(object: ScimObject, { attribute, sub, enterprise }: ScimTarget): readonly ScimValue[] {
   const extension = object[enterpriseUrn]
   const holder = enterprise ? (isObject(extension) ? extension : {}) : object
@@ -87,33 +87,33 @@ function satisfies(object: ScimObject, filter: ScimFilter, form: CompareForm): b
   }
 }
 
-/** Whether the filter lets the user through (RFC 7644 3.4.2.2). What is not there equals nothing and differs from everything. */
+/** True if the user matches the filter (RFC 7644 3.4.2.2). A missing value equals nothing and differs from everything. */
 function matches(user: ScimObject, filter: ScimFilter): boolean {
   return satisfies(user, filter, createForm())
 }
 
-/** The most users of one answer, and how many there are where nothing is said. */
+/** Maximum and default number of users on a page. */
 export const maxPage = 200
 const defaultPage = 100
-/** A page ends with the user that brings it here (RFC 7644 3.4.2.4 lets us answer fewer than were asked for). */
+/** A page ends with the user that reaches this size. RFC 7644 3.4.2.4 allows fewer results than requested. */
 const maxPageBytes = 4 * 1024 * 1024
 
 /** A page of users (RFC 7644 3.4.2). */
 export interface ScimListQuery {
   readonly filter: ScimFilter | undefined
-  /** From 1 on. */
+  /** Position of the first user, from 1. */
   readonly startIndex: number
-  /** How many were asked for; undefined where that was not said. */
+  /** Requested number of users. Undefined if there is none. */
   readonly count: number | undefined
   readonly projection: Projection
 }
 
-/** The users that a filter may let through: by an index where it names one, else all of the provider's. */
+/** Returns the candidates for a filter: from an index if the filter requires a value of it, or else all users of the provider. */
 function candidates(tables: RecordTables, provider: Uid, filter: ScimFilter): readonly CachedRecord[] {
   const [userName, externalId, id] = ['username', 'externalid', 'id'].map((name) => requiredText(filter, name))
   const found = [
     ...(id === undefined ? [] : [userWithId(tables, provider, id)]),
-    // The index does not know who has none.
+    // The index does not contain users without a value.
     ...(externalId === undefined || externalId === '' ? [] : [userWith(tables, provider, { filter: 'external_id', value: externalId })]),
     ...(userName === undefined ? [] : [userWith(tables, provider, { filter: 'user_name', value: userName })]),
   ]
@@ -121,7 +121,7 @@ function candidates(tables: RecordTables, provider: Uid, filter: ScimFilter): re
   return found[0] === undefined ? [] : [found[0]]
 }
 
-/** Records are of one commit and never change, so that others may write in between. */
+/** The records are of one commit and never change, so other tasks can run in between. */
 async function filtered(records: readonly CachedRecord[], isMatch: (record: CachedRecord) => boolean, signal: AbortSignal): Promise<CachedRecord[]> {
   const found: CachedRecord[] = []
   const task = new CooperativeTask()
@@ -134,7 +134,7 @@ async function filtered(records: readonly CachedRecord[], isMatch: (record: Cach
   return found
 }
 
-/** The first of the records, as many as fit on a page; at least one. */
+/** Returns the first records that fit on a page, at least one. */
 function fitting(records: readonly CachedRecord[]): readonly CachedRecord[] {
   let bytes = 0
   const end = records.findIndex((record) => {
@@ -144,7 +144,10 @@ function fitting(records: readonly CachedRecord[]): readonly CachedRecord[] {
   return end < 0 ? records : records.slice(0, end + 1)
 }
 
-/** The list's answer. Costs what a page does, and with a filter that names neither `userName`, `externalId` nor `id` what all users do, in slices of a few milliseconds. */
+/**
+ * Returns a page of users. A filter without `userName`, `externalId` and `id` reads all users, in slices of a few milliseconds. Other requests cost as much as a
+ * page.
+ */
 export async function listScimUsers(
   services: Services,
   { provider, endpoint, query }: { provider: Uid; endpoint: string; query: ScimListQuery },

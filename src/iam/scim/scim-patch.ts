@@ -5,34 +5,36 @@ import { assertOnePrimary, isObject, maxValues, readValue, type ScimObject, type
 /** The URN of a patch (RFC 7644 3.5.2). */
 export const patchUrn = 'urn:ietf:params:scim:api:messages:2.0:PatchOp'
 
-/** The most operations, and the most changes of attributes in all of them together. */
+/** Maximum number of operations, and of attribute changes in all operations. */
 const maxChanges = 500
 
-/** Where values are written; a copy. */
+/** Object that receives the values. It is a copy. */
 type ScimDraft = Record<string, ScimValue>
 
 type Op = 'add' | 'replace' | 'remove'
 
-/** The change of one attribute, or the end of the whole extension. */
+/** Change of one attribute, or removal of the extension. */
 interface ScimChange {
   readonly op: Op
   readonly target: ScimTarget
   readonly value: unknown
-  /** As the request names the target. */
+  /** Name of the target in the request. */
   readonly path: string
 }
 
-/** What is equal for equal values, in whatever order their parts are. */
+/** Returns a text that is the same for equal values. The order of parts does not matter. */
 type Identify = (value: ScimValue) => string
 
 function opOf(operation: Readonly<Record<string, unknown>>): Op {
-  // Entra writes them with a capital.
+  // Entra writes operations with a capital letter.
   const op = typeof operation['op'] === 'string' ? operation['op'].toLowerCase() : ''
   if (op !== 'add' && op !== 'replace' && op !== 'remove') throw scimError('invalidSyntax', 'op must be add, replace or remove')
   return op
 }
 
-/** Throws `invalidPath` for a value filter (docs/spec/scim.md#scim-patches), a name that no schema has, and a sub-attribute of several values at once. */
+/**
+ * Parses a path. Throws `invalidPath` for a value filter (docs/spec/scim.md#scim-patches), an unknown name, and a sub-attribute of a multi-valued attribute.
+ */
 function targetOf(path: string): ScimTarget {
   if (path.includes('[')) throw scimError('invalidPath', 'paths with a value filter are not supported: write the whole attribute')
   const target = findTarget(path)
@@ -48,16 +50,16 @@ function pathOf({ path }: Readonly<Record<string, unknown>>): string | undefined
   return path
 }
 
-/** The attributes of a whole schema, where the path is its URN; undefined for another path. Throws `invalidValue`. */
+/** Returns the attributes of a whole schema, if the path is its URN. Undefined for other paths. Throws `invalidValue`. */
 function wholeSchema(op: Op, path: string, value: unknown): ScimChange[] | undefined {
   if (!isUrn(path, userUrn) && !isUrn(path, enterpriseUrn)) return undefined
-  // What is left is no attribute, or the end of the extension.
+  // The rest is not an attribute, or is the removal of the extension.
   if (op === 'remove' || value === null) return undefined
   if (!isObject(value)) throw scimError('invalidValue', `${path} must be an object`)
   return memberChanges(op, value, `${path}:`)
 }
 
-/** An object whose members are paths; those that no schema has, or that are read-only, are dropped. */
+/** Returns the changes of an object whose keys are paths. Unknown and read-only ones are ignored. */
 function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix: string): ScimChange[] {
   return Object.entries(value).flatMap(([name, member]) => {
     const path = `${prefix}${name}`
@@ -68,7 +70,7 @@ function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix:
   })
 }
 
-/** Throws `invalidValue` where one value names an attribute twice: names have no case, and may stand behind a URN. */
+/** Throws `invalidValue` if a value contains an attribute twice. Names ignore letter case and can have a URN. */
 function assertDistinct(changes: readonly ScimChange[]): void {
   const seen = new Set<string>()
   for (const { target, path } of changes) {
@@ -87,7 +89,7 @@ function changeAt(op: Op, path: string, value: unknown): ScimChange {
   return { op, target, value, path }
 }
 
-/** The operation as changes of one attribute each, no attribute twice. */
+/** Returns the operation as attribute changes, each attribute once. */
 function changesOf(operation: unknown): ScimChange[] {
   if (!isObject(operation)) throw scimError('invalidSyntax', 'each item of Operations must be an object')
   const op = opOf(operation)
@@ -106,7 +108,7 @@ function changesOf(operation: unknown): ScimChange[] {
   return changes
 }
 
-/** Works the identity of each value out once. */
+/** Computes the comparison text of each value once. */
 function createIdentify(): Identify {
   const known = new WeakMap<ScimObject, string>()
   return (value) => {
@@ -117,7 +119,7 @@ function createIdentify(): Identify {
   }
 }
 
-/** Old and new values: equal ones once, and of several primary ones the new one (RFC 7644 3.5.2.1). */
+/** Merges old and new values without duplicates. If several are primary, the new one stays primary (RFC 7644 3.5.2.1). */
 function joined(old: readonly ScimValue[], added: readonly ScimValue[], { path, identify }: { path: string; identify: Identify }): ScimValue {
   const known = new Set(old.map(identify))
   const fresh = added.filter((value) => !known.has(identify(value)))
@@ -129,7 +131,7 @@ function joined(old: readonly ScimValue[], added: readonly ScimValue[], { path, 
   return all
 }
 
-/** A value with parts after the change. Parts that are not named stay, also where it is replaced (RFC 7644 3.5.2.3); one that is replaced by null goes. */
+/** Returns a complex value after the change. Other parts stay, also for `replace` (RFC 7644 3.5.2.3). A part with null is removed. */
 function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: ScimChange & { value: Readonly<Record<string, unknown>> }, old: ScimObject): ScimObject {
   const next: ScimDraft = { ...old }
   for (const [name, member] of Object.entries(change.value)) {
@@ -141,7 +143,7 @@ function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: ScimChang
   return next
 }
 
-/** What the attribute has after the change; undefined for none. Of nothing there is nothing to add. */
+/** Returns the value of the attribute after the change. Undefined for no value. */
 function changed(change: ScimChange, attribute: ScimAttribute, { old, identify }: { old: ScimValue | undefined; identify: Identify }): ScimValue | undefined {
   const { op, value, path } = change
   if (op === 'remove') return undefined
@@ -153,7 +155,7 @@ function changed(change: ScimChange, attribute: ScimAttribute, { old, identify }
   const read = readValue(attribute, value, path)
   if (op === 'replace' || old === undefined) return read
   if (read === undefined) return old
-  // Both are lists: readValue made them.
+  // readValue returned both as lists.
   return multiValued ? joined(old as readonly ScimValue[], read as readonly ScimValue[], { path, identify }) : read
 }
 
@@ -162,10 +164,10 @@ function put(holder: ScimDraft, name: string, value: ScimValue | undefined): voi
   else holder[name] = value
 }
 
-/** A copy of the object that lies under this name. */
+/** Returns a copy of the object with this name. */
 function copyOf(holder: ScimObject, name: string): ScimDraft {
   const held = holder[name]
-  // Only complex attributes and the extension are asked for.
+  // Callers pass only complex attributes and the extension.
   return isObject(held) ? { ...held } : {}
 }
 
@@ -195,15 +197,15 @@ function apply(user: ScimDraft, change: ScimChange, identify: Identify): void {
     return
   }
   const extension = copyOf(user, enterpriseUrn)
-  // As a whole it is only removed, or replaced by null; what else a request says of it is said of its attributes.
+  // The extension as a whole can only be removed or set to null. Other changes are changes of its attributes.
   if (target.attribute !== undefined) applyTo(extension, change, identify)
   else if (op !== 'add') put(user, enterpriseUrn, undefined)
   if (target.attribute !== undefined) putPart(user, enterpriseUrn, extension)
 }
 
 /**
- * The user after a patch: all of it, or nothing. Takes what Okta and Entra send (docs/spec/scim.md#scim-patches): operations with a capital, booleans as text, values without a path whose
- * members may be paths themselves, or a schema's URN. Throws `invalidSyntax`, `invalidPath`, `invalidValue`, `mutability`, `noTarget`.
+ * Applies a patch completely, or not at all. Accepts requests of Okta and Entra (docs/spec/scim.md#scim-patches): capitalised operations, booleans as strings,
+ * and values without a path whose keys are paths or schema URNs. Throws `invalidSyntax`, `invalidPath`, `invalidValue`, `mutability`, `noTarget`.
  */
 export function patched(user: ScimObject, body: Readonly<Record<string, unknown>>): ScimObject {
   const operations: unknown = Object.entries(body).find(([name]) => name.toLowerCase() === 'operations')?.[1]

@@ -1,4 +1,4 @@
-/** What a SCIM attribute is (RFC 7643 7), as far as users here need it. */
+/** Definition of a SCIM attribute (RFC 7643 7), as far as users need it. */
 export interface ScimAttribute {
   readonly name: string
   readonly type: 'string' | 'boolean' | 'reference' | 'dateTime' | 'complex'
@@ -13,12 +13,12 @@ export interface ScimAttribute {
   readonly subAttributes?: ScimAttributes
 }
 
-/** Attributes by their names in lower case: names of attributes have no case (RFC 7643 2.1). A map, so that no name from outside means a member of an object. */
+/** Attributes by name in lower case, because names ignore letter case (RFC 7643 2.1). A map, so that names in requests cannot reach members of an object. */
 export type ScimAttributes = ReadonlyMap<string, ScimAttribute>
 
-/** The URN of the users' own attributes. */
+/** URN of the core attributes of users. */
 export const userUrn = 'urn:ietf:params:scim:schemas:core:2.0:User'
-/** The URN, and the member, of the attributes that enterprises add. */
+/** URN and key of the enterprise extension. */
 export const enterpriseUrn = 'urn:ietf:params:scim:schemas:extension:enterprise:2.0:User'
 
 const plain = { multiValued: false, required: false, caseExact: false, mutability: 'readWrite', returned: 'default', uniqueness: 'none' } as const
@@ -35,7 +35,7 @@ function complex(name: string, description: string, subAttributes: readonly Scim
   return { name, type: 'complex', description, ...plain, subAttributes: byName(subAttributes) }
 }
 
-/** Values that are told apart by their type, one of which may be the primary one (RFC 7643 2.4). */
+/** Multi-valued attribute with types and at most one primary value (RFC 7643 2.4). */
 function values(
   name: string,
   what: string,
@@ -49,7 +49,7 @@ function byName(attributes: readonly ScimAttribute[]): ScimAttributes {
   return new Map(attributes.map((attribute) => [attribute.name.toLowerCase(), attribute]))
 }
 
-/** What a directory may say of a user. Passwords are none of it: whatever a client sends as such is dropped unread. */
+/** Attributes of a user that a directory can set. Passwords are not among them and are ignored. */
 export const userAttributes = byName([
   text('userName', 'The name that the user signs in with.', { required: true, uniqueness: 'server' }),
   complex('name', 'The parts of the name.', [
@@ -82,7 +82,7 @@ export const userAttributes = byName([
   values('roles', 'role in the directory; it grants nothing here'),
 ])
 
-/** What enterprises add (RFC 7643 4.3). */
+/** Attributes of the enterprise extension (RFC 7643 4.3). */
 export const enterpriseAttributes = byName([
   text('employeeNumber', 'The number of the employee.'),
   text('costCenter', 'The cost center.'),
@@ -95,7 +95,7 @@ export const enterpriseAttributes = byName([
   ]),
 ])
 
-/** What each SCIM resource has besides (RFC 7643 3.1), in no schema. */
+/** Common attributes of SCIM resources (RFC 7643 3.1), which are in no schema. */
 export const commonAttributes = byName([
   text('id', 'Given here, never used again.', { caseExact: true, mutability: 'readOnly', returned: 'always', uniqueness: 'server' }),
   text('externalId', "The directory's own id.", { caseExact: true }),
@@ -112,26 +112,26 @@ export const commonAttributes = byName([
   },
 ])
 
-/** A user's attributes beside those of extensions. */
+/** Attributes of a user without those of extensions. */
 export const topAttributes: ScimAttributes = new Map([...commonAttributes, ...userAttributes])
 
-/** An attribute as a path names it. */
+/** Attribute that a path refers to. */
 export interface ScimTarget {
-  /** Undefined for the extension as a whole. */
+  /** Undefined for the whole extension. */
   readonly attribute: ScimAttribute | undefined
   readonly sub: ScimAttribute | undefined
-  /** True for what lies in the enterprise extension. */
+  /** True for attributes of the enterprise extension. */
   readonly enterprise: boolean
 }
 
 const pathPattern = /^(?:(urn:[\w.:-]+?)(?::(?=[^:]*$)|$))?(?:([A-Za-z$][\w$-]*)(?:\.([A-Za-z$][\w$-]*))?)?$/i
 
-/** Whether the text is this URN: URNs of schemas have no case. */
+/** True if the text is this URN. Schema URNs ignore letter case. */
 export function isUrn(text: string | undefined, urn: string): boolean {
   return text?.toLowerCase() === urn.toLowerCase()
 }
 
-/** The attribute of `attribute`, `attribute.sub`, either behind a URN, or of the URN of an extension; undefined where there is none of that name. */
+/** Finds the attribute of `attribute` or `attribute.sub`, both with or without a URN, or of an extension's URN. Undefined if it is unknown. */
 export function findTarget(path: string): ScimTarget | undefined {
   if (isUrn(path, enterpriseUrn)) return { attribute: undefined, sub: undefined, enterprise: true }
   const [, urn, name, subName] = pathPattern.exec(path) ?? []

@@ -8,41 +8,41 @@ import type { Guard, Write } from '../../store/store.ts'
 import type { Records } from '../../engine/kind.ts'
 import { credentialState, overlapEndMs, tokenExpireMs } from './scim-credentials.ts'
 
-/** The provider's SCIM credentials; undefined before its first token. */
+/** Returns the SCIM credentials of the provider. Undefined before its first token. */
 export function scimStateOf(records: Pick<Records, 'entry'>, provider: Uid): ScimState | undefined {
   const entry = records.entry(scimKey(provider))
   return entry === undefined ? undefined : fromBinary(ScimStateSchema, entry.value)
 }
 
-/** The guard that the provider's SCIM credentials are what they are in `records`. */
+/** Returns the guard that the SCIM credentials of the provider equal those in `records`. */
 export function scimUnchanged(records: Pick<Records, 'entry'>, provider: Uid): Guard {
   const key = scimKey(provider)
   const entry = records.entry(key)
   return entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
 }
 
-/** The write that makes `state` the provider's SCIM credentials. */
+/** Returns the write of the provider's SCIM credentials. */
 export function scimWrite(provider: Uid, state: ScimState): Write {
   return { kind: 'put', key: scimKey(provider), value: toBinary(ScimStateSchema, state) }
 }
 
-/** A member of a message that holds a time; none where there is no time. */
+/** Returns a message field with a time. Empty if there is no time. */
 export function timeMember<Name extends string>(name: Name, ms: number | undefined): { readonly [member in Name]?: Timestamp } {
   // A cast: the type of an object with a computed name is any text's.
   return (ms === undefined ? {} : { [name]: timestampFromMs(ms) }) as { readonly [member in Name]?: Timestamp }
 }
 
-/** Where the provider's SCIM server is (docs/spec/scim.md#scim-server). */
+/** Returns the URL of the provider's SCIM server (docs/spec/scim.md#scim-server). */
 export function scimEndpoint(ownIssuer: string, provider: Uid): string {
   return `${ownIssuer.replace(/\/+$/, '')}/scim/v2/${provider}`
 }
 
-/** What a list shows of the credentials: nothing of their status (docs/spec/scim.md#credential-states). */
+/** Returns the credentials for lists, without their state (docs/spec/scim.md#credential-states). */
 export function scimSummary(state: ScimState | undefined): IdentityProvider_SCIM {
   return create(IdentityProvider_SCIMSchema, { enabled: state?.enabled ?? false, etag: state?.etag ?? '' })
 }
 
-/** What is shown of them with the provider itself. */
+/** Returns the credentials for the response to a single read. */
 export function scimStatus(state: ScimState | undefined, endpointUrl: string, nowMs: number): IdentityProvider_SCIM {
   const shown = scimSummary(state)
   shown.endpointUrl = endpointUrl

@@ -29,7 +29,10 @@ function claimOf(uid: Uid, attribute: string, value: string): Claim {
   return { key: nameKey(index.kind, parentOf(uid), `${attribute} ${value}`), taken: () => alreadyExists(index.kind, `another user has this ${attribute}`) }
 }
 
-/** Users that a directory made over SCIM: children of an identity provider, and gone with it (docs/spec/scim.md#scim-server). No method of the API shows or changes them. */
+/**
+ * Users that a directory created over SCIM. They are children of an identity provider, and are deleted with it (docs/spec/scim.md#scim-server). No API method
+ * shows or changes them.
+ */
 export const scimUserKind = defineKind<ScimUserRecord>({
   index,
   desc: ScimUserSchema,
@@ -37,7 +40,7 @@ export const scimUserKind = defineKind<ScimUserRecord>({
   claims: (uid, { userName, externalId }) => [claimOf(uid, 'userName', userName), ...(externalId === '' ? [] : [claimOf(uid, 'externalId', externalId)])],
 })
 
-/** A user as it is shown. */
+/** A user for a response. */
 export interface ScimUserView {
   readonly uid: Uid
   readonly etag: string
@@ -46,18 +49,18 @@ export interface ScimUserView {
   readonly attributes: ScimObject
 }
 
-/** What the directory said of the user in this record. Shared by all readers: never change it. */
+/** Returns the attributes of the user in this record. All readers share them: do not change them. */
 function attributesOf(record: CachedRecord): ScimObject {
   const known = record.derived
-  // Nobody else leaves anything at records of this kind.
+  // Only this kind uses the slot of its records.
   if (known !== undefined) return known as ScimObject
-  // factsOfUser wrote it.
+  // factsOfUser wrote this value.
   const read = JSON.parse((record.message as ScimUserRecord).attributes) as ScimObject
   record.derived = read
   return read
 }
 
-/** The user in a record of kind ScimUser. */
+/** Returns the user in a record of kind ScimUser. */
 export function viewOf(record: CachedRecord): ScimUserView {
   const { uid, etag, createMs, updateMs } = record
   return { uid, etag, createMs, updateMs, attributes: attributesOf(record) }
@@ -71,22 +74,22 @@ function viewOfRecord(record: ScimUserRecord, attributes: ScimObject): ScimUserV
 
 const idPattern = /^[0-9a-f]{16}$/
 
-/** The provider's user with this id; undefined where there is none. */
+/** Returns the user of the provider with this id. Undefined if there is none. */
 export function userWithId(tables: RecordTables, provider: Uid, id: string): CachedRecord | undefined {
   return idPattern.test(id) ? tables.get(index.kind, `${provider}/${id}`) : undefined
 }
 
-/** The provider's user with this `userName` (as it is compared) or `externalId`; undefined where there is none. */
+/** Returns the user of the provider with this `userName` (in its compared form) or `externalId`. Undefined if there is none. */
 export function userWith(tables: RecordTables, provider: Uid, by: { filter: 'user_name' | 'external_id'; value: string }): CachedRecord | undefined {
   const { filter, value } = by
   const table = tables.table(index.kind)
   const [alike, own] = [table.matching(filter, value), table.matching('parent', provider)]
-  // Other providers may have any number of users of this name.
+  // Other providers can have any number of users with this name.
   for (const record of alike.size < own.size ? alike : own) if (record.parent === provider && table.valueOf(record, filter) === value) return record
   return undefined
 }
 
-/** The provider's users, in uid order, from one place to another; and how many there are. */
+/** Returns a range of the provider's users in uid order, and their total number. */
 export function usersOf(tables: RecordTables, provider: Uid, { skip, limit }: { skip: number; limit: number }): { records: CachedRecord[]; total: number } {
   const table = tables.table(index.kind)
   const { from, to } = table.rangeWithin(provider, false)
@@ -94,25 +97,25 @@ export function usersOf(tables: RecordTables, provider: Uid, { skip, limit }: { 
   return { records: table.byUid.items(first, Math.min(first + limit, to)), total: to - from }
 }
 
-/** How large the user in this record is, as JSON. */
+/** Returns the size of the user in this record, as JSON. */
 export function bytesOf(record: CachedRecord): number {
   return Buffer.byteLength((record.message as ScimUserRecord).attributes)
 }
 
-/** True where the user in this record may sign in. */
+/** True if the user in this record can sign in. */
 export function isActive(record: CachedRecord): boolean {
   return (record.message as ScimUserRecord).active
 }
 
-/** On whose behalf users are changed. */
+/** Directory that changes users. */
 export interface ScimWriting {
   readonly services: Services
   readonly provider: Uid
-  /** Its `authorize` throws code 16 where the token works no more, and code 7 where the organisation is suspended. */
+  /** `authorize` throws code 16 if the token no longer works, and code 7 if the organisation is suspended. */
   readonly context: MutationContext
 }
 
-/** The change holds only while the provider is there, and its SCIM credentials are those that the caller was let in by. */
+/** Guards that the provider exists, and still has the SCIM credentials that authenticated the caller. */
 function guarded({ tables }: Planning, provider: Uid): ChangeSet {
   const changes = new ChangeSet()
   changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', provider) })
@@ -120,16 +123,16 @@ function guarded({ tables }: Planning, provider: Uid): ChangeSet {
   return changes
 }
 
-/** The most users of one provider; writes at once may bring a few more. */
+/** Maximum number of users of a provider. Concurrent writes can exceed it slightly. */
 const maxUsers = 100_000
 
-/** Throws code 8 with HTTP 507 where the provider has so many users. */
+/** Throws code 8 with HTTP 507 if the provider has the maximum number of users. */
 function assertRoom({ tables }: Planning, provider: Uid, most: number): void {
   const { total } = usersOf(tables, provider, { skip: 0, limit: 0 })
   if (total >= most) throw new DomainError(8, `the identity provider has ${most} users: delete some before you create another`, { httpStatus: 507 })
 }
 
-/** Makes a user. Throws code 6 where the provider has one of that `userName` or `externalId`, code 8 where it has `most` users, and as factsOfUser. */
+/** Creates a user. Throws code 6 if the `userName` or `externalId` is taken, code 8 at `most` users, and as factsOfUser. */
 export async function createScimUser({ services, provider, context }: ScimWriting, given: ScimObject, most = maxUsers): Promise<ScimUserView> {
   const attributes: ScimObject = { active: true, ...given }
   const facts = factsOfUser(attributes)
@@ -138,18 +141,18 @@ export async function createScimUser({ services, provider, context }: ScimWritin
     assertRoom(planning, provider, most)
     const record: ScimUserRecord = create(ScimUserSchema, facts)
     const made = planChild(scimUserKind, planning, { changes, parent: provider, record }) as ScimUserRecord
-    // No other change set writes this new key: it tells whether this one committed.
+    // Only this change set writes the new key, so the key proves its commit.
     changes.proofKey = recordKey(index.kind, made.uid as Uid)
     return { changes, result: viewOfRecord(made, attributes) }
   })
 }
 
-/** Code 5 for a user that the provider has not. */
+/** Returns code 5 for a missing user. */
 function noSuchUser(): DomainError {
   return new DomainError(5, 'the identity provider has no user with this id')
 }
 
-/** Which user is changed, and in which state; `isCurrent` says of an etag whether the caller meant this state. */
+/** The user to change. `isCurrent` is true for an etag of the state that the caller expects. */
 export interface ScimSubject {
   readonly id: string
   isCurrent(etag: string): boolean
@@ -162,14 +165,14 @@ function existing({ tables }: Planning, provider: Uid, { id, isCurrent }: ScimSu
   return record
 }
 
-/** The provider's user, as it is shown. Throws code 5. */
+/** Returns a user of the provider for a response. Throws code 5. */
 export function readScimUser({ services, provider }: Pick<ScimWriting, 'services' | 'provider'>, id: string): ScimUserView {
   const record = userWithId(services.cache.tables, provider, id)
   if (record === undefined) throw noSuchUser()
   return viewOf(record)
 }
 
-/** Changes a user; one that stays the same keeps its etag. Throws code 5, code 6, code 10 `ETAG_MISMATCH`, and as `change` and factsOfUser. */
+/** Changes a user. An unchanged user keeps its etag. Throws code 5, code 6, code 10 `ETAG_MISMATCH`, and as `change` and factsOfUser. */
 export async function updateScimUser(writing: ScimWriting, subject: ScimSubject, change: (attributes: ScimObject) => ScimObject): Promise<ScimUserView> {
   const { services, provider, context } = writing
   return await commit(services, context, (planning): MutationPlan<ScimUserView> => {
@@ -189,7 +192,7 @@ export async function updateScimUser(writing: ScimWriting, subject: ScimSubject,
   })
 }
 
-/** Removes a user. Throws code 5, code 10 `ETAG_MISMATCH`. */
+/** Deletes a user. Throws code 5, code 10 `ETAG_MISMATCH`. */
 export async function deleteScimUser({ services, provider, context }: ScimWriting, subject: ScimSubject): Promise<void> {
   await commit(services, context, (planning): MutationPlan<undefined> => {
     const changes = guarded(planning, provider)

@@ -5,16 +5,16 @@ import { enterpriseAttributes, enterpriseUrn, isUrn, topAttributes, userUrn, typ
 /** A value of an attribute. */
 export type ScimValue = string | boolean | ScimObject | readonly ScimValue[]
 
-/** Values by the attributes' names as the schema spells them. Made here and never taken over from a request, so that it has members of the schema only. */
+/** Values by the attribute names of the schema. Created here and never taken from a request, so that it has only members of the schema. */
 export interface ScimObject {
   readonly [name: string]: ScimValue
 }
 
-/** The largest body of a request (docs/spec/scim.md#scim-users), in bytes. */
+/** Maximum size of a request body (docs/spec/scim.md#scim-users), in bytes. */
 export const maxUserBytes = 256 * 1024
-/** The largest user, as JSON, in bytes: what directories send of a user is a few KiB. */
+/** Maximum size of a user as JSON, in bytes. Directories send a few KiB. */
 const maxStoredBytes = 32 * 1024
-/** The most values of one attribute. */
+/** Maximum number of values of an attribute. */
 export const maxValues = 100
 const maxTextLength = 4096
 
@@ -30,7 +30,7 @@ function readText(value: unknown, path: string): string {
   return value
 }
 
-/** Microsoft Entra ID sends booleans as text. */
+/** Reads a boolean. Microsoft Entra ID sends booleans as strings. */
 function readFlag(value: unknown, path: string): boolean {
   if (typeof value === 'boolean') return value
   const word = typeof value === 'string' ? value.toLowerCase() : ''
@@ -38,25 +38,25 @@ function readFlag(value: unknown, path: string): boolean {
   return word === 'true'
 }
 
-/** One value of the attribute; undefined for none: null, or an object without a value that is known. Throws `invalidValue`. */
+/** Reads one value of the attribute. Undefined for null, or an object without a known value. Throws `invalidValue`. */
 function readOne(attribute: ScimAttribute, value: unknown, path: string): ScimValue | undefined {
   if (value === null || value === undefined) return undefined
   if (attribute.type === 'boolean') return readFlag(value, path)
   if (attribute.subAttributes === undefined) return readText(value, path)
-  // Entra sends a manager as the text that is its value.
+  // Entra sends a manager as a string with the value.
   const object = typeof value === 'string' && attribute.subAttributes.has('value') ? { value } : value
   if (!isObject(object)) throw scimError('invalidValue', `${path} must be an object`)
   const read = readMembers(attribute.subAttributes, object, `${path}.`)
   return Object.keys(read).length === 0 ? undefined : read
 }
 
-/** Throws `invalidValue` where more than one of the values is the primary one (RFC 7643 2.4). */
+/** Throws `invalidValue` if more than one value is primary (RFC 7643 2.4). */
 export function assertOnePrimary(values: readonly ScimValue[], path: string): void {
   if (values.filter((value) => isObject(value) && value['primary'] === true).length > 1)
     throw scimError('invalidValue', `${path} must have one primary value at most`)
 }
 
-/** The value of an attribute in a request; undefined for none (RFC 7643 2.5). Throws `invalidValue`. */
+/** Reads the value of an attribute in a request. Undefined for no value (RFC 7643 2.5). Throws `invalidValue`. */
 export function readValue(attribute: ScimAttribute, value: unknown, path = attribute.name): ScimValue | undefined {
   if (!attribute.multiValued) return readOne(attribute, value, path)
   if (value === null || value === undefined) return undefined
@@ -67,7 +67,7 @@ export function readValue(attribute: ScimAttribute, value: unknown, path = attri
   return read.length === 0 ? undefined : read
 }
 
-/** The values of those members that the schema knows and clients may write; all others are dropped (RFC 7644 3.3). */
+/** Returns the members that the schema contains and clients can write. Others are ignored (RFC 7644 3.3). */
 function readMembers(attributes: ScimAttributes, object: Readonly<Record<string, unknown>>, prefix: string): ScimObject {
   const read: Record<string, ScimValue> = {}
   for (const [name, value] of Object.entries(object)) {
@@ -80,7 +80,7 @@ function readMembers(attributes: ScimAttributes, object: Readonly<Record<string,
   return read
 }
 
-/** The values of the enterprise extension; undefined for none. */
+/** Returns the values of the enterprise extension. Undefined if there are none. */
 function readEnterprise(value: unknown): ScimObject | undefined {
   if (value === null || value === undefined) return undefined
   if (!isObject(value)) throw scimError('invalidValue', `${enterpriseUrn} must be an object`)
@@ -88,14 +88,14 @@ function readEnterprise(value: unknown): ScimObject | undefined {
   return Object.keys(read).length === 0 ? undefined : read
 }
 
-/** Throws `invalidValue` for what is named by a schema's URN and would be dropped: only the extension stands below its own (RFC 7643 3.3). */
+/** Throws `invalidValue` for attributes with a URN that would be ignored. Only the extension is below its own URN (RFC 7643 3.3). */
 function assertPlace(name: string): void {
   const urn = [userUrn, `${enterpriseUrn}:`].find((start) => name.toLowerCase().startsWith(start.toLowerCase()))
   if (urn !== undefined)
     throw scimError('invalidValue', `${name.slice(0, 100)}: write user attributes without a URN, and attributes of ${enterpriseUrn} as its members`)
 }
 
-/** What a request says of a user (RFC 7644 3.3, 3.5.1). Throws `invalidValue`. */
+/** Reads the user in a request (RFC 7644 3.3, 3.5.1). Throws `invalidValue`. */
 export function readUser(body: Readonly<Record<string, unknown>>): ScimObject {
   for (const name of Object.keys(body)) assertPlace(name)
   const read = readMembers(topAttributes, body, '')
@@ -113,17 +113,17 @@ function shortText(user: ScimObject, name: string): string {
   return value
 }
 
-/** What a user is found by, and the JSON of all. */
+/** Search keys of a user, and its JSON. */
 export interface ScimUserFacts {
-  /** `userName` as it is compared. */
+  /** `userName` in its compared form. */
   readonly userName: string
   readonly externalId: string
-  /** Only where that was said: who lost `active` is not. */
+  /** False only if the request set it: a user without `active` is active. */
   readonly active: boolean
   readonly attributes: string
 }
 
-/** `userName` as it is compared: letter case does not count. */
+/** Returns the compared form of `userName`: letter case is ignored. */
 export function comparedName(userName: string): string {
   return userName.normalize('NFC').toLowerCase()
 }

@@ -30,26 +30,29 @@ import { scimEndpoint, scimStateOf, scimUnchanged, scimWrite, timeMember } from 
 import { messageOf } from '../../cache/records/record-types.ts'
 
 const tokenBytes = 32
-/** Owner bindings that an organisation needs before SCIM may manage its people (docs/spec/scim.md#enabling). */
+/** Minimum number of owner role bindings before SCIM can manage the people of an organisation (docs/spec/scim.md#enabling). */
 const minOwners = 2
 
-/** What a verb comes to. */
+/** Result of a verb. */
 interface ScimOutcome {
   readonly state: ScimState
-  /** What the event tells: no token. */
+  /** Body of the event, without the token. */
   readonly eventPayload: Message
-  /** What is answered, where that is more. */
+  /** Response, if it differs from the event body. */
   readonly answer?: Message
 }
 
-/** A provider whose credentials are under planning. */
+/** A provider whose credentials are being changed. */
 interface ScimSubject {
   readonly planning: Planning
   readonly record: CachedRecord
   readonly changes: ChangeSet
 }
 
-/** Changes a provider's SCIM credentials: they and the event in one transaction, which holds only while they and the provider are what was looked at. */
+/**
+ * Changes the SCIM credentials of a provider and writes the event in one transaction. It guards that the provider and its credentials are unchanged since the
+ * check.
+ */
 async function changeScim(services: Services, context: Context, change: { provider: string; plan: (subject: ScimSubject) => ScimOutcome }): Promise<Message> {
   return await commit(services, context, (planning): MutationPlan<Message> => {
     const record = existingRecord(identityProviderKind, planning, change.provider)
@@ -63,14 +66,14 @@ async function changeScim(services: Services, context: Context, change: { provid
   })
 }
 
-/** Who makes a token that works, or lets it work, lets people in with all that the provider confers (docs/spec/iam.md#no-escalation). */
+/** Checks that the caller holds all that the provider confers: a working token lets people in with it (docs/spec/iam.md#no-escalation). */
 function assertMayLetIn({ planning, record }: ScimSubject): void {
   // A record of kind IdentityProvider holds one.
   const { defaultRole } = messageOf(record, 'IdentityProvider')
   assertHoldsWhatProviderConfers(planning, { uid: record.uid, defaultRole })
 }
 
-/** The credentials. Throws code 5 where there never was a token, code 10 where the request was made for others. */
+/** Returns the credentials. Throws code 5 if there never was a token, and code 10 if the etag differs. */
 function existingState({ planning, record }: ScimSubject, etag?: string): ScimState {
   const state = scimStateOf(planning.tables, record.uid)
   if (state === undefined) throw notFound('ScimToken', record.uid, { resourceType: `iam.${errorDomainSuffix}/ScimToken` })
@@ -83,7 +86,7 @@ function inYears(nowMs: number, years: number): number {
   return date.setUTCFullYear(date.getUTCFullYear() + years)
 }
 
-/** When the new token is to expire: in a year, in two at most; undefined for never (docs/spec/scim.md#scim-tokens). */
+/** Returns the expiry of the new token: a year by default, two years at most. Undefined for never (docs/spec/scim.md#scim-tokens). */
 function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, 'expireTime' | 'neverExpires'>, nowMs: number): number | undefined {
   if (expireTime === undefined) return neverExpires ? undefined : inYears(nowMs, 1)
   if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent if `never_expires` is set')
@@ -93,7 +96,7 @@ function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, '
   return expireMs
 }
 
-/** GenerateScimToken: the first token of a provider, shown in this answer only. */
+/** GenerateScimToken: creates the first token of a provider. Only this response contains it. */
 export const generateScimToken: Handler = async (services, context, message) => {
   const request = message as GenerateScimTokenRequest
   const provider = request.identityProviderUid
@@ -121,7 +124,7 @@ function tokenFacts({ settings }: Services, uid: Uid, { etag }: ScimState): { en
   return { endpointUrl: scimEndpoint(settings.ownIssuer, uid), identityProviderUid: uid, etag }
 }
 
-/** RegenerateScimToken: another token, shown in this answer only; the one before works for the overlap. */
+/** RegenerateScimToken: creates another token. Only this response contains it. The previous token works during the overlap. */
 export const regenerateScimToken: Handler = async (services, context, message) => {
   const request = message as RegenerateScimTokenRequest
   const provider = request.identityProviderUid
@@ -146,7 +149,7 @@ export const regenerateScimToken: Handler = async (services, context, message) =
   return { message: answered, subject: provider }
 }
 
-/** RevokeScimToken: no token works any more. Takes no etag: whoever may do it can always stop a token that leaked. */
+/** RevokeScimToken: revokes all tokens. It needs no etag, so that a leaked token can always be stopped. */
 export const revokeScimToken: Handler = async (services, context, message) => {
   const { identityProviderUid: provider } = message as RevokeScimTokenRequest
   const answered = await changeScim(services, context, {
@@ -163,7 +166,7 @@ export const revokeScimToken: Handler = async (services, context, message) => {
   return { message: answered, subject: provider }
 }
 
-/** An organisation whose people SCIM manages needs owners that SCIM can't take away. Throws code 9; guards that they stay while this commits. */
+/** Checks that the organisation has enough owners that SCIM cannot remove. Throws code 9. Guards that they stay until the commit. */
 function assertEnoughOwners({ planning, record, changes }: ScimSubject): void {
   const root = rootOf(record.uid)
   const owners = ownerBindings(planning.tables, root).filter((binding) => planning.tables.get('Identity', bindingOf(binding).identityUid) !== undefined)
@@ -178,7 +181,7 @@ function assertEnoughOwners({ planning, record, changes }: ScimSubject): void {
   changes.add(ownersUnchanged(planning, root))
 }
 
-/** SetScimEnabled: turns SCIM on or off; tokens, users and bindings stay. */
+/** SetScimEnabled: turns SCIM on or off. Tokens, users and role bindings stay. */
 export const setScimEnabled: Handler = async (services, context, message) => {
   const { identityProviderUid: provider, enabled, etag } = message as SetScimEnabledRequest
   const answered = await changeScim(services, context, {

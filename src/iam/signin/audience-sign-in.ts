@@ -3,8 +3,9 @@ import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
 import type { ExternalSignIn } from '../../auth/oidc/external-sign-in.ts'
 
 /**
- * Signing in at a door of its own: an external token must name one of `audiences` itself, whatever else its identity accepts (docs/spec/tokens.md#direct-use), else code 7. Everything that is
- * wrong with the credential otherwise is code 16: here a token is a password, and that a wrong one is refused says nothing about the identity.
+ * Sign-in at an endpoint with its own audiences. An external token must contain one of `audiences`, whatever its identity accepts
+ * (docs/spec/tokens.md#direct-use), or else code 7. Other errors of the credential are code 16: the token is used as a password, so a refusal does not reveal
+ * the identity.
  */
 export function signInFor(audiences: readonly string[], inner: ExternalSignIn): ExternalSignIn {
   async function asCredential<T>(token: DecodedToken, work: () => Promise<T>): Promise<T> {
@@ -23,7 +24,7 @@ export function signInFor(audiences: readonly string[], inner: ExternalSignIn): 
   }
 }
 
-/** Signing in where a token that names `others` alone, another endpoint, is refused with code 7, whatever its identity accepts. */
+/** Sign-in that refuses tokens only for `others`, another endpoint, with code 7, whatever the identity accepts. */
 export function signInNotFor(others: readonly string[], inner: ExternalSignIn): ExternalSignIn {
   function assertMeant({ audiences }: DecodedToken): void {
     if (audiences.length > 0 && audiences.every((audience) => others.includes(audience))) throw new DomainError(7, 'the token is for another audience')

@@ -15,64 +15,68 @@ import { sessionRoles, type ExternalSignIn, type SignInResult } from '../../auth
 import type { AccessGrant, PlatformTokens } from '../../auth/tokens/platform-token.ts'
 import { tokenFailure } from '../../auth/tokens/token-error.ts'
 
-/** What is asked of an exchange (docs/spec/tokens.md#token-exchange); repeated keys as lists, `scope` already in `scopes`. */
+/** Request of a token exchange (docs/spec/tokens.md#token-exchange). Repeated keys are lists, and `scopes` contains `scope`. */
 export interface ExchangeInput {
-  /** The raw `authorization` header or metadata: the upstream token, or a signed AWS request. */
+  /** Raw `authorization` header or metadata: the upstream token, or a signed AWS request. */
   readonly authorization: string | undefined
   readonly aud: readonly string[]
-  /** The identity to assume; empty counts as absent. */
+  /** Identity to assume. Empty means absent. */
   readonly identity?: string
-  /** The provider that the person came by; empty counts as absent. */
+  /** Identity provider of the sign-in. Empty means absent. */
   readonly identityProvider?: string
   readonly scopes: readonly string[]
-  /** Dotted capability names. */
+  /** Names of capabilities, such as `groups.list`. */
   readonly cap: readonly string[]
 }
 
-/** A fresh access token. */
+/** A new access token. */
 export interface Exchanged {
   readonly token: string
   readonly expiryMs: number
-  /** Without a token where a signed AWS request stands for it. */
+  /** Has no token if a signed AWS request replaces it. */
   readonly principal: Omit<SignInResult, 'token'> & Partial<Pick<SignInResult, 'token'>>
   readonly restrictions: TokenRestrictions
   readonly audiences: readonly string[]
 }
 
-/** What an earlier sign-in allowed: a token that follows from it is for no more. */
+/** Limits of the original sign-in. A later token cannot exceed them. */
 export interface TokenBounds {
   readonly restrictions: TokenRestrictions
-  /** Absent where it is the sign-in itself: then the configuration says which there are. An empty list stands for the default one. */
+  /** Absent at the sign-in itself: then the configuration defines the audiences. An empty list means the default one. */
   readonly audiences?: readonly string[]
 }
 
-/** Whom an access token is made for. */
+/** Subject of an access token. */
 export type TokenSubject = Pick<SignInResult, 'identityUid' | 'createTimeMs' | 'act'> & TokenBounds
 
-/** What of the token may be chosen. */
+/** Requested audiences and restrictions of the token. */
 export type RequestedToken = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
 
 /**
- * Makes access tokens for those who have signed in. Both throw DomainError code 3 on `aud`, `scopes` or `cap`; code 7 `AUDIENCE_NOT_GRANTED` and `SCOPE_NOT_GRANTED` where
- * more is wished than the sign-in was for; code 9 `TOKEN_TOO_LARGE` where a door would refuse the token. `cap` is only ever intersected (docs/spec/tokens.md#narrowing).
+ * Issues access tokens after a sign-in. Both methods throw DomainError code 3 on `aud`, `scopes` or `cap`. They throw code 7 `AUDIENCE_NOT_GRANTED` and
+ * `SCOPE_NOT_GRANTED` if the request exceeds the sign-in. They throw code 9 `TOKEN_TOO_LARGE` if an endpoint would refuse the token. `cap` can only remove
+ * capabilities (docs/spec/tokens.md#narrowing).
  */
 export interface TokenIssue {
-  /** Only looks whether the wishes can be met, by any sign-in where no holder is given. */
+  /** Checks that the request can be granted. Without a holder, it checks against any sign-in. */
   check(requested: RequestedToken, holder?: TokenSubject): void
-  /** A token, restricted as wished; of the audiences of the sign-in where none is wished. */
+  /** Returns a token with the requested restrictions. Without requested audiences, it has those of the sign-in. */
   issue(holder: TokenSubject, requested: RequestedToken): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'restrictions' | 'audiences'>>
 }
 
-/** What access tokens are made of. */
+/** Dependencies of the token issue. */
 export interface TokenIssueOptions {
   readonly tokens: PlatformTokens
-  /** The audiences that may be asked for, configuration `tokens.audiences`. */
+  /** Audiences that can be requested, configuration `tokens.audiences`. */
   readonly audiences: readonly string[]
-  /** The audience where none is asked for. */
+  /** Default audience. */
   readonly defaultAudience: string
-  /** Whether the configuration trusts the issuer about e-mail addresses now: a refresh token lives longer than a configuration. None where absent. */
+  /**
+   * Whether the configuration currently trusts the issuer to verify e-mail addresses. A refresh token can outlive a configuration. If absent, no issuer is
+   * trusted.
+   */
   trusts?(issuer: string): boolean
-  /** What the identity holds, by group uid: informational, for the token's `cap`. Undefined where that is too much for a token. */
+  /** Capabilities of the identity by group uid, as information in the claim `cap` of the token. Undefined if they are too many for a token. */
   heldBy?(identity: Uid, restrictions: TokenRestrictions): Promise<ReadonlyMap<Uid, CapabilitySet> | undefined>
 }
 
@@ -106,12 +110,12 @@ export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
 }
 
 /**
- * The token exchange behind REST and gRPC. Throws DomainError: 16 without a readable bearer; 7 `verifying token: ...` for a bad one; 7 where it does not match; 14 where
- * the issuer's keys can't be had now; 3 on `aud`, `scopes` or `cap`.
+ * Token exchange for REST and gRPC. Throws DomainError 16 without a readable bearer, 7 `verifying token: ...` for an invalid one, and 7 if it does not match.
+ * Throws 14 if the keys of the issuer cannot be fetched, and 3 on `aud`, `scopes` or `cap`.
  */
 export type TokenExchange = (input: ExchangeInput, signal: AbortSignal) => Promise<Exchanged>
 
-/** How an exchange signs in. */
+/** Sign-in functions of an exchange. */
 export interface ExchangeSignIn {
   readonly external: ExternalSignIn
   readonly aws: AwsSignIn
@@ -138,7 +142,7 @@ async function signInAt(signIn: ExchangeSignIn, input: ExchangeInput, signal: Ab
   }
 }
 
-/** Audiences as the client spells them; a final slash makes no difference to what is allowed. */
+/** Returns the audiences as the client writes them. A final slash is ignored in the check. */
 function chooseAudiences(options: Pick<TokenIssueOptions, 'audiences' | 'defaultAudience'>, asked: readonly string[], bounds: TokenBounds): readonly string[] {
   const wished = [...new Set(asked.filter((audience) => audience !== ''))]
   const granted = bounds.audiences?.length === 0 ? [options.defaultAudience] : bounds.audiences
@@ -156,7 +160,7 @@ function notGranted({ reason, what }: { reason: string; what: string }): DomainE
   return new DomainError(7, `the sign-in was for another ${what}: sign in again for this one`, { reason })
 }
 
-/** What the wishes leave of the bounds. */
+/** Returns the limits after the requested restrictions. */
 function chooseRestrictions(requested: RequestedToken, { restrictions }: TokenBounds): TokenRestrictions {
   const wished = readRestrictions(requested)
   const { scopes } = restrictions

@@ -1,24 +1,24 @@
 import { createCipheriv, createPublicKey, diffieHellman, generateKeyPairSync, type KeyObject } from 'node:crypto'
 import type { Random } from '../../base/runtime.ts'
 
-/** A token that only the holder of one private key can read (docs/spec/tokens.md#device-sign-in). */
+/** Token that only the holder of one private key can decrypt (docs/spec/tokens.md#device-sign-in). */
 export interface HeadlessSession {
-  /** Text of our half of the key agreement: base64url of an X25519 public key. */
+  /** Public key of Taproot for the key agreement: base64url of an X25519 public key. */
   readonly publicKey: string
-  /** AES-256-GCM under the raw shared secret, behind its nonce, with the tag at the end. */
+  /** AES-256-GCM with the raw shared secret: first the nonce, at the end the tag. */
   readonly encrypted: Uint8Array
 }
 
 const codePattern = /^[A-Za-z0-9_-]{43}$/
 const nonceBytes = 12
 
-/** The X25519 public key that a headless client put into its link; undefined where the text is none. */
+/** Returns the X25519 public key in a link of a headless client. Undefined if the text is not one. */
 function keyOf(code: string): KeyObject | undefined {
   if (!codePattern.test(code)) return undefined
   return createPublicKey({ key: { kty: 'OKP', crv: 'X25519', x: code }, format: 'jwk' })
 }
 
-/** Encrypts a token for the client whose public key `code` is; undefined where it is no key that a secret can be agreed on with. */
+/** Encrypts a token for the client with the public key `code`. Undefined if the key cannot agree on a secret. */
 export function encryptForHeadless(code: string, token: string, random: Random): HeadlessSession | undefined {
   const theirs = keyOf(code)
   if (theirs === undefined) return undefined
@@ -31,7 +31,7 @@ export function encryptForHeadless(code: string, token: string, random: Random):
   return { publicKey, encrypted: Buffer.concat([nonce, cipher.update(token, 'utf8'), cipher.final(), cipher.getAuthTag()]) }
 }
 
-/** Points of small order have no secret: OpenSSL refuses them (RFC 7748 6.1). */
+/** Points of small order yield no secret: OpenSSL refuses them (RFC 7748 6.1). */
 function agreed(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined {
   try {
     return diffieHellman({ privateKey, publicKey })
@@ -41,7 +41,7 @@ function agreed(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined
   }
 }
 
-/** True for a text that a token can be encrypted for. */
+/** True if a token can be encrypted for this text. */
 export function isHeadlessCode(code: string, random: Random): boolean {
   return encryptForHeadless(code, '', random) !== undefined
 }

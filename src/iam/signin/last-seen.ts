@@ -9,12 +9,12 @@ import { addressesAfter, type Person } from '../records/people.ts'
 import type { Services } from '../../engine/services.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** How old `lastSeenTime` may get before a sign-in writes it again, in milliseconds (docs/spec/identities.md#last-seen-time). */
+/** Maximum age of `lastSeenTime` before a sign-in writes it again, in milliseconds (docs/spec/identities.md#last-seen-time). */
 const lastSeenEveryMs = 3_600_000
 
 /**
- * Notes that the identity signed in, which changes neither etag nor updateTime, and, of a person, which address their token says, which does. A failure costs only the note:
- * it is logged, and the next sign-in notes it.
+ * Records the sign-in of an identity. It changes neither etag nor updateTime. For a person, it also records the address in the token, which changes both. A
+ * failure is logged, and the next sign-in records it.
  */
 export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Person, 'name'>): Promise<void> {
   const cached = services.cache.tables.get('Identity', uid)

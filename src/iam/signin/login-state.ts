@@ -4,54 +4,54 @@ import { isUid, type Uid } from '../../base/uid.ts'
 import type { LoginChecks } from '../../auth/oidc/oidc-client.ts'
 import { SealingError, type Keyring } from '../../auth/keys/sealing.ts'
 
-/** Where the tokens of a sign-in go: to who waits at an address for this browser, or to a device that is not the browser's. */
+/** Destination of the tokens: an address for this browser, or a device. */
 export type LoginEnd =
   | { readonly kind: 'redirect'; readonly redirect: string }
-  /** The public key that the device made. */
+  /** Public key of the device. */
   | { readonly kind: 'headless'; readonly code: string }
   /** The code that the device shows (RFC 8628). */
   | { readonly kind: 'device'; readonly userCode: string }
 
-/** What a person who signs in by a browser wants. */
+/** Request of a browser sign-in. */
 export interface RequestedLogin {
   readonly end: LoginEnd
-  /** The identity to assume; empty for the person. */
+  /** Identity to assume. Empty for the person. */
   readonly identity: string
   readonly audiences: readonly string[]
   readonly scopes: readonly string[]
   readonly refresh: boolean
   readonly invite: string
-  /** Whether who is not known yet becomes so. */
+  /** Whether to register an unknown person. */
   readonly register: boolean
 }
 
-/** A sign-in by a browser that is to begin. */
+/** A browser sign-in before its start. */
 export interface ChosenLogin {
   readonly requested: RequestedLogin
   readonly provider: Uid
 }
 
-/** A sign-in by a browser, kept while the person is at their provider. */
+/** A browser sign-in while the person is at the identity provider. */
 export interface PendingLogin extends ChosenLogin {
-  /** The issuer and the client that the browser was sent to. */
+  /** Issuer and client that the browser was sent to. */
   readonly issuer: string
   readonly clientId: string
   readonly checks: LoginChecks
 }
 
-/** What a sign-in waits for: that the person says that it is theirs, or that the provider sends the browser back. */
+/** Next step of a sign-in: the confirmation of the person, or the redirect of the provider. */
 export interface LoginSteps {
   readonly confirm: ChosenLogin
   readonly provider: PendingLogin
 }
 
-/** How long each step may take, in milliseconds. */
+/** Time limit of each step, in milliseconds. */
 export const loginLifeMs = 10 * 60_000
 
-/** What is added to a step while it is sealed. */
+/** Values that are sealed with a step. */
 interface Seal {
   readonly expireMs: number
-  /** SHA-256 of what the browser's cookie holds. */
+  /** SHA-256 of the value of the browser's cookie. */
   readonly browser: string
 }
 
@@ -63,7 +63,10 @@ function contextOf(step: keyof LoginSteps): string {
   return `login-${step}`
 }
 
-/** All of a login, sealed, so that any replica can go on with it: the `state` of an authorization request, or a field of our own form. Good only in the browser that holds `browser`. */
+/**
+ * Seals the state of a login, so that any replica can continue it. It is the `state` of an authorization request, or a field of a form. It works only in the
+ * browser with `browser`.
+ */
 export function sealLogin<Step extends keyof LoginSteps>(
   keyring: Keyring,
   clock: Clock,
@@ -73,7 +76,7 @@ export function sealLogin<Step extends keyof LoginSteps>(
   return Buffer.from(keyring.seal(Buffer.from(JSON.stringify(sealed)), contextOf(login.step))).toString('base64url')
 }
 
-/** Opens what sealLogin made of this step; undefined where it is not ours, too old, or begun in another browser. */
+/** Opens the result of sealLogin for this step. Undefined if it is invalid, too old, or of another browser. */
 export function openLogin<Step extends keyof LoginSteps>(
   keyring: Keyring,
   clock: Clock,
@@ -87,7 +90,7 @@ export function openLogin<Step extends keyof LoginSteps>(
 
 function unsealed<Step extends keyof LoginSteps>(keyring: Keyring, step: Step, sealed: string): (LoginSteps[Step] & Seal) | undefined {
   try {
-    // Only sealLogin seals in this context.
+    // Only sealLogin seals values in this context.
     return JSON.parse(Buffer.from(keyring.open(Buffer.from(sealed, 'base64url'), contextOf(step))).toString('utf8')) as LoginSteps[Step] & Seal
   } catch (error) {
     if (error instanceof SealingError) return undefined

@@ -6,37 +6,37 @@ import type { Entry, Guard, Put } from '../../store/store.ts'
 import { commitEntries } from '../../engine/commit.ts'
 import type { Services } from '../../engine/services.ts'
 
-/** Sign-ins of devices and of headless clients. */
+/** Keys of sign-ins of devices and headless clients. */
 export const pendingLoginPrefix = 'x/login/'
 
-/** What a device asks for that has no browser of its own (RFC 8628). */
+/** Request of a device without a browser (RFC 8628). */
 export interface RequestedDeviceLogin {
   readonly clientId: string
   readonly audiences: readonly string[]
   readonly scopes: readonly string[]
   readonly refresh: boolean
-  /** Where the device asked from. */
+  /** Address of the device. */
   readonly remoteAddress: string
 }
 
-/** What a device's sign-in came to. */
+/** Result of a device sign-in. */
 export type DeviceOutcome =
   | { readonly kind: 'refused' }
   | { readonly kind: 'done'; readonly identity: Uid; readonly token: string; readonly expiryMs: number; readonly refreshToken: string }
 
-/** A sign-in of a device as it stands. */
+/** State of a device sign-in. */
 export type DeviceLogin = { readonly requested: RequestedDeviceLogin; readonly outcome: DeviceOutcome | undefined }
 
-/** How long what became of a sign-in in the last moment is kept at least, in milliseconds: tokens wait for a device, and a transaction whose answer was lost is looked for. */
+/** Minimum time to keep a result, in milliseconds. Devices fetch their tokens in it, and a lost response to a transaction is checked. */
 const takeMs = 60_000
 
-/** Letters that are not taken for others, and make no words. */
+/** Letters that are easy to distinguish and do not form words. */
 const letters = 'BCDFGHJKLMNPQRSTVWXZ'
 const userCodeLength = 8
-/** How often another code is tried where one is in use. */
+/** Attempts to find an unused code. */
 const maxTries = 5
 
-/** The stored form: JSON, its content sealed under its own key. */
+/** Stored form: JSON with content that is sealed for its key. */
 interface StoredLogin {
   readonly expireMs: number
   readonly sealed: string
@@ -52,7 +52,7 @@ function written(services: Services, key: string, content: { value: unknown; exp
   return { kind: 'put', key, value: Buffer.from(JSON.stringify(stored)) }
 }
 
-/** When what is stored here has no use any more, in milliseconds since 1970. */
+/** Expiry of an entry, in milliseconds since 1970. */
 export function pendingLoginEndMs({ value }: Pick<Entry, 'value'>): number {
   return storedIn(value).expireMs
 }
@@ -67,23 +67,26 @@ interface FoundLogin<Value> {
   readonly expireMs: number
 }
 
-/** In place of what works once, until its time is over: one that is gone would not tell who used it. */
+/** Replaces a used entry until its time ends, so that a second use is recognised. */
 function used(services: Services, { entry, expireMs }: FoundLogin<unknown>): Put {
   return written(services, entry.key, { value: null, expireMs: Math.max(expireMs, services.clock.now() + takeMs) })
 }
 
-/** What was written and not used. */
+/** A written and unused entry. */
 async function found<Value>(services: Services, key: string, signal: AbortSignal): Promise<FoundLogin<Value> | undefined> {
   const entry = await services.store.get(key, signal)
   if (entry === undefined) return undefined
   const { expireMs, sealed } = storedIn(entry.value)
   if (services.clock.now() >= expireMs) return undefined
-  // The key that it is sealed under says what it is.
+  // The sealing key determines the type.
   const value = JSON.parse(Buffer.from(services.keyring.open(Buffer.from(sealed, 'base64'), key)).toString('utf8')) as Value | null
   return value === null ? undefined : { entry, expireMs, value }
 }
 
-/** Leaves what only the holder of the code's private key can read. False where something is there already: who else has the link can't put theirs in its place. Rejects with StoreError; throws as commitEntries. */
+/**
+ * Stores a value that only the holder of the code's private key can decrypt. False if a value exists: another person with the link cannot replace it. Rejects
+ * with StoreError; throws as commitEntries.
+ */
 export async function leaveHeadlessSession(
   services: Services,
   session: { code: string; publicKey: string; encrypted: Uint8Array },
@@ -98,7 +101,7 @@ export async function leaveHeadlessSession(
   return commitEntries(services, [guard], [write])
 }
 
-/** What was left for this code; it stays until its time is over, since an answer may be lost. Rejects with StoreError. */
+/** Returns the stored value for this code. It stays until its time ends, because a response can be lost. Rejects with StoreError. */
 export async function headlessSession(
   services: Services,
   code: string,
@@ -112,24 +115,24 @@ function newUserCode({ random }: Services): string {
   let code = ''
   while (code.length < userCodeLength) {
     const [byte = 0] = random.bytes(1)
-    // So that each letter is as likely.
+    // Makes all letters equally likely.
     if (byte < 256 - (256 % letters.length)) code += letters[byte % letters.length] ?? ''
   }
   return code
 }
 
-/** A user code as it is stored, of what somebody typed; undefined where it can be none. */
+/** Returns the stored form of a typed user code. Undefined if it cannot be a code. */
 export function userCodeOf(text: string): string | undefined {
   const code = text.toUpperCase().replaceAll(/[^A-Z]/g, '')
   return code.length === userCodeLength && text.length <= 32 && [...code].every((letter) => letters.includes(letter)) ? code : undefined
 }
 
-/** A user code as it is shown. */
+/** Returns the shown form of a user code. */
 export function shownUserCode(code: string): string {
   return `${code.slice(0, 4)}-${code.slice(4)}`
 }
 
-/** Begins the sign-in of a device: the code that it keeps, and the one that it shows. Throws as commitEntries, or the signal's reason. */
+/** Starts a device sign-in. Returns the secret device code and the user code to show. Throws as commitEntries, or the signal's reason. */
 export async function beginDeviceLogin(
   services: Services,
   requested: RequestedDeviceLogin,
@@ -150,14 +153,14 @@ export async function beginDeviceLogin(
   throw new Error('no user code is free')
 }
 
-/** What the device asks for that shows this code; undefined where none does any more. Rejects with StoreError. */
+/** Returns the request of the device with this user code. Undefined if there is none. Rejects with StoreError. */
 export async function deviceAsking(services: Services, userCode: string, signal: AbortSignal): Promise<RequestedDeviceLogin | undefined> {
   const shown = await found<string>(services, keyed('user-code', userCode), signal)
   const device = shown && (await found<DeviceLogin>(services, shown.value, signal))
   return device?.value.requested
 }
 
-/** Ends the sign-in of the device that shows this code: it works once. False where it does not any more. Rejects with StoreError; throws as commitEntries. */
+/** Ends the device sign-in with this user code. It works once, and returns false later. Rejects with StoreError; throws as commitEntries. */
 export async function endDeviceLogin(
   services: Services,
   { userCode, outcome }: { userCode: string; outcome: DeviceOutcome },
@@ -169,12 +172,12 @@ export async function endDeviceLogin(
   const guards = [shown.entry, device.entry].map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
   const login: DeviceLogin = { ...device.value, outcome }
   const ending = written(services, device.entry.key, { value: login, expireMs: Math.max(device.expireMs, services.clock.now() + takeMs) })
-  // The device may have taken its tokens already when it is looked whether this was written: the code is nobody's to write again.
+  // The device can have fetched its tokens before this check. Nothing writes the code again.
   return commitEntries(services, guards, [used(services, shown), ending])
 }
 
 /**
- * How the sign-in of the device with this code stands; tokens are told once. Undefined where there is none, or none of this client, where it says which it is. Rejects with
+ * Returns the state of the device sign-in with this code. Tokens are returned once. Undefined for an unknown code, or one of another client. Rejects with
  * StoreError; throws as commitEntries.
  */
 export async function takeDeviceLogin(

@@ -12,24 +12,24 @@ import { admitsRefresh } from '../scim/scim-admission.ts'
 import { unchangedProvider } from './sign-in-providers.ts'
 import type { Entry, Put } from '../../store/store.ts'
 
-/** What a refresh token says. Clients read `exp` of it and nothing else (docs/spec/tokens.md#refresh-tokens). */
+/** Content of a refresh token. Clients read only `exp` (docs/spec/tokens.md#refresh-tokens). */
 interface RefreshToken {
   /** Seconds since 1970. */
   readonly exp: number
   readonly person: Uid
-  /** 32 hex digits. All tokens that follow one another have one. */
+  /** 32 hex digits, the same in all tokens of a family. */
   readonly family: string
   /** 64 hex digits, new in every token. */
   readonly secret: string
 }
 
-/** A fresh token: of a new family where none is given. */
+/** Creates a token, of a new family if none is given. */
 function newRefreshToken(random: Random, of: { person: Uid; expireMs: number; family?: string }): RefreshToken {
   const { person, expireMs, family = randomHex(random, 16) } = of
   return { exp: Math.floor(expireMs / 1000), person, family, secret: randomHex(random, 32) }
 }
 
-/** Its text: standard base64 of JSON (docs/spec/tokens.md#refresh-tokens). */
+/** Text of a token: standard base64 of JSON (docs/spec/tokens.md#refresh-tokens). */
 function refreshTokenText({ exp, person, family, secret }: RefreshToken): string {
   return Buffer.from(JSON.stringify({ exp, sub: person, fam: family, sec: secret })).toString('base64')
 }
@@ -40,7 +40,7 @@ function isHex(text: unknown, digits: number): text is string {
   return typeof text === 'string' && text.length === digits && /^[0-9a-f]+$/.test(text)
 }
 
-/** Reads what refreshTokenText wrote. Throws TokenError `unreadable_refresh`. */
+/** Parses the text of a refresh token. Throws TokenError `unreadable_refresh`. */
 function parseRefreshToken(text: string): RefreshToken {
   const { exp, sub, fam, sec } = jsonOf(text)
   if (typeof exp !== 'number' || typeof sub !== 'string' || !isUid(sub) || !isHex(fam, 32) || !isHex(sec, 64)) throw new TokenError('unreadable_refresh')
@@ -62,19 +62,19 @@ function jsonOf(text: string): Readonly<Record<string, unknown>> {
 /** Families of refresh tokens: `<person uid>/<family>`. */
 export const refreshPrefix = 'x/refresh/'
 
-/** What a refresh token stands for. */
+/** Content of a family of refresh tokens. */
 export interface RefreshGrant {
   readonly person: Uid
   readonly claims: CallerClaims
-  /** The identity provider that the person came by. */
+  /** Identity provider of the sign-in. */
   readonly provider: Uid | undefined
-  /** By what that provider's directory knows the person; empty where it can't. */
+  /** Id of the person in the directory of that provider. Empty if there is none. */
   readonly externalId: string
-  /** What the access tokens that it gives are for. */
+  /** Audiences of its access tokens. */
   readonly audiences: readonly string[]
 }
 
-/** A refresh token as it is handed out. */
+/** A refresh token for a response. */
 export interface IssuedRefreshToken {
   readonly text: string
   readonly expireMs: number
@@ -88,7 +88,7 @@ function digestOf({ secret }: RefreshToken): Buffer {
   return createHash('sha256').update(secret).digest()
 }
 
-/** One answer for every reason: which it was would help only those who found or guessed a token. */
+/** The same error for every cause: the cause would only help those who found or guessed a token. */
 function ended(): DomainError {
   return new DomainError(16, 'the refresh token expired or was revoked: sign in again', { reason: 'REFRESH_TOKEN_ENDED' })
 }
@@ -97,13 +97,13 @@ function expireMsOf(services: Services, endMs: number): number {
   return Math.min(services.clock.now() + services.settings.refresh.idleMs, endMs)
 }
 
-/** The stored form of the family whose one working token is `token`. */
+/** Returns the stored form of the family with the valid token `token`. */
 function familyWrite(token: RefreshToken, family: Omit<RefreshFamily, '$typeName' | '$unknown' | 'digest' | 'expireTimeMs'>, expireMs: number): Put {
   const value = create(RefreshFamilySchema, { ...family, digest: digestOf(token), expireTimeMs: BigInt(expireMs) })
   return { kind: 'put', key: familyKey(token), value: toBinary(RefreshFamilySchema, value) }
 }
 
-/** Begins a family. Throws as commitEntries, or the signal's reason. */
+/** Creates a family. Throws as commitEntries, or the signal's reason. */
 export async function issueRefreshToken(services: Services, grant: RefreshGrant, signal: AbortSignal): Promise<IssuedRefreshToken> {
   const endMs = services.clock.now() + services.settings.refresh.maxMs
   const expireMs = expireMsOf(services, endMs)
@@ -120,25 +120,25 @@ export async function issueRefreshToken(services: Services, grant: RefreshGrant,
   return { text: refreshTokenText(token), expireMs }
 }
 
-/** True where the person is the one that the family was begun for, and the provider that they came by still has the issuer and the client of then, and lets them in. */
+/** True if the person is the one of the family, and its provider still has the same issuer and client, and admits the person. */
 function isStillValid(services: Services, { person, claims, provider, externalId }: RefreshGrant): boolean {
   const { tables } = services.cache
   const record = tables.get('Identity', person)
   if (record === undefined || claims.issuedAtMs < record.createMs) return false
-  // The token for its client is what the sign-in began with.
+  // The sign-in started with a token for this client.
   const { issuer, subject, audience: clientId } = claims.act
   if (provider === undefined) return true
   if (unchangedProvider(tables, { uid: provider, issuer, clientId }) === undefined) return false
   return admitsRefresh(tables, provider, { externalId, subject })
 }
 
-/** Ends a family: a token of it was shown twice, so that one of the two who have it is a thief. */
+/** Ends a family after a token was used twice: one of the two users stole it. */
 async function endFamily(services: Services, token: RefreshToken, signal: AbortSignal): Promise<void> {
   services.log.warn('a refresh token was used again: it and its successors are ended', { identity: token.person })
   await services.store.transact({ guards: [], writes: [{ kind: 'delete', key: familyKey(token) }] }, signal)
 }
 
-/** The family that the token belongs to, as it is stored; ends it where the token is not the one that works. Throws code 16. */
+/** Returns the stored family of a token. Ends the family if the token is not the valid one. Throws code 16. */
 async function familyOf(services: Services, token: RefreshToken, signal: AbortSignal): Promise<{ entry: Entry; family: RefreshFamily }> {
   const entry = await services.store.get(familyKey(token), signal)
   if (entry === undefined) throw ended()
@@ -150,10 +150,10 @@ async function familyOf(services: Services, token: RefreshToken, signal: AbortSi
   return { entry, family }
 }
 
-/** A refresh token that is to be used. */
+/** A refresh token to use. */
 export interface RefreshUse {
   readonly text: string
-  /** Shown what the token stands for before it is used; what this throws leaves it as it is. */
+  /** Runs before the use, with the content of the family. If it throws, the token stays valid. */
   readonly before: (grant: RefreshGrant) => void
 }
 
@@ -168,8 +168,9 @@ function grantIn(token: RefreshToken, { claims, provider, externalId, audiences 
 }
 
 /**
- * Uses a refresh token up: it dies, and its successor is answered with what the family stands for (docs/spec/tokens.md#refresh-tokens). One that was used before ends its family. Throws TokenError
- * `unreadable_refresh`; code 16 `REFRESH_TOKEN_ENDED`; what `before` throws; StoreError before the token is used; as commitEntries: after code 2 it may have been used up.
+ * Uses a refresh token and returns its successor and the content of the family (docs/spec/tokens.md#refresh-tokens). A token that was used before ends its
+ * family. Throws TokenError `unreadable_refresh`, code 16 `REFRESH_TOKEN_ENDED`, the errors of `before`, and StoreError before the use. Throws as commitEntries:
+ * after code 2, the token may be used.
  */
 export async function useRefreshToken(
   services: Services,
@@ -196,8 +197,8 @@ export async function useRefreshToken(
 }
 
 /**
- * Ends the family that a refresh token belongs to, whichever of its tokens it is (RFC 7009 2.1). Returns the person whose it was; undefined where there is none any more. Throws
- * TokenError `unreadable_refresh`; StoreError.
+ * Ends the family of a refresh token, used or not (RFC 7009 2.1). Returns its person. Undefined if the family does not exist. Throws TokenError
+ * `unreadable_refresh`; StoreError.
  */
 export async function revokeRefreshToken(services: Services, text: string, signal: AbortSignal): Promise<Uid | undefined> {
   const token = parseRefreshToken(text)

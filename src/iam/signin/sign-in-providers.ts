@@ -18,10 +18,10 @@ import { verifiedRoot } from '../records/groups.ts'
 import { clientSecretPath, oidcOf } from '../records/identity-providers.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** The event of a sign-in whose groups gave it roles (docs/spec/identities.md#mapped-sessions; its type is ours). It belongs to the provider's organisation. */
+/** Event of a sign-in that received roles from groups (docs/spec/identities.md#mapped-sessions). It belongs to the organisation of the provider. */
 const event = { type: 'auth.session.mapped.v1', group: 'root', internal: false } as const
 
-/** Tells of a sign-in that the mappings of its groups gave roles to; does nothing for others. Rejects with StoreError: nobody gets such roles in secret. */
+/** Writes the event of a sign-in that received roles from mappings. Does nothing for others. Rejects with StoreError: without the event, the sign-in fails. */
 export async function noteMappedSession(
   services: Services,
   signedIn: Pick<SignInResult, 'identityUid' | 'operator' | 'act' | 'mapped'>,
@@ -45,7 +45,7 @@ function providerIn(record: CachedRecord): IdentityProvider {
   return messageOf(record, 'IdentityProvider')
 }
 
-/** The identity providers that name this issuer, in the order of their uids. */
+/** Returns the identity providers with this issuer, ordered by uid. */
 export function providersOf(tables: RecordTables, issuer: string): ProviderFacts[] {
   const records = [...tables.table('IdentityProvider').matching('issuer', normalizeIssuer(issuer))]
   return records.flatMap((record) => {
@@ -55,7 +55,10 @@ export function providersOf(tables: RecordTables, issuer: string): ProviderFacts
   })
 }
 
-/** The roles that the provider's mappings give to a member of these groups (docs/spec/identities.md#mapped-sessions); none in a suspended organisation. */
+/**
+ * Returns the roles that the mappings of the provider confer on a member of these groups (docs/spec/identities.md#mapped-sessions). None in a suspended
+ * organisation.
+ */
 export function mappedRoles(tables: RecordTables, provider: Uid, groups: readonly string[]): MappedRole[] {
   if (isSuspended(tables, provider)) return []
   return mappingsFor(tables, provider, groups).flatMap(({ scope, roleUid, externalGroupId: externalGroup }) =>
@@ -63,7 +66,7 @@ export function mappedRoles(tables: RecordTables, provider: Uid, groups: readonl
   )
 }
 
-/** The provider's record, where it still has the issuer and the client that a sign-in began with; undefined where it is gone or changed. */
+/** Returns the record of the provider, if it still has the issuer and the client of the sign-in. Undefined otherwise. */
 export function unchangedProvider(tables: RecordTables, begun: Pick<ProviderFacts, 'uid' | 'issuer' | 'clientId'>): CachedRecord | undefined {
   const record = tables.get('IdentityProvider', begun.uid)
   if (record === undefined) return undefined
@@ -72,18 +75,18 @@ export function unchangedProvider(tables: RecordTables, begun: Pick<ProviderFact
   return isSame ? record : undefined
 }
 
-/** The role that the provider in this record gives at the first sign-in by it. */
+/** Returns the default role of the provider in this record. */
 export function defaultRoleOf(record: CachedRecord): string {
   return providerIn(record).defaultRole
 }
 
-/** The identity providers of the verified organisation of this name, in the order of their uids. */
+/** Returns the identity providers of the verified organisation with this name, ordered by uid. */
 export function providersOfOrganization(tables: RecordTables, name: string): CachedRecord[] {
   const root = verifiedRoot(tables, name)
   return root === undefined ? [] : [...tables.table('IdentityProvider').matching('parent', root.uid)]
 }
 
-/** The client at an identity provider, with its secret; undefined where the provider is gone, or has no configuration. Throws SealingError. */
+/** Returns the client of an identity provider with its secret. Undefined if the provider or its configuration is missing. Throws SealingError. */
 export function oidcClientOf(services: Pick<Services, 'keyring' | 'cache'>, provider: Uid): OidcClient | undefined {
   const record = services.cache.tables.get('IdentityProvider', provider)
   const oidc = record && oidcOf(providerIn(record))
