@@ -8,7 +8,7 @@ import { objectKinds, type ObjectKind, type PrintColumn } from '../object-kinds.
 import { apiGroup, objectTypes } from '../object-types.ts'
 
 const namespaceSelector: StructuralSchema = {
-  description: 'Which namespaces: those that have one of the names and all of the labels. An empty one means all.',
+  description: 'Selects the namespaces that have one of the names and all of the labels. An empty selector selects all.',
   type: 'object',
   properties: {
     matchNames: { description: 'Names of namespaces.', type: 'array', maxItems: 500, 'x-kubernetes-list-type': 'set', items: namespaceName },
@@ -22,28 +22,28 @@ const namespaceSelector: StructuralSchema = {
 }
 
 const spec: StructuralSchema = {
-  description: 'What namespaces may own, and where.',
+  description: 'Rights of namespaces: the records that their objects can own, and where.',
   type: 'object',
   required: ['namespaceSelector', 'groupUid', 'allowedKinds'],
   properties: {
     namespaceSelector,
     groupUid: {
       ...uid,
-      description: 'The uid of the group at and below which they may own records; / for everywhere, root groups included.',
+      description: 'Uid of the group at and below which the namespaces can own records. `/` means everywhere, including root groups.',
       pattern: `^/$|${uid.pattern ?? ''}`,
     },
     allowedKinds: {
-      description: 'The kinds of objects that they may apply.',
+      description: 'Kinds of objects that the namespaces can apply.',
       type: 'array',
       minItems: 1,
       maxItems: 32,
       'x-kubernetes-list-type': 'set',
       items: { type: 'string', enum: Object.values(objectKinds).map(({ type }) => type.kind) },
     },
-    maxRole: roleLimitSchema('What they may give at most: no binding, role or identity may confer more. Nothing where absent.'),
-    allowAdoption: { description: 'Their objects may adopt records without an owner.', type: 'boolean', default: false },
+    maxRole: roleLimitSchema('Maximum that role bindings, roles and identities of the namespaces can confer. If absent: nothing.'),
+    allowAdoption: { description: 'Allows their objects to adopt records without an owner.', type: 'boolean', default: false },
     onNamespaceDelete: {
-      description: 'What becomes of the records of a namespace that is deleted: they are left to the API (Orphan), or go too.',
+      description: 'What happens to the records of a deleted namespace: Delete removes them, Orphan leaves them to the API.',
       type: 'string',
       enum: ['Orphan', 'Delete'],
       default: 'Orphan',
@@ -54,35 +54,35 @@ const spec: StructuralSchema = {
 const count: StructuralSchema = { type: 'integer', format: 'int64', minimum: 0 }
 
 const status: StructuralSchema = {
-  description: 'What the controller says of it. Nothing in here is taken as given.',
+  description: 'State that the controller reports. It is never used as input.',
   type: 'object',
   default: unobservedStatus,
   properties: {
     observedGeneration: observedGenerationSchema,
     resolved: {
-      description: 'What the spec names, by name.',
+      description: 'Names of the records in the spec.',
       type: 'object',
       properties: {
-        group: { description: 'The name of the group; / for everywhere.', type: 'string', maxLength: 255 },
-        maxRole: { description: 'The name of the highest role.', type: 'string', maxLength: 255 },
+        group: { description: 'Name of the group; `/` for everywhere.', type: 'string', maxLength: 255 },
+        maxRole: { description: 'Name of the maximum role.', type: 'string', maxLength: 255 },
       },
     },
     namespaces: {
-      description: 'The first 20 of the namespaces that it selects, by name.',
+      description: 'First 20 selected namespaces, by name.',
       type: 'array',
       maxItems: 20,
       'x-kubernetes-list-type': 'set',
       items: namespaceName,
     },
-    namespaceCount: { description: 'How many namespaces it selects.', ...count },
-    objectCount: { description: 'How many of their objects have a record that it covers.', ...count },
+    namespaceCount: { description: 'Number of selected namespaces.', ...count },
+    objectCount: { description: 'Number of their objects with a record that this grant covers.', ...count },
     conditions: conditionsSchema,
   },
 }
 
 /** The schema of a PlatformNamespaceGrant. */
 const grantSchema: StructuralSchema = {
-  description: 'Lets namespaces own records at and below a group. Without one, the objects of a namespace do nothing.',
+  description: 'Lets namespaces own records at and below a group. Without a grant, the objects of a namespace have no effect.',
   type: 'object',
   required: ['spec'],
   properties: { spec, status },
@@ -131,32 +131,32 @@ export interface CustomResourceDefinition {
 const conditionColumn = (type: string, field: string): string => `.status.conditions[?(@.type=="${type}")].${field}`
 
 const leading: readonly ColumnDefinition[] = [
-  { name: 'Ready', type: 'string', jsonPath: conditionColumn('Ready', 'status'), description: 'The record is as the spec says.' },
-  { name: 'Synced', type: 'string', jsonPath: conditionColumn('Synced', 'status'), description: 'The last attempt to bring it there succeeded.' },
+  { name: 'Ready', type: 'string', jsonPath: conditionColumn('Ready', 'status'), description: 'The record matches the spec.' },
+  { name: 'Synced', type: 'string', jsonPath: conditionColumn('Synced', 'status'), description: 'The last attempt to write the record succeeded.' },
 ]
 
 const trailing: readonly ColumnDefinition[] = [
-  { name: 'UID', type: 'string', jsonPath: '.status.uid', description: 'The uid of the record.' },
-  { name: 'Parent', type: 'string', jsonPath: '.spec.parentRef.*', description: 'The group that it lies in, as the spec names it.' },
-  { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'When the object was created.' },
-  { name: 'Reason', type: 'string', jsonPath: conditionColumn('Ready', 'reason'), description: 'Why it is ready or not.', priority: 1 },
-  { name: 'Message', type: 'string', jsonPath: conditionColumn('Ready', 'message'), description: 'The same in words.', priority: 1 },
+  { name: 'UID', type: 'string', jsonPath: '.status.uid', description: 'Uid of the record.' },
+  { name: 'Parent', type: 'string', jsonPath: '.spec.parentRef.*', description: 'Group of the record, as the spec names it.' },
+  { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'Creation time of the object.' },
+  { name: 'Reason', type: 'string', jsonPath: conditionColumn('Ready', 'reason'), description: 'Reason of the condition Ready.', priority: 1 },
+  { name: 'Message', type: 'string', jsonPath: conditionColumn('Ready', 'message'), description: 'Message of the condition Ready.', priority: 1 },
 ]
 
 const grantColumns: readonly ColumnDefinition[] = [
-  { name: 'Ready', type: 'string', jsonPath: conditionColumn('Ready', 'status'), description: 'What it names is there.' },
-  { name: 'Group', type: 'string', jsonPath: '.spec.groupUid', description: 'At and below which group.' },
-  { name: 'Max-Role', type: 'string', jsonPath: '.spec.maxRole.*', description: 'What may be given at most.' },
-  { name: 'Adoption', type: 'boolean', jsonPath: '.spec.allowAdoption', description: 'Whether objects may adopt records without an owner.' },
-  { name: 'Namespaces', type: 'integer', jsonPath: '.status.namespaceCount', description: 'How many namespaces it selects.' },
-  { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'When the grant was created.' },
-  { name: 'Group-Name', type: 'string', jsonPath: '.status.resolved.group', description: 'The name of the group.', priority: 1 },
-  { name: 'Objects', type: 'integer', jsonPath: '.status.objectCount', description: 'How many objects have a record that it covers.', priority: 1 },
-  { name: 'Message', type: 'string', jsonPath: conditionColumn('Ready', 'message'), description: 'What is wrong with it.', priority: 1 },
+  { name: 'Ready', type: 'string', jsonPath: conditionColumn('Ready', 'status'), description: 'The group and the role of the grant exist.' },
+  { name: 'Group', type: 'string', jsonPath: '.spec.groupUid', description: 'Group of the grant.' },
+  { name: 'Max-Role', type: 'string', jsonPath: '.spec.maxRole.*', description: 'Maximum role.' },
+  { name: 'Adoption', type: 'boolean', jsonPath: '.spec.allowAdoption', description: 'Whether objects can adopt records without an owner.' },
+  { name: 'Namespaces', type: 'integer', jsonPath: '.status.namespaceCount', description: 'Number of selected namespaces.' },
+  { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'Creation time of the grant.' },
+  { name: 'Group-Name', type: 'string', jsonPath: '.status.resolved.group', description: 'Name of the group.', priority: 1 },
+  { name: 'Objects', type: 'integer', jsonPath: '.status.objectCount', description: 'Number of objects with a record that this grant covers.', priority: 1 },
+  { name: 'Message', type: 'string', jsonPath: conditionColumn('Ready', 'message'), description: 'Problem of the grant.', priority: 1 },
 ]
 
 function ownColumn({ name, path }: PrintColumn): ColumnDefinition {
-  return { name, type: 'string', jsonPath: path, description: path.startsWith('.status.') ? `${name} of the record.` : `${name}, as the spec names it.` }
+  return { name, type: 'string', jsonPath: path, description: path.startsWith('.status.') ? `${name} of the record.` : `${name} in the spec.` }
 }
 
 /** Fields that `--field-selector` knows, eight at most: what the references name, and the record. */

@@ -8,14 +8,14 @@ import { withConstraints, type StructuralSchema, type ValidationRule } from './s
 
 const policies: Readonly<Record<string, StructuralSchema>> = {
   deletionPolicy: {
-    description: 'What becomes of the record when the object is deleted: it goes too, or is left to the API (Orphan).',
+    description: 'What happens to the record when the object is deleted: Delete removes it, Orphan leaves it to the API.',
     type: 'string',
     enum: ['Delete', 'Orphan'],
     default: 'Delete',
   },
   adoptionPolicy: {
     description:
-      'Which unowned record the object may adopt, if its grant allows it. Never: none. ByUid: the one in its annotation taproot.dev/uid. ByName: the one with its name in its group.',
+      'Record without an owner that the object can adopt, if its grant allows it. Never: none. ByUid: the one in its annotation taproot.dev/uid. ByName: the one with its name in its group.',
     type: 'string',
     enum: ['Never', 'ByUid', 'ByName'],
     default: 'ByUid',
@@ -28,12 +28,12 @@ const shorthands: Readonly<Partial<Record<ObjectKind['record'], { readonly oneof
     oneof: 'relationship',
     fields: {
       serviceAccountRef: {
-        description: 'Tokens of a service account of this cluster, whose issuer the controller knows. Stands for a claimMatch.',
+        description: 'Accepts tokens of a service account of this cluster. It replaces claimMatch, with the issuer of the cluster.',
         type: 'object',
         required: ['name'],
         properties: {
-          name: { description: 'The service account.', ...objectName },
-          namespace: { description: "Its namespace; the object's own where absent.", ...namespaceName },
+          name: { description: 'Name of the service account.', ...objectName },
+          namespace: { description: 'Namespace of the service account. Default: the namespace of the object.', ...namespaceName },
         },
       },
     },
@@ -120,7 +120,7 @@ function policiesOf({ references }: ObjectKind, fields: Readonly<Record<string, 
 /** The record's `name`, which the object's own stands in for. */
 function named({ type }: ObjectKind, { name, ...others }: Readonly<Record<string, StructuralSchema>>): Readonly<Record<string, StructuralSchema>> {
   if (name === undefined) return others
-  return { name: { ...name, description: `${name.description ?? ''} The name of the ${type.kind} where absent.` }, ...others }
+  return { name: { ...name, description: `${name.description ?? ''} Default: the name of the ${type.kind}.` }, ...others }
 }
 
 /** A reference that may be absent neither comes nor goes. */
@@ -136,7 +136,7 @@ function rulesOfSpec({ references }: ObjectKind, rules: readonly ValidationRule[
 export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
   const spec = specSchema(kind, comments)
   const schema: StructuralSchema = {
-    description: `${spec.description ?? ''} Shown and applied as an object of Kubernetes.`,
+    description: `${spec.description ?? ''} This Kubernetes object creates or shows such a record.`,
     type: 'object',
     required: ['spec'],
     properties: { spec, status: { ...statusSchema, properties: { ...statusSchema.properties, ...ownStatus[kind.record] } } },

@@ -21,22 +21,22 @@ if (uidRules === undefined) throw new Error('schema: uids have no rules')
 export const uid: StructuralSchema = withConstraints({ type: 'string' }, ...constraintsOf(uidRules))
 
 const builtIn: StructuralSchema = {
-  description: "A role of the platform's own.",
+  description: 'Name of a built-in role.',
   type: 'string',
   enum: builtInRoles.map(({ name }) => name),
 }
 
 const meanings = {
-  parentRef: 'The group that it lies in. Never changes.',
-  identityRef: 'The identity that gets the role. Never changes.',
-  roleRef: 'The role that it gets. Never changes.',
+  parentRef: 'Group of the record. It cannot be changed.',
+  identityRef: 'Identity that gets the role. It cannot be changed.',
+  roleRef: 'Role to grant. It cannot be changed.',
 } as const satisfies Record<ReferenceRow['field'], string>
 
 /** A reference to another record: exactly one way of naming it, which never changes. */
 export function referenceSchema({ field, kind }: ReferenceRow): StructuralSchema {
   const properties = {
-    name: { description: `The Platform${kind} of this name in the same namespace.`, ...objectName },
-    uid: { description: `The uid of a ${kind.toLowerCase()}, wherever it comes from.`, ...uid },
+    name: { description: `Name of a Platform${kind} in the same namespace.`, ...objectName },
+    uid: { description: `Uid of a ${kind.toLowerCase()}, from an object or from the API.`, ...uid },
     ...(kind === 'Role' && { builtIn }),
   }
   return {
@@ -49,6 +49,6 @@ export function referenceSchema({ field, kind }: ReferenceRow): StructuralSchema
 
 /** The highest role that a grant lets objects give: not by name, for a grant is in no namespace. */
 export function roleLimitSchema(description: string): StructuralSchema {
-  const properties = { uid: { description: 'The uid of a role.', ...uid }, builtIn }
+  const properties = { uid: { description: 'Uid of a role.', ...uid }, builtIn }
   return { description, type: 'object', properties, 'x-kubernetes-validations': [oneOfRule(Object.keys(properties), true)] }
 }

@@ -9,23 +9,23 @@ const condition: StructuralSchema = {
   type: 'object',
   required: ['type', 'status', 'reason', 'message', 'observedGeneration', 'lastTransitionTime'],
   properties: {
-    type: { description: 'Ready and Synced are always there; InConflict, Reconciling and Stalled only while they are true.', type: 'string', maxLength: 316 },
-    status: { description: 'Whether it is so.', type: 'string', enum: ['True', 'False', 'Unknown'] },
+    type: { description: 'Ready and Synced are always present; InConflict, Reconciling and Stalled only while they are true.', type: 'string', maxLength: 316 },
+    status: { description: 'Status of the condition: True, False or Unknown.', type: 'string', enum: ['True', 'False', 'Unknown'] },
     reason: {
-      description: 'Why, in one word for programs.',
+      description: 'Reason, as one word for programs.',
       type: 'string',
       maxLength: 1024,
       pattern: '^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$',
     },
-    message: { description: 'Why, in words for people.', type: 'string', maxLength: 32_768 },
-    observedGeneration: { description: 'The generation of the spec that it is about.', ...generation },
-    lastTransitionTime: { description: 'When its status last changed.', ...time },
+    message: { description: 'Message for people.', type: 'string', maxLength: 32_768 },
+    observedGeneration: { description: 'Generation of the spec that the condition describes.', ...generation },
+    lastTransitionTime: { description: 'Time of the last change of the status.', ...time },
   },
 }
 
 /** Conditions, one entry per type. */
 export const conditionsSchema: StructuralSchema = {
-  description: 'How it stands with it, one entry per type.',
+  description: 'Conditions, one per type.',
   type: 'array',
   maxItems: 32,
   'x-kubernetes-list-type': 'map',
@@ -38,7 +38,7 @@ export const conditionsSchema: StructuralSchema = {
  * not wait for it.
  */
 export const observedGenerationSchema: StructuralSchema = {
-  description: 'The generation of the spec that was last looked at; -1 before the first look.',
+  description: 'Generation of the spec that the controller last handled; -1 before that.',
   ...generation,
   minimum: -1,
 }
@@ -48,28 +48,29 @@ export const unobservedStatus = { observedGeneration: -1 } as const
 
 /** The status that the controller writes. */
 export const statusSchema: StructuralSchema = {
-  description: 'What the controller says of it. Nothing in here is taken as given.',
+  description: 'State that the controller reports. It is never used as input.',
   type: 'object',
   default: unobservedStatus,
   properties: {
-    uid: { description: 'The uid of its record.', ...writtenUid },
-    etag: { description: 'The etag of its record.', type: 'string', maxLength: 255 },
+    uid: { description: 'Uid of the record.', ...writtenUid },
+    etag: { description: 'Etag of the record.', type: 'string', maxLength: 255 },
     observedGeneration: observedGenerationSchema,
-    lastSyncTime: { description: 'When the record was last brought to what the spec says.', ...time },
+    lastSyncTime: { description: 'Time when the record last matched the spec.', ...time },
     resolved: {
-      description: 'The uids that the references stood for then.',
+      description: 'Uids of the references at that time.',
       type: 'object',
       properties: {
-        parent: { description: 'The group.', ...writtenUid },
-        identity: { description: 'The identity.', ...writtenUid },
-        role: { description: 'The role.', ...writtenUid },
+        parent: { description: 'Uid of the group.', ...writtenUid },
+        identity: { description: 'Uid of the identity.', ...writtenUid },
+        role: { description: 'Uid of the role.', ...writtenUid },
       },
     },
     extraFields: {
-      description: 'Fields that the record has and the spec does not name. They are left as they are. To reset one, name it and remove it again.',
+      description:
+        'Fields that are set in the record but not in the spec. The controller does not change them. To reset a field, set it in the spec and remove it again.',
       type: 'array',
       maxItems: 64,
-      items: { description: 'A field of the spec.', type: 'string', maxLength: 255 },
+      items: { description: 'Name of a field of the spec.', type: 'string', maxLength: 255 },
       'x-kubernetes-list-type': 'set',
     },
     conditions: conditionsSchema,
