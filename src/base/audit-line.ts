@@ -5,18 +5,20 @@ export interface AuditLine {
   readonly method: string
   /** The capabilities that the method needs, separated by commas. */
   readonly capability?: string | undefined
-  readonly transport: 'http' | 'grpc' | 'kubernetes'
+  readonly transport: 'http' | 'grpc' | 'kubernetes' | 'cli'
   readonly requestId?: string | undefined
   readonly identity?: string | undefined
   readonly operator?: boolean | undefined
   /** Issuer and subject claimed by the caller's token. A tenant's own keys can sign any issuer and subject. Only `identity` is verified by the platform. */
   readonly claimedIssuer?: string | undefined
   readonly claimedSubject?: string | undefined
-  /** The Kubernetes object that made the change, as read by the platform. */
+  /** The Kubernetes object that made the change, as read by the platform, or the user of a machine who ran a command. */
   readonly actorIssuer?: string | undefined
   readonly actorSubject?: string | undefined
   /** The changed resource, or the one to which access was denied. */
   readonly subject?: string | undefined
+  /** The path of a repository, also with a tag or digest. */
+  readonly name?: string | undefined
   /** The kind of resource that the method is about. */
   readonly kind?: string | undefined
   readonly validateOnly?: boolean | undefined

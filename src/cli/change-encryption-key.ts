@@ -8,6 +8,7 @@ import { createLogs } from '../server/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { findEncryptionKey, ownKeyFile } from '../server/read-encryption-key.ts'
 import { systemRandom } from '../server/runtime.ts'
+import { auditedCommand } from '../server/audit/audited-command.ts'
 import { UsageError } from './exit-codes.ts'
 
 /** What both commands take. */
@@ -25,19 +26,24 @@ const timeoutMs = 30_000
 
 /** Lets the key in `keyFile` open the store too, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
 export async function addEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
-  printResult('added', await change(options, { add: await readKey(options) }))
+  printResult('added', await change(options, { method: 'encryption-key-add', what: { add: await readKey(options) } }))
 }
 
 /** Lets the key in `keyFile` open the store no more, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
 export async function retireEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
-  printResult('retired', await change(options, { retire: await readKey(options) }))
+  printResult('retired', await change(options, { method: 'encryption-key-retire', what: { retire: await readKey(options) } }))
 }
 
 function printResult(done: string, count: number): void {
   process.stdout.write(`${done}: ${count === 1 ? '1 key opens' : `${count} keys open`} the store\n`)
 }
 
-async function change({ config: file, role }: EncryptionKeyOptions, what: Parameters<typeof changeKeyEncryption>[1]): Promise<number> {
+interface KeyChange {
+  readonly method: string
+  readonly what: Parameters<typeof changeKeyEncryption>[1]
+}
+
+async function change({ config: file, role }: EncryptionKeyOptions, { method, what }: KeyChange): Promise<number> {
   const { config, warnings } = loadConfig({ file, env: process.env, role })
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
   // Nothing is made by looking.
@@ -49,7 +55,7 @@ async function change({ config: file, role }: EncryptionKeyOptions, what: Parame
   const { log } = createLogs('error', undefined)
   const store = await openStore(config, { log, files: new ReloadedFiles(log) }, signal)
   try {
-    return await changeKeyEncryption({ store, keyEncryptionKey, random: systemRandom }, what, signal)
+    return await auditedCommand({ config, role, log, method }, () => changeKeyEncryption({ store, keyEncryptionKey, random: systemRandom }, what, signal))
   } finally {
     await store.close()
   }

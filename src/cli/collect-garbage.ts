@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs'
+import { auditedCommand } from '../server/audit/audited-command.ts'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
 import { Collector, isEmbedded, type Collected } from '../registry/index.ts'
 import type { Config } from '../config/config.ts'
@@ -55,8 +56,12 @@ export async function collectGarbage(options: CollectGarbageOptions): Promise<vo
     const { services } = await startEngine({ config, store, cache, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
     const dryRun = options.dryRun === true
     const collector = new Collector(services, upstream, { graceMs: (options.graceHours ?? config.registry.collect.graceHours) * 3_600_000, dryRun })
-    const collected = await collector.collect(signal)
-    const orphans = isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined
+    const collect = async (): Promise<{ collected: Collected; orphans: Awaited<ReturnType<Collector['collectOrphans']>> | undefined }> => ({
+      collected: await collector.collect(signal),
+      orphans: isEmbedded(upstream) ? await collector.collectOrphans(upstream, signal) : undefined,
+    })
+    const audited = { config, role: options.role, log, method: 'collect-garbage' }
+    const { collected, orphans } = await (dryRun ? collect() : auditedCommand(audited, collect))
     process.stdout.write(words(collected, orphans, dryRun))
     if (collected.left > 0)
       throw new Error(`${collected.left} repos were skipped: the upstream failed, or another process is removing their bytes; run it again in a minute`)

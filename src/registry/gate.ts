@@ -19,6 +19,9 @@ export const capabilitiesOfAction = {
 export interface Presented extends CredentialInput {
   /** The client's address: refused credentials are counted by it, where requests are limited. */
   readonly remoteAddress?: string | undefined
+  /** For the audit trail. */
+  readonly requestId?: string | undefined
+  readonly userAgent?: string | undefined
   /** Asked for only where something has to be waited for. */
   readonly signal: AbortSignal
   /** Calls `listener` once when the answer is over, with the bytes that were sent for it. Absent: the request is over at once. */

@@ -120,6 +120,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     registryHost: options.host,
     upstream,
     gate,
+    auditLog,
     sealer: options.keyring,
     catalog: options.catalog,
     blobCacheBytes: options.blobCacheBytes,

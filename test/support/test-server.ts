@@ -91,6 +91,8 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
     TAPROOT_API_PORT: String(apiPort),
     TAPROOT_OPS_PORT: String(opsPort),
     TAPROOT_REGISTRY_PORT: String(registryPort),
+    // Suites count the events of anonymous calls too.
+    TAPROOT_AUDIT_ANONYMOUS_PER_MINUTE: '1000000',
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([operator]),
     ...(etcd && etcdSettings(etcd)),
     ...options.env,

@@ -1,7 +1,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
-import type { Presented } from '../gate.ts'
+import type { AdmittedRequest, Presented } from '../gate.ts'
 import { endWhenIdle } from './blobs/idle-limit.ts'
 import { requestTarget } from './request-target.ts'
 
@@ -29,6 +29,8 @@ export class RegistryExchange implements Presented {
   readonly remoteAddress: string
   /** As it stands in the request line, without the query. */
   readonly path: string
+  /** What the gate let in last. */
+  admitted: AdmittedRequest | undefined
   readonly #search: string
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
@@ -55,6 +57,11 @@ export class RegistryExchange implements Presented {
   /** Header `taproot-identity`. */
   get identity(): string | undefined {
     return this.header('taproot-identity')
+  }
+
+  /** Header `user-agent`. */
+  get userAgent(): string | undefined {
+    return this.header('user-agent')
   }
 
   get query(): URLSearchParams {

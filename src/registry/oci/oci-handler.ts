@@ -4,6 +4,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { DomainError } from '../../base/errors.ts'
 import { RegistryError } from '../registry-error.ts'
+import { auditWrite } from './audit-writes.ts'
 import { BlobCache } from './blobs/blob-cache.ts'
 import { deleteBlob, getBlob, readBlob } from './blobs/blob-routes.ts'
 import { listCatalog } from './catalog-route.ts'
@@ -109,12 +110,22 @@ async function answer(host: OciHost, routes: Routes, exchange: RegistryExchange)
     kind = path.kind
     // What is cut off deletes nothing.
     if (exchange.request.method === 'DELETE') await readBody(exchange.request, { idleMs: host.idleMs, maxBytes: maxUnwantedBytes })
-    await routeOf(routes, exchange, path)(host, exchange, path)
+    await answerPath(host, routeOf(routes, exchange, path), { exchange, path })
   } catch (error) {
     answerError(host, exchange, error)
   }
   beginDrain(exchange.request)
   return kind
+}
+
+async function answerPath(host: OciHost, route: AnyRoute, { exchange, path }: { exchange: RegistryExchange; path: OciPath }): Promise<void> {
+  try {
+    await route(host, exchange, path)
+  } catch (error) {
+    auditWrite(host.auditLog, exchange, { path, error: toRegistryError(error) })
+    throw error
+  }
+  auditWrite(host.auditLog, exchange, { path })
 }
 
 /** The most that a body of a request which takes none may have, in bytes. */

@@ -1,10 +1,11 @@
+import type { AuditTrail } from '../../base/audit-line.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { Keyring } from '../../auth/keys/sealing.ts'
 import { createRepoByPush } from '../records/repo-by-push.ts'
 import type { Traffic } from '../records/traffic.ts'
 import { apiOwnership, type MutationContext, type Services } from '../../engine/services.ts'
-import type { AdmittedRequest, Gate, RegistryAction } from '../gate.ts'
+import type { AdmittedRequest, EntryRequest, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Upstream } from '../upstream/upstream.ts'
 import type { BlobCache } from './blobs/blob-cache.ts'
@@ -20,6 +21,7 @@ export interface OciHost {
   readonly services: Services
   readonly upstream: Upstream
   readonly gate: Gate
+  readonly auditLog: AuditTrail
   /** Seals the state of uploads, so that any replica can go on with them. */
   readonly sealer: Keyring
   readonly cache: ManifestCache
@@ -42,9 +44,16 @@ export interface RepoEntry {
   readonly repo: Uid
 }
 
+/** Lets the caller in, and notes it for the audit trail. */
+async function enter({ gate }: OciHost, exchange: RegistryExchange, request: EntryRequest): Promise<AdmittedRequest> {
+  // The gate itself records what it refuses.
+  exchange.admitted = undefined
+  return (exchange.admitted = await gate.enter(exchange, request))
+}
+
 /** Lets the caller in to a repo that is there. Throws what the gate throws. */
 export async function enterRepo(host: OciHost, exchange: RegistryExchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
-  const entry = await host.gate.enter(exchange, { repository: request.repository, actions: [request.action] })
+  const entry = await enter(host, exchange, { repository: request.repository, actions: [request.action] })
   if (entry.target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return { entry, repo: entry.target.uid }
 }
@@ -69,7 +78,7 @@ export async function enterToPush(
   exchange: RegistryExchange,
   { repository, mountFrom }: { repository: string; mountFrom?: string | undefined },
 ): Promise<AdmittedRequest> {
-  return host.gate.enter(exchange, { repository, actions: ['push'], mountFrom })
+  return enter(host, exchange, { repository, actions: ['push'], mountFrom })
 }
 
 /** The repo of an entry to push; a first push makes it. Throws what the gate throws, or DomainError. */

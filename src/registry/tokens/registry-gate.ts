@@ -5,7 +5,7 @@ import { isWithin, type Uid } from '../../base/uid.ts'
 import type { AuditTrail } from '../../base/audit-line.ts'
 import { findRepository, isRepositoryName, nearestGroup, type RepoTarget } from '../records/repo-paths.ts'
 import type { Caller, Services } from '../../engine/services.ts'
-import type { AdmittedRequest, Gate, Presented, RegistryAction } from '../gate.ts'
+import { capabilitiesOfAction, type AdmittedRequest, type Gate, type Presented, type RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import type { Challenger, ChallengeScope } from './challenge.ts'
 import { auditDenial } from './denial.ts'
@@ -88,15 +88,24 @@ function scopesOf({ path, actions }: RepositoryScope, mountFrom: string | undefi
 
 /** Returns the error of a refused request, and writes it to the audit log unless the request came without a credential. */
 function refuse(
-  { challenger, auditLog }: RegistryGateOptions,
-  { authorization, remoteAddress }: Presented,
+  { challenger, auditLog, services }: RegistryGateOptions,
+  presented: Presented,
   refused: { error: unknown; caller: Caller | undefined; scopes: readonly ChallengeScope[] },
 ): RegistryError {
   const { caller, scopes } = refused
   const error = challenger.refusal(refused.error, scopes)
   const [first] = scopes
   const scope = first === catalogScope ? undefined : first
-  if (authorization !== undefined) auditDenial(auditLog, { method: scope?.actions.join() ?? 'sign-in', caller, subject: scope?.path, remoteAddress, error })
+  if (presented.authorization === undefined) return error
+  if (scope === undefined) auditDenial(auditLog, presented, { method: 'sign-in', caller, error })
+  else {
+    const { path, actions } = scope
+    const { tables } = services.cache
+    const target = findRepository(tables, path)
+    const subject = target?.kind === 'repo' ? target.uid : nearestGroup(tables, path)
+    const capability = actions.flatMap((action) => capabilitiesOfAction[action]).join(',')
+    auditDenial(auditLog, presented, { method: actions.join(), caller, capability, subject, kind: 'Repo', name: path, error })
+  }
   return error
 }
 

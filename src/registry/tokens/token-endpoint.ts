@@ -2,7 +2,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { maxTokenLength } from '../../auth/tokens/decoded-token.ts'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { errorText } from '../../base/error-text.ts'
-import type { AuditTrail } from '../../base/audit-line.ts'
+import { auditedCaller, type AuditTrail } from '../../base/audit-line.ts'
 import type { Log } from '../../base/log.ts'
 import { maxOpenRequestBytes } from '../../base/schema/method.ts'
 import type { Caller, Services } from '../../engine/services.ts'
@@ -100,9 +100,7 @@ export function createTokenEndpoint(options: TokenEndpointOptions): (request: In
       exchange.send(200, ['Content-Length', body.length, ...headers], body)
     } catch (thrown) {
       const error = options.challenger.refusal(thrown)
-      const { remoteAddress } = exchange
-      if ((asked ?? request.headers).authorization !== undefined)
-        auditDenial(options.auditLog, { method: 'token', caller: undefined, subject: undefined, remoteAddress, error })
+      if ((asked ?? request.headers).authorization !== undefined) auditDenial(options.auditLog, exchange, { method: 'token', caller: undefined, error })
       if (isServerError(error)) options.log.error('a token request failed', { requestId: exchange.requestId, error: errorText(error.cause ?? error) })
       const body = errorBody(error)
       const lines = ['Content-Length', Buffer.byteLength(body), ...headers, ...Object.entries(error.headers).flat()]
@@ -126,7 +124,12 @@ async function answer(options: Noting, exchange: RegistryExchange, asked: TokenR
   const bearer = credential.kind === 'none' ? undefined : bearerOf(services, credential.token)
   const minted = tokens.mint({ bearer, access, catalog: catalog && bearer !== undefined })
   if (minted.token.length > maxTokenLength) throw new RegistryError('UNSUPPORTED', 'the token would be too large: request fewer scopes', { status: 400 })
+  if (caller !== undefined) auditSignIn(options.auditLog, exchange, caller)
   return minted
+}
+
+function auditSignIn(trail: AuditTrail, { requestId, remoteAddress, userAgent }: RegistryExchange, caller: Caller): void {
+  trail.record({ outcome: 'done', method: 'registry/token', transport: 'http', requestId, ...auditedCaller(caller), remoteAddress, userAgent })
 }
 
 /** Makes answers, as JSON in ASCII: one for each token, however often it is given. */

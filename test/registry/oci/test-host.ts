@@ -106,6 +106,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     upstream,
     gate: createTestGate(services),
     sealer,
+    auditLog: { record: (line) => services.log.info('audit', { audit: true, ...line }) },
     registryHost,
     pulled: (pull) => pulls.add(pull),
     blobCacheBytes: defaultBlobCacheBytes,

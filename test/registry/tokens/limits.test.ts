@@ -72,7 +72,7 @@ test('denials are in the audit log, with who it was; requests without a credenti
   const before = auditLines().length
   const member = await world.member(mine.group)
   expect(await world.list(mine.path, member.authorization)).toMatchObject({ status: 403 })
-  const denied = { outcome: 'denied', method: 'registry/pull', identity: member.uid, subject: mine.path, code: 7, reason: 'DENIED', remoteAddress: '127.0.0.1' }
+  const denied = { outcome: 'denied', method: 'registry/pull', identity: member.uid, name: mine.path, code: 7, reason: 'DENIED', remoteAddress: '127.0.0.1' }
   expect(auditLines().slice(before)).toMatchObject([{ fields: denied }])
   expect(await world.list(mine.path)).toMatchObject({ status: 401 })
   expect(auditLines()).toHaveLength(before + 1)
