@@ -37,6 +37,7 @@ const isolatedTests = {
   'test/conformance/cost/cost.test.ts': 'measures turns and the heap',
   'test/conformance/fuzz/fuzz.test.ts': 'measures the heap',
   'test/kubernetes/scale.test.ts': 'measures the heap',
+  'test/events/idle-cost.test.ts': 'measures processor time',
   'test/iam/scim/fuzz.test.ts': 'looks at the prototype of every object',
   'test/cache/cached-record.test.ts': 'measures the heap',
   'test/cache/shared-question.test.ts': 'replaces timers',
