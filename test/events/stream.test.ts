@@ -88,6 +88,21 @@ specSuiteEverywhere('the stream of events', (spec) => {
     })
   })
 
+  spec.only('rest', () => {
+    // docs/spec/events.md#streams
+    test('a deadline ends a stream with a last record of code 4', async () => {
+      const organisation = await makeOrganisation(spec.server)
+      const headers = { accept: 'text/event-stream', authorization: `Bearer ${await ownerToken(organisation)}`, 'request-timeout': '1' }
+      const url = `http://127.0.0.1:${spec.server.config.api.port}/events/v2/events?uidp.descendants_of=${organisation.group}&types=${groupEvents}`
+      const records = (await (await fetch(url, { headers })).text()).trimEnd().split('\n\n')
+      expect(records).toEqual([
+        expect.stringMatching(/^:\nid: \S+$/),
+        expect.stringMatching(/^id: \S+\nevent: dev\.taproot\.api\.iam\.group\.created\.v1\ndata: \{"specversion":"1\.0",.*\}$/),
+        expect.stringMatching(/^event: error\ndata: \{"code":4,.*\}$/),
+      ])
+    })
+  })
+
   // docs/spec/events.md#streams
   test('a stream begins with the cursor of its start', async () => {
     const organisation = await makeOrganisation(spec.server)
