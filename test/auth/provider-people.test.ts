@@ -66,7 +66,7 @@ describe('a person whom an identity provider brings', () => {
     expect(await failure(ask(await token({ sub: 'nobody', aud: 'theirs' })))).toMatch(/^7: .*register/)
   })
 
-  test('who names themselves as the identity comes in as they do without: no provider, nor its directory, is passed by', async () => {
+  test('a person who names their own uid as the identity signs in as without it: provider and directory are still asked', async () => {
     const { token, ask, authenticator, people, identities, providers, foreign } = await ground({ allowForeign: true })
     const alice = personUid(foreign.issuer, 'alice')
     people.add(alice)

@@ -60,7 +60,7 @@ describe('permissions in many groups', () => {
     )
   })
 
-  test('narrowed to some groups is at each what was granted there and above, up to the next of them', () => {
+  test('restricted to some groups, each holds what was granted there and above, up to the next of them', () => {
     fc.assert(
       fc.property(reaches, fc.uniqueArray(groups, { maxLength: 6 }), (permissions, scopes) => {
         expect(plain(restrict(permissions, { scopes }).grants)).toEqual(plain(mergeGrants(naivePlaced(mergeGrants(permissions.grants), scopes))))

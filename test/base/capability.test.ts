@@ -73,7 +73,7 @@ describe('sets behave as sets', () => {
     expect(isEmpty(emptySet)).toBe(true)
   })
 
-  it('where unknown numbers grant nothing and an unknown name is no requirement that can be met', () => {
+  it('unknown numbers grant nothing, and a required unknown name is never met', () => {
     expect(isEmpty(fromEnumNumbers([0, 1, 1873, 99_999, -1]))).toBe(true)
     expect(has(allCapabilities, 'vuln.list')).toBe(false)
     expect(() => setOf(['groups.list', 'vuln.list'])).toThrow(RangeError)

@@ -33,7 +33,7 @@ describe('text of other people', () => {
   test.for([
     ['json', jsonText(hostile), (text: string): unknown => JSON.parse(text)],
     ['yaml', yamlText(hostile), (text: string): unknown => parse(text)],
-  ] as const)('steers no terminal as %s, and is what it was when read', ([, text, read]) => {
+  ] as const)('sends no terminal control codes as %s, and is unchanged when read', ([, text, read]) => {
     expect(text).not.toMatch(/[\u001b\u0080-\u009f\u202e]/)
     expect(read(text)).toEqual(hostile)
   })

@@ -150,7 +150,7 @@ describe('taproot tree', () => {
     expect(context.notes).toEqual([expect.stringMatching(/^opened 4 groups; 7 more/)])
   })
 
-  test('json and yaml say what is drawn, with uids', async () => {
+  test('json and yaml hold the drawn tree, with uids', async () => {
     const forest = JSON.parse(await drawn({ group: team, format: 'json' })) as Forest
     expect(parse(await drawn({ group: team, format: 'yaml' }))).toEqual(forest)
     expect(forest).toMatchObject({

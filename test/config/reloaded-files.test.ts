@@ -113,7 +113,7 @@ describe('the certificate of a port', () => {
     expect(left).toBeLessThanOrEqual(7_200)
   })
 
-  test('that can not be used stays out of use: it is logged once and shows in the metric, until one comes that can', async () => {
+  test('an unusable file is ignored: it is logged once and shows in the metric, until a usable one arrives', async () => {
     const { authority, first, secrets, server, ports } = await bothPorts()
     const file = secrets.api.path('tls.crt')
     const errors = (): unknown[] => server.logs.filter(({ message }) => message.includes('are invalid'))

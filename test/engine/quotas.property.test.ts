@@ -194,7 +194,7 @@ describeOnStores('limits over two processes', (kind) => {
     await fc.assert(property, { numRuns: 5, endOnFailure: true })
   })
 
-  test('a process whose watch stands still commits what it may have under way, and no more', { timeout: 30_000 }, async () => {
+  test('a process with a stalled watch commits its allowed pending calls, and no more', { timeout: 30_000 }, async () => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()

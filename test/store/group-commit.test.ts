@@ -92,7 +92,7 @@ test('if a guard of a group fails, each commit gets its own answer', async () =>
   expect(await Promise.all(all)).toEqual([done, done, { committed: false }, done])
 })
 
-test.each(['exhausted', 'too_large'] as const)('what is refused as %s is tried one by one: a refusal may be for one of them alone', async (kind) => {
+test.each(['exhausted', 'too_large'] as const)('a group refused as %s is retried one by one: the refusal may concern one of them alone', async (kind) => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = Promise.allSettled(['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal)))

@@ -47,7 +47,7 @@ describe('a budget of work', () => {
     return { limiter, meter, work: (ms) => void (loopMs += ms), pass: (ms) => void (now += ms) }
   }
 
-  test('lets one key go as far as its burst, once beyond it, and on when time has passed', async () => {
+  test('one key may use its burst, go beyond it once, and continue as time passes', async () => {
     const { limiter, work, pass } = measured()
     limiter.take('a')
     work(150)

@@ -65,7 +65,7 @@ describeOnStores('an identity with 500 bindings', (kind) => {
     expect((await operator.call('DeleteIdentity', { uid: identity })).code).toBe(5)
   })
 
-  test('what only its swept bindings block succeeds at once: its role goes, and its group', { timeout: 60_000 }, async () => {
+  test('a deletion that only cascaded bindings block succeeds at once, of its role and of its group', { timeout: 60_000 }, async () => {
     const team = await make(operator, 'CreateGroup', { parent: root, group: { name: freshName('team') } })
     const role = await make(operator, 'CreateRole', { parent: root, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } })
     const identity = await make(operator, 'CreateIdentity', { parent: root, identity: identityFields() })

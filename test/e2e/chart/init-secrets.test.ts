@@ -106,7 +106,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await certificate('taproot-etcd-client')).keyUsage).toEqual(['1.3.6.1.5.5.7.3.2'])
   })
 
-  test('makes only what is absent, and never touches what is your own', { timeout: testTimeoutMs }, async () => {
+  test('creates only missing Secrets, and never changes those of the user', { timeout: testTimeoutMs }, async () => {
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-encryption', '--from-literal=key=mine'])
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-etcd-server', '--from-literal=tls.crt=mine'])
     const report = await make(wanted, { afterMs: 20 * yearMs })
@@ -172,7 +172,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     }
   })
 
-  test('is a command that says what it did', { timeout: testTimeoutMs }, async () => {
+  test('reports each action on its output', { timeout: testTimeoutMs }, async () => {
     const args = ['init-secrets', '--kubeconfig', kube.kubeconfigFile, '--wanted', JSON.stringify(wanted)]
     const first = await runProcess({ args, cwd: await freshDirectory() })
     expect(first).toMatchObject({ code: 0, stderr: '' })

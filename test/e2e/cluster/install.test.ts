@@ -72,7 +72,7 @@ describeWithCluster('a release in a cluster', () => {
     )
   })
 
-  test('takes an image from a service account that an object lets in, and gives it back', async () => {
+  test('accepts an image from a service account that an object grants access, and returns it', async () => {
     await user.pushImage()
     expect(await user.runCrane('pulls', ['export', image, '-'])).toContain(layerContent)
   })

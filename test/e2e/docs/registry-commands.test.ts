@@ -44,7 +44,7 @@ async function repoUid(home: DevHome): Promise<string> {
   return repos[0]?.uid ?? ''
 }
 
-test('history and restore: a tag goes back to what it pointed to at a time', { timeout: 60_000 }, async () => {
+test('history and restore: a tag returns to its target of a given time', { timeout: 60_000 }, async () => {
   const { home, client, run } = await makeReader()
   const { digest } = await client.pushImage('demo/app', 'latest')
   const pushed = new Date().toISOString()

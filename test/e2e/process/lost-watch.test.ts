@@ -125,7 +125,7 @@ describeWithPart('etcd', 'a replica that loses its watch is not ready, answers n
     expect(loads(server)).toBe(1)
   })
 
-  test('after its way alone went silent without one read being asked, in time', { timeout: 60_000 }, async () => {
+  test('after only its own link went silent, without a read, in time', { timeout: 60_000 }, async () => {
     const scene = await setScene({ members: 1 })
     scene.links('stall')
     await until(async () => !(await isReady(scene.server)), noticedMs)

@@ -72,7 +72,7 @@ specSuite(
       expect((await after(directory, id, { op: 'remove', path: 'emails' }))['emails']).toBeUndefined()
     })
 
-    test('RFC 7644 3.5.2.1 of nothing there is nothing to add: an empty list and null leave what is there', async () => {
+    test('RFC 7644 3.5.2.1 an add of an empty list or null changes nothing', async () => {
       const directory = await makeDirectory(spec.server)
       const user = { userName: 'ann', active: true, title: 'T', name: { givenName: 'A' }, emails: [{ value: 'x' }], [enterpriseUrn]: { department: 'D' } }
       const id = await directory.add(user)

@@ -101,7 +101,7 @@ describeOnStores('SCIM users under races', (store) => {
   test.each<[what: string, end: (ending: Directory) => Promise<unknown>]>([
     ['SCIM is turned off', (ending) => ending.setEnabled(false)],
     ['the token is revoked', (ending) => ending.verb('RevokeScimToken')],
-  ])('what is written while %s is written before that, or not at all', async (_what, end) => {
+  ])('a write while %s takes effect before that, or not at all', async (_what, end) => {
     const [first] = servers
     if (first === undefined) throw new Error('no server')
     const ending = await makeDirectory(first)

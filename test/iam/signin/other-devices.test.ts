@@ -110,7 +110,7 @@ specSuite(
       expect(await refresh(first.body['refresh_token'])).toMatchObject({ status: 400, body: { error: 'invalid_grant' } })
     })
 
-    test('RFC 7009 a client signs out: all that follows its refresh token has ended, and what is no token is no error', async () => {
+    test('RFC 7009 a client signs out: all that follows its refresh token has ended, and an unknown token is no error', async () => {
       const org = await withProvider()
       const client = await oauth.discovery(new URL(baseUrl()), baseUrl(), undefined, oauth.None(), { execute: [oauth.allowInsecureRequests] })
       const started = await oauth.initiateDeviceAuthorization(client, { scope: 'offline_access' })
@@ -201,7 +201,7 @@ specSuite(
       ])
     })
 
-    test('what a device gets is shown before, is what the device asked for, and nothing of the link counts', async () => {
+    test('the page shows beforehand what a device gets: what the device asked for, whatever the link says', async () => {
       const org = await withProvider()
       const { body } = await post('/oauth/device_authorization', { client_id: baseUrl(), scope: `offline_access ${org.group}` })
       const link = {

@@ -158,7 +158,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#default-roles
-    test('who registers without naming a provider gets no default role where several organisations have one of the client, and gets it by naming theirs', async () => {
+    test('a registration without a provider gets no default role if several organisations share the client; naming one gives it', async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await withProvider(client)]
       const name = freshName('person')
@@ -185,7 +185,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#mapped-sessions
-    test('who names no provider has no roles of mapped groups, and no tenant hears of the groups that they are in', async () => {
+    test('a person who names no provider has no roles of mapped groups, and no tenant learns their groups', async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await withProvider(client)]
       const name = freshName('person')

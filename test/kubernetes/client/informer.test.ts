@@ -137,7 +137,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(states.filter((state) => state === 'absent')).toHaveLength(3)
   })
 
-  test('has at once what a call of its own answered, and forgets nothing newer for it', async () => {
+  test('an informer has the answer of its own call at once, and keeps newer states', async () => {
     const { informer, notified, proxy, get, write, remove } = await far()
     const first = await write('mine', '1')
     await until(() => notified.includes('+mine=1'))
@@ -171,7 +171,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(Number((informer.state as { resourceVersion: string }).resourceVersion)).toBeGreaterThanOrEqual(Number(resourceVersion))
   })
 
-  test('ends up with what the server has, never going back, whatever the network does meanwhile', { timeout: 120_000 }, async () => {
+  test("an informer ends with the server's state, and never goes back, through any network faults", { timeout: 120_000 }, async () => {
     const { informer, proxy, namespace, near, write, remove } = await far({ silenceMs: 500 })
     const replayed = new Map(Array.from(informer.list(), (object) => [object.metadata.name, object]))
     const wrong: string[] = []

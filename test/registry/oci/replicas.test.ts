@@ -53,7 +53,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     expect((await other.client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
   })
 
-  test('what one pushes the other has at once; what one deletes is gone there, also from memory', async () => {
+  test('the other replica has pushed content at once; deleted content is gone there, also from memory', async () => {
     const repository = one.freshRepository()
     for (let round = 0; round < 20; round++) {
       const manifest = await one.client.pushImage(repository, 'v1')

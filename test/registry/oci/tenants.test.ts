@@ -101,7 +101,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect((await client.send('GET', `/v2/${repository}/${path}`)).status).toBe(404)
   })
 
-  test('a name that another tenant has by now shows nothing of who had it before, to either of them', async () => {
+  test('a name that moved to another tenant shows nothing of its former owner, to either of them', async () => {
     const [name, renamed] = [freshName('org'), freshName('org')]
     const first = await makeOrganisation(host.server, name)
     const before = host.as(first.owner)

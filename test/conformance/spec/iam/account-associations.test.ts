@@ -89,7 +89,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('an update changes what is named; a block is taken away by an empty one in the mask, but not the last', async () => {
+  test('an update changes the named fields; an empty block in the mask removes a block, except the last one', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await associated(group, token)
     const google = { projectId: 'acme', projectNumber: '42' }

@@ -122,7 +122,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#mapping-batches
-  test('batch delete removes the named ones, skips those that are gone, answers and tells what it removed', async () => {
+  test('batch delete removes the named ones, skips missing ones, and answers and reports what it removed', async () => {
     const { group, token, provider, map, list } = await ground(spec)
     const [one, two, three] = [await map({ externalGroupId: 'a' }), await map({ externalGroupId: 'b' }), await map({ externalGroupId: 'c' })]
     await spec.ok('DeleteExternalGroupRoleMapping', { uid: uidOf(one) }, { token })

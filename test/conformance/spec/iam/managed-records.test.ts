@@ -103,7 +103,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     await expect(updateManaged(services, other, { ...change, uid: trustedUid(group), adopts: false })).rejects.toMatchObject({ reason: 'NOT_OWNED' })
   })
 
-  test('an update writes only what is not so already', async () => {
+  test('an update writes only fields that differ', async () => {
     const { uid, services, caller } = await managedGroup(spec)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { description: 'a team' }), paths: ['description'], adopts: false }
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: true })

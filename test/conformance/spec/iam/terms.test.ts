@@ -35,7 +35,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#terms
-    test('accepting again is answered alike, keeps who and when, and is no event', async () => {
+    test('a second acceptance gets the same answer, keeps person and time, and makes no event', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const other = await makeMember(spec.server, group, { role: 'owner' })
       await accept(group, ['document-00'], token)
@@ -94,7 +94,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#method-scopes
-    test('lists and accepts only who may at the group: others see no group at all', async () => {
+    test('only callers with access to the group list and accept; to others the group is missing', async () => {
       const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
       const viewer = await makeMember(spec.server, own.group, { role: 'viewer' })
       expectFailure(await accept(own.group, ['document-00'], viewer.token), { code: 7 })

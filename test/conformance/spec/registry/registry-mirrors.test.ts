@@ -67,7 +67,7 @@ specSuite('mirrors of a repo', (spec) => {
     await expectShown(mirror, person.token)
   })
 
-  test.each(['repo.list', 'manifest.list', 'repo.blobs.get'])('a role that loses %s, or an identity that is deleted, ends what is shown', async (lost) => {
+  test.each(['repo.list', 'manifest.list', 'repo.blobs.get'])('the mirror shows nothing once the role loses %s or the identity is deleted', async (lost) => {
     const { group, source, token } = await withSource()
     const needed = ['repo.list', 'manifest.list', 'repo.blobs.get']
     const role = await makeRole(spec.server, group, needed)
@@ -292,7 +292,7 @@ specSuite('mirrors of a repo', (spec) => {
     expect(await named(both.token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })
   })
 
-  test('mirrors are for who may change the source; ending one makes it a repo of its own', async () => {
+  test('only callers who may change the source see its mirrors; an ended mirror becomes an independent repo', async () => {
     const { group, source, token } = await withSource()
     const { mirror, person, group: theirs } = await mirrored(source)
     const two = await mirrored(mirror)

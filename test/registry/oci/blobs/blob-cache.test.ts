@@ -106,7 +106,7 @@ test('none, and those that are larger than half of the memory, never come there'
   expect(await new Scene(1000).ask(known(1, 500))).toBe('streamed')
 })
 
-test('what is pulled in turn, more than there is room for, takes nothing from what is there', async () => {
+test('pulls in turn of more than fits evict nothing that is cached', async () => {
   const scene = new Scene(1000)
   const all = Array.from({ length: 8 }, (_, number) => known(number, 300))
   const rounds: string[][] = []
@@ -164,7 +164,7 @@ test('nothing goes where that would not be enough', async () => {
   for (const each of held) each?.release()
 })
 
-test('parts neither bring a blob nor count as asks for it; one of what is there is lent', async () => {
+test('requests for parts neither load a blob nor count for it; a cached blob serves them', async () => {
   const scene = new Scene(1000)
   const { name, content } = known(1, 400)
   for (const [first, last] of [
@@ -293,7 +293,7 @@ test('a reader whose client is gone waits no more', async () => {
   expect(scene.cache.bytes).toBe(0)
 })
 
-test('where the system has no memory for it, it is passed on, and nothing else goes for it', async () => {
+test('without memory for it, a blob is passed through, and no other is evicted', async () => {
   const scene = new Scene(2 ** 60)
   const [one, huge] = [known(1, 300), known(2, 300)]
   for (let time = 0; time < 2; time++) await scene.ask(one)
@@ -349,7 +349,7 @@ class Crowd {
   }
 }
 
-test('whatever is asked for, left, broken or brought: never more than the memory, always the right bytes, and room for all again', async () => {
+test('any requests, aborts and faults: never more than the memory, always the right bytes, and all room free again', async () => {
   const maxBytes = 1000
   const all = Array.from({ length: 6 }, (_, number) => known(number, 90 * (number + 1)))
   const step = fc.record({ what: fc.constantFrom('ask', 'ask', 'ask', 'leave', 'break', 'bring'), which: fc.nat(all.length - 1) })

@@ -207,7 +207,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect([one, two].map(readsOf)).toEqual([3, 2])
   })
 
-  test('are not held by who went away in the middle', async () => {
+  test('a client that leaves in the middle holds no cached blob', async () => {
     for (const { path } of await twoCached()) (await pullSlowly(path)).on('error', () => undefined).destroy()
     await untilCached(await pushed(9_000_000))
     for (const { letGo } of held.splice(0)) letGo()
