@@ -60,7 +60,7 @@ function idOf({ id }: ReceivedEvent): unknown {
   return id
 }
 
-test('a change, a denial and a sign-in are one event each in every sink, and a read is none', async () => {
+test('a change, a denial and a sign-in are one event each in every sink, and a read makes no event', async () => {
   const { rest, grpc } = server
   const requestId = freshName('audited')
   const member = await makeMember(server, org.group, { role: 'viewer' })
