@@ -11,7 +11,7 @@ export interface Denial extends Pick<AuditLine, 'capability' | 'subject' | 'kind
   readonly error: RegistryError
 }
 
-/** Records a denial: an invalid credential, or one without the right. A request without a credential is none, because every pull begins with one. */
+/** Records a denial: an invalid credential, or one without the right. A request without a credential is no denial, because every pull begins with one. */
 export function auditDenial(trail: AuditTrail, { requestId, remoteAddress, userAgent }: Presented, { method, caller, error, ...more }: Denial): void {
   if (error.status !== 401 && error.status !== 403) return
   trail.record({
