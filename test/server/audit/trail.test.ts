@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { createAuditTrail } from '../../../src/server/audit/audit-trail.ts'
 import type { AuditEvent } from '../../../src/base/audit-line.ts'
 import { freePorts } from '../../support/parts/free-port.ts'
-import { freshName, makeMember, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
+import { freshName, makeMember, makeOrganisation, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { receiverTls, startJsonLines, startOtlp, startSyslog, type ReceivedEvent, type Receiver } from './receivers.ts'
 
 const deadlineMs = 30_000
