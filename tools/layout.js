@@ -1,7 +1,7 @@
 // Checks the layout of src and test (docs/contributing/layout.md): sizes of folders, names of types, and the files that docs/contributing/life-of-a-request.md lists.
 // `node tools/layout.js [<root of a repository>]`.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 
 const root = process.argv[2] ?? join(import.meta.dirname, '..')
 const generated = 'src/gen'
@@ -10,10 +10,21 @@ const walks = 'docs/contributing/life-of-a-request.md'
 /** Entries of a folder of src: at least so many files and folders, and at most so many files. The maximum holds for test too. */
 const entries = { least: 3, most: 20 }
 
+/** A file with fewer lines than this, and one importer in its folder, lives in that importer. */
+const helperLines = 40
+
+/** Small files with one importer, and why they are files. */
+const helpers = {
+  'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
+  'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',
+  'src/server/http-routes.ts': 'a concept of its own: documents that anyone can read',
+  'src/server/store-format.ts': 'a concept of its own: versions of the stored format',
+}
+
 /** A request passes through at most so many files. */
 const filesOfWalk = 18
 
-const problems = [...folderProblems('src'), ...folderProblems('test'), ...typeProblems(), ...walkProblems()]
+const problems = [...folderProblems('src'), ...folderProblems('test'), ...helperProblems(), ...typeProblems(), ...walkProblems()]
 for (const problem of problems) process.stdout.write(`${problem}\n`)
 process.exitCode = problems.length === 0 ? 0 : 1
 
@@ -29,6 +40,30 @@ function folderProblems(folder) {
   if (folder.startsWith('src') && found.length < entries.least)
     below.push(`${folder} has ${found.length} entries; a folder has at least ${entries.least}: move them up`)
   return below
+}
+
+/** Paths of the TypeScript files of a folder, without generated ones. */
+function sourcesOf(folder) {
+  if (!existsSync(join(root, folder))) return []
+  const found = readdirSync(join(root, folder), { recursive: true }).map((path) => `${folder}/${path}`)
+  return found.filter((path) => path.endsWith('.ts') && !path.startsWith(`${generated}/`))
+}
+
+/** Small files that only one file of their folder imports. */
+function helperProblems() {
+  const importers = new Map()
+  for (const path of [...sourcesOf('src'), ...sourcesOf('test')])
+    for (const [, target] of readFileSync(join(root, path), 'utf8').matchAll(/(?:from|import\() ?'(\.[^']+)'/g)) {
+      const imported = join(dirname(path), target)
+      importers.set(imported, [...(importers.get(imported) ?? []), path])
+    }
+  return sourcesOf('src').flatMap((path) => {
+    const [user, ...others] = importers.get(path) ?? []
+    const isTable = /\/(index|main)\.ts$/.test(user ?? '')
+    if (user === undefined || others.length > 0 || isTable || dirname(user) !== dirname(path) || path in helpers) return []
+    const lines = readFileSync(join(root, path), 'utf8').split('\n').length
+    return lines < helperLines ? [`${path} has ${lines} lines and only ${user} imports it: move it there`] : []
+  })
 }
 
 /** Names of exported types that two files declare. */

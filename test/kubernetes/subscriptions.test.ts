@@ -99,7 +99,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     expect((await until('Invalid')).status?.conditions?.[0]?.message).toMatch(message)
   })
 
-  test('the API refuses to change or delete it, and the object brings it back under its name', async () => {
+  test('the API refuses to change or delete it, and the record goes with its object', async () => {
     await put({})
     const uid = uidOf(await until('InSync'))
     for (const [rpc, request] of [

@@ -6,7 +6,7 @@ import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { manifestsKey, recordKey } from '../../store/keys.ts'
-import type { Entry, Write } from '../../store/store.ts'
+import type { Entry, Store, Write } from '../../store/store.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { notFound } from '../../engine/errors.ts'
@@ -15,7 +15,6 @@ import type { MutationContext, Services } from '../../engine/services.ts'
 import { storedChange, storedRoom } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 import { blobKey } from './blobs.ts'
-import { heldAmong } from './held-among.ts'
 import { manifestIn, manifestKey, referrerKeyPrefix, type ManifestName } from './manifest-keys.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { readHead, type TagHead } from '../history/tag-history.ts'
@@ -48,6 +47,39 @@ export interface ManifestPut extends ManifestName {
 
 /** Up to this many keys are read at once. */
 const readsAtOnce = 64
+/** Entries of one range. */
+const rangeEntries = 128
+
+/** What is looked for: digests as the last part of a key, below a prefix. */
+interface Sought {
+  readonly prefix: string
+  readonly digests: readonly string[]
+  /** Whether an entry counts. */
+  readonly isHeld: (entry: Entry) => boolean
+}
+
+/** The digests that have an entry which counts. A few are read by key, many in ranges. */
+async function heldAmong(store: Store, { prefix, digests, isHeld }: Sought, signal: AbortSignal): Promise<Set<string>> {
+  const held = new Set<string>()
+  const note = (entry: Entry | undefined): void => {
+    if (entry !== undefined && isHeld(entry)) held.add(entry.key.slice(prefix.length))
+  }
+  if (digests.length <= readsAtOnce) {
+    for (const entry of await Promise.all(digests.map((digest) => store.get(`${prefix}${digest}`, signal)))) note(entry)
+    return held
+  }
+  const sorted = [...digests].sort()
+  for (let at = 0; at < sorted.length;) {
+    const first = sorted[at] ?? ''
+    // Just before the key that is wanted next.
+    const { entries, more } = await store.range({ prefix, after: `${prefix}${first.slice(0, -1)}`, limit: rangeEntries }, signal)
+    for (const entry of entries) note(entry)
+    const last = entries.at(-1)?.key.slice(prefix.length)
+    if (last === undefined || !more) break
+    while (at < sorted.length && (sorted[at] ?? '') <= last) at++
+  }
+  return held
+}
 
 /** The digests that the manifest names and the repo does not hold. A child of an index is a manifest, or a blob, as in the cache that BuildKit exports. */
 export async function missingReferences({ store }: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {

@@ -43,6 +43,26 @@ describe('the layout check', () => {
     ['a folder of two test files', files('engine', 2, 'test'), []],
     ['a folder of two files', files('engine', 2), [/^src\/engine has 2 entries/]],
     ['a folder of one file and two folders', { ...files('iam', 1), ...files('iam/records', 3), ...files('iam/scim', 3) }, []],
+    [
+      'a small helper with one user in its folder',
+      { ...files('engine', 3), 'src/engine/user.ts': "import { a } from './file0.ts'" },
+      [/^src\/engine\/file0.ts has 1 lines and only src\/engine\/user.ts imports it/],
+    ],
+    [
+      'a small helper with two users, one of them a test',
+      {
+        ...files('engine', 3),
+        'src/engine/user.ts': "import { a } from './file0.ts'",
+        'test/engine/a.test.ts': "import { a } from '../../src/engine/file0.ts'",
+      },
+      [],
+    ],
+    ['a small helper of another folder', { ...files('engine', 3), 'src/iam/user.ts': "import { a } from '../engine/file0.ts'", ...files('iam', 3) }, []],
+    [
+      'a helper of 40 lines with one user',
+      { ...files('engine', 3), 'src/engine/file0.ts': '\n'.repeat(39), 'src/engine/user.ts': "import { a } from './file0.ts'" },
+      [],
+    ],
     ['generated code', files('gen', 40), []],
     [
       'a type that two files export',

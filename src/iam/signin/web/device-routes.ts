@@ -1,4 +1,4 @@
-import { createBoundedMap } from '../../../auth/bounded-map.ts'
+import { RecentMap } from '../../../base/recent-map.ts'
 import { decodeToken } from '../../../auth/tokens/decoded-token.ts'
 import { deviceGrant, oauthPaths } from '../../../auth/oidc/discovery-document.ts'
 import { loginLifeMs } from '../login-state.ts'
@@ -126,7 +126,7 @@ function tokenAnswer({ services }: LoginOptions, tokens: { token: string; expiry
 
 /** Returns a check that throws code 8 for the third request within the interval: some clients send each request in two forms. */
 function createPace({ services: { clock } }: LoginOptions): (deviceCode: string) => void {
-  const polls = createBoundedMap<readonly [number, number]>(maxPolling)
+  const polls = new RecentMap<string, readonly [number, number]>(maxPolling)
   return (deviceCode) => {
     const now = clock.now()
     const [earlier, last] = polls.get(deviceCode) ?? [-Infinity, -Infinity]
