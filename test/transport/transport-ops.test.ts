@@ -10,6 +10,7 @@ import { createOpsServer } from '../../src/transport/web/ops.ts'
 import type { ReadyCheck } from '../../src/transport/web/ops.ts'
 import { DomainError } from '../../src/base/errors.ts'
 import type { Code } from '../../src/base/errors.ts'
+import type { MethodRow } from '../../src/base/schema/method.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 
 const ignore = (): void => {}
@@ -115,9 +116,13 @@ describe('aliases', () => {
     expect(serviceAliases(service, defaultNamespaces)).toEqual(aliases)
   })
 
-  test('no two methods share a name or a route', () => {
-    const routes = methods.flatMap((row) => httpBindings(row, true).map(({ verb, template }) => `${verb} ${template.replaceAll(/\{[^=}]*/g, '{')}`))
-    expect(new Set(routes).size).toBe(routes.length)
+  test('no two methods share a route, except a stream and its twin that answers once', () => {
+    const routesOf = (rows: readonly MethodRow[]): string[] =>
+      rows.flatMap((row) => httpBindings(row, true).map(({ verb, template }) => `${verb} ${template.replaceAll(/\{[^=}]*/g, '{')}`))
+    const [streams, others] = [routesOf(methods.filter(({ streaming }) => streaming)), routesOf(methods.filter(({ streaming }) => !streaming))]
+    expect(new Set(others).size).toBe(others.length)
+    expect(new Set(streams).size).toBe(streams.length)
+    for (const route of streams) expect(others).toContain(route)
   })
 
   test('the preview segment is served only where it is wanted', () => {
