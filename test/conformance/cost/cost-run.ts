@@ -26,7 +26,7 @@ const boundMs = 60_000
  * A single request may be slow by chance, because code is compiled or memory is collected. The cheapest of this many equal requests counts, each with other
  * texts.
  */
-const repeats = 6
+const repeats = 20
 
 /** Requests that are measured together at first: where all of them cost less than one may, each does. */
 const together = 4
