@@ -48,7 +48,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   'e2e/chart': 115,
   'e2e/docs': 55,
   'e2e/process': 140,
-  events: 30,
+  events: 45,
   engine: 50,
   faults: 80,
   iam: 60,

@@ -79,11 +79,11 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['platformgroup.spec', 'parentRef\t<Object>'],
     ['pid.spec.serviceAccountRef', 'name\t<string> -required-'],
     ['prb.spec.roleRef.builtIn', 'registry.push'],
-    ['prole.spec.capabilities', 'In the order of their numbers.'],
+    ['prole.spec.capabilities', 'Capabilities, in the order of their numbers.'],
     ['prepo.spec.customOverlay.accounts.users.homeDir', 'The home directory.'],
     ['pg.status.conditions', 'lastTransitionTime\t<string> -required-'],
     ['psub.spec.suspend', 'Pauses deliveries while true.'],
-    ['png.spec.maxRole', 'may give at most'],
+    ['png.spec.maxRole', 'Maximum that role bindings'],
   ])('explains %s', async (path, text) => {
     expect(await kubectl(['explain', path])).toContain(text)
   })
