@@ -32,12 +32,11 @@ export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, su
   const anonymous = new TokenBucket({ perSecond: anonymousPerMinute / 60, burst: anonymousPerMinute }, () => clock.now())
   let withoutEvent = 0
   const write = (line: AuditLine): void => {
-    const counted = withoutEvent === 0 ? {} : { suppressed: withoutEvent }
+    const event = eventOf(line, { time: new Date(clock.now()).toISOString(), suppressed: withoutEvent, isGroup })
     withoutEvent = 0
-    const time = new Date(clock.now()).toISOString()
-    const event = shortened({ id: randomUUID(), time, ...line, ...placeOf(line.subject, isGroup), ...counted })
-    const text = JSON.stringify(event)
-    for (const sink of sinks) sink.write(event, text)
+    let text: string | undefined
+    const json = (): string => (text ??= JSON.stringify(event))
+    for (const sink of sinks) sink.write(event, json)
   }
   return {
     record(line) {
@@ -58,18 +57,31 @@ export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, su
   }
 }
 
-/** Returns the nearest group and the organisation of a resource. A person is in no group. */
-function placeOf(subject: string | undefined, isGroup: (uid: string) => boolean): Pick<AuditEvent, 'group' | 'root'> {
-  if (subject === undefined || !isUid(subject)) return {}
-  const group = lineage(subject).find(isGroup)
-  return { ...(group === undefined ? {} : { group }), root: rootOf(subject) }
+/** What an event has besides its line. */
+interface EventFacts extends Pick<AuditTrailOptions, 'isGroup'> {
+  readonly time: string
+  readonly suppressed: number
 }
 
-function shortened(event: AuditEvent): AuditEvent {
-  const fields = Object.entries(event).filter(([, value]) => value !== undefined)
-  return Object.fromEntries(
-    fields.map(([key, value]) => [key, typeof value === 'string' ? value.slice(0, maxTextLength) : (value as unknown)]),
-  ) as unknown as AuditEvent // the same keys
+/**
+ * Adds id, time, nearest group and organisation to a line, and shortens its texts. A person is in no group. It makes one object in one pass: a denial must not take
+ * much longer than the answer for a missing record, which leaves no event.
+ */
+function eventOf(line: AuditLine, { time, suppressed, isGroup }: EventFacts): AuditEvent {
+  const fields: Record<string, unknown> = { id: randomUUID(), time }
+  let key: keyof AuditLine
+  for (key in line) {
+    const value = line[key]
+    if (value !== undefined) fields[key] = typeof value === 'string' && value.length > maxTextLength ? value.slice(0, maxTextLength) : value
+  }
+  const { subject } = line
+  if (subject !== undefined && isUid(subject)) {
+    const group = lineage(subject).find(isGroup)
+    if (group !== undefined) fields['group'] = group
+    fields['root'] = rootOf(subject)
+  }
+  if (suppressed > 0) fields['suppressed'] = suppressed
+  return fields as unknown as AuditEvent // the fields of a line, and those above
 }
 
 /** Writes events to the log, at any level. */

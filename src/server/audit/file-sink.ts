@@ -49,7 +49,8 @@ export class FileSink implements AuditSink {
     return first === undefined ? undefined : Date.parse(first)
   }
 
-  write({ time }: AuditEvent, text: string): void {
+  write({ time }: AuditEvent, json: () => string): void {
+    const text = json()
     if (this.#queue.append(text)) this.#times.push(time)
     else this.#options.observer.counted('dropped', 1)
   }

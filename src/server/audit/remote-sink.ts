@@ -71,7 +71,8 @@ export class RemoteSink implements AuditSink {
     return this.#oldest === undefined || this.#spool.bytes === 0 ? undefined : Date.parse(this.#oldest)
   }
 
-  write({ time }: AuditEvent, text: string): void {
+  write({ time }: AuditEvent, json: () => string): void {
+    const text = json()
     if (!this.#spool.append(text)) {
       this.#options.observer.counted('dropped', 1)
       return

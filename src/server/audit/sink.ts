@@ -3,8 +3,8 @@ import type { AuditEvent } from '../../base/audit-line.ts'
 /** A destination of audit events. */
 export interface AuditSink {
   readonly name: string
-  /** Takes an event, also as JSON. Never throws and never waits. */
-  write(event: AuditEvent, text: string): void
+  /** Takes an event. `json` returns it as JSON. Never throws and never waits. */
+  write(event: AuditEvent, json: () => string): void
   /** Size of the events that wait, in bytes. */
   readonly waitingBytes: number
   /** The time of the oldest event that waits, in milliseconds since 1970; undefined if none waits. */

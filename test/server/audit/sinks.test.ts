@@ -51,7 +51,7 @@ function write(sink: AuditSink, number: number, more: Partial<AuditEvent> = {}):
     userAgent: 'größe/1',
     ...more,
   }
-  sink.write(event, JSON.stringify(event))
+  sink.write(event, () => JSON.stringify(event))
 }
 
 function ids(received: readonly Readonly<Record<string, unknown>>[]): unknown[] {
