@@ -8,6 +8,10 @@ import type { AuditSink } from './sink.ts'
 
 /** The longest text of a field. Clients choose some of them. */
 const maxTextLength = 1024
+/** The code of an answer for a record that is missing, or that the caller may not see. */
+const notFoundCode = 5
+/** How long events of that code wait, in milliseconds. */
+const heldMs = 10
 
 /** The parts of a trail. */
 export interface AuditTrailOptions {
@@ -31,8 +35,21 @@ export interface ClosableTrail extends AuditTrail {
 export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, suppressed }: AuditTrailOptions): ClosableTrail {
   const anonymous = new TokenBucket({ perSecond: anonymousPerMinute / 60, burst: anonymousPerMinute }, () => clock.now())
   let withoutEvent = 0
-  const write = (line: AuditLine): void => {
-    const event = eventOf(line, { time: new Date(clock.now()).toISOString(), suppressed: withoutEvent, isGroup })
+  // A concealed record leaves an event, and a missing one may leave none. The event is made apart from the answer, so that the time of the answer reveals nothing.
+  const held: (() => void)[] = []
+  let heldTimer: NodeJS.Timeout | undefined
+  const release = (): void => {
+    clearTimeout(heldTimer)
+    heldTimer = undefined
+    for (const writeHeld of held.splice(0)) writeHeld()
+  }
+  const hold = (line: AuditLine): void => {
+    const nowMs = clock.now()
+    held.push(() => write(line, nowMs))
+    heldTimer ??= setTimeout(release, heldMs)
+  }
+  const write = (line: AuditLine, nowMs: number): void => {
+    const event = eventOf(line, { time: new Date(nowMs).toISOString(), suppressed: withoutEvent, isGroup })
     withoutEvent = 0
     let text: string | undefined
     const json = (): string => (text ??= JSON.stringify(event))
@@ -48,10 +65,12 @@ export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, su
         }
         anonymous.spend(1)
       }
-      write(line)
+      if (line.code === notFoundCode) hold(line)
+      else write(line, clock.now())
     },
     async close() {
-      if (withoutEvent > 0) write({ outcome: 'denied', method: 'audit/suppressed', transport: 'http' })
+      release()
+      if (withoutEvent > 0) write({ outcome: 'denied', method: 'audit/suppressed', transport: 'http' }, clock.now())
       await Promise.all(sinks.map((sink) => sink.close()))
     },
   }

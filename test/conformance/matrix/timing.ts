@@ -52,15 +52,12 @@ export async function round({ one, other, pairs }: Comparison): Promise<Round> {
   return { difference: difference(times), noise: noise(times, 100), usual: quartile(times.map(([, time]) => time)) }
 }
 
-/**
- * The least difference that counts, as a share of a call. A denial writes an audit event, which takes a fifteenth of a call in this process, and a missing record
- * leaves none.
- */
-const leastShare = 0.1
+/** Less than a twentieth of a call is nothing that this can tell. */
+const leastShare = 0.05
 
 /**
  * The rounds that reveal which of the two was asked for; empty if one did not, so that a busy machine reveals nothing.
- * A round counts if its lower quartiles differ by more than in 100 random divisions of the same times. They must also differ by a tenth of a call.
+ * A round counts if its lower quartiles differ by more than in 100 random divisions of the same times. They must also differ by a twentieth of a call.
  */
 export async function compareTimings(comparison: Comparison): Promise<readonly Round[]> {
   const rounds: Round[] = []

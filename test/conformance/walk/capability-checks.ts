@@ -117,7 +117,7 @@ async function expectHidden(subject: Subject, request: JsonObject, token: string
   expect(found.code, found.message).toBe(5)
   expect(found.details['ResourceInfo']).toMatchObject({ resourceName: uid })
   // What the answer hides the log says.
-  expect(auditOf(subject, found)).toEqual([expect.objectContaining({ outcome: 'denied', identity: uidText, subject: uid, code: 5 })])
+  await expect.poll(() => auditOf(subject, found)).toEqual([expect.objectContaining({ outcome: 'denied', identity: uidText, subject: uid, code: 5 })])
   const absent = await refused(subject, movedTo(method, request, missing), { token })
   expect(shapeOf(found, uid)).toEqual(shapeOf(absent, missing))
 }
