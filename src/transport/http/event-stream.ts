@@ -24,8 +24,9 @@ function recordOf({ event, cursor }: StreamedMessage, encoders: JsonEncoders): s
   return `id: ${cursor}\nevent: ${event.type}\ndata: ${encoders(event.desc)(event.document)}\n\n`
 }
 
-async function write(response: ServerResponse, text: string, signal: AbortSignal): Promise<void> {
-  if (!response.write(text)) await once(response, 'drain', { signal })
+/** Resolves once the client has taken what was written. Rejects with the signal's reason. */
+async function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
+  await once(response, 'drain', { signal })
 }
 
 /** How a stream is answered. */
@@ -41,7 +42,7 @@ export async function sendEventStream(context: HttpContext, stream: AsyncIterabl
   // Proxies must not collect the records.
   beginAnswer(context, { 'Content-Type': `${eventStream}; charset=utf-8`, 'X-Accel-Buffering': 'no' })
   try {
-    await sendStream(stream, { signal, send: (message) => write(res, recordOf(message, options.encoders), signal) })
+    await sendStream(stream, { signal, send: (message) => (res.write(recordOf(message, options.encoders)) ? undefined : drained(res, signal)) })
   } catch (thrown) {
     const { domain, method } = state
     const { requestId } = state.headers
