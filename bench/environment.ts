@@ -22,9 +22,9 @@ export interface Stored {
 export interface ServerKey {
   readonly records: number
   readonly reads?: 'linearizable' | 'bounded'
-  /** With the certificate of the kube-apiserver beside it: both then do the same work for TLS. */
+  /** With the certificate of the kube-apiserver that it is compared with: both then do the same work for TLS. */
   readonly tls?: boolean
-  /** A replica beside the server of this URL. */
+  /** A further replica of the server of this URL. */
   readonly baseUrl?: string
 }
 

@@ -11,7 +11,7 @@ import { envelopeBytes, envelopeOf } from '../src/engine/record-codec.ts'
 import type { Resource } from '../src/cache/records/cached-record.ts'
 import { recordKey } from '../src/store/keys.ts'
 
-/** A stored record and the keys that stand for it beside its own. */
+/** A stored record and the further keys that stand for it. */
 export interface StoredRecord {
   readonly kind: string
   readonly uid: string

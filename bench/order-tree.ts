@@ -1,6 +1,6 @@
 /**
- * Cost per operation of the snapshot's ordered structures by size: `node bench/order-tree.ts`. The last column is the cost at the largest
- * size in terms of the smallest: what is O(log n) grows by a small factor (cache misses included), what is O(n) by a thousand.
+ * Cost per operation of the cache's ordered structures by size: `node bench/order-tree.ts`. The last column divides the cost at the largest size by the cost at
+ * the smallest. It is small for O(log n), cache misses included, and a thousand for O(n).
  */
 import { OrderTree } from '../src/cache/lists/order-tree.ts'
 import { MergedSequence } from '../src/cache/lists/sequence.ts'

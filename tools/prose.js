@@ -1,6 +1,6 @@
 // Checks the prose that people read: sentences of at most 25 words, none of the words in tools/prose/words.json. It reads pages, comments, error messages and help texts in src and
-// tools, titles and comments of tests, comments in proto, and templates. `node tools/prose.js` checks everything but what tools/prose/unfinished.json names: a path, or a path and
-// `#texts` for its literals. It fails if one of those would pass. `node tools/prose.js <path> ...` checks only these files and folders.
+// tools, titles and comments of tests, comments in proto, and templates. `node tools/prose.js` checks everything,
+// `node tools/prose.js <path> ...` only these files and folders.
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { TextlintKernel } from '@textlint/kernel'
@@ -10,7 +10,6 @@ import { pagesOf } from './prose/texts.js'
 
 const root = join(import.meta.dirname, '..')
 const readJson = (path) => JSON.parse(readFileSync(join(root, path), 'utf8'))
-const unfinishedPath = 'tools/prose/unfinished.json'
 const kernel = new TextlintKernel()
 const lintOptions = {
   ext: '.md',
@@ -25,7 +24,7 @@ const lintOptions = {
 const places = [
   ['', /\.md$/],
   ['.github', /\.(?:md|yml)$/],
-  ['bench', /\.md$/],
+  ['bench', /\.(?:md|ts)$/],
   ['charts', /\.md$|\/templates\//],
   ['deploy', /\.(?:md|sh|yaml)$/],
   ['docs', /\.md$/],
@@ -52,38 +51,27 @@ const figures = /^<!-- figures[^]*?^<!-- end of figures -->$/gm
 function pages(path) {
   const text = readFileSync(join(root, path), 'utf8')
   if (!path.endsWith('.md')) return pagesOf(path, text)
-  return [{ suffix: '', text: text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, '')) }]
+  return [{ text: text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, '')) }]
 }
 
-/** The faults of each page of a file, one line for each. */
+/** The faults of a file, one line for each. */
 async function faults(path) {
-  const found = pages(path).map(async ({ suffix, text, from }) => {
-    if (text.trim() === '') return { name: `${path}${suffix}`, lines: [] }
+  const found = pages(path).map(async ({ text, from }) => {
+    if (text.trim() === '') return []
     const { messages } = await kernel.lintText(text, { ...lintOptions, filePath: path })
-    return { name: `${path}${suffix}`, lines: messages.map(({ line, message }) => `${path}:${from?.[line - 1] ?? line}: ${message}`) }
+    return messages.map(({ line, message }) => `${path}:${from?.[line - 1] ?? line}: ${message}`)
   })
-  return Promise.all(found)
+  return (await Promise.all(found)).flat()
 }
 
-async function checkAll() {
-  const unfinished = new Set(readJson(unfinishedPath))
-  const found = (await Promise.all(places.flatMap(([folder]) => proseIn(folder)).map(faults))).flat()
-  const names = new Set(found.map(({ name }) => name))
-  const gone = [...unfinished].filter((name) => !names.has(name)).map((name) => `${unfinishedPath}: ${name} does not exist; remove it`)
-  const lines = found.map(({ name, lines }) => {
-    if (!unfinished.has(name)) return lines
-    return lines.length === 0 ? [`${unfinishedPath}: ${name} passes; remove it`] : []
-  })
-  return [...gone, ...lines.flat()]
+/** The files of a path. All files with prose belong to the root, `.`. */
+function filesOf(path) {
+  if (path === '.') return places.flatMap(([folder]) => proseIn(folder))
+  return existsSync(join(root, path)) && statSync(join(root, path)).isDirectory() ? proseIn(path) : [path]
 }
 
-async function checkNamed(named) {
-  const paths = named.map((path) => path.replace(/\/$/, ''))
-  const files = paths.flatMap((path) => (existsSync(join(root, path)) && statSync(join(root, path)).isDirectory() ? proseIn(path) : [path]))
-  return (await Promise.all(files.map(faults))).flat().flatMap(({ lines }) => lines)
-}
-
-const named = process.argv.slice(2)
-const lines = named.length === 0 ? await checkAll() : await checkNamed(named)
+const named = process.argv.slice(2).map((path) => path.replace(/\/$/, ''))
+const files = (named.length === 0 ? ['.'] : named).flatMap(filesOf)
+const lines = (await Promise.all(files.map(faults))).flat()
 for (const line of lines) process.stderr.write(`${line}\n`)
 process.exitCode = lines.length === 0 ? 0 : 1

@@ -18,7 +18,7 @@ export interface Dataset {
 
 const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
 
-/** Copies the etcd data of a dataset of so many records into a directory of this run, and makes the dataset first where no earlier run did. */
+/** Copies the etcd data of a dataset into a directory of this run. Makes the dataset first if no earlier run did. */
 export async function copyDataset(records: number, progress: (text: string) => void): Promise<Dataset> {
   const kept = join(cache, `etcd-v${datasetVersion}-${records}`)
   const plan = (await readPlan(kept)) ?? (await make(kept, records, progress))

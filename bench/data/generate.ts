@@ -13,7 +13,7 @@ import { roleBindingKind } from '../../src/iam/records/role-bindings.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { Numbers } from './numbers.ts'
 
-/** Changes whenever the records do: data kept from earlier runs is then made anew. */
+/** Changes whenever the records do: data of earlier runs is then made again. */
 export const datasetVersion = 1
 
 /** Who the benchmark signs in as; the issuer is configured with keys that the benchmark serves. */
@@ -94,8 +94,8 @@ function shape(records: number): { groups: number; identities: number; bindings:
 }
 
 /**
- * Makes the records of an installation: a twentieth groups, a third identities, the rest role bindings, below up to 200 roots, with a tenth of all as children of one
- * group and a tenth as bindings of another. The same for every run. `next` gives the records in an order in which parents come first; `plan` is complete afterwards.
+ * Makes the records of an installation with up to 200 roots, the same in every run. A twentieth are groups, a third identities, the rest role bindings. A tenth of
+ * all are children of one group, and a tenth bindings of another. `next` returns parents before their children. `plan` is complete afterwards.
  */
 export class DatasetGenerator {
   readonly #numbers = new Numbers(20_260_101)

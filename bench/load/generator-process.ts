@@ -1,4 +1,4 @@
-/** A load generator in a process of its own, told by messages what to do: first a Load, then the length of each round in milliseconds. */
+/** A load generator in a process of its own. Its first message is a Load, and each further one the length of a round in milliseconds. */
 import { createEtcdGenerator, createSqliteGenerator } from './bare-store-generators.ts'
 import { createGrpcGenerator } from './grpc-generator.ts'
 import { Histogram } from './histogram.ts'

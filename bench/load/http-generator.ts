@@ -111,7 +111,7 @@ class AnswerReader {
   }
 }
 
-/** So much is read at once, in bytes: whoever takes blobs is to have little work with them. */
+/** So much is read at once, in bytes: clients of blobs should have little work with them. */
 const readBytes = 512 * 1024
 
 class Connection {

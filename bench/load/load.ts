@@ -118,7 +118,7 @@ export interface RoundCounts {
 
 /** Makes load in rounds. */
 export interface Generator {
-  /** Connects anew where a server has closed an idle connection. */
+  /** Connects again where a server has closed an idle connection. */
   prepare?(): Promise<void>
   /** Sends for so long, then waits for what is outstanding. */
   round(milliseconds: number, tally: Tally): Promise<void>

@@ -63,7 +63,7 @@ async function rowOf(environment: Environment, page: Page): Promise<Row> {
 /** What a page costs by the number of records. */
 export const growthRows: RowGroup = {
   name: 'growth',
-  about: 'a page of 50 with filter, order and total count, with many records against 1,000: first, last, far ahead, and for a caller who sees some groups',
+  about: 'a page of 50 with filter, order and total count: many records against 1,000, for several pages and callers',
   needs: 'etcd',
   rows: pages.map((page) => ({ id: page.id, measure: (environment) => rowOf(environment, page) })),
 }

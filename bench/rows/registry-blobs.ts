@@ -108,7 +108,7 @@ function folderRow(id: string, connections: number): RowSource {
 }
 
 const repeated = 'blobs pulled again and again'
-/** By a host without memory for blobs, as with blobs that nobody pulled before. */
+/** By a host without memory for blobs, as with blobs that were never pulled. */
 const passed = 'blobs pulled for the first time'
 
 /** How near anything in this runtime that stands in between can come. */

@@ -25,7 +25,7 @@ function shapeOf(token: string): Pick<SignLoad, 'header' | 'claims'> {
   return { header, claims: JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Record<string, unknown> }
 }
 
-/** What clients ask `/token` for: all for the same image, as machines that pull what is rolled out; or each for another one, as when everything is pushed anew. */
+/** The scopes that clients request at `/token`. All request the same image, as in a roll-out, or each another one, as in a first push of all images. */
 const tokenScopes = { alike: 'repository:<path>:pull', each: 'repository:<path>-$N:pull,push' } as const
 
 async function tokenLoad(environment: Environment, world: RegistryWorld, asked: keyof typeof tokenScopes): Promise<HttpLoad> {

@@ -40,7 +40,7 @@ export function startBareRelay(port: number): Promise<BareServer> {
   return start('relay-server.ts', { port })
 }
 
-/** node:http that answers every request with a token of this shape, signed anew. */
+/** node:http that answers every request with a token of this shape, signed again. */
 export function startBareSigner(shape: JwtShape): Promise<BareServer> {
   return start('signing-server.ts', shape)
 }

@@ -17,7 +17,7 @@ export function startEtcdOn(directory: string, { durable = true }: { durable?: b
   return onFreePorts(3, async (ports) => {
     const [client, peer, metrics] = ports.map((port) => `http://127.0.0.1:${port}`) as [string, string, string]
     const addresses = ['--listen-client-urls', client, '--advertise-client-urls', client, '--listen-metrics-urls', metrics]
-    // A member keeps the peer address that it was made with; nobody connects to it.
+    // A member keeps the peer address that it was made with; no client connects to it.
     const peers = ['--listen-peer-urls', peer, '--initial-advertise-peer-urls', peer, '--initial-cluster', `bench=${peer}`]
     const sizes = ['--quota-backend-bytes', String(8 * 1024 ** 3), '--log-level', 'error']
     const flags = ['--name', 'bench', '--data-dir', directory, ...addresses, ...peers, ...sizes, ...(durable ? [] : ['--unsafe-no-fsync'])]

@@ -38,7 +38,7 @@ export interface Taproot extends TaprootProcess {
   call(token: string, path: string, body?: unknown): Promise<Record<string, unknown>>
 }
 
-/** The name of the registry host, under which nobody reaches it: clients of the benchmark go to its port. */
+/** The name of the registry host, under which it is not reachable: clients of the benchmark go to its port. */
 export const registryHostName = 'registry.example'
 
 /** What a server is started with. */
@@ -47,7 +47,7 @@ export interface TaprootOptions {
   readonly issuer: Issuer
   readonly encryptionKeyFile: string
   readonly reads?: 'linearizable' | 'bounded'
-  /** Of the replica that it serves beside, whose tokens it takes; its own otherwise. */
+  /** URL of the replica whose tokens it accepts; its own if absent. */
   readonly baseUrl?: string
   /** PEM of the authority of sinks, which may be on loopback. */
   readonly sinkCaFile?: string
@@ -55,7 +55,7 @@ export interface TaprootOptions {
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
 }
 
-/** What a registry host is started with, beside what it shares with the API. */
+/** Options of a registry host, apart from those that it shares with the API. */
 export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
   /** Of the API whose tokens it takes. */
   readonly baseUrl: string

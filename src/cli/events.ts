@@ -158,7 +158,7 @@ export function eventsCommand(program: string): Command {
     .addOption(new Option('--type <prefix>', 'only events whose type starts so; may be repeated').argParser(addType).default([], 'all types'))
     .option('--include-pulls', 'also print events of pulls')
     .option('--cursor <cursor>', 'continue with the cursor of an earlier call; "now" prints only what follows')
-    .option('--limit <number>', 'print so many at most; not with --follow', parseCount)
+    .addOption(new Option('--limit <number>', 'print so many at most; not with --follow').argParser(parseCount).conflicts('follow'))
     .addOption(new Option('-o, --output <format>', 'how it is printed').choices(formats).default('table'))
     .action((options: ConnectionOptions & EventsRequest) => runClient(program, options, (context) => printEvents(context, options)))
 }

@@ -63,7 +63,7 @@ describe('a person whom an identity provider brings', () => {
     people.add(personUid(local.issuer, 'root-operator'))
     expect((await ask(await token({ sub: 'root-operator' }))).principal.operator).toBe(true)
     expect((await ask(await token({ sub: 'root-operator', aud: 'theirs' }))).principal.operator).toBe(false)
-    expect(await failure(ask(await token({ sub: 'nobody', aud: 'theirs' })))).toMatch(/^7: .*register/)
+    expect(await failure(ask(await token({ sub: 'unknown', aud: 'theirs' })))).toMatch(/^7: .*register/)
   })
 
   test('a person who names their own uid as the identity signs in as without it: provider and directory are still asked', async () => {

@@ -60,11 +60,11 @@ const cases: fc.Arbitrary<Case> = plainWorlds.chain((world) => {
 })
 
 /** What a call is answered, as far as rights go. */
-type Outcome = 'allowed' | 'denied' | 'suspended' | 'hidden' | 'nobody'
+type Outcome = 'allowed' | 'denied' | 'suspended' | 'hidden' | 'unknown'
 
 function outcomeOf(error: unknown): Outcome {
   if (!(error instanceof DomainError)) throw error
-  if (error.code === 16) return 'nobody'
+  if (error.code === 16) return 'unknown'
   if (error.code === 5) return 'hidden'
   if (error.code !== 7) throw error
   return error.reason === 'ORGANIZATION_SUSPENDED' ? 'suspended' : 'denied'
@@ -75,7 +75,7 @@ const outcomes: Readonly<Record<Obstacle, Outcome>> = {
   [Obstacle.NO_REACH]: 'hidden',
   [Obstacle.MISSING_CAPABILITY]: 'denied',
   [Obstacle.ORGANIZATION_SUSPENDED]: 'suspended',
-  [Obstacle.NOT_REGISTERED]: 'nobody',
+  [Obstacle.NOT_REGISTERED]: 'unknown',
 }
 
 /** The kind of record that a method of the schema looks for at its place; undefined where it is not authorized by a place. */
@@ -296,7 +296,7 @@ describe('explain agrees with the API', () => {
       }),
       { numRuns: runs },
     )
-    const reached = ['allowed', 'denied', 'hidden', 'suspended', 'nobody'].map((outcome) => `answer: ${outcome}`)
+    const reached = ['allowed', 'denied', 'hidden', 'suspended', 'unknown'].map((outcome) => `answer: ${outcome}`)
     const effects = Object.values(BindingEffect)
       .filter((effect) => effect !== BindingEffect.UNSPECIFIED)
       .map((effect) => `effect: ${effect}`)

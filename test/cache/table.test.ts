@@ -249,7 +249,7 @@ describe('Views', () => {
     for (let at = 0; at < 600; at++) views.offer({ place: 'within', uid: '', uids: [], filters: [['name', `never ${at}`]] }, order)
     const [forgotten = tabled.scope()] = scopes
     views.offer(forgotten, order)
-    expect(views.kept(forgotten, order), 'offered anew after many others').toBeUndefined()
+    expect(views.kept(forgotten, order), 'offered again after many others').toBeUndefined()
   })
 
   test('views that are being filled are not dropped for others: of several places 64 are taken at a time', async () => {
@@ -264,7 +264,7 @@ describe('Views', () => {
     expect(small.state).toBe('ready')
     expect(views.takes(scopeOf(63), order)).toBe(true)
     filling.push(views.view(scopeOf(63), order))
-    expect(small.state, 'nobody waits for it').toBe('dropped')
+    expect(small.state, 'no reader waits for it').toBe('dropped')
     expect(views.takes(scopeOf(63), order), 'it is being filled').toBe(true)
     expect(views.takes(scopeOf(64), order)).toBe(false)
     for (let times = 0; times < 2; times++) views.offer(scopeOf(64), order)

@@ -64,7 +64,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     ['not found', ['get', 'group', 'nowhere'], /^taproot: there is no group nowhere .*\(code 5 NOT_FOUND\)$/],
     ['not found by uid', ['get', 'group', '0'.repeat(40)], /^taproot: .*\(code 5 NOT_FOUND, request [\w-]+\)$/],
     ['a bad value', ['get', 'tags', '--filter', 'updated_since=soon'], /^taproot: .*updated_since.*\(code 3 INVALID_ARGUMENT, request [\w-]+\)$/],
-    ['nobody answers', ['whoami', '--server', 'http://127.0.0.1:1'], /cannot be reached/],
+    ['no answer', ['whoami', '--server', 'http://127.0.0.1:1'], /cannot be reached/],
     ['a bad token', ['whoami', '--token', 'x'], /\(code 16 UNAUTHENTICATED, request [\w-]+\)$/],
   ] as const)('%s: one line, code 1, nothing printed', async ([, args, line]) => {
     const { code, stdout, stderr } = await run(args)
@@ -87,6 +87,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     ['a form that the command has not', ['whoami', '-o', 'name'], 'name'],
     ['a limit that is none', ['get', 'groups', '--limit', '0'], '--limit'],
     ['a limit over a page', ['tree', '--limit', '201'], '200'],
+    ['a limit for a stream', ['events', '--follow', '--limit', '3'], "'-f, --follow'"],
     ['a filter without a value', ['get', 'groups', '--filter', 'name'], 'field=value'],
     ['two tokens', ['whoami', '--token', 'a', '--token-file', 'b'], 'cannot be combined'],
     ['a token file that is not there', ['whoami', '--token-file', 'absent'], 'absent'],

@@ -89,7 +89,7 @@ describe('pull tokens', () => {
   })
 
   test.for([
-    ['a group that is not there', { group: 'nobody/at-all' }, 5],
+    ['a group that is not there', { group: 'nowhere/at-all' }, 5],
     ['a name that is none', { name: 'UPPER' }, 3],
     ['longer than a year', { ttlMs: 9_000 * hourMs }, 3],
   ] as const)('%s is refused by the API', async ([, request, code]) => {
@@ -122,7 +122,7 @@ describe('--ttl', () => {
 
 describe('a client', () => {
   test.for([
-    ['nobody answers', 'http://127.0.0.1:1', 'cannot be reached'],
+    ['no answer', 'http://127.0.0.1:1', 'cannot be reached'],
     ['a host that is none', 'http://nowhere.invalid', 'cannot be reached'],
   ] as const)('%s: one line', async ([, baseUrl, part]) => {
     const client = createPlatformClient({ baseUrl, token: 'x' })

@@ -17,7 +17,7 @@ describeOnStores('a creation whose answer the store lost', (store) => {
       for (const { uid } of await found()) ok(await server.rest.call('DeleteIdentity', { uid: String(uid) }, { token }))
       throw new StoreError('indeterminate', 'the answer got lost')
     })
-    const identity = { name, claimMatch: { issuer: 'https://issuer.example', subject: 'nobody' } }
+    const identity = { name, claimMatch: { issuer: 'https://issuer.example', subject: 'unknown' } }
     ok(await server.rest.call('CreateIdentity', { parent: group, identity }, { token }))
     expect(await found()).toEqual([])
   })

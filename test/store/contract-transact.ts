@@ -21,7 +21,7 @@ const guardRows: readonly { title: string; guard: Guard | 'current' | 'stale'; h
 
 /** Prefixes with the revision after which no client may have written there. `first` is that of `r/there`'s first version and of `r/full/x`. */
 const quietRows: readonly { title: string; prefix: string; since: 'first' | 'second'; holds: boolean }[] = [
-  { title: 'quiet holds on a prefix that nobody wrote to afterwards', prefix: 'r/full/', since: 'first', holds: true },
+  { title: 'quiet holds on a prefix without later writes', prefix: 'r/full/', since: 'first', holds: true },
   { title: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },
   { title: 'quiet holds at the revision of the last version', prefix: 'r/the', since: 'second', holds: true },
   { title: 'quiet holds on a prefix without keys', prefix: 'r/void/', since: 'first', holds: true },

@@ -34,7 +34,7 @@ test('a transaction is about one root: of another it only asks whether a person 
   const { tables } = cache
   const transact = vi.spyOn(store, 'transact')
   const { group, owner, token } = await makeOrganisation(server)
-  const person = await makePerson(server, { issuer: server.devIssuer.issuer, subject: 'somebody' })
+  const person = await makePerson(server, { issuer: server.devIssuer.issuer, subject: 'foreign-name' })
   const call = async (method: string, request: JsonObject): Promise<string> => String(ok(await server.rest.call(method, request, { token }))['uid'])
   const team = await call('CreateGroup', { parent: group, group: { name: 'team' } })
   for (const identityUid of [owner, person.uid]) await call('CreateRoleBinding', { parent: team, roleBinding: { identityUid, roleUid: roleUid('viewer') } })

@@ -256,7 +256,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
     const { services } = server.running.engine
     let refresh = ''
     await limited(async ({ uid }) => {
-      const act = { issuer: server.devIssuer.issuer, subject: 'somebody', audience: server.config.baseUrl }
+      const act = { issuer: server.devIssuer.issuer, subject: 'foreign-name', audience: server.config.baseUrl }
       const claims = { act, restrictions: {}, issuedAtMs: services.clock.now() }
       const grant = { person: trustedUid(uid), claims, provider: undefined, externalId: '', audiences: [] }
       refresh = (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text

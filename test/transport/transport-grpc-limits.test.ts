@@ -40,7 +40,7 @@ describe('a whole server', () => {
 
   test.each([
     ['without a token', {}],
-    ['with a token of an unknown caller', { authorization: 'Bearer nobody' }],
+    ['with a token of an unknown caller', { authorization: 'Bearer unknown' }],
   ])('a call %s is refused before its message is read', async (_, headers: Record<string, string>) => {
     const ending = await openCall(url, getGroup, framed(Buffer.alloc(1000), mebibyte), { headers })
     expect(ending).toMatchObject({ code: 16, details: [{ reason: 'UNAUTHENTICATED', domain: 'iam.taproot.dev' }] })

@@ -78,25 +78,19 @@ function shownOf(text) {
 }
 
 /**
- * The pages of a file, with what is behind the path in the name of each.
- * @returns {{ suffix: string, text: string, from: number[] }[]}
+ * Returns the pages of a file: its comments, and its texts or titles.
+ * @returns {{ text: string, from: number[] }[]}
  */
 export function pagesOf(path, text) {
   if (/\.[tj]s$/.test(path)) {
     const source = ts.createSourceFile(path, text, ts.ScriptTarget.Latest, true)
     const nodes = /^test\/|\.test\.ts$/.test(path) ? titles(source) : literals(source)
-    return [
-      { suffix: '', ...numbered(commentsOf(source)) },
-      { suffix: '#texts', ...pageOf(source, nodes) },
-    ]
+    return [numbered(commentsOf(source)), pageOf(source, nodes)]
   }
-  if (path.endsWith('.proto')) return [{ suffix: '', ...found(protoComment, text) }]
-  if (path.endsWith('.txt')) return [{ suffix: '', ...shownOf(text) }]
+  if (path.endsWith('.proto')) return [found(protoComment, text)]
+  if (path.endsWith('.txt')) return [shownOf(text)]
   if (path.includes('/templates/')) {
-    return [
-      { suffix: '', ...found(templateComment, text) },
-      { suffix: '#texts', ...found(templateFault, text) },
-    ]
+    return [found(templateComment, text), found(templateFault, text)]
   }
-  return [{ suffix: '', ...found(hashComment, text) }]
+  return [found(hashComment, text)]
 }

@@ -123,7 +123,7 @@ const attacks: readonly Attack[] = [
     codes: [200, 400],
   },
   {
-    what: 'compressed nested lists come from nobody known, faster than the limit of an address allows',
+    what: 'compressed nested lists come from unknown callers, faster than the limit of an address allows',
     prepare: ({ target }) => {
       const body = gzipSync('['.repeat(512 * 1024) + ']'.repeat(512 * 1024))
       const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip' }

@@ -31,7 +31,7 @@ function at(own: Standing, ancestor: Standing, sibling: Standing, other: Standin
 /** The callers. A role at the root group holds in all groups below it. A role at a subgroup holds there and below, not in siblings or above. */
 export const callers = {
   //                                                        own              ancestor      sibling       other
-  'nobody, without a token': {
+  'an anonymous caller': {
     standing: /*              */ at('-', '-', '-', '-'),
     anonymous: true,
     because: 'docs/spec/conventions.md#public-methods: every request carries a token',
@@ -77,7 +77,7 @@ export const callers = {
   // Who makes a root group owns it, and the operator made this one: that binding is all that counts.
   'an operator, by a provider': {
     standing: /*           */ at('owner', 'owner', 'owner', '-'),
-    because: 'docs/spec/identities.md#trust-domain: by a provider nobody is an operator',
+    because: 'docs/spec/identities.md#trust-domain: no caller of a provider is an operator',
   },
   'an operator': { standing: /*                          */ at('everything', 'everything', 'everything', 'everything'), because: 'docs/spec/iam.md#operators' },
 } as const satisfies Readonly<Record<string, CallerRow>>

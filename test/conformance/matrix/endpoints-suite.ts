@@ -259,7 +259,7 @@ export function apiClientsSuite(get: () => Stage): void {
     expect([401, 403]).toContain(upload.status)
     expect(await world.list(mine.path, puller.authorization)).toMatchObject({ status: 200 })
     const foreign = await world.list(theirs.path, puller.authorization)
-    const missing = await world.list(`${freshName('nobody')}/app`, puller.authorization)
+    const missing = await world.list(`${freshName('unknown')}/app`, puller.authorization)
     expect([foreign.status, foreign.codes]).toEqual([missing.status, missing.codes])
     const token = await stage.server.tokenFor(puller.uid)
     await stage.refused(7, ['CreateRepo', { parent: mine.group, repo: { name: 'mine' } }, token])

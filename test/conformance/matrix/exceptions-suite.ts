@@ -30,7 +30,7 @@ function listsRoles(caller: CallerRow): boolean {
 const claimMatch = { issuer: 'https://issuer.example', subject: 'mallory' }
 const byUid = (uid: string): JsonObject => ({ uid })
 const viewer = (): string => roleUid('viewer')
-const builtIn = { about: viewer, because: 'read by whoever may list roles anywhere, changed by nobody' }
+const builtIn = { about: viewer, because: 'each caller who may list roles reads it, and no caller changes it' }
 const changeOfBuiltIn = { ...builtIn, code: (caller: CallerRow) => (listsRoles(caller) ? 7 : 5) }
 /** They have bindings in the tenant, and belong to none (docs/spec/resources.md#uid-hierarchy). */
 const person = {

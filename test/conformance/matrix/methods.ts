@@ -41,7 +41,7 @@ function ofOperators(what: ScopedRow): ScopedRow {
   return { ...what, operators: true, onlyRoots: true }
 }
 
-const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
+const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const sink = 'https://hooks.example.com/taproot'
 const groupEvents = ['dev.taproot.api.iam.group.']

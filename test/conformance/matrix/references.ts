@@ -77,7 +77,7 @@ export const references: readonly ReferenceRow[] = [
     request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: grantedRole } }),
     root: [0, 0, 0, 0, 0, 0],
     subgroup: [0, 0, 0, 0, 0, 0],
-    because: 'docs/spec/iam.md#role-bindings: a person may be bound before they are registered, so nobody is refused for being missing',
+    because: 'docs/spec/iam.md#role-bindings: a person may be bound before they are registered, so no person is refused for being missing',
   },
   {
     field: 'iam.v2.RoleBinding.role_uid',
@@ -208,7 +208,7 @@ export const references: readonly ReferenceRow[] = [
     because: 'docs/spec/iam.md#groups: the name of a group in scope',
   },
   { field: 'registry.v2.SyncConfig.source', names: 'repo', request: synced, ...source },
-  { field: 'registry.v2.SyncConfig.source', names: 'repoPath', request: synced, missing: () => `${freshName('nobody')}/repo`, ...source },
+  { field: 'registry.v2.SyncConfig.source', names: 'repoPath', request: synced, missing: () => `${freshName('unknown')}/repo`, ...source },
   {
     field: 'registry.v2.EndMirrorRequest.mirror_uid',
     method: 'ReposService/EndMirror',

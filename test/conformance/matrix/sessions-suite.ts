@@ -304,7 +304,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.refused(5, ['GetIdentity', { uid: victim.uid }, other.token])
     await stage.refused(5, ['UpdateIdentity', { identity: { uid: victim.uid, claimMatch } }, org.token])
     await stage.refused(5, ['DeleteIdentity', { uid: victim.uid }, org.token])
-    const another = await makePerson(stage.server, { issuer: stage.issuer.issuer, subject: freshName('somebody') })
+    const another = await makePerson(stage.server, { issuer: stage.issuer.issuer, subject: freshName('foreign-name') })
     await stage.refused(5, ['Auth/Delete', { id: victim.uid }, another.token])
     const own = { issuer: stage.server.config.baseUrl, subject: victim.uid }
     await stage.refused(3, ['CreateIdentity', { parent: other.group, identity: { name: 'me', claimMatch: own } }, other.token])

@@ -67,7 +67,7 @@ export class Stage {
   }
 
   person(): TestPerson {
-    const subject = freshName('somebody')
+    const subject = freshName('foreign-name')
     return { subject, uid: personUid(this.issuer.issuer, subject) }
   }
 

@@ -20,7 +20,7 @@ beforeAll(async () => {
   server = await startMatrixServer('sqlite')
   world = await makeMatrixWorld(server)
   registry = new RegistryWorld(server)
-  external = await server.devIssuer.mintDevToken({ subject: 'somebody-else', audience: server.config.baseUrl })
+  external = await server.devIssuer.mintDevToken({ subject: 'another-person', audience: server.config.baseUrl })
   authorization = `Bearer ${await registry.accessToken(world.things.ancestor.identity)}`
   directories = { mine: await makeDirectory(server), theirs: await makeDirectory(server), off: await makeDirectory(server) }
   await directories.off.setEnabled(false)

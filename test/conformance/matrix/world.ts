@@ -53,7 +53,7 @@ export const grantedRole = roleUid('libraries.python.pull')
 export const grantedCapability = 'libraries.python.list'
 
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
-const claimMatch = { issuer: 'https://issuer.example', subject: 'somebody' }
+const claimMatch = { issuer: 'https://issuer.example', subject: 'foreign-name' }
 
 /** A server with the configuration that the matrix needs. */
 export function startMatrixServer(store: 'sqlite' | 'etcd'): Promise<TestServer> {
@@ -199,7 +199,7 @@ async function tokensOf(server: TestServer, groups: Groups, owners: { mine: Memb
   const bare = await makeMember(server, ancestor)
   const everywhere = await ownerOfAll(server, [ancestor, other])
   return {
-    'nobody, without a token': undefined,
+    'an anonymous caller': undefined,
     'a person without any binding': (await makePerson(server, { issuer: trustedIssuer, subject: freshName('person') })).token,
     "another tenant's owner": theirs.token,
     'a viewer of the root': await member('viewer', ancestor),

@@ -122,7 +122,7 @@ export async function start(store: 'sqlite' | 'etcd'): Promise<Real> {
   real.callers.push({ title: 'owner', operator: false, identity: org.owner, token: org.token })
   real.callers.push({ title: 'viewer of two subgroups', operator: false, identity: reader.uid, token: reader.token })
   real.callers.push({ title: 'owner of a subgroup', operator: false, identity: local.uid, token: local.token })
-  real.callers.push({ title: 'nobody', operator: false, identity: powerless.uid, token: powerless.token })
+  real.callers.push({ title: 'unknown', operator: false, identity: powerless.uid, token: powerless.token })
   for (const kind of modelKinds) await real.learn(kind)
   for (const uid of [org.group, first, second, ...real.callers.map((caller) => caller.identity)]) real.protected.add(uid)
   return real

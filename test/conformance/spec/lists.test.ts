@@ -231,7 +231,7 @@ specSuiteEverywhere('list parameters', (spec) => {
     const made = await identityUnder(spec, group, token, 'exact')
     for (const name of ['exact more', 'exac', 'an exact']) await identityUnder(spec, group, token, name)
     expect(await list({ name: 'exact' }, { token })).toMatchObject({ identities: [made], totalCount: '1' })
-    expect(await list({ name: 'nobody' }, { token })).toMatchObject({ identities: [], totalCount: '0' })
+    expect(await list({ name: 'unknown' }, { token })).toMatchObject({ identities: [], totalCount: '0' })
   })
 
   // docs/spec/conventions.md#list-filters

@@ -87,7 +87,7 @@ specSuiteEverywhere(
     // docs/spec/conventions.md#lists
     test('an empty list has all members but the token', async () => {
       const { token } = await makeOrganisation(spec.server)
-      const { text } = await send('GET', `/iam/v2/groups?name=${freshName('nobody')}`, { token })
+      const { text } = await send('GET', `/iam/v2/groups?name=${freshName('unknown')}`, { token })
       expect(JSON.parse(text)).toEqual({ groups: [], totalCount: '0', skipped: 0 })
     })
 

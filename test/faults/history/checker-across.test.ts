@@ -21,7 +21,7 @@ import {
 import { testHistories, type BrokenHistories, type ValidHistories } from './history-tables.ts'
 
 const valid: ValidHistories = {
-  'rights after many bindings, all of which are read at once in the end, with a removal that nobody got an answer for': [
+  'rights after many bindings, all of which are read at once in the end, with a removal without an answer': [
     ...Array.from({ length: 64 }, (_, nth) => [
       binding(20 * nth, `b${nth}`),
       use(20 * nth + 7, 'ok'),
@@ -33,8 +33,8 @@ const valid: ValidHistories = {
     ...Array.from({ length: 64 }, (_, nth) => ({ ...absent(5_100, `b${nth}`), client: 1_000, kind: 'RoleBinding' as const })),
     { ...read(5_100, 'c', 'c1'), client: 1_000, kind: 'RoleBinding' as const },
   ],
-  'two bindings by two creations that nobody got an answer for': [lostBinding(0, 'viewer'), lostBinding(5, 'editor'), bound(10, 'a viewer', 'b editor')],
-  'one of two bindings that nobody got an answer for, which was changed since': [
+  'two bindings by two creations without an answer': [lostBinding(0, 'viewer'), lostBinding(5, 'editor'), bound(10, 'a viewer', 'b editor')],
+  'one of two bindings without an answer, which was changed since': [
     lostBinding(0, 'viewer'),
     lostBinding(5, 'editor'),
     at(10, { action: 'update', kind: 'RoleBinding', uid: 'a', value: 'owner', identity: 'i', name: 'i owner', etag: 'etag a owner' }),
@@ -83,8 +83,8 @@ const valid: ValidHistories = {
   'a group with a member is kept': [group(0), create(10, 'a'), refusedGroup(20), remove(30, 'a'), remove(40, 'g', { kind: 'Group', parent: '/' })],
   'a group is kept beside the removal of its only member': [group(0), create(10, 'a'), remove(20, 'a', { return: 90 }), refusedGroup(30), absent(95, 'a')],
   'a group is kept beside the creation of its first member': [group(0), create(10, 'a', { return: 90 }), refusedGroup(20)],
-  'a group is kept for what nobody got an answer for': [group(0), unanswered(10, 'a'), refusedGroup(20)],
-  'a group is kept for a removal that nobody got an answer for': [
+  'a group is kept for a creation without an answer': [group(0), unanswered(10, 'a'), refusedGroup(20)],
+  'a group is kept for a removal without an answer': [
     group(0),
     create(10, 'a'),
     remove(20, 'a', { outcome: 'unknown', return: null }),
@@ -113,7 +113,7 @@ const valid: ValidHistories = {
     use(20, 'ok'),
     use(30, 'absent'),
   ],
-  'an identity is let in by a creation that nobody got an answer for': [lostBinding(0, 'viewer'), use(10, 'absent'), use(20, 'ok')],
+  'an identity is admitted by a creation without an answer': [lostBinding(0, 'viewer'), use(10, 'absent'), use(20, 'ok')],
 }
 
 const broken: BrokenHistories = {

@@ -60,7 +60,7 @@ const valid: ValidHistories = {
   ],
   'a name is free again after its holder went': [create(0, 'a', { name: 'n' }), remove(10, 'a'), create(20, 'b', { name: 'n' })],
   'a name is free again after its holder was renamed': [create(0, 'a', { name: 'n' }), update(10, 'a', 'a2', { name: 'm' }), create(20, 'b', { name: 'n' })],
-  'a name is taken by a creation that nobody got an answer for': [
+  'a name is taken by a creation without an answer': [
     unanswered(0, 'a', { name: 'n' }),
     at(10, { action: 'create', value: 'b1', tag: 'tag b', name: 'n', outcome: 'taken' }),
   ],
@@ -72,7 +72,7 @@ const valid: ValidHistories = {
     bindings(40),
     at(50, { action: 'read', kind: 'RoleBinding', uid: 'b', outcome: 'absent' }),
   ],
-  'a binding that nobody got an answer for is there and removed': [
+  'a binding without an answer is there and removed': [
     binding(0, 'x', { uid: '', outcome: 'unknown', return: null }),
     at(10, { action: 'create', kind: 'RoleBinding', value: 'c1', name: 'i viewer', identity: 'i', outcome: 'taken' }),
     bindings(20, 'x'),
@@ -106,7 +106,7 @@ const broken: BrokenHistories = {
   'an acknowledged write that is gone': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), read(20, 'a', 'a1'), read(30, 'a', 'a1')]],
   'an acknowledged creation that is gone': ['record Role a', [create(0, 'a'), absent(10, 'a')]],
   'half a write': ['record Role a', [create(0, 'a'), update(10, 'a', 'a2'), read(20, 'a', 'half of a2')]],
-  'a value that nobody wrote': ['record Role a', [create(0, 'a'), read(10, 'a', 'other')]],
+  'a value that was never written': ['record Role a', [create(0, 'a'), read(10, 'a', 'other')]],
   'another etag for the same state': ['record Role a', [create(0, 'a'), { ...read(10, 'a', 'a1'), etag: 'other' }]],
   'a removed record that is read': ['record Role a', [create(0, 'a'), remove(10, 'a'), read(20, 'a', 'a1')]],
   'a removed record that is changed': ['record Role a', [create(0, 'a'), remove(10, 'a'), update(20, 'a', 'a2')]],
@@ -115,8 +115,8 @@ const broken: BrokenHistories = {
     'record Role a',
     [create(0, 'a'), at(10, { action: 'update', uid: 'a', value: 'a3', outcome: 'stale', ...guarded('a', '1') })],
   ],
-  'a phantom: a record that nobody made is read': ['record Role a', [read(10, 'a', 'a1')]],
-  'a phantom: a record that nobody made is listed': ['record Role b', [create(0, 'a'), list(10, seen('a', 'a1'), seen('b', 'b1'))]],
+  'a phantom: a record that was never made is read': ['record Role a', [read(10, 'a', 'a1')]],
+  'a phantom: a record that was never made is listed': ['record Role b', [create(0, 'a'), list(10, seen('a', 'a1'), seen('b', 'b1'))]],
   'a phantom: a record is read before it was asked for': ['record Role a', [read(0, 'a', 'a1'), create(10, 'a')]],
   'a refused creation that shows': ['record Role a', [at(0, { action: 'create', value: 'a1', tag: 'tag a', outcome: 'refused' }), list(10, seen('a', 'a1'))]],
   'a list without an acknowledged creation': ['members Role g', [create(0, 'a'), list(10)]],

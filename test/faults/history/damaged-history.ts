@@ -59,7 +59,7 @@ export const damages: Readonly<Record<string, Damage>> = {
       candidates: pairs(operations, (list, removal) => list.action === 'list' && isOk(list) && removal.action === 'delete' && removal.kind === list.kind),
       to: (list, removal) => ({ ...list, members: [...(list.members ?? []), { uid: removal.uid ?? '', value: 'v', etag: 'e' }] }),
     }),
-  'a list shows what nobody made': (operations, random) =>
+  'a list shows a record that was never made': (operations, random) =>
     replaceOne(operations, random, {
       candidates: operations.filter((operation) => operation.action === 'list').map((list) => [list, undefined] as const),
       to: (list) => ({ ...list, members: [...(list.members ?? []), { uid: 'phantom', value: 'v', etag: 'e' }] }),
@@ -128,6 +128,6 @@ export const damages: Readonly<Record<string, Damage>> = {
       candidates: operations
         .filter((operation) => operation.action === 'create' && operation.outcome === 'taken')
         .map((refused) => [refused, undefined] as const),
-      to: (refused) => ({ ...refused, name: 'a name that nobody has' }),
+      to: (refused) => ({ ...refused, name: 'an unused name' }),
     }),
 }

@@ -67,7 +67,7 @@ describe('an answer that a call may have is not wrong', () => {
     ['the store can not be reached', everything, [fault(14, 'UNAVAILABLE')]],
     ['the request did not arrive in time', everything, [fault(4, 'DEADLINE_EXCEEDED')]],
     ['the token is not known here', everything, [fault(16, 'UNAUTHENTICATED')]],
-    ['nobody knows whether it was written', writes, [fault(2, 'OUTCOME_UNKNOWN')]],
+    ['it is unknown whether it was written', writes, [fault(2, 'OUTCOME_UNKNOWN')]],
     ['the store is full', writes, [fault(8, 'STORE_FULL')]],
     ['too many write at once', writes, [fault(10, 'ABORTED')]],
     ['the record is gone', ['update', 'read', 'remove a role'], [missing(uid)]],
@@ -142,7 +142,7 @@ describe('a page of a list', () => {
   test.each([
     { what: 'nothing', answer: page([], 0), recorded: 1 },
     { what: 'no token at all', answer: reply(0, { roles: [first], totalCount: '1' }), recorded: 1 },
-    { what: 'by uid where nobody says how', answer: page([first, second], 2), recorded: 1 },
+    { what: 'by uid without an order', answer: page([first, second], 2), recorded: 1 },
     { what: 'in the order asked for', answer: page([first, second], 2), query: { orderBy: 'name desc' }, recorded: 1 },
     { what: 'ties by uid', answer: page(many(3), 3), query: { orderBy: 'name desc' }, recorded: 1 },
     { what: 'a full page of more, which is no state of one moment', answer: page(many(200), 201, 'next'), recorded: 0 },

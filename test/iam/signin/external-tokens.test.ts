@@ -116,7 +116,7 @@ describe.each(ways)('$name', (way) => {
       await present(way, await provider.token(subject, baseUrl), withClaim),
       await present(way, await provider.token(subject, baseUrl), withPattern),
       await present(way, await provider.token(subject, baseUrl), `${organisation.group}/${'0'.repeat(16)}`),
-      await present(way, await signWith(await newKey('theirs'), { ...provider.claims({ aud: baseUrl }), iss: 'https://nobody.example' })),
+      await present(way, await signWith(await newKey('theirs'), { ...provider.claims({ aud: baseUrl }), iss: 'https://unknown.example' })),
     ]
     expect(outcomes[0]).toMatchObject({ code: 7, reason: 'PERMISSION_DENIED' })
     expect(outcomes[0]?.message).not.toMatch(/issuer|subject|audience|aud|claim\b/i)

@@ -150,7 +150,7 @@ specSuite(
         const { provider } = await withProvider({}, { additionalScopes })
         const url = new URL('/oauth', spec.server.config.baseUrl)
         for (const [name, value] of Object.entries({ redirect: waiting, idp_id: provider })) url.searchParams.set(name, value)
-        const { url: asked } = await new PersonWithBrowser('nobody').open(url.href, `${plain.issuer}/`)
+        const { url: asked } = await new PersonWithBrowser('unknown').open(url.href, `${plain.issuer}/`)
         return asked.searchParams.get('scope')
       }
       expect(await scopesOf([])).toBe('openid')
@@ -173,7 +173,7 @@ specSuite(
       await spec.ok('UpdateGroup', { group: { uid: org.group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token: operator })
       expect(await orgcheck(name)).toBe(true)
       expect(answerOf(await login(spec, freshName('person'), { idp_id: name }), 'token')).not.toBe('')
-      expect(await orgcheck('nobody')).toBe(false)
+      expect(await orgcheck('unknown')).toBe(false)
     })
 
     // docs/spec/iam.md#invite-redemption
@@ -219,12 +219,12 @@ specSuite(
     // docs/spec/tokens.md#browser-sign-in
     test.each<[string, Readonly<Record<string, string>>, string]>([
       ['a provider that is not there', { idp_id: `${'a'.repeat(40)}/${'b'.repeat(16)}` }, '404'],
-      ['an organisation that is not there', { idp_id: 'nobody' }, '404'],
+      ['an organisation that is not there', { idp_id: 'unknown' }, '404'],
       ['no provider', {}, '400'],
       ['a client id', { client_id: 'auth0' }, '400'],
-      ['another exit', { idp_id: 'nobody', exit: 'popup' }, '400'],
+      ['another exit', { idp_id: 'unknown', exit: 'popup' }, '400'],
     ])('%s: the browser comes back with an error and its status', async (_what, query, status) => {
-      const arrival = await login(spec, 'nobody', query)
+      const arrival = await login(spec, 'unknown', query)
       expect([answerOf(arrival, 'token'), answerOf(arrival, 'status_code')]).toEqual(['', status])
       expect(answerOf(arrival, 'error')).not.toBe('')
     })
@@ -240,7 +240,7 @@ specSuite(
       'a browser is never sent to %j: a page says so',
       async (redirect) => {
         const org = await withProvider()
-        const { status, text, url } = await login(spec, 'nobody', { idp_id: org.provider, redirect })
+        const { status, text, url } = await login(spec, 'unknown', { idp_id: org.provider, redirect })
         expect([status, url.pathname]).toEqual([400, '/oauth'])
         expect(text).toContain('Sign in')
       },

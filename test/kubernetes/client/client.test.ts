@@ -11,7 +11,7 @@ import { describeWithPart } from '../../support/parts/require-part.ts'
 import { until } from '../../store/store-harness.ts'
 import { clientOf, compact, configMap, configMaps, freshNamespace, proxyTo, signal, valueOf } from '../kube-bench.ts'
 
-const unknownType: ObjectType = { group: 'nobody.example', version: 'v1', kind: 'Nothing', plural: 'nothings', namespaced: true }
+const unknownType: ObjectType = { group: 'unknown.example', version: 'v1', kind: 'Nothing', plural: 'nothings', namespaced: true }
 const deployments: ObjectType = { group: 'apps', version: 'v1', kind: 'Deployment', plural: 'deployments', namespaced: true }
 
 describeWithPart('kube-apiserver', 'the client of an API server', () => {
@@ -225,7 +225,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     })
 
     test('unavailable where the server has a certificate of another authority', async () => {
-      const endpoint = { from: 'token', server: kube.access.server, ca: selfSigned('nobody').certificate, token: kube.access.token } as const
+      const endpoint = { from: 'token', server: kube.access.server, ca: selfSigned('stranger').certificate, token: kube.access.token } as const
       await expectReason(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unavailable')
     })
 

@@ -94,14 +94,14 @@ describeWithPart('kube-apiserver', 'an informer', () => {
   test('an informer lists again after its version expired, and reports what was added, changed and removed meanwhile', { timeout: 90_000 }, async () => {
     const { informer, notified, lists, proxy, get, write, remove } = await far()
     await write('left', '1')
-    await write('made-anew', '1')
+    await write('made-again', '1')
     await until(() => notified.length === 3)
-    const uid = get('made-anew')?.metadata.uid
+    const uid = get('made-again')?.metadata.uid
     const replaced: (KubeObject | undefined)[] = []
-    informer.onChange((before, after) => void (after?.metadata.name === 'made-anew' && replaced.push(before, after)))
+    informer.onChange((before, after) => void (after?.metadata.name === 'made-again' && replaced.push(before, after)))
     proxy.cut()
-    await remove('made-anew')
-    await write('made-anew', '2')
+    await remove('made-again')
+    await write('made-again', '2')
     await write('new', '1')
     await write('left', '2')
     await remove('old')
@@ -110,9 +110,9 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     await kube.apiserver.restart()
     proxy.resume()
     await until(() => lists.length === 2)
-    expect(notified.slice(3).sort()).toEqual(['+new=1', '-old', '~left=2', '~made-anew=2'])
-    expect(replaced.map((object) => object?.metadata.uid)).toEqual([uid, get('made-anew')?.metadata.uid])
-    expect(get('made-anew')?.metadata.uid).not.toBe(uid)
+    expect(notified.slice(3).sort()).toEqual(['+new=1', '-old', '~left=2', '~made-again=2'])
+    expect(replaced.map((object) => object?.metadata.uid)).toEqual([uid, get('made-again')?.metadata.uid])
+    expect(get('made-again')?.metadata.uid).not.toBe(uid)
     await write('last', '1')
     await until(() => notified.includes('+last=1'))
     expect(lists).toEqual([1, 3])

@@ -177,7 +177,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
         await run('copy', `${host}/${name}/source:v1`, `${host}/${name}/${path}:v1`)
         expect(await run('digest', `${host}/${name}/${path}:v1`)).toBe(digest)
       }
-      const refused = await crane(['copy', `${host}/${name}/source:v1`, `${host}/nobody-has-this/app:v1`], { env: { DOCKER_CONFIG: directory } })
+      const refused = await crane(['copy', `${host}/${name}/source:v1`, `${host}/unused-organisation/app:v1`], { env: { DOCKER_CONFIG: directory } })
       expect(refused.code).toBe(1)
     })
   })

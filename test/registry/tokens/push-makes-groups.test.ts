@@ -47,7 +47,7 @@ registrySuite('a push below groups that are not there', (suite) => {
 
   test('never makes a root group', async () => {
     const { world, mine } = suite
-    const root = freshName('nobody')
+    const root = freshName('unknown')
     expect(await world.upload(`${root}/app`, mine.authorization)).toMatchObject({ status: 403, codes: ['DENIED'] })
     expect([...world.server.running.engine.cache.tables.table('Group').matching('name', root)]).toEqual([])
   })

@@ -97,6 +97,6 @@ async function callback(url: string, until: string): Promise<BoundToBrowser> {
   const browser = new PersonWithBrowser(freshName('person'))
   const arrival = await browser.open(url, until)
   if (arrival.status === tooMany) return nothingBegun
-  if (!arrival.url.href.startsWith(until)) throw new Error(`nobody was signed in: ${arrival.status} at ${arrival.url.href}`)
+  if (!arrival.url.href.startsWith(until)) throw new Error(`no person was signed in: ${arrival.status} at ${arrival.url.href}`)
   return { fields: [...arrival.url.searchParams], cookie: browser.cookieFor(arrival.url) }
 }

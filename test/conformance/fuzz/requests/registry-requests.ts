@@ -18,7 +18,7 @@ const digests = [
 const uploads = ['00000000-0000-4000-8000-000000000000', 'x', '..', '%2e%2e']
 
 const repo = ({ registry }: Corpus, random: Random): string =>
-  random.pick([registry.path, registry.path, `${registry.path}/x`, 'nobody/app', 'a', '..', '__proto__/x', 'A/B', 'x'.repeat(300)])
+  random.pick([registry.path, registry.path, `${registry.path}/x`, 'unknown/app', 'a', '..', '__proto__/x', 'A/B', 'x'.repeat(300)])
 const text = (random: Random): string => encodeURIComponent(nastyText(random).toWellFormed()).slice(0, 8000)
 
 /** What goes along with a path at the registry host. */

@@ -114,7 +114,7 @@ specSuite('external group role mappings', (spec) => {
     const wanted = [await map(), await map({ roleUid: roleUid('editor') }), await map({ externalGroupId: 'leads', roleUid: roleUid('owner') })]
     await map({ externalGroupId: 'others' })
     const { tables } = spec.server.running.engine.cache
-    const found = mappingsFor(tables, trustedUid(provider), ['staff', 'leads', 'staff', 'nobody', ''])
+    const found = mappingsFor(tables, trustedUid(provider), ['staff', 'leads', 'staff', 'unknown', ''])
     expect(found.map(({ mapping }) => mapping)).toEqual(wanted.map(uidOf).sort())
     expect(found.map(({ roleUid: role }) => role).sort()).toEqual(['viewer', 'editor', 'owner'].map(roleUid).sort())
     expect(new Set(found.map(({ scope }) => scope))).toEqual(new Set([group]))

@@ -105,7 +105,7 @@ specSuite(
       const foreign = await subgroup(spec, other.group, other.token, theirs)
       const create = (parent: string) => spec.call('CreateGroup', { parent, group: { name: 'child' } }, { token: own.token })
       expectFailure(await create(twin), { code: 3, fields: ['parent'] })
-      for (const parent of [theirs, foreign, foreign.slice(-16), freshName('nobody'), 'f'.repeat(40)]) expectFailure(await create(parent), { code: 5 })
+      for (const parent of [theirs, foreign, foreign.slice(-16), freshName('unknown'), 'f'.repeat(40)]) expectFailure(await create(parent), { code: 5 })
     })
 
     // docs/spec/resources.md#output-only-fields
@@ -219,7 +219,7 @@ specSuite(
       const home = await makeOrganisation(spec.server)
       const { domain } = await verifiedRoot()
       const rows = [
-        [await mailToken(`person@nobody.example`), true],
+        [await mailToken(`person@unknown.example`), true],
         [await mailToken(`person@gmail.com`), false],
         [await mailToken(`person@${domain}`, { issuer: 'https://untrusted.example' }), false],
         [home.token, false],

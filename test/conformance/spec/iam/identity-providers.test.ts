@@ -13,7 +13,7 @@ import { subgroup } from '../spec-kinds.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../spec-suite.ts'
 import { listenOnLoopback } from '../../../support/parts/loopback.ts'
 
-const secret = 'the secret of this client, and of nobody else'
+const secret = 'the secret of this client, and of no other'
 
 /** Issuers on loopback, each with what its discovery document says of PKCE; the last has no document. */
 const methodsByPath: Readonly<Record<string, readonly string[] | undefined>> = { '/s256': ['plain', 'S256'], '/plain': ['plain'], '/silent': undefined }

@@ -18,7 +18,7 @@ const signal = (): AbortSignal => AbortSignal.timeout(10_000)
 /** A person with an account at the development issuer. */
 class TestPerson {
   readonly #spec: Spec
-  readonly subject = freshName('somebody')
+  readonly subject = freshName('foreign-name')
 
   constructor(spec: Spec) {
     this.#spec = spec
@@ -178,7 +178,7 @@ async function refreshToken(
 ): Promise<string> {
   const { services } = spec.server.running.engine
   const { restrictions = {}, audiences = [spec.server.config.baseUrl] } = of
-  const act = { issuer: spec.server.devIssuer.issuer, subject: 'somebody', audience: spec.server.config.baseUrl, ...of.act }
+  const act = { issuer: spec.server.devIssuer.issuer, subject: 'foreign-name', audience: spec.server.config.baseUrl, ...of.act }
   const claims = { act, restrictions, issuedAtMs: services.clock.now() }
   return (await issueRefreshToken(services, { person: trustedUid(person), claims, provider: undefined, externalId: '', audiences }, signal())).text
 }

@@ -161,7 +161,7 @@ specSuite('SCIM tokens', (spec) => {
     const few = { code: 9, reason: 'SCIM_MIN_OWNERS', violations: ['SCIM_MIN_OWNERS'] }
     expectFailure(await set({ enabled: true, etag }), few)
     // An owner in name only, who has never signed in; and a role through a mapping.
-    const { uid: anonymous = '' } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('nobody') }, { token })
+    const { uid: anonymous = '' } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('unknown') }, { token })
     await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: anonymous, roleUid: roleUid('owner') } }, { token })
     const mapping = { externalGroupId: 'admins', roleUid: roleUid('owner'), scope: group }
     await spec.ok('CreateExternalGroupRoleMapping', { parent: uid, externalGroupRoleMapping: mapping }, { token })

@@ -265,7 +265,7 @@ specSuite(
       const attempt = (token: string, source: string) => spec.call('CreateRepo', { parent: own.group, repo: sync(source) }, { token })
       const foreign = await attempt(own.token, other.source)
       expectFailure(foreign, { code: 3, fields: ['sync_config.source'] })
-      for (const source of [`${other.group}/${'0'.repeat(16)}`, 'f'.repeat(40), other.group, 'nobody/nothing', '../..', `${hostOf()}/`, 'Ä'])
+      for (const source of [`${other.group}/${'0'.repeat(16)}`, 'f'.repeat(40), other.group, 'unknown/nothing', '../..', `${hostOf()}/`, 'Ä'])
         expect((await attempt(own.token, source)).details['BadRequest'], source).toEqual(foreign.details['BadRequest'])
     })
 

@@ -244,7 +244,7 @@ specSuite('tags', (spec) => {
       spec.clock.advance(2 * 3_600_000)
       const expired = await ask(pageToken)
       expect(expired.header('page-token-restarted')).toBe('true')
-      expect(itemsOf(expired.body, items), `${rpc} begins anew`).toEqual(itemsOf(first.body, items))
+      expect(itemsOf(expired.body, items), `${rpc} begins again`).toEqual(itemsOf(first.body, items))
     }
     at.client.close()
   })

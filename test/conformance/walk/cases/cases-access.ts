@@ -31,7 +31,7 @@ export const accessCases: Readonly<Record<string, MethodCase>> = {
       { what: 'an identity that is missing', request: withValue('identity', (world) => missingSibling(world.owner)), code: 5 },
       { what: 'an identity of another tenant', request: withValue('identity', (world) => world.other.owner), code: 5 },
       {
-        what: 'an identity that has no binding here, of somebody who may not read it',
+        what: 'an identity without a binding here, for a caller who may not read it',
         request: withValue('identity', async (world) => (await makeMember(world.server, world.group)).uid),
         code: 5,
       },

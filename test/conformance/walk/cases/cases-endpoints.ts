@@ -43,7 +43,7 @@ const badExchange: readonly BadInput[] = [
   { what: 'an empty scope', only: 'grpc', breaks: ['scopes[]:string.min_len'], request: exchangeWith({ scopes: [''] }), fields: ['scopes'] },
   { what: 'a scope in the list that is too long', breaks: ['scopes[]:string.max_len'], request: exchangeWith({ scopes: [long(256)] }), fields: ['scopes'] },
   { what: 'an identity that is too long', breaks: ['identity:string.max_len'], request: exchangeWith({ identity: long(256) }), fields: ['identity'] },
-  { what: 'an identity that is no uid', request: exchangeWith({ identity: 'somebody' }), code: 7 },
+  { what: 'an identity that is no uid', request: exchangeWith({ identity: 'foreign-name' }), code: 7 },
   { what: 'an identity that is missing', request: ({ identity }) => ({ identity: missingSibling(String(identity)) }), code: 7 },
   { what: 'more capabilities than 256', breaks: ['cap:repeated.max_items'], request: exchangeWith({ cap: texts(257) }), fields: ['cap'] },
   { what: 'an empty capability', only: 'grpc', breaks: ['cap[]:string.min_len'], request: exchangeWith({ cap: [''] }), fields: ['cap'] },
@@ -59,7 +59,7 @@ const badExchange: readonly BadInput[] = [
 
 const exchangeCase: ExternalCase = {
   secretIn: ({ token }) => String(token),
-  stranger: (world) => externalToken(world, 'somebody-else'),
+  stranger: (world) => externalToken(world, 'another-person'),
   async alike(world) {
     const token = await externalToken(world, subjects.get(world) ?? '')
     return [world.other.owner, missingSibling(world.other.owner)].map((identity) => ({ request: { identity }, token, about: identity }))
@@ -89,7 +89,7 @@ const registerCase: ExternalCase = {
     const { code } = ok(
       await world.server.rest.call(
         'CreateGroupInvite',
-        { parent: world.other.group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', email: 'somebody@else.example' } },
+        { parent: world.other.group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', email: 'person@else.example' } },
         { token: world.other.token },
       ),
     )
@@ -157,8 +157,8 @@ export const apiClientCases: Readonly<Record<string, MethodCase>> = {
     caller: (world) => world.server.tokenFor(personOf(world)),
     outsider: { code: 5 },
     badInputs: [
-      { what: 'the uid of somebody else', request: (_valid, world) => ({ id: world.owner.slice(0, 40) }), code: 5 },
-      { what: 'a text that is no uid', request: () => ({ id: 'somebody' }), code: 5 },
+      { what: 'the uid of another organisation', request: (_valid, world) => ({ id: world.owner.slice(0, 40) }), code: 5 },
+      { what: 'a text that is no uid', request: () => ({ id: 'foreign-name' }), code: 5 },
     ],
   },
   'SecurityTokenService/ExchangeRefreshToken': {

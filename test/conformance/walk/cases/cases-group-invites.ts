@@ -9,7 +9,7 @@ const badInvite: readonly BadField[] = [
   { what: 'a role that is no uid', breaks: ['role_uid:string.pattern'], set: { roleUid: 'viewer' } },
   { what: 'a role longer than any uid', breaks: ['role_uid:string.max_len'], set: { roleUid: longUid } },
   { what: 'a role that grants more than the caller holds', set: { roleUid: roleUid('owner') }, code: 7 },
-  { what: 'an e-mail address that is none', breaks: ['email:string.email'], set: { email: 'somebody' } },
+  { what: 'an e-mail address that is none', breaks: ['email:string.email'], set: { email: 'foreign-name' } },
   { what: 'an e-mail address that is too long', breaks: ['email:string.max_len'], set: { email: `${'a'.repeat(250)}@example.com` } },
   { what: 'no ttl', breaks: ['ttl:required'], clear: ['ttl'] },
   { what: 'a ttl of nothing', breaks: ['ttl:duration.gt'], set: { ttl: '0s' } },

@@ -43,7 +43,7 @@ async function prepareVerified(world: World): Promise<string> {
 }
 
 /** A person whose verified e-mail address lies in that domain. */
-const callerOfDomain = (world: World): Promise<string> => personToken(world, `somebody@${domains.get(world) ?? ''}`)
+const callerOfDomain = (world: World): Promise<string> => personToken(world, `person@${domains.get(world) ?? ''}`)
 
 const operator = ({ server }: World): Promise<string> => server.operatorToken()
 
@@ -81,7 +81,7 @@ export const groupCases: Readonly<Record<string, MethodCase>> = {
     badInputs: [
       { what: 'no group at all', breaks: ['group:required'], request: ({ parent = '' }) => ({ parent }), fields: ['name'] },
       { what: 'a parent that is too long', breaks: ['parent:string.max_len'], request: (valid) => ({ ...valid, parent: long(256) }), fields: ['parent'] },
-      { what: 'no parent, by somebody who is no operator', request: ({ group = {} }) => ({ group }), code: 7 },
+      { what: 'no parent, for a caller who is no operator', request: ({ group = {} }) => ({ group }), code: 7 },
       { what: 'a name that a sibling has', request: ({ parent = '' }) => ({ parent, group: { name: 'team' } }), code: 6 },
       {
         what: 'a kind for a subgroup',

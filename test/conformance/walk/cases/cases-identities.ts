@@ -5,7 +5,7 @@ import type { BadInput, MethodCase } from './method-case.ts'
 import { made, type World } from '../world.ts'
 
 const issuer = 'https://issuer.example'
-const claimMatch = { issuer, subject: 'somebody' }
+const claimMatch = { issuer, subject: 'foreign-name' }
 const tooLong = long(2049)
 
 /** A claim match with something changed; members that are undefined are left out. */
@@ -14,12 +14,12 @@ function match(what: string, breaks: readonly string[], claims: JsonObject, fiel
 }
 
 const badClaimMatch: readonly BadField[] = [
-  match('neither issuer nor pattern', ['iss:oneof.required'], { subject: 'somebody' }),
+  match('neither issuer nor pattern', ['iss:oneof.required'], { subject: 'foreign-name' }),
   match('neither subject nor pattern', ['sub:oneof.required'], { issuer }),
-  match('an empty issuer', ['issuer:string.min_len'], { issuer: '', subject: 'somebody' }),
-  match('an issuer that is too long', ['issuer:string.max_len'], { issuer: tooLong, subject: 'somebody' }),
-  match('an empty issuer pattern', ['issuer_pattern:string.min_len'], { issuerPattern: '', subject: 'somebody' }),
-  match('an issuer pattern that is too long', ['issuer_pattern:string.max_len'], { issuerPattern: tooLong, subject: 'somebody' }),
+  match('an empty issuer', ['issuer:string.min_len'], { issuer: '', subject: 'foreign-name' }),
+  match('an issuer that is too long', ['issuer:string.max_len'], { issuer: tooLong, subject: 'foreign-name' }),
+  match('an empty issuer pattern', ['issuer_pattern:string.min_len'], { issuerPattern: '', subject: 'foreign-name' }),
+  match('an issuer pattern that is too long', ['issuer_pattern:string.max_len'], { issuerPattern: tooLong, subject: 'foreign-name' }),
   match('an empty subject', ['subject:string.min_len'], { issuer, subject: '' }),
   match('a subject that is too long', ['subject:string.max_len'], { issuer, subject: tooLong }),
   match('an empty subject pattern', ['subject_pattern:string.min_len'], { issuer, subjectPattern: '' }),
@@ -37,18 +37,18 @@ const badClaimMatch: readonly BadField[] = [
   match('a claim pattern whose name is too long', ['claim_patterns{key}:string.max_len'], { ...claimMatch, claimPatterns: { [long(256)]: 'x' } }),
   match('an empty claim pattern', ['claim_patterns{value}:string.min_len'], { ...claimMatch, claimPatterns: { claim: '' } }),
   match('a claim pattern that is too long', ['claim_patterns{value}:string.max_len'], { ...claimMatch, claimPatterns: { claim: tooLong } }),
-  match('an issuer pattern that does not compile', [], { issuerPattern: '(', subject: 'somebody' }, ['claim_match.issuer_pattern']),
+  match('an issuer pattern that does not compile', [], { issuerPattern: '(', subject: 'foreign-name' }, ['claim_match.issuer_pattern']),
   match('a subject pattern that does not compile', [], { issuer, subjectPattern: '[' }, ['claim_match.subject_pattern']),
   match('an audience pattern that does not compile', [], { ...claimMatch, audiencePattern: '*' }, ['claim_match.audience_pattern']),
   match('a claim pattern that does not compile', [], { ...claimMatch, claimPatterns: { claim: '(?=x)' } }, ['claim_match.claim_patterns']),
-  match('an issuer pattern that matches everything', [], { issuerPattern: '.*', subject: 'somebody' }, ['claim_match.issuer_pattern']),
+  match('an issuer pattern that matches everything', [], { issuerPattern: '.*', subject: 'foreign-name' }, ['claim_match.issuer_pattern']),
   { ...match('both forms of the issuer', [], { ...claimMatch, issuerPattern: 'x' }), only: 'rest', fields: ['claim_match.issuer_pattern'] },
   { ...match('both forms of the subject', [], { ...claimMatch, subjectPattern: 'x' }), only: 'rest', fields: ['claim_match.subject_pattern'] },
   { ...match('a number for the issuer', [], { ...claimMatch, issuer: 5 }), only: 'rest', fields: ['claim_match.issuer'] },
   { ...match('a list for the claims', [], { ...claimMatch, claims: ['x'] }), only: 'rest', fields: ['claim_match.claims'] },
 ]
 
-const keys = { issuer, subject: 'somebody', issuerKeys: '{"keys":[]}' }
+const keys = { issuer, subject: 'foreign-name', issuerKeys: '{"keys":[]}' }
 /** An elliptic-curve key of no use to anybody; `d` makes it a private one. */
 const publicKey = {
   kty: 'EC',
@@ -127,7 +127,7 @@ const badIdentity: readonly BadField[] = [
 function ownIssuer(make: (valid: JsonObject, own: JsonObject) => JsonObject): BadInput {
   return {
     what: 'the issuer of this platform',
-    request: (valid, world) => make(valid, { issuer: world.server.config.baseUrl, subject: 'somebody' }),
+    request: (valid, world) => make(valid, { issuer: world.server.config.baseUrl, subject: 'foreign-name' }),
     fields: ['claim_match.issuer'],
   }
 }
@@ -180,8 +180,13 @@ export const identityCases: Readonly<Record<string, MethodCase>> = {
   'IdentitiesService/LookupIdentity': {
     request: () => claimMatch,
     badInputs: [
-      { what: 'no issuer', breaks: ['issuer:required'], request: () => ({ subject: 'somebody' }), fields: ['issuer'] },
-      { what: 'an issuer that is too long', breaks: ['issuer:string.max_len'], request: () => ({ issuer: tooLong, subject: 'somebody' }), fields: ['issuer'] },
+      { what: 'no issuer', breaks: ['issuer:required'], request: () => ({ subject: 'foreign-name' }), fields: ['issuer'] },
+      {
+        what: 'an issuer that is too long',
+        breaks: ['issuer:string.max_len'],
+        request: () => ({ issuer: tooLong, subject: 'foreign-name' }),
+        fields: ['issuer'],
+      },
       { what: 'no subject', breaks: ['subject:required'], request: () => ({ issuer }), fields: ['subject'] },
       { what: 'a subject that is too long', breaks: ['subject:string.max_len'], request: () => ({ issuer, subject: tooLong }), fields: ['subject'] },
       { what: 'nothing', request: () => ({}), fields: ['issuer', 'subject'] },

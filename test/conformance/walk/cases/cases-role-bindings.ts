@@ -5,7 +5,7 @@ import type { BadInput, MethodCase } from './method-case.ts'
 import { made, makeRole, missingSibling, plainCapability, type World } from '../world.ts'
 
 const badBinding: readonly BadField[] = [
-  { what: 'an identity that is no uid', breaks: ['identity_uid:string.pattern'], set: { identityUid: 'somebody' } },
+  { what: 'an identity that is no uid', breaks: ['identity_uid:string.pattern'], set: { identityUid: 'foreign-name' } },
   { what: 'an identity longer than any uid', breaks: ['identity_uid:string.max_len'], set: { identityUid: longUid } },
   { what: 'a role that is no uid', breaks: ['role_uid:string.pattern'], set: { roleUid: 'viewer' } },
   { what: 'a role longer than any uid', breaks: ['role_uid:string.max_len'], set: { roleUid: longUid } },
@@ -69,7 +69,7 @@ const badBatch: readonly BadInput[] = [
     request: ({ parent = '' }) => ({ parent, requests: [{}] }),
     fields: ['requests.role_binding'],
   },
-  inItem('an identity that is no uid', 'identity_uid:string.pattern', { identityUid: 'somebody' }),
+  inItem('an identity that is no uid', 'identity_uid:string.pattern', { identityUid: 'foreign-name' }),
   inItem('an identity longer than any uid', 'identity_uid:string.max_len', { identityUid: longUid }),
   inItem('a role that is no uid', 'role_uid:string.pattern', { roleUid: 'viewer' }),
   inItem('a role longer than any uid', 'role_uid:string.max_len', { roleUid: longUid }),

@@ -97,7 +97,7 @@ export class Writer {
     const { kind, uid } = entry
     const resource = kind === 'Group' ? 'group' : 'identity'
     if (uid === undefined) {
-      const claimMatch = { issuer: 'https://issuer.example', subject: 'nobody' }
+      const claimMatch = { issuer: 'https://issuer.example', subject: 'unknown' }
       const fields = kind === 'Group' ? { ...next } : { ...next, claimMatch }
       const options = { token, idempotencyKey: entry.pending?.key ?? '' }
       const made = await answerOf(apiClient.call(`Create${kind}`, { parent: group, [resource]: fields }, options))
@@ -188,7 +188,7 @@ export async function differences(target: WriterTarget, writers: readonly Writer
   for (const kind of ['Group', 'Identity'] as const) {
     const wanted = new Set([...others, ...entries.flatMap((entry) => (entry.kind === kind && entry.uid !== undefined ? [entry.uid] : []))])
     const found = new Set((await listAll(target, kind)).map((record) => String(record['uid'])))
-    errors.push(...[...found].filter((uid) => !wanted.has(uid)).map((uid) => `${kind} ${uid} is listed, but nobody has it`))
+    errors.push(...[...found].filter((uid) => !wanted.has(uid)).map((uid) => `${kind} ${uid} is listed, but no kind has it`))
     errors.push(...[...wanted].filter((uid) => !found.has(uid) && !others.includes(uid)).map((uid) => `${kind} ${uid} is not listed`))
   }
   const bound = new Set(

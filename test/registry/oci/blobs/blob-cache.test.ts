@@ -238,7 +238,7 @@ test.each(Object.entries(breaks))('one that %s fails for all who read it before 
   expect(acquired[0].blob.available).toBe(leaves)
   expect(acquired[0].isEvicted()).toBe(false)
   expect(scene.failures).toEqual([one.name.digest])
-  expect(await scene.ask(one), 'while somebody still has the broken one').toBe('lent')
+  expect(await scene.ask(one), 'while a reader still has the broken one').toBe('lent')
   expect(scene.cache.bytes).toBe(800)
   for (const each of acquired) each.release()
   expect(scene.cache.bytes).toBe(400)
