@@ -1,61 +1,19 @@
 import { createHmac } from 'node:crypto'
 import type { IncomingHttpHeaders } from 'node:http'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { JsonObject } from '@bufbuild/protobuf'
-import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
+import { freshName, makeOrganisation } from '../support/test-server.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
-import { TestClock } from '../conformance/spec/test-clock.ts'
-import { answer, sinkAuthority, startSink, type Received, type Sink } from './sink.ts'
-
-const groupEvents = 'dev.taproot.api.iam.group.'
-const hourMs = 3_600_000
+import { DeliveryGround, groupEvents, hourMs, newSink } from './delivery-ground.ts'
+import { answer, type Received, type Sink } from './sink.ts'
 
 describeOnStores('delivery of events', (store) => {
-  const clock = new TestClock()
-  let server: TestServer
-  let folder: string
-
-  beforeAll(async () => {
-    folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))
-    const caFile = join(folder, 'sinks.pem')
-    await writeFile(caFile, sinkAuthority.certificate)
-    server = await startTestServer({ store, clock, env: { TAPROOT_EVENTS_NETWORKS: '["127.0.0.0/8","::1"]', TAPROOT_EVENTS_CA_FILE: caFile } })
-  })
-  afterAll(async () => {
-    await server.stop()
-    await rm(folder, { recursive: true, force: true })
-  })
-
-  /** Calls as the owner of the organisation, with a fresh token: tests move the clock. */
-  const call = async (rpc: string, request: JsonObject, { owner }: Organisation): Promise<JsonObject> =>
-    ok(await server.rest.call(rpc, request, { token: await server.tokenFor(owner) }))
-  const newSink = async (): Promise<Sink> => {
-    const sink = await startSink()
-    onTestFinished(() => sink.close())
-    return sink
-  }
-  const subscribe = async (organisation: Organisation, sink: Sink, more: JsonObject = {}): Promise<string> =>
-    String(
-      (await call('CreateSubscription', { parent: organisation.group, subscription: { sink: sink.url, types: [groupEvents], ...more } }, organisation))['uid'],
-    )
-  const newGroup = async (organisation: Organisation, parent: string): Promise<string> =>
-    String((await call('CreateGroup', { parent, group: { name: freshName('group') } }, organisation))['uid'])
-  const shown = (uid: string, organisation: Organisation): Promise<JsonObject> => call('GetSubscription', { uid }, organisation)
-  /** Waits until the subscription reads like this; its progress is written once a second. */
-  const untilShown = async (uid: string, organisation: Organisation, isThere: (subscription: JsonObject) => boolean): Promise<JsonObject> => {
-    for (;;) {
-      const subscription = await shown(uid, organisation)
-      if (isThere(subscription)) return subscription
-      await new Promise((resolve) => setTimeout(resolve, 20))
-    }
-  }
+  const ground = new DeliveryGround(store)
+  const { call, clock, newGroup, shown, subscribe, untilShown } = ground
   const subjects = (sink: Sink): (string | undefined)[] => sink.received.map(({ headers }) => headers['ce-subject']?.toString())
 
   test('events of the group and of groups below it arrive, those of other groups and types do not', async () => {
-    const [organisation, other, sink] = [await makeOrganisation(server), await makeOrganisation(server), await newSink()]
+    const [organisation, other, sink] = [await makeOrganisation(ground.server), await makeOrganisation(ground.server), await newSink()]
     const before = await newGroup(organisation, organisation.group)
     await subscribe(organisation, sink)
     const child = await newGroup(organisation, organisation.group)
@@ -69,14 +27,14 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('a subscription to all types gets the event of its own creation first', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink, { types: [] })
     await sink.until((received) => received.length >= 1)
     expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': 'dev.taproot.api.events.subscription.created.v1', 'ce-subject': uid })
   })
 
   test('a delivered event shows as the last delivery, with nothing waiting', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     await newGroup(organisation, organisation.group)
     const subscription = await untilShown(uid, organisation, (now) => now['lastDeliveryTime'] !== undefined)
@@ -85,7 +43,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('a refused event is tried again while later ones arrive', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink)
     let refused = 0
     sink.respond((received, response) => {
@@ -101,7 +59,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('a sink that fails again and again makes the subscription FAILING; once it works, all events arrive', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(503))
     const groups: string[] = []
@@ -122,7 +80,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('an ordered subscription gets events one at a time, in commit order, also after a failure', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink, { ordered: true })
     let failures = 2
     sink.respond((received, response) => answer(failures-- > 0 ? 500 : 200)(received, response))
@@ -137,7 +95,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('410 pauses the subscription with the reason; :resume delivers what waits', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(410))
     const group = await newGroup(organisation, organisation.group)
@@ -149,7 +107,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('a paused subscription gets nothing until it is resumed', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     expect(await call('PauseSubscription', { uid }, organisation)).toMatchObject({ state: 'PAUSED', stateReason: 'paused by :pause' })
     const group = await newGroup(organisation, organisation.group)
@@ -164,7 +122,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test(':test sends one event to this subscription alone, whatever its types', async () => {
-    const [organisation, sink, other] = [await makeOrganisation(server), await newSink(), await newSink()]
+    const [organisation, sink, other] = [await makeOrganisation(ground.server), await newSink(), await newSink()]
     const uid = await subscribe(organisation, sink)
     await subscribe(organisation, other)
     await call('TestSubscription', { uid }, organisation)
@@ -176,7 +134,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('a deleted subscription gets nothing more, and nothing is left of it in the store', async () => {
-    const [organisation, sink, witness] = [await makeOrganisation(server), await newSink(), await newSink()]
+    const [organisation, sink, witness] = [await makeOrganisation(ground.server), await newSink(), await newSink()]
     const uid = await subscribe(organisation, sink)
     await subscribe(organisation, witness)
     sink.respond(answer(500))
@@ -188,7 +146,7 @@ describeOnStores('delivery of events', (store) => {
     await witness.until(() => witness.about(group).length > 0)
     expect(sink.received.length).toBe(heard)
     for (;;) {
-      const { entries } = await server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+      const { entries } = await ground.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
       const left = entries.map(({ key }) => key).filter((key) => key.includes(uid))
       if (left.length === 0) break
       await new Promise((resolve) => setTimeout(resolve, 20))
@@ -196,7 +154,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('failed and waiting deliveries are listed, page by page', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(500))
     const groups: string[] = []
@@ -222,7 +180,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test(':redeliver tries a failed event at once', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(503, { 'retry-after': '3000' }))
     const group = await newGroup(organisation, organisation.group)
@@ -236,28 +194,8 @@ describeOnStores('delivery of events', (store) => {
     expect((await call('ListDeliveries', { uid }, organisation))['deliveries']).toEqual([])
   })
 
-  test('an event that fails for three days is a dead letter, which :redeliver delivers though the event has expired', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
-    const uid = await subscribe(organisation, sink)
-    sink.respond((received, response) => answer(sink.about(first).includes(received) ? 500 : 200)(received, response))
-    let first = ''
-    first = await newGroup(organisation, organisation.group)
-    await sink.until((received) => received.length >= 1)
-    let dead: JsonObject[] = []
-    while (dead.length === 0) {
-      clock.advance(2 * hourMs)
-      await new Promise((resolve) => setTimeout(resolve, 20))
-      dead = (await call('ListDeliveries', { uid, state: 'DEAD' }, organisation))['deliveries'] as JsonObject[]
-    }
-    expect(dead[0]).toMatchObject({ subject: first, state: 'DEAD', lastError: 'the sink answered 500' })
-    sink.respond(answer(200))
-    const tried = sink.about(first).length
-    await call('RedeliverEvents', { uid }, organisation)
-    await sink.until(() => sink.about(first).length > tried)
-  })
-
   test(':replay delivers again from an event, or a time, on, with the same ids', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink, { ordered: true })
     const groups: string[] = []
     for (let number = 0; number < 3; number += 1) groups.push(await newGroup(organisation, organisation.group))
@@ -274,7 +212,7 @@ describeOnStores('delivery of events', (store) => {
 
   // docs/spec/events.md#standard-webhooks
   test('a shared secret signs, is shown once, and overlaps with its successor', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const subscription = { sink: sink.url, types: [groupEvents], signing: 'STANDARD_WEBHOOKS' }
     const created = await call('CreateSubscription', { parent: organisation.group, subscription }, organisation)
     const [uid, first] = [String(created['uid']), String(created['secret'])]
@@ -303,7 +241,7 @@ describeOnStores('delivery of events', (store) => {
     const after = await signaturesOf()
     expect(after.sent).toEqual([after.by(second)])
     // Without its secret nothing is sent in another form; a new secret mends that.
-    const { store } = server.running.engine
+    const { store } = ground.server.running.engine
     await store.transact({ guards: [], writes: [{ kind: 'delete', key: `x/events/secret/${uid}` }] }, AbortSignal.timeout(10_000))
     const heard = sink.received.length
     const group = await newGroup(organisation, organisation.group)
@@ -318,14 +256,14 @@ describeOnStores('delivery of events', (store) => {
     const token = await signaturesOf()
     expect(token.headers).toHaveProperty('authorization')
     expect(token.headers).not.toHaveProperty('webhook-signature')
-    const { entries } = await server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+    const { entries } = await ground.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
     const texts = entries.map(({ value }) => Buffer.from(value).toString('latin1'))
     for (const secret of [first, second, third]) expect(texts.filter((text) => text.includes(secret))).toEqual([])
-    expect(JSON.stringify(server.logs)).not.toContain(first)
+    expect(JSON.stringify(ground.server.logs)).not.toContain(first)
   })
 
   test('a sink whose answers never end keeps few connections', async () => {
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink)
     let [open, most] = [0, 0]
     sink.respond((_received, response) => {
@@ -340,9 +278,9 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('the state of a subscription whose record cannot be read stays, and a removed one leaves none', async () => {
-    const { store } = server.running.engine
+    const { store } = ground.server.running.engine
     const signal = AbortSignal.timeout(10_000)
-    const [organisation, sink] = [await makeOrganisation(server), await newSink()]
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink, { signing: 'STANDARD_WEBHOOKS' })
     const entry = await store.get(`r/Subscription/${uid}`, signal)
     await store.transact({ guards: [], writes: [{ kind: 'put', key: `r/Subscription/${uid}`, value: Buffer.from('damaged') }] }, signal)
@@ -355,12 +293,12 @@ describeOnStores('delivery of events', (store) => {
   })
 
   test('a sink at an address that no setting allows is never connected to', async () => {
-    const organisation = await makeOrganisation(server)
+    const organisation = await makeOrganisation(ground.server)
     const subscription = { sink: 'https://10.1.2.3/events', types: [groupEvents] }
-    const refused = await server.rest.call(
+    const refused = await ground.server.rest.call(
       'CreateSubscription',
       { parent: organisation.group, subscription },
-      { token: await server.tokenFor(organisation.owner) },
+      { token: await ground.server.tokenFor(organisation.owner) },
     )
     expect(refused).toMatchObject({ code: 3 })
   })

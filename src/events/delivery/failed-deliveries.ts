@@ -1,4 +1,4 @@
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
+import { clone, create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { errorText } from '../../base/error-text.ts'
 import type { Uid } from '../../base/uid.ts'
 import { FailedDeliverySchema, type FailedDelivery } from '../../gen/taproot/store/v1/events_pb.ts'
@@ -99,19 +99,20 @@ export class FailedDeliveries {
     return isWritten
   }
 
-  /** Keeps a copy of an event that is not tried again. Returns false if there are too many, or the store does not take it. */
-  async bury(event: { readonly key: string; readonly event: OutboxEvent }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
+  /** Keeps a copy of an event that is not tried again, unless there are too many failed deliveries, or the store does not take it. */
+  async bury(event: { readonly key: string; readonly event: OutboxEvent }, attempt: Attempt, signal: AbortSignal): Promise<'kept' | 'full' | 'unwritten'> {
     const retry = this.#retries.get(event.key)
-    if (retry === undefined && this.isFull) return false
-    const state = retry?.state ?? create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) })
+    if (retry === undefined && this.isFull) return 'full'
+    // A copy: if the store does not take it, the delivery stays as it is.
+    const state = retry === undefined ? create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) }) : clone(FailedDeliverySchema, retry.state)
     note(state, attempt)
     state.nextAttemptTimeMs = 0n
     state.dead = true
     state.event = toBinary(OutboxEventSchema, event.event)
-    if (!(await this.#put(event.key, state, signal))) return false
+    if (!(await this.#put(event.key, state, signal))) return 'unwritten'
     this.#retries.delete(event.key)
     this.#dead += 1
-    return true
+    return 'kept'
   }
 
   #keyOf(key: string): string {

@@ -8,7 +8,7 @@ import { outboxTimeMs } from '../../engine/log/outbox-keys.ts'
 import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { SubscriptionPauseSchema } from '../../gen/taproot/store/v1/events_pb.ts'
 import { pauseKey, recordKey } from '../../store/keys.ts'
-import type { EventLog } from '../../engine/log/event-log.ts'
+import type { EventLog, LoggedEvent } from '../../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../../engine/log/log-index.ts'
 import { capabilitiesFor, isWanted } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
@@ -249,9 +249,9 @@ export class SubscriptionWorker {
       if (await this.#failed.remove(retry, signal)) return
     } else if (outcome.kind === 'failed') {
       const attempt = this.#noteFailure(outcome, retry.state.attempts + 1)
-      if (attempt.atMs - Number(retry.state.firstAttemptTimeMs) < retryForMs) await this.#failed.failedAgain(retry, attempt, signal)
-      else await this.#abandon({ key: retry.key, copy: retry.state.event }, attempt, signal)
-      return
+      const isOver = attempt.atMs - Number(retry.state.firstAttemptTimeMs) >= retryForMs
+      if (!isOver) return this.#failed.failedAgain(retry, attempt, signal)
+      if (await this.#abandon({ key: retry.key, copy: retry.state.event }, attempt, signal)) return
     } else if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
     retry.state.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
   }
@@ -282,7 +282,8 @@ export class SubscriptionWorker {
   async #passFailure(entry: LogEntry, outcome: SendOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
     const attempt = this.#noteFailure(outcome, progress.failures + 1)
-    if (attempt.atMs - outboxTimeMs(entry.key) >= retryForMs) return this.#abandon({ key: entry.key }, attempt, signal)
+    const isOver = attempt.atMs - outboxTimeMs(entry.key) >= retryForMs
+    if (isOver && (await this.#abandon({ key: entry.key }, attempt, signal))) return true
     const isDown = progress.failures >= failuresToFailing || this.#failed.isFull
     if (!isDown && this.#record()?.ordered !== true && (await this.#failed.park(entry.key, attempt, signal))) return true
     if (isDown) progress.failingReason = outcome.error
@@ -290,13 +291,23 @@ export class SubscriptionWorker {
     return false
   }
 
-  /** Makes a dead letter of an event. Returns true, also if it could not be kept: it is not tried again. */
+  /**
+   * Makes a dead letter of an event. Returns true, also if there are too many to keep another one: the event is not tried again. Returns false if the store
+   * did not answer: the next failure abandons the event.
+   */
   async #abandon({ key, copy }: { readonly key: string; readonly copy?: Uint8Array }, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
-    const logged = await this.#attempts.read(entryOf(key), signal, copy)
-    if (logged !== undefined && !(await this.#failed.bury(logged, attempt, signal))) {
-      this.#context.services.log.warn('an undeliverable event is not kept', { subscription: this.uid, event: key })
+    const { services, observer } = this.#context
+    let logged: LoggedEvent | undefined
+    try {
+      logged = await this.#attempts.read(entryOf(key), signal, copy)
+    } catch (error) {
+      if (!signal.aborted) services.log.warn('an undeliverable event was not read', { subscription: this.uid, event: key, error: errorText(error) })
+      return false
     }
-    this.#context.observer?.delivery('dead')
+    const result = logged === undefined ? 'kept' : await this.#failed.bury(logged, attempt, signal)
+    if (result === 'unwritten' && this.#record() !== undefined) return false
+    if (result === 'full') services.log.warn('an undeliverable event is not kept', { subscription: this.uid, event: key })
+    observer?.delivery('dead')
     return true
   }
 

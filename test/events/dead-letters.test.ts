@@ -1,0 +1,88 @@
+import type { JsonObject } from '@bufbuild/protobuf'
+import { expect, onTestFinished, test } from 'vitest'
+import { StoreError, type Write } from '../../src/store/store.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
+import { makeOrganisation, type Organisation } from '../support/test-server.ts'
+import { DeliveryGround, hourMs, newSink } from './delivery-ground.ts'
+import { answer } from './sink.ts'
+
+describeOnStores('dead letters', (store) => {
+  const ground = new DeliveryGround(store)
+  const { call, clock, newGroup, subscribe } = ground
+  const listed = async (uid: string, organisation: Organisation): Promise<unknown> => (await call('ListDeliveries', { uid }, organisation))['deliveries']
+  const unavailable = (): Promise<never> => Promise.reject(new StoreError('unavailable', 'the store is away for a moment'))
+
+  test('an event that fails for three days is a dead letter, which :redeliver delivers though the event has expired', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond((received, response) => answer(sink.about(first).includes(received) ? 500 : 200)(received, response))
+    let first = ''
+    first = await newGroup(organisation, organisation.group)
+    await sink.until((received) => received.length >= 1)
+    let dead: JsonObject[] = []
+    while (dead.length === 0) {
+      clock.advance(2 * hourMs)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+      dead = (await call('ListDeliveries', { uid, state: 'DEAD' }, organisation))['deliveries'] as JsonObject[]
+    }
+    expect(dead[0]).toMatchObject({ subject: first, state: 'DEAD', lastError: 'the sink answered 500' })
+    sink.respond(answer(200))
+    const tried = sink.about(first).length
+    await call('RedeliverEvents', { uid }, organisation)
+    await sink.until(() => sink.about(first).length > tried)
+  })
+
+  test('a dead letter whose event the store cannot read for a moment is kept later', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(500))
+    const used = await ground.server.running.engine.services.eventLog.acquire(AbortSignal.timeout(30_000))
+    onTestFinished(() => used.release())
+    const read = used.log.read.bind(used.log)
+    let isLast = false
+    let reads = 0
+    // Of the last attempt, the first read is for the request, and the second for the dead letter.
+    used.log.read = (entry, signal) => (isLast && ++reads === 2 ? unavailable() : read(entry, signal))
+    onTestFinished(() => void (used.log.read = read))
+    const first = await newGroup(organisation, organisation.group)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, attempts: 1 }])
+    clock.advance(69 * hourMs)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ attempts: 2 }])
+    isLast = true
+    clock.advance(2.6 * hourMs)
+    await expect.poll(() => reads).toBe(2)
+    clock.advance(2_000)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD' }])
+  })
+
+  test('a dead letter that the store cannot write for a moment is written later, and its event is not sent meanwhile', async () => {
+    const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
+    const uid = await subscribe(organisation, sink)
+    sink.respond(answer(500))
+    const used = ground.server.running.engine.services.store
+    const transact = used.transact.bind(used)
+    const isOfDelivery = ({ key }: Write): boolean => key.startsWith(`x/events/failed/${uid}:`)
+    let isAway = false
+    let refused = 0
+    used.transact = (transaction, signal) => {
+      if (!isAway || !transaction.writes.some(isOfDelivery)) return transact(transaction, signal)
+      refused += 1
+      return unavailable()
+    }
+    onTestFinished(() => void (used.transact = transact))
+    const first = await newGroup(organisation, organisation.group)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, attempts: 1 }])
+    clock.advance(69 * hourMs)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ attempts: 2 }])
+    isAway = true
+    clock.advance(2.6 * hourMs)
+    await expect.poll(() => refused).toBe(1)
+    const sent = sink.received.length
+    await new Promise((resolve) => setTimeout(resolve, 200))
+    expect(sink.received).toHaveLength(sent)
+    expect(await listed(uid, organisation)).toMatchObject([{ attempts: 2 }])
+    isAway = false
+    clock.advance(2_000)
+    await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD', attempts: 3 }])
+  })
+})
