@@ -53,6 +53,17 @@ async function mutate(files: readonly Source[]): Promise<{ readonly files: reado
 /** What a mutant is, whatever its id. */
 const keyOf = ({ file, location, mutator, replacement }: Mutant): string => JSON.stringify([file, location, mutator, replacement])
 
+/** Copies the files that git tracks from `root` to `sandbox`, with a link to the installed packages. Returns their paths. */
+export function copyTracked(root: string, sandbox: string): readonly string[] {
+  const tracked = execFileSync('git', ['-C', root, 'ls-files'], { encoding: 'utf8' }).trim().split('\n')
+  for (const file of tracked) {
+    mkdirSync(dirname(join(sandbox, file)), { recursive: true })
+    cpSync(join(root, file), join(sandbox, file))
+  }
+  symlinkSync(join(root, 'node_modules'), join(sandbox, 'node_modules'))
+  return tracked
+}
+
 /**
  * Copies the files that git tracks from `root` to `sandbox`, and puts the mutants into the copy that `choose` chooses from all. Each stays off until its id is in
  * `__STRYKER_ACTIVE_MUTANT__`. Returns the chosen mutants. Only these are in the code: all of them would make it ten times slower.
@@ -61,12 +72,7 @@ export async function instrument(
   root: string,
   { sandbox, choose }: { readonly sandbox: string; readonly choose: (all: readonly Mutant[]) => readonly Mutant[] },
 ): Promise<readonly Mutant[]> {
-  const tracked = execFileSync('git', ['-C', root, 'ls-files'], { encoding: 'utf8' }).trim().split('\n')
-  for (const file of tracked) {
-    mkdirSync(dirname(join(sandbox, file)), { recursive: true })
-    cpSync(join(root, file), join(sandbox, file))
-  }
-  symlinkSync(join(root, 'node_modules'), join(sandbox, 'node_modules'))
+  const tracked = copyTracked(root, sandbox)
   const sources = tracked.filter(isMutated).map((file) => ({ name: file, mutate: true, content: readFileSync(join(root, file), 'utf8') }))
   const chosen = Map.groupBy(choose((await mutate(sources)).mutants), ({ file }) => file)
   const withChosen = sources

@@ -1,10 +1,11 @@
-// Makes mutants of the program and runs the tests that reach each one: `npm run mutants -- --help`.
+// Puts faults into the program and runs the tests that can find each one: `npm run mutants -- --help`.
 import { spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
-import { instrument, type Mutant } from './instrument.ts'
+import { handPickedMutants, type HandPickedMutant } from './hand-picked.ts'
+import { copyTracked, instrument, type Mutant } from './instrument.ts'
 
 const help = `Makes mutants of src, runs the tests that reach each one, and lists those that no test finds.
 
@@ -14,6 +15,7 @@ npm run mutants -- [options]
   --out DIR    results; a run with the same folder goes on where the last one ended (a new folder)
   --tier T     short: the tests of npm test; full: those of the full tier, for mutants that survived the short one (short)
   --minutes N  time limit of one mutant (10)
+  --hand-picked  the faults of test/mutants/hand-picked.ts instead, each against its tests of the full tier
 `
 
 const { values } = parseArgs({
@@ -23,6 +25,7 @@ const { values } = parseArgs({
     out: { type: 'string' },
     tier: { type: 'string', default: 'short' },
     minutes: { type: 'string', default: '10' },
+    'hand-picked': { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
 })
@@ -52,12 +55,13 @@ async function runTests(
   args: readonly string[],
   { env, minutes }: { readonly env: Readonly<Record<string, string>>; readonly minutes: number },
 ): Promise<number | undefined> {
-  const tier = values.tier === 'full' ? { TAPROOT_TESTS: 'full' } : {}
-  const child = spawn(vitest, ['run', '--project', 'isolated', '--project', 'main', '--maxWorkers', '1', '--silent', '--reporter', 'dot', ...args], {
+  const isFull = values.tier === 'full' || values['hand-picked']
+  const projects = ['isolated', 'main', ...(isFull ? ['campaigns'] : [])].flatMap((name) => ['--project', name])
+  const child = spawn(vitest, ['run', ...projects, '--maxWorkers', '1', '--silent', '--reporter', 'dot', ...args], {
     cwd: sandbox,
     stdio: 'ignore',
     detached: true,
-    env: { ...process.env, TAPROOT_MUTANTS: '1', TAPROOT_SEED: values.seed, ...tier, ...env },
+    env: { ...process.env, TAPROOT_SEED: values.seed, ...(isFull ? { TAPROOT_TESTS: 'full' } : {}), ...env },
   })
   const { promise, resolve } = Promise.withResolvers<number | undefined>()
   const timer = setTimeout(() => resolve(undefined), minutes * 60_000)
@@ -76,7 +80,7 @@ async function runTests(
 /** Returns the tests that reach each mutant. Runs all tests once if this is not known. */
 async function coverage(): Promise<ReadonlyMap<string, readonly string[]>> {
   if (!existsSync(coverageDir)) {
-    const code = await runTests([], { env: { TAPROOT_MUTANT_COVERAGE: coverageDir }, minutes: 120 })
+    const code = await runTests([], { env: { TAPROOT_MUTANTS: '1', TAPROOT_MUTANT_COVERAGE: coverageDir }, minutes: 120 })
     if (code !== 0) process.stdout.write(`the run without a mutant ended with ${code ?? 'its time limit'}; its failing tests find every mutant\n`)
   }
   const tests = new Map<string, string[]>()
@@ -111,33 +115,67 @@ async function outcomeOf(mutant: Mutant, tests: readonly string[]): Promise<Outc
   const selection = join(out, 'selection.json')
   writeFileSync(selection, JSON.stringify(tests))
   const files = [...new Set(tests.map((test) => test.split(' > ', 1)[0]!))]
-  const env = { TAPROOT_MUTANT_TESTS: selection, __STRYKER_ACTIVE_MUTANT__: mutant.id }
+  const env = { TAPROOT_MUTANTS: '1', TAPROOT_MUTANT_TESTS: selection, __STRYKER_ACTIVE_MUTANT__: mutant.id }
   const code = await runTests(['--bail', '1', ...files], { env, minutes: Number(values.minutes) })
   return code === undefined ? 'timeout' : code === 0 ? 'survived' : 'killed'
 }
 
-const mutantsFile = join(out, 'mutants.json')
-if (!existsSync(mutantsFile)) {
-  rmSync(sandbox, { recursive: true, force: true })
-  const made = await instrument(root, { sandbox, choose: (all) => sample(all, Number(values.count)) })
-  writeFileSync(mutantsFile, JSON.stringify(made))
+/** Runs the mutants of Stryker. */
+async function runSample(): Promise<void> {
+  const mutantsFile = join(out, 'mutants.json')
+  if (!existsSync(mutantsFile)) {
+    rmSync(sandbox, { recursive: true, force: true })
+    const made = await instrument(root, { sandbox, choose: (all) => sample(all, Number(values.count)) })
+    writeFileSync(mutantsFile, JSON.stringify(made))
+  }
+  const mutants = JSON.parse(readFileSync(mutantsFile, 'utf8')) as readonly Mutant[]
+  process.stdout.write(`${mutants.length} mutants in ${out}\n`)
+  const tests = await coverage()
+  const results = new Map(
+    (existsSync(resultsFile) ? (JSON.parse(readFileSync(resultsFile, 'utf8')) as Result[]) : []).map((result) => [result.mutant.id, result]),
+  )
+  for (const [at, mutant] of mutants.entries()) {
+    const before = results.get(mutant.id)
+    const isFound = before?.outcomes['short'] === 'killed' || before?.outcomes['short'] === 'timeout'
+    if (before?.outcomes[values.tier] !== undefined || isFound) continue
+    const reaching = tests.get(mutant.id) ?? []
+    const outcome = reaching.length === 0 ? 'unreached' : await outcomeOf(mutant, reaching)
+    results.set(mutant.id, { mutant, tests: reaching.length, outcomes: { ...before?.outcomes, [values.tier]: outcome } })
+    writeFileSync(resultsFile, JSON.stringify([...results.values()], undefined, 1))
+    process.stdout.write(
+      `${at + 1}/${mutants.length} ${outcome} ${mutant.file}:${mutant.location.start.line + 1} ${mutant.mutator} (${reaching.length} tests)\n`,
+    )
+  }
+  const ends = [...results.values()].map(({ outcomes }) => outcomes[values.tier] ?? outcomes['short'])
+  const count = (...wanted: readonly Outcome[]): number => ends.filter((end) => end !== undefined && wanted.includes(end)).length
+  process.stdout.write(`${count('killed', 'timeout')} found, ${count('survived')} survived, ${count('unreached')} without a test that reaches them\n`)
 }
-const mutants = JSON.parse(readFileSync(mutantsFile, 'utf8')) as readonly Mutant[]
-process.stdout.write(`${mutants.length} mutants in ${out}\n`)
-const tests = await coverage()
-const results = new Map(
-  (existsSync(resultsFile) ? (JSON.parse(readFileSync(resultsFile, 'utf8')) as Result[]) : []).map((result) => [result.mutant.id, result]),
-)
-for (const [at, mutant] of mutants.entries()) {
-  const before = results.get(mutant.id)
-  const isFound = before?.outcomes['short'] === 'killed' || before?.outcomes['short'] === 'timeout'
-  if (before?.outcomes[values.tier] !== undefined || isFound) continue
-  const reaching = tests.get(mutant.id) ?? []
-  const outcome = reaching.length === 0 ? 'unreached' : await outcomeOf(mutant, reaching)
-  results.set(mutant.id, { mutant, tests: reaching.length, outcomes: { ...before?.outcomes, [values.tier]: outcome } })
-  writeFileSync(resultsFile, JSON.stringify([...results.values()], undefined, 1))
-  process.stdout.write(`${at + 1}/${mutants.length} ${outcome} ${mutant.file}:${mutant.location.start.line + 1} ${mutant.mutator} (${reaching.length} tests)\n`)
+
+/** Puts one fault after the other into the sandbox, and runs its tests. */
+async function runHandPicked(mutants: readonly HandPickedMutant[]): Promise<void> {
+  if (!existsSync(sandbox)) copyTracked(root, sandbox)
+  const file = join(out, 'hand-picked.json')
+  const results = existsSync(file) ? (JSON.parse(readFileSync(file, 'utf8')) as Record<string, Outcome>) : {} // written below
+  if (!existsSync(file)) {
+    const code = await runTests([...new Set(mutants.flatMap(({ tests }) => tests))], { env: {}, minutes: 60 })
+    if (code !== 0) process.stdout.write(`the run without a fault ended with ${code ?? 'its time limit'}; its failing tests find every fault\n`)
+  }
+  for (const [at, mutant] of mutants.entries()) {
+    if (results[mutant.breaks] !== undefined) continue
+    const path = join(sandbox, mutant.file)
+    const source = readFileSync(path, 'utf8')
+    if (source.split(mutant.from).length !== 2) throw new Error(`${mutant.file} must have this text once: ${mutant.from}`)
+    writeFileSync(
+      path,
+      source.replace(mutant.from, () => mutant.to),
+    )
+    const code = await runTests(['--bail', '1', ...mutant.tests], { env: {}, minutes: Number(values.minutes) })
+    writeFileSync(path, source)
+    const outcome = code === undefined ? 'timeout' : code === 0 ? 'survived' : 'killed'
+    results[mutant.breaks] = outcome
+    writeFileSync(file, JSON.stringify(results, undefined, 1))
+    process.stdout.write(`${at + 1}/${mutants.length} ${outcome} ${mutant.file}: ${mutant.breaks}\n`)
+  }
 }
-const ends = [...results.values()].map(({ outcomes }) => outcomes[values.tier] ?? outcomes['short'])
-const count = (...wanted: readonly Outcome[]): number => ends.filter((end) => end !== undefined && wanted.includes(end)).length
-process.stdout.write(`${count('killed', 'timeout')} found, ${count('survived')} survived, ${count('unreached')} without a test that reaches them\n`)
+
+await (values['hand-picked'] ? runHandPicked(handPickedMutants) : runSample())
