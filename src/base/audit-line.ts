@@ -1,7 +1,7 @@
-/** One audit event: caller, action, target, address and result. Never a secret. */
+/** One audit event: caller, action, target, address and result. It never contains a secret. */
 export interface AuditLine {
   readonly outcome: 'done' | 'denied' | 'failed'
-  /** The called method: `<service>/<rpc>`, or the name of another entry point. */
+  /** The called method as `<service>/<rpc>`. For an action that is not an API method, the name of the action. */
   readonly method: string
   /** The capabilities that the method needs, separated by commas. */
   readonly capability?: string | undefined
@@ -9,15 +9,17 @@ export interface AuditLine {
   readonly requestId?: string | undefined
   readonly identity?: string | undefined
   readonly operator?: boolean | undefined
-  /** Issuer and subject claimed by the caller's token. A tenant's own keys can sign any issuer and subject. Only `identity` is verified by the platform. */
+  /** Issuer and subject that the caller's token claims. A tenant can sign a token with any issuer and subject; the platform verifies only `identity`. */
   readonly claimedIssuer?: string | undefined
   readonly claimedSubject?: string | undefined
-  /** The Kubernetes object that made the change, as read by the platform, or the user of a machine who ran a command. */
+  /**
+   * The author of a change outside the API. It is the Kubernetes object that the controller read, or the operating system's user who ran a command.
+   */
   readonly actorIssuer?: string | undefined
   readonly actorSubject?: string | undefined
-  /** The changed resource, or the one to which access was denied. */
+  /** The uid of the changed resource, or of the resource to which access was denied. */
   readonly subject?: string | undefined
-  /** The path of a repository, also with a tag or digest. */
+  /** The path of a repository, with its tag or digest if the request named one. */
   readonly name?: string | undefined
   /** The kind of resource that the method is about. */
   readonly kind?: string | undefined
@@ -30,16 +32,16 @@ export interface AuditLine {
   readonly reason?: string | undefined
 }
 
-/** An audit event as sinks get it. */
+/** An audit event as audit sinks receive it. */
 export interface AuditEvent extends AuditLine {
-  /** Unique. A sink may get an event twice. */
+  /** The unique id of the event. A sink may receive an event twice. */
   readonly id: string
-  /** RFC 3339, UTC. */
+  /** The time of the event as an RFC 3339 text in UTC. */
   readonly time: string
-  /** The group nearest to the resource, and the resource's organisation. */
+  /** The uids of the group nearest to the resource and of the resource's organisation. */
   readonly group?: string | undefined
   readonly root?: string | undefined
-  /** How many anonymous denials before this one have no event of their own. */
+  /** Number of earlier denials of anonymous callers that were counted but have no event of their own. */
   readonly suppressed?: number | undefined
 }
 
@@ -48,7 +50,7 @@ export interface AuditTrail {
   record(line: AuditLine): void
 }
 
-/** Returns the caller's fields of a line. */
+/** Returns the fields of an audit event that describe the caller. */
 export function auditedCaller(
   caller: { readonly identity: string; readonly operator: boolean; readonly actor: Readonly<Record<string, string>> } | undefined,
 ): Pick<AuditLine, 'identity' | 'operator' | 'claimedIssuer' | 'claimedSubject'> {

@@ -4,14 +4,14 @@ export interface JsonBounds {
   readonly maxDepth: number
   /** Maximum number of values in all objects and lists together. */
   readonly maxValues: number
-  /** Maximum number of keys in all objects together. Parsing an object with many keys takes ten times as long as a list. */
+  /** Maximum number of keys in all objects together. It is lower than `maxValues`, because an object takes ten times as long to parse as a list. */
   readonly maxKeys: number
 }
 
 /** Limits of every JSON text sent to the API. */
 export const requestBounds: JsonBounds = { maxDepth: 64, maxValues: 16_384, maxKeys: 4096 }
 
-/** A JSON text that exceeds a limit. The message is a predicate: `must not nest deeper than 64 levels`. */
+/** The error for a JSON text that exceeds a limit. The message is a predicate without its subject: `must not nest deeper than 64 levels`. */
 export class JsonBoundsError extends Error {
   override readonly name = 'JsonBoundsError'
 }
@@ -28,7 +28,10 @@ function endOfString(text: string, start: number): number {
   return text.length
 }
 
-/** Throws JsonBoundsError if the text nests too deep or holds too much. It checks only brackets, commas and colons; the parser checks the syntax. */
+/**
+ * Throws JsonBoundsError if the text nests too deeply, or has too many values or keys. It looks only at brackets, commas and colons; the parser checks the
+ * syntax.
+ */
 function assertBounded(text: string, { maxDepth, maxValues, maxKeys }: JsonBounds): void {
   let [depth, values, keys] = [0, 1, 0]
   for (let at = 0; at < text.length; at += 1) {
@@ -59,8 +62,8 @@ function assertBounded(text: string, { maxDepth, maxValues, maxKeys }: JsonBound
 }
 
 /**
- * Checks the limits and parses JSON. Without the check a text of brackets takes a hundred times as long to parse as one of words. Throws JsonBoundsError, and
- * SyntaxError for invalid JSON.
+ * Checks the limits, then parses the JSON. Without the check, deeply nested brackets take a hundred times as long to parse as other text. Throws
+ * JsonBoundsError, and SyntaxError for invalid JSON.
  */
 export function parseBoundedJson(text: string, bounds: JsonBounds = requestBounds): unknown {
   assertBounded(text, bounds)
@@ -68,11 +71,11 @@ export function parseBoundedJson(text: string, bounds: JsonBounds = requestBound
 }
 
 /**
- * Returns the first key that occurs twice in an object, in any escaping; undefined if none does. The text must be JSON. Parsers differ in which of two equal
- * keys they use.
+ * Returns the first key that occurs twice in one object, however its characters are escaped; undefined if there is none. The text must be valid JSON. Parsers
+ * differ in which value of a repeated key they use.
  */
 export function repeatedKey(text: string): string | undefined {
-  // The keys of each open object; undefined for an open list.
+  // The keys read so far of each open object; undefined for an open list.
   const open: (Set<string> | undefined)[] = []
   let isKey = false
   for (let at = 0; at < text.length; at += 1) {
@@ -110,5 +113,5 @@ export function repeatedKey(text: string): string | undefined {
 }
 
 function keyIn(quoted: string): string {
-  return quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1) // A quoted text parses to a string.
+  return quoted.includes('\\') ? (JSON.parse(quoted) as string) : quoted.slice(1, -1) // A JSON string parses to a string.
 }

@@ -1,24 +1,24 @@
 import { getOption } from '@bufbuild/protobuf'
 import { capability as capabilityOption, CapabilitySchema } from '../gen/taproot/common/v2/capability_pb.ts'
 
-/** One capability of the schema. */
+/** A capability (permission) that the schema defines. */
 export interface Capability {
   /** Dotted name, e.g. `groups.list`. */
   readonly name: string
-  /** `CAP_IAM_GROUPS_LIST` */
+  /** Name of the enum value, e.g. `CAP_IAM_GROUPS_LIST`. */
   readonly enumName: string
-  /** Number of the enum value. */
+  /** Number of the enum value in the schema. */
   readonly number: number
-  /** Bit in a set, below 192. */
+  /** Index of the capability's bit in a CapabilitySet, below 192. */
   readonly bit: number
-  /** True if a customer's role may not hold it. */
+  /** True if a customer's role must not contain the capability. */
   readonly internal: boolean
 }
 
-/** Number of bits in a set. */
+/** Number of bits in a CapabilitySet. */
 const capacity = 192
 
-/** Six int32 words; bit i is in word i/32. Union and test take half the time of a typed array or a bigint. */
+/** The bits of a CapabilitySet as six 32-bit words: bit i is in word i/32. Union and test take half the time of a typed array or a bigint. */
 interface Words {
   readonly w0: number
   readonly w1: number
@@ -33,7 +33,7 @@ declare const setBrand: unique symbol
 /** An immutable set of capabilities. Only this module creates sets. Compare them with `equals`, never with `===`. */
 export type CapabilitySet = Words & { readonly [setBrand]: true }
 
-/** Brands words created here as a set; hence the cast. */
+/** Marks words as a CapabilitySet. The cast is safe because only this module creates words. */
 function asSet(words: Words): CapabilitySet {
   return words as CapabilitySet
 }
@@ -97,7 +97,10 @@ export const emptySet: CapabilitySet = setOfBits([])
 /** All capabilities except internal ones, as held by an owner or operator. */
 export const allCapabilities: CapabilitySet = setOfBits(capabilities.filter(({ internal }) => !internal).map(({ bit }) => bit))
 
-/** Returns the set of these dotted or enum names. Throws RangeError for an unknown name, because a requirement without it would grant too much. */
+/**
+ * Returns the set of these dotted or enum names. Throws RangeError for an unknown name: ignoring it in a list of required capabilities would weaken the
+ * requirement.
+ */
 export function setOf(names: Iterable<string>): CapabilitySet {
   return setOfBits(
     Array.from(names, (name) => {
@@ -174,10 +177,10 @@ export function missing(set: CapabilitySet, wanted: CapabilitySet): readonly str
   return capabilities.filter(({ bit }) => hasBit(wanted, bit) && !hasBit(set, bit)).map(({ name }) => name)
 }
 
-/** The minimum length of a claim, in bits (docs/spec/tokens.md#capability-claim). */
+/** Minimum length of a `cap` claim, in bits (docs/spec/tokens.md#capability-claim). */
 const minClaimBits = 50
 
-/** The longest accepted claim, in bits: room for capabilities of later versions, which grant nothing here. */
+/** Maximum accepted length of a `cap` claim, in bits. It leaves room for capabilities of later versions, which grant nothing in this version. */
 const maxClaimBits = 1024
 
 /**

@@ -1,48 +1,48 @@
 import { createHash, createPublicKey, sign, type KeyObject } from 'node:crypto'
 
-/** A DER value: a tag, a length, the parts (X.690 8.1, 10.1). */
+/** Encodes a value in DER: its tag, its length, and its content, which is `parts` joined (X.690 8.1, 10.1). */
 function der(tag: number, ...parts: readonly Uint8Array[]): Buffer {
   const body = Buffer.concat(parts)
   return Buffer.concat([Uint8Array.of(tag), lengthOf(body.length), body])
 }
 
-/** SEQUENCE */
+/** Encodes a DER SEQUENCE. */
 function sequence(...parts: readonly Uint8Array[]): Buffer {
   return der(0x30, ...parts)
 }
 
-/** OBJECT IDENTIFIER from its dotted form. */
+/** Encodes a DER OBJECT IDENTIFIER from its dotted form, e.g. `2.5.4.3`. */
 function oid(dotted: string): Buffer {
   const [first = 0, second = 0, ...rest] = dotted.split('.').map(Number)
   return der(0x06, Buffer.from([40 * first + second, ...rest].flatMap(base128)))
 }
 
-/** A positive INTEGER from its big-endian bytes. */
+/** Encodes a positive DER INTEGER from its big-endian bytes. */
 function integer(bytes: Uint8Array): Buffer {
   const start = bytes.findIndex((byte) => byte !== 0)
   const significant = start < 0 ? Uint8Array.of(0) : bytes.subarray(start)
   return der(0x02, (significant[0] ?? 0) > 127 ? Buffer.concat([Uint8Array.of(0), significant]) : significant)
 }
 
-/** BOOLEAN TRUE */
+/** The DER encoding of BOOLEAN TRUE. */
 const isTrue = der(0x01, Uint8Array.of(255))
 
-/** UTF8String */
+/** Encodes a DER UTF8String. */
 function utf8(text: string): Buffer {
   return der(0x0c, Buffer.from(text))
 }
 
-/** OCTET STRING */
+/** Encodes a DER OCTET STRING. */
 function octets(bytes: Uint8Array): Buffer {
   return der(0x04, bytes)
 }
 
-/** BIT STRING with this many unused bits at its end. */
+/** Encodes a DER BIT STRING whose last `unused` bits do not count. */
 function bits(bytes: Uint8Array, unused = 0): Buffer {
   return der(0x03, Uint8Array.of(unused), bytes)
 }
 
-/** A time to the second: UTCTime until 2049, GeneralizedTime from 2050 on (RFC 5280 4.1.2.5). */
+/** Encodes a time, in milliseconds since 1970, to the second: as UTCTime until 2049, as GeneralizedTime from 2050 on (RFC 5280 4.1.2.5). */
 function time(ms: number): Buffer {
   const text = `${new Date(ms).toISOString().replaceAll(/[-:T]/g, '').slice(0, 14)}Z`
   const isShort = new Date(ms).getUTCFullYear() < 2050
@@ -60,27 +60,27 @@ function base128(value: number): number[] {
   return digits
 }
 
-/** A certificate of this program: X.509 version 3, EC P-256, ECDSA with SHA-256 (RFC 5280, RFC 5480, RFC 5758). */
+/** The content of a certificate to issue: X.509 version 3, EC P-256 key, signed with ECDSA and SHA-256 (RFC 5280, RFC 5480, RFC 5758). */
 export interface CertificateRequest {
-  /** Common name. */
+  /** Common name of the certificate's subject. */
   readonly subject: string
   readonly publicKey: KeyObject
-  /** 16 random bytes: the serial number. */
+  /** 16 random bytes for the serial number. */
   readonly serial: Uint8Array
   readonly notBeforeMs: number
   readonly notAfterMs: number
-  /** DNS names that it is for; `*` stands for one label. */
+  /** DNS names for which the certificate is valid; `*` stands for one label. */
   readonly dnsNames?: readonly string[]
-  /** What it may be used for in TLS; anything where absent. */
+  /** The sides of a TLS connection that may use the certificate. No restriction if absent. */
   readonly tlsRoles?: readonly TlsRole[]
 }
 
 /** The sides of a TLS connection. */
 export type TlsRole = 'server' | 'client'
 
-/** Who signs a certificate. */
+/** The name and key that sign a certificate. */
 export interface CertificateIssuer {
-  /** Its common name. */
+  /** Common name of the issuer. */
   readonly name: string
   readonly privateKey: KeyObject
 }
@@ -96,18 +96,18 @@ const extensions = {
   extendedUsage: '2.5.29.37',
 } as const
 
-/** Extended key usages (RFC 5280 4.2.1.12). */
+/** Object identifiers of the extended key usages for TLS (RFC 5280 4.2.1.12). */
 export const tlsUsages = { server: '1.3.6.1.5.5.7.3.1', client: '1.3.6.1.5.5.7.3.2' } as const satisfies Record<TlsRole, string>
 
-/** Key usages as a BIT STRING: bit 0 digitalSignature; bits 5 and 6 keyCertSign and cRLSign. */
+/** Values of the key usage extension. A leaf has bit 0 (digitalSignature); an authority has bits 5 and 6 (keyCertSign, cRLSign). */
 const usage = { leaf: bits(Uint8Array.of(0x80), 7), authority: bits(Uint8Array.of(0x06), 1) } as const
 
-/** A certificate that may sign others, by its own key. DER. */
+/** Returns a self-signed CA certificate in DER form. */
 export function issueAuthority(request: CertificateRequest, privateKey: KeyObject): Buffer {
   return issue(request, { name: request.subject, privateKey }, true)
 }
 
-/** A certificate that signs no others: of a key that signs tokens, or of one side of TLS. DER. */
+/** Returns a certificate in DER form that must not sign other certificates. It is for a token signing key, or for one side of TLS. */
 export function issueLeaf(request: CertificateRequest, issuer: CertificateIssuer): Buffer {
   return issue(request, issuer, false)
 }
@@ -139,7 +139,7 @@ function extensionsOf(request: CertificateRequest, issuer: CertificateIssuer, is
   ]
 }
 
-/** Positive, not zero, at most 20 octets (RFC 5280 4.1.2.2). */
+/** Returns a serial number from random bytes: positive and at most 20 bytes long (RFC 5280 4.1.2.2). */
 function serialOf(random: Uint8Array): Uint8Array {
   return Buffer.concat([Uint8Array.of(1), random.subarray(0, 16)])
 }
@@ -148,7 +148,7 @@ function nameOf(text: string): Buffer {
   return sequence(der(0x31, sequence(oid(commonName), utf8(text))))
 }
 
-/** SHA-1 of the public key's bits: method 1 of RFC 5280 4.2.1.2; it names the key and protects nothing. */
+/** Returns the key identifier of a public key: the SHA-1 hash of its bits (RFC 5280 4.2.1.2, method 1). It only identifies the key, so SHA-1 is safe here. */
 function keyIdOf(publicKey: KeyObject): Buffer {
   const { x = '', y = '' } = publicKey.export({ format: 'jwk' })
   return createHash('sha1')

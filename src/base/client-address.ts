@@ -3,16 +3,16 @@ import { BlockList, isIP } from 'node:net'
 /** Returns the client address of a request: the peer address, or the one that a trusted proxy reports in `X-Forwarded-For`. */
 export type ClientAddress = (peer: string | undefined, forwardedFor: string | undefined) => string
 
-/** Networks in CIDR notation or single addresses. IPv4-mapped IPv6 addresses count as IPv4. */
+/** A list of networks in CIDR notation and single addresses. `has` treats IPv4-mapped IPv6 addresses as IPv4. */
 export interface Networks {
   readonly isEmpty: boolean
   has(address: string | undefined): boolean
 }
 
-/** Maximum number of chained proxies that are checked. */
+/** Maximum number of proxies in `X-Forwarded-For` that are checked. */
 const maxHops = 32
 
-/** True for an address with or without a prefix length. */
+/** True if the text is an IP address with or without a prefix length. */
 export function isNetwork(text: string): boolean {
   const [address = '', prefix, ...more] = text.split('/')
   const family = isIP(address)
@@ -20,7 +20,7 @@ export function isNetwork(text: string): boolean {
   return prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bitsOf(family))
 }
 
-/** Builds Networks. Each text must be a network. */
+/** Builds Networks from addresses and CIDR networks. Each text must pass `isNetwork`. */
 export function createNetworks(networks: readonly string[]): Networks {
   const list = new BlockList()
   for (const network of networks) {
@@ -39,8 +39,8 @@ export function createNetworks(networks: readonly string[]): Networks {
 }
 
 /**
- * Builds a ClientAddress. It reads the header from its end. An entry counts if the proxy that appended it is trusted, so an entry written by the client never
- * does. An entry that is not an address ends the search.
+ * Builds a ClientAddress. It reads `X-Forwarded-For` from its end and uses an entry only if a trusted proxy appended it, so a client cannot forge its address.
+ * It stops at an entry that is not an address.
  */
 export function createClientAddress(trusted: Networks): ClientAddress {
   return (peer, forwardedFor) => {
@@ -56,7 +56,7 @@ export function createClientAddress(trusted: Networks): ClientAddress {
   }
 }
 
-/** Returns the address of an entry, which may have a port: `203.0.113.7:4711`, `[2001:db8::1]:4711`. */
+/** Returns the address in an entry of `X-Forwarded-For`, without its port: `203.0.113.7:4711`, `[2001:db8::1]:4711`. */
 function entryAddress(entry: string): string | undefined {
   const [, bracketed, plain] = /^(?:\[([^\]]*)\](?::\d+)?|(\d+\.\d+\.\d+\.\d+):\d+)$/.exec(entry) ?? []
   const address = plainAddress(bracketed ?? plain ?? entry)

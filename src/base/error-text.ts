@@ -1,16 +1,16 @@
-/** So many causes are followed. */
+/** Maximum number of causes of an error that the text includes. */
 const maxCauses = 8
 
 function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** What others repeat of an error: a system error's call and path aside. */
+/** Returns the message of an error without the system call and path that Node appends: `ENOENT: no such file or directory`. */
 function coreOf(error: unknown): string {
   return messageOf(error).replace(/, \w+ '.*$/s, '')
 }
 
-/** What led to the error: its cause, or the errors that it stands for. */
+/** Returns the causes of the error: its `cause`, or the members of an AggregateError. */
 function causesOf(error: unknown): readonly unknown[] {
   if (!(error instanceof Error)) return []
   if (error.cause !== undefined) return [error.cause]
@@ -29,12 +29,12 @@ function textOf(error: unknown, write: (error: unknown) => string): string {
   return parts.join(': ')
 }
 
-/** An error and its causes in one line, for the log: names and messages, without a cause whose message another one repeats. */
+/** Returns an error and its causes in one line for the log, with their names and messages. Omits a cause whose message is already part of the text. */
 export function errorText(error: unknown): string {
   return textOf(error, String)
 }
 
-/** The same without the names, for people at a terminal. */
+/** Returns an error and its causes in one line for a terminal, as `errorText` does, but without error names. */
 export function errorMessage(error: unknown): string {
   return textOf(error, messageOf)
 }

@@ -1,4 +1,4 @@
-/** The gRPC status codes that a domain error may have, with their names (docs/spec/errors.md#error-shape). */
+/** The gRPC status codes that a DomainError may have, with their names (docs/spec/errors.md#error-shape). */
 export const codeNames = {
   1: 'CANCELLED',
   2: 'UNKNOWN',
@@ -21,23 +21,23 @@ export const codeNames = {
 /** A gRPC status code other than OK. */
 export type Code = keyof typeof codeNames
 
-/** One failing field of a request; `field` is relative to the resource, e.g. `claim_match.issuer`. */
+/** A request field with an invalid value. `field` is relative to the resource, e.g. `claim_match.issuer`. */
 export interface FieldViolation {
   readonly field: string
   readonly description: string
 }
 
-/** So many violations are looked for and listed at most: a client corrects one after the other, and a gRPC trailer has little room. */
+/** Maximum number of violations to look for and to list. A client corrects them one by one, and a gRPC trailer has little room. */
 export const maxViolations = 20
 
-/** One reason in the state for which a request can't go on. */
+/** One reason why the current state does not allow a request. */
 export interface PreconditionViolation {
   readonly type: string
   readonly subject?: string
   readonly description: string
 }
 
-/** Which resource was not found. */
+/** The type and name of a resource that was not found. */
 export interface ResourceInfo {
   readonly resourceType: string
   readonly resourceName: string
@@ -45,7 +45,7 @@ export interface ResourceInfo {
   readonly description: string
 }
 
-/** What a domain error says besides code and message; ErrorInfo is on every error (docs/spec/errors.md#error-info). */
+/** The details of a DomainError in addition to code and message. Every error also carries an ErrorInfo (docs/spec/errors.md#error-info). */
 export interface ErrorDetails {
   readonly badRequest?: readonly FieldViolation[]
   readonly precondition?: readonly PreconditionViolation[]
@@ -54,22 +54,22 @@ export interface ErrorDetails {
   readonly metadata?: Readonly<Record<string, string>>
 }
 
-/** How an error is made, besides its code and message. */
+/** Optional parts of a DomainError. */
 export interface ErrorOptions {
-  /** ErrorInfo.reason; the code's own name where absent. */
+  /** The stable reason in ErrorInfo. By default, the name of the code. */
   readonly reason?: string
   readonly details?: ErrorDetails
-  /** For the log only; never sent. */
+  /** The underlying error. It goes to the log and is never sent to the client. */
   readonly cause?: unknown
-  /** The error hides something that the caller has no reach to: the audit log counts it as a denial. Never sent. */
+  /** True if the error hides a resource that the caller may not see. The audit log then records a denial. Never sent to the client. */
   readonly concealed?: boolean
-  /** HTTP status where it is narrower than the code's (405, 413, 415). */
+  /** HTTP status, if it is more specific than the one of the code (405, 413, 415). */
   readonly httpStatus?: number
 }
 
 /**
- * The one error class of the domain. Message, reason and details are public; `cause` is for the log. Transports translate it in one
- * file each; anything else that is thrown becomes code 13 with a fixed sentence.
+ * The only error class for failures that a client may see. Message, reason and details are public; `cause` is for the log. Each transport translates it in one
+ * file. Any other thrown value becomes code 13 with a fixed sentence.
  */
 export class DomainError extends Error {
   override readonly name = 'DomainError'
@@ -80,7 +80,7 @@ export class DomainError extends Error {
   readonly concealed: boolean
 
   constructor(code: Code, message: string, options: ErrorOptions = {}) {
-    // A text that was cut may end in half a character.
+    // The message may be a shortened text that ends in half a character.
     super(message.toWellFormed(), options.cause === undefined ? undefined : { cause: options.cause })
     this.code = code
     this.reason = options.reason ?? codeNames[code]
@@ -89,19 +89,19 @@ export class DomainError extends Error {
     this.concealed = options.concealed ?? false
   }
 
-  /** Code 3 on one field: `Invalid argument: <field>: <description>`. */
+  /** Returns code 3 for one field: `Invalid argument: <field>: <description>`. */
   static invalid(field: string, description: string, options: ErrorOptions = {}): DomainError {
     return DomainError.invalidFields([{ field, description }], options)
   }
 
-  /** Code 3 with every failing field listed; the message names the first. At least one violation is required. */
+  /** Returns code 3 with all these violations, at least one. The message names the first. */
   static invalidFields(violations: readonly FieldViolation[], options: ErrorOptions = {}): DomainError {
     const first = violations[0]
     if (first === undefined) throw new TypeError('invalidFields needs a violation')
     return new DomainError(3, `Invalid argument: ${first.field}: ${first.description}`, { ...options, details: { ...options.details, badRequest: violations } })
   }
 
-  /** Code 9 with every violation listed: `Precondition failed: <description of the first>`. */
+  /** Returns code 9 with all these violations, at least one: `Precondition failed: <description of the first>`. */
   static precondition(violations: readonly PreconditionViolation[], options: ErrorOptions = {}): DomainError {
     const first = violations[0]
     if (first === undefined) throw new TypeError('precondition needs a violation')

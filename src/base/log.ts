@@ -1,7 +1,7 @@
-/** A log line's fields. Never a secret. */
+/** The fields of a log line. They never contain a secret. */
 export type LogFields = Readonly<Record<string, unknown>>
 
-/** The log port: a fixed message and fields. */
+/** A logger. Each line has a fixed message and fields. */
 export interface Log {
   debug(message: string, fields?: LogFields): void
   info(message: string, fields?: LogFields): void

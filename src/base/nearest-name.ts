@@ -1,9 +1,9 @@
-/** The candidate that `name` was most likely meant to be, by edit distance; undefined where none is near. */
+/** Returns the candidate with the most similar spelling, by edit distance; undefined if none is similar. */
 export function nearestName(name: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined
   let bestDistance = Math.max(2, Math.floor(name.length / 3)) + 1
   for (const candidate of candidates) {
-    // The distance is at least the difference in length, which costs nothing to compute.
+    // The distance is at least the difference in length. That difference is cheap to compute.
     if (Math.abs(candidate.length - name.length) >= bestDistance) continue
     const distance = editDistance(name.toLowerCase(), candidate.toLowerCase())
     if (distance >= bestDistance) continue
@@ -13,7 +13,7 @@ export function nearestName(name: string, candidates: Iterable<string>): string 
   return best
 }
 
-/** Levenshtein: the least number of letters inserted, removed or replaced. */
+/** Returns the Levenshtein distance: the minimum number of characters to insert, remove or replace. */
 function editDistance(from: string, to: string): number {
   let previous = Array.from({ length: to.length + 1 }, (_, index) => index)
   for (let row = 1; row <= from.length; row += 1) {
@@ -27,10 +27,13 @@ function editDistance(from: string, to: string): number {
   return previous[to.length] ?? 0
 }
 
-/** More names are not listed: an error must stay readable. */
+/** Maximum number of names in an error message. */
 const maxListed = 20
 
-/** A half sentence about what can stand in the place of an unknown name: the nearest of `known`, else all of them. Names stand in backticks. Empty where there are none. */
+/**
+ * Returns the end of an error message about an unknown name: `; did you mean` with the most similar known name, otherwise a list of the known names. Empty if
+ * there are no known names.
+ */
 export function knownInstead(unknown: string, known: readonly string[]): string {
   const nearest = nearestName(unknown, known)
   if (nearest !== undefined) return `; did you mean \`${nearest}\`?`

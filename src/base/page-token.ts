@@ -1,33 +1,33 @@
 import { createCipheriv, createDecipheriv, createHash } from 'node:crypto'
 import type { Random } from './runtime.ts'
 
-/** Where the next page starts: the sort values of the last record given, ending with its uid. */
+/** The position after which the next page of a list starts: the sort values of the last returned record, ending with its uid. */
 export type CursorKey = readonly (string | number)[]
 
-/** What a page token says. */
+/** The content of a page token. */
 export interface Cursor {
   readonly key: CursorKey
-  /** Hash of everything that must stay the same between pages: method, filters, order, caller. */
+  /** Hash of everything that must not change between pages: method, filters, order, caller. */
   readonly queryHash: string
-  /** When the token was made, in milliseconds since 1970. */
+  /** Time at which the token was made, in milliseconds since 1970. */
   readonly issuedMs: number
 }
 
-/** A page-token key: 32 secret bytes under a short id. */
+/** A key that encrypts page tokens: 32 secret bytes and a short id. */
 export interface PageKey {
   readonly id: string
   readonly secret: Uint8Array
 }
 
-/** Page tokens live three days (docs/spec/conventions.md#page-tokens). */
+/** Lifetime of a page token in milliseconds: three days (docs/spec/conventions.md#page-tokens). */
 export const pageTokenLifeMs = 3 * 24 * 3600 * 1000
 
-/** A short stable hash of what a page token is bound to. */
+/** Returns a short, stable hash of the query to which a page token belongs. */
 export function hashQuery(parts: unknown): string {
   return createHash('sha256').update(JSON.stringify(parts)).digest('base64url').slice(0, 22)
 }
 
-/** `cursor` as an opaque URL-safe text, encrypted and authenticated under `key`. */
+/** Returns the page token of `cursor`: URL-safe text, encrypted and authenticated with `key`. */
 export function sealCursor(cursor: Cursor, key: PageKey, random: Random): string {
   const nonce = random.bytes(12)
   const cipher = createCipheriv('aes-256-gcm', key.secret, nonce)
@@ -36,12 +36,12 @@ export function sealCursor(cursor: Cursor, key: PageKey, random: Random): string
   return `${key.id}.${Buffer.concat([nonce, body, cipher.getAuthTag()]).toString('base64url')}`
 }
 
-/** The id of the key that a token names, or undefined where the text is no token. */
+/** Returns the id of the key that encrypted a page token; undefined if the text does not have the form of a page token. */
 export function pageTokenKeyId(token: string): string | undefined {
   return token.length <= 8192 ? /^([A-Za-z0-9_-]{1,64})\.[A-Za-z0-9_-]{40,}$/.exec(token)?.[1] : undefined
 }
 
-/** The cursor in a token made with `key`, or undefined where it was not. */
+/** Returns the content of a page token that was made with `key`; undefined for any other text. */
 export function openCursor(token: string, key: PageKey): Cursor | undefined {
   const bytes = Buffer.from(token.slice(key.id.length + 1), 'base64url')
   if (bytes.length < 29) return undefined
@@ -54,7 +54,7 @@ export function openCursor(token: string, key: PageKey): Cursor | undefined {
   } catch {
     return undefined
   }
-  // Authenticated by the tag, so only sealCursor can have made it.
+  // The authentication tag proves that sealCursor made this text.
   const [cursorKey, queryHash, issuedMs] = JSON.parse(text) as [CursorKey, string, number]
   return { key: cursorKey, queryHash, issuedMs }
 }

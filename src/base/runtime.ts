@@ -1,21 +1,21 @@
-/** Where time comes from; passed in, so that tests decide it. */
+/** The source of the current time. Callers pass it in, so that tests can control it. */
 export interface Clock {
-  /** Wall time in milliseconds since 1970. */
+  /** Returns the wall-clock time in milliseconds since 1970. */
   now(): number
 }
 
-/** Where ids, keys and jitter come from; passed in, so that tests decide it. */
+/** The source of random bytes for ids, keys and jitter. Callers pass it in, so that tests can control it. */
 export interface Random {
-  /** `count` unpredictable bytes. */
+  /** Returns `count` unpredictable bytes. */
   bytes(count: number): Uint8Array
 }
 
-/** `count` random bytes as lowercase hex. */
+/** Returns `count` random bytes as lowercase hex digits. */
 export function randomHex(random: Random, count: number): string {
   return Buffer.from(random.bytes(count)).toString('hex')
 }
 
-/** A number from 0 up to, without, 1. */
+/** Returns a random number that is at least 0 and less than 1. */
 export function fractionOf(random: Random): number {
   const bytes = random.bytes(4)
   return new DataView(bytes.buffer, bytes.byteOffset, 4).getUint32(0) / 2 ** 32

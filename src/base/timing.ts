@@ -1,17 +1,17 @@
 import { fractionOf, type Clock, type Random } from './runtime.ts'
 
-/** Time that only goes forward, and timers on it. Tests pass their own. */
+/** A monotonic clock with timers. Tests pass their own. */
 export interface Timers {
-  /** Milliseconds since some moment in the past. No change of the wall clock moves it. */
+  /** Returns the milliseconds since an arbitrary moment. Changes of the wall clock have no effect on it. */
   now(): number
-  /** Calls `ring` once when `ms` have passed. Returns a function that cancels the timer. */
+  /** Calls `ring` once after `ms` milliseconds. Returns a function that cancels the timer. */
   start(ms: number, ring: () => void): () => void
 }
 
-/** The longest timer of Node. A longer one would fire at once. */
+/** The longest delay of a Node timer in milliseconds. Node would fire a longer one at once. */
 const longestMs = 2 ** 31 - 1
 
-/** The timers of the process. */
+/** The timers of this process. */
 export const systemTimers: Timers = {
   now: () => performance.now(),
   start: (ms, ring) => {
@@ -20,7 +20,7 @@ export const systemTimers: Timers = {
   },
 }
 
-/** Resolves when `ms` have passed or `signal` aborts, whichever comes first. Never rejects. */
+/** Resolves after `ms` milliseconds or when `signal` aborts, whichever comes first. Never rejects. */
 export async function pause(ms: number, signal: AbortSignal, timers: Timers = systemTimers): Promise<void> {
   if (signal.aborted) return
   const { promise, resolve } = Promise.withResolvers<void>()
@@ -34,27 +34,28 @@ export async function pause(ms: number, signal: AbortSignal, timers: Timers = sy
   signal.removeEventListener('abort', end)
 }
 
-/** How often a wait compares the clock, in milliseconds: the clock may jump, and the machine may have slept. */
+/** Interval in milliseconds at which a wait compares the wall clock with its end: the clock may jump, and the machine may have slept. */
 const lookEveryMs = 1_000
 
-/** A wait that ends early when the alarm rings. A ring before the wait counts, if it came after the last `arm`. */
+/** Waits that another part of the program can end early with `ring`. A call of `ring` before the wait also ends it, if it came after the last `arm`. */
 export class Alarm {
   #isRung = false
   readonly #waits = new Set<() => void>()
 
-  /** Ends the waits. */
+  /** Ends all current waits. */
   readonly ring = (): void => {
     this.#isRung = true
     for (const end of this.#waits) end()
   }
 
-  /** Forgets earlier rings. Call it before the work after which the caller waits. */
+  /** Forgets earlier rings. Call it before the work that a wait follows, so that a ring during the work ends the wait. */
   arm(): void {
     this.#isRung = false
   }
 
   /**
-   * Resolves when the clock passes `untilMs` (since 1970) or is set back by as much, the alarm rings, or `signal` aborts. `Infinity` waits for the last two.
+   * Resolves when the wall clock reaches `untilMs` (milliseconds since 1970), the alarm rings or `signal` aborts. Also resolves if the clock is set back by
+   * the length of the wait. `Infinity` sets no time.
    */
   async until(untilMs: number, { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal }): Promise<void> {
     const startMs = clock.now()
@@ -62,7 +63,7 @@ export class Alarm {
       await this.within(untilMs === Infinity ? Infinity : Math.min(untilMs - now, lookEveryMs), signal)
   }
 
-  /** Resolves when `ms` have passed, the alarm rings, or `signal` aborts. */
+  /** Resolves after `ms` milliseconds, when the alarm rings, or when `signal` aborts. */
   async within(ms: number, signal: AbortSignal): Promise<void> {
     if (signal.aborted || this.#isRung) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -77,15 +78,15 @@ export class Alarm {
   }
 }
 
-/** Waits after failures: `firstMs` after the first, twice as long after each further one, at most `maxMs`. */
+/** Exponential backoff: the wait after the first failure is `firstMs`, then doubles with each failure up to `maxMs`. */
 export interface Backoff {
   readonly firstMs: number
   readonly maxMs: number
-  /** The random share of each wait, so that many do not return at once. 0.5 by default: half of the wait to all of it. */
+  /** The random share of each wait, so that many clients do not retry at once. By default 0.5: the wait is between half and all of its full length. */
   readonly jitter?: number
 }
 
-/** The wait after `failures` failures in a row (1 or more), in milliseconds. Without `random`, the whole wait. */
+/** Returns the wait after `failures` (at least 1) consecutive failures, in milliseconds. Without `random` it is the full wait. */
 export function backoffMs({ firstMs, maxMs, jitter = 0.5 }: Backoff, failures: number, random?: Random): number {
   const wholeMs = Math.min(maxMs, firstMs * 2 ** Math.min(failures - 1, 50))
   return random === undefined ? wholeMs : wholeMs * (1 - jitter + jitter * fractionOf(random))
@@ -93,12 +94,15 @@ export function backoffMs({ firstMs, maxMs, jitter = 0.5 }: Backoff, failures: n
 
 /** How `retry` reacts to failures. */
 export interface RetryOptions {
-  /** Returns the wait before the next attempt after so many failures, in milliseconds; undefined if the error is final. */
+  /** Returns the wait in milliseconds before the next attempt, given the last error and the number of failures; undefined if the error is final. */
   readonly waitMs: (error: unknown, failures: number) => number | undefined
   readonly signal: AbortSignal
 }
 
-/** Repeats `work` until it succeeds. Rejects with a final error, the last error if `signal` has aborted, or the reason of a signal that aborts during a wait. */
+/**
+ * Repeats `work` until it succeeds. Rejects with an error that is final, or with the last error if `signal` has aborted. If `signal` aborts during a wait,
+ * rejects with its reason.
+ */
 export async function retry<T>(work: () => T | Promise<T>, { waitMs, signal }: RetryOptions): Promise<T> {
   for (let failures = 1; ; failures++) {
     try {
@@ -112,7 +116,7 @@ export async function retry<T>(work: () => T | Promise<T>, { waitMs, signal }: R
   }
 }
 
-/** Settles as `promise` does, or rejects with the signal's reason once that aborts, whichever comes first. */
+/** Settles like `promise`, or rejects with the signal's reason if that aborts first. */
 export function untilAborted<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = (): void => reject(signal.reason as Error)

@@ -1,17 +1,17 @@
-/** How fast tokens can be taken: `perSecond` on average, `burst` at once. */
+/** The rate of a token bucket: `perSecond` tokens on average, and at most `burst` at once. */
 export interface Rate {
   readonly perSecond: number
   readonly burst: number
 }
 
-/** A bucket that starts full and is refilled at a rate. */
+/** A token bucket for rate limits. It starts full and refills at its rate. */
 export class TokenBucket {
   readonly #rate: Rate
   readonly #now: () => number
   #tokens: number
   #filledAtMs: number
 
-  /** `now` returns milliseconds since some moment in the past. */
+  /** `now` returns the milliseconds since an arbitrary moment. */
   constructor(rate: Rate, now: () => number) {
     this.#rate = rate
     this.#now = now
@@ -19,13 +19,13 @@ export class TokenBucket {
     this.#filledAtMs = now()
   }
 
-  /** Milliseconds until the bucket has so many tokens; 0 if it has them. */
+  /** Returns the milliseconds until the bucket holds this number of tokens; 0 if it holds them now. */
   waitMs(tokens: number): number {
     this.#fill()
     return this.#tokens >= tokens ? 0 : Math.ceil(((tokens - this.#tokens) * 1000) / this.#rate.perSecond)
   }
 
-  /** Takes tokens, even more than the bucket has. */
+  /** Takes tokens, even if the bucket then holds a negative number. */
   spend(tokens: number): void {
     this.#fill()
     this.#tokens -= tokens
@@ -33,7 +33,7 @@ export class TokenBucket {
 
   #fill(): void {
     const now = this.#now()
-    // A clock that was set back must not empty a bucket.
+    // Do not subtract tokens if the clock was set back.
     const elapsedMs = Math.max(0, now - this.#filledAtMs)
     this.#tokens = Math.min(this.#rate.burst, this.#tokens + (elapsedMs * this.#rate.perSecond) / 1000)
     this.#filledAtMs = now

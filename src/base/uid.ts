@@ -10,10 +10,13 @@ export type Uid = string & { readonly [uidBrand]: true }
 
 const uidPattern = /^[0-9a-f]{40}(?:\/[0-9a-f]{16})*$/
 
-/** The longest accepted uid, in characters: the registry host's upstream repositories allow 255 (docs/spec/resources.md#uid-shape). */
+/**
+ * Maximum length of an accepted uid, in characters. The name of a repository in the upstream registry contains the uid and has at most 255
+ * (docs/spec/resources.md#uid-shape).
+ */
 export const maxUidLength = 255
 
-/** The parent of a root record, as in `children_of` and events. */
+/** The value that stands for the parent of a root record, as in the filter `children_of` and in events. */
 export const rootParent = '/'
 
 /** True if `text` has the form of a uid. */
@@ -21,18 +24,18 @@ export function isUid(text: string): text is Uid {
   return text.length <= maxUidLength && uidPattern.test(text)
 }
 
-/** Returns `text` as a uid, or throws code 3 on `field` if it is invalid. */
+/** Returns `text` as a uid. Throws code 3 for `field` if it is not one. */
 export function parseUid(text: string, field: string): Uid {
   if (isUid(text)) return text
   throw DomainError.invalid(field, 'must be a uid: 40 hex digits, then any number of /16 hex digits')
 }
 
-/** Casts text that this program created or stored as a uid. */
+/** Returns text that this program created or stored as a uid, without a check. */
 export function trustedUid(text: string): Uid {
   return text as Uid
 }
 
-/** Returns the parent's uid, or `/` for a root. */
+/** Returns the uid of the parent, or `/` for a root. */
 export function parentOf(uid: Uid): Uid | typeof rootParent {
   const slash = uid.lastIndexOf('/')
   return slash < 0 ? rootParent : trustedUid(uid.slice(0, slash))
@@ -54,7 +57,7 @@ export function isWithin(uid: string, ancestor: string): boolean {
   return uid === ancestor || isBelow(uid, ancestor)
 }
 
-/** Yields `uid` and all its ancestors, nearest first. */
+/** Yields `uid` and then all its ancestors, nearest first. */
 export function* lineage(uid: Uid): Generator<Uid> {
   let at: string = uid
   for (;;) {

@@ -1,4 +1,4 @@
-/** Returns the random uuid (version 4, RFC 9562) of 16 bytes in hex. The bits that name version and variant are overwritten. */
+/** Returns a version 4 uuid (RFC 9562) made of 16 random bytes in hex. Overwrites the bits of version and variant. */
 export function uuidOfHex(hex: string): string {
   const version = `4${hex.slice(13, 16)}`
   const variant = `${((Number.parseInt(hex.charAt(16), 16) & 0b0011) | 0b1000).toString(16)}${hex.slice(17, 20)}`

@@ -12,7 +12,7 @@ export function millisecondUpTo({ seconds, nanos }: Timestamp): number {
   return Number(seconds) * 1_000 + Math.floor(nanos / perMillisecond)
 }
 
-/** True if `one` is before `other`, to the nanosecond. */
+/** True if `one` is earlier than `other`, compared to the nanosecond. */
 export function isBefore(one: Timestamp, other: Timestamp): boolean {
   return one.seconds === other.seconds ? one.nanos < other.nanos : one.seconds < other.seconds
 }

@@ -1,18 +1,18 @@
 import { getOption, type DescField } from '@bufbuild/protobuf'
 import { FieldBehavior, field_behavior } from '../../gen/google/api/field_behavior_pb.ts'
 
-/** What a client may do with a field, as its `google.api.field_behavior` says. */
+/** What a client may do with a field, from its annotation `google.api.field_behavior`. */
 export interface FieldAccess {
   readonly required: boolean
   readonly outputOnly: boolean
   readonly immutable: boolean
-  /** Never in an answer. */
+  /** True if answers never contain the field. */
   readonly inputOnly: boolean
 }
 
 const known = new WeakMap<DescField, FieldAccess>()
 
-/** The field's access, read once from its annotation. */
+/** Returns the field's access. Each field's annotation is read once. */
 export function fieldAccess(field: DescField): FieldAccess {
   let access = known.get(field)
   if (access === undefined) {

@@ -3,15 +3,15 @@ import { reflect, type ReflectMessage } from '@bufbuild/protobuf/reflect'
 import { DomainError } from '../errors.ts'
 import { fieldAccess } from './field-behavior.ts'
 
-/** Resource fields that masks can't change: the uid comes from the path, and the etag is a precondition. */
+/** Resource fields that a field mask cannot change: the path of the request holds the uid, and the etag is a precondition. */
 const unmaskable: ReadonlySet<string> = new Set(['uid', 'etag'])
 
-/** Converts `fooBar` or `foo_bar` to the schema's spelling `foo_bar`. */
+/** Converts a field name to the schema's spelling: `fooBar` or `foo_bar` -> `foo_bar`. */
 function snake(text: string): string {
   return text.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 }
 
-/** Returns the field of `desc` for a mask segment in either spelling. */
+/** Returns the field of a message that a mask segment names, in snake or camel case. */
 function fieldNamed(desc: DescMessage, segment: string): DescField | undefined {
   return desc.fields.find((field) => field.name === segment || field.jsonName === segment || field.name === snake(segment))
 }
@@ -38,7 +38,7 @@ function isWritable(field: DescField): boolean {
   return !fieldAccess(field).outputOnly && !unmaskable.has(field.name)
 }
 
-/** True for an empty text in a oneof. It counts as unset, as everywhere else. */
+/** True for an empty text in a oneof. It counts as not set, as in all other places. */
 function isEmptyMember(source: ReflectMessage, field: DescField): boolean {
   return field.oneof !== undefined && field.fieldKind === 'scalar' && source.get(field) === ''
 }
@@ -92,12 +92,12 @@ export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly
   return next
 }
 
-/** True if the mask names exactly `path`, in either spelling. */
+/** True if the mask contains exactly `path`, in snake or camel case. */
 export function isNamed(paths: readonly string[], path: string): boolean {
   return paths.some((named) => snake(named) === path)
 }
 
-/** True if the mask names the etag or everything, so that the body's etag is a precondition (docs/spec/conventions.md#etag-preconditions). */
+/** True if the mask names the etag or is absent or `*`. The etag in the body is then a precondition (docs/spec/conventions.md#etag-preconditions). */
 export function maskAllowsEtag(paths: readonly string[] | undefined): boolean {
   return paths === undefined || paths.includes('*') || paths.includes('etag')
 }

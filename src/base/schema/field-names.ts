@@ -1,23 +1,23 @@
 import { DomainError } from '../errors.ts'
 import { registry } from './schema.ts'
 
-/** Field names of the schema that differ in JSON: `claim_match` -> `claimMatch`. */
+/** JSON names of the schema's fields whose JSON name differs: `claim_match` -> `claimMatch`. */
 const jsonNames: ReadonlyMap<string, string> = new Map(
   [...registry].flatMap((type) => (type.kind === 'message' ? type.fields.map(({ name, jsonName }) => [name, jsonName] as const) : [])),
 )
 
 /**
- * A field's path in JSON names: `requests[0].role_binding` -> `requests[0].roleBinding`. Keys of maps, which stand in quotes, and names that are not in the schema stay
- * as they are.
+ * Converts a field's path to JSON names: `requests[0].role_binding` -> `requests[0].roleBinding`. Map keys, which are in quotes, and unknown names stay
+ * unchanged.
  */
 export function jsonPath(path: string): string {
   return path.replaceAll(/"(?:[^"\\]|\\.)*"|[a-z][a-z0-9]*(?:_[a-z0-9]+)+/g, (name) => jsonNames.get(name) ?? name)
 }
 
-/** How fields are named to a caller: what stands for a path in schema names. */
+/** Converts the path of a field in schema names to the name that the caller of a transport knows. */
 export type FieldNaming = (path: string) => string
 
-/** The error with other names of fields: in its violations, and in sentences, where they stand in backticks. */
+/** Returns a copy of the error with field names converted by `naming`, in its violations and in the message, where names are in backticks. */
 export function withFieldNames(error: DomainError, naming: FieldNaming): DomainError {
   const sentence = (text: string): string => text.replaceAll(/`([^`]*)`/g, (_, path: string) => `\`${naming(path)}\``)
   const { code, reason, details } = error

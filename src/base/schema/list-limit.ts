@@ -4,7 +4,7 @@ import type { FieldViolation } from '../errors.ts'
 
 const limits = new WeakMap<DescField, number>()
 
-/** How many items a list, or pairs a map, may have by the schema; Infinity where it says nothing. */
+/** Returns the maximum number of items of a list, or of pairs of a map, in the schema; Infinity if the schema has no limit. */
 export function maxItemsOf(field: DescField): number {
   let limit = limits.get(field)
   if (limit === undefined) {
@@ -16,7 +16,7 @@ export function maxItemsOf(field: DescField): number {
   return limit
 }
 
-/** What is wrong with a list or map of so many items, or undefined. */
+/** Returns the violation of a list or map with more items than the schema allows; undefined if the length is allowed. */
 export function lengthViolation(field: DescField, length: number, path: string): FieldViolation | undefined {
   const limit = maxItemsOf(field)
   return length <= limit ? undefined : { field: path, description: `must have at most ${limit} ${field.fieldKind === 'map' ? 'entries' : 'items'}` }

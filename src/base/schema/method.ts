@@ -1,29 +1,29 @@
 import type { DescMessage, DescMethod } from '@bufbuild/protobuf'
 
 /**
- * Who may call a method:
- * - `public`: anyone; a token is not looked at.
- * - `scoped`: who holds every capability at the group that the request's scope field lies in.
- * - `unscoped`: any signed-in caller; where capabilities are listed, the answer is restricted to where the caller holds them.
- * - `external`: the bearer is not one of our access tokens; the handler verifies it (token exchange).
+ * The callers that a method accepts:
+ * - `public`: everyone; tokens are ignored.
+ * - `scoped`: callers who hold every listed capability at the group of the resource that the request's scope field names.
+ * - `unscoped`: every signed-in caller. If capabilities are listed, the answer contains only data from groups where the caller holds them.
+ * - `external`: the credential is not a Taproot access token, and the handler verifies it (token exchange).
  */
 export type MethodScope = 'public' | 'scoped' | 'unscoped' | 'external'
 
-/** What the method does to its resource; `custom` has a handler of its own. */
+/** The effect of a method on its resource. A `custom` method has its own handler. */
 export type MethodVerb = 'get' | 'list' | 'create' | 'update' | 'delete' | 'custom'
 
-/** The largest request, in bytes, where the caller is not known before it is read: public methods, and forms that hold their credential. */
+/** Maximum size in bytes of a request that is read before its caller is known: of public methods, and of forms that contain their credential. */
 export const maxOpenRequestBytes = 8 * 1024
 
-/** One REST route: `google.api.http`, e.g. {verb: 'PATCH', template: '/iam/v2/groups/{group.uid=**}', body: 'group'}. */
+/** One REST route of a method from its `google.api.http` annotation, e.g. {verb: 'PATCH', template: '/iam/v2/groups/{group.uid=**}', body: 'group'}. */
 export interface HttpBinding {
   readonly verb: 'GET' | 'POST' | 'PATCH' | 'DELETE' | 'PUT'
   readonly template: string
-  /** '' (no body), '*' (the whole request) or the request field (proto name) that the body fills. */
+  /** The part of the request that the HTTP body fills: '' (none), '*' (the whole request) or the proto name of a field. */
   readonly body: string
 }
 
-/** One method of the schema, read from its annotations; the transports and the pipeline loop over the table of these. */
+/** One method of the schema with its annotations. The transports and the pipeline are driven by the table of these rows. */
 export interface MethodRow {
   /** `taproot.iam.v2.GroupsService` */
   readonly service: string
@@ -37,33 +37,33 @@ export interface MethodRow {
   readonly http: readonly HttpBinding[]
   readonly verb: MethodVerb
   readonly scope: MethodScope
-  /** Dotted names, e.g. `groups.create`; all are needed. */
+  /** Dotted names of the capabilities that a caller needs, all of them, e.g. `groups.create`. */
   readonly capabilities: readonly string[]
-  /** Only operators may call it, whatever others hold. */
+  /** True if only operators may call the method, whatever capabilities other callers hold. */
   readonly operators: boolean
-  /** Path (proto names) of the request field that names the scope, e.g. ['group', 'uid']; empty where the method has none. */
+  /** Path (proto names) of the request field with the uid that permissions are checked at, e.g. ['group', 'uid']. Empty if the method has no such field. */
   readonly scopePath: readonly string[]
-  /** The resource's kind, e.g. `Group`, where the method is about one. */
+  /** The kind of resource that the method acts on, e.g. `Group`; undefined if there is none. */
   readonly kind: string | undefined
-  /** The event that a success emits, `iam.group.created.v1`, without the common prefix. */
+  /** The event that a successful call emits; undefined if it emits none. */
   readonly event: MethodEvent | undefined
-  /** True if the answer is a stream of messages. Over REST it is chosen by `Accept: text/event-stream`. */
+  /** True if the answer is a stream of messages. A REST client asks for the stream with `Accept: text/event-stream`. */
   readonly streaming: boolean
-  /** True where the method changes state. */
+  /** True if the method changes state. */
   readonly mutation: boolean
-  /** The largest request, in bytes: the body over REST, also once decompressed; the message over gRPC. */
+  /** Maximum size of a request in bytes. Over REST it limits the body, also after decompression; over gRPC the message. */
   readonly maxRequestBytes: number
 }
 
-/** What a mutation's event is and which group it belongs to (docs/spec/events.md#event-group). */
+/** The event of a mutation: its type without the common prefix, and how to find the group it belongs to (docs/spec/events.md#event-group). */
 export interface MethodEvent {
   readonly type: string
   readonly group: 'parent' | 'self' | 'root' | 'none'
-  /** Never leaves the platform. */
+  /** True if the event is only for the platform itself and is never delivered to subscribers. */
   readonly internal: boolean
 }
 
-/** The name of a method in tables, metrics and logs: `taproot.iam.v2.GroupsService/CreateGroup`. */
+/** Returns the name of a method for tables, metrics and logs: `taproot.iam.v2.GroupsService/CreateGroup`. */
 export function methodName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
   return `${method.service}/${method.rpc}`
 }

@@ -18,36 +18,36 @@ import { EventGroup, rule as ruleOption, Scope, type Event, type Rule } from '..
 import { capabilityByEnumNumber } from '../capability.ts'
 import { maxOpenRequestBytes, type HttpBinding, type MethodEvent, type MethodRow, type MethodScope, type MethodVerb } from './method.ts'
 
-/** One kind of resource, read from the annotations of its message. */
+/** One kind of resource, with the annotations of its message. */
 export interface ResourceRow {
-  /** The message's name, e.g. `RoleBinding`; unique over all domains. */
+  /** Name of the kind's message, e.g. `RoleBinding`; unique in the whole schema. */
   readonly kind: string
   /** `iam` */
   readonly domain: string
-  /** The field (proto name) of list responses that holds the resources, e.g. `role_bindings`. */
+  /** Proto name of the field in list responses that holds the resources, e.g. `role_bindings`. */
   readonly plural: string
   /** The REST path segment, e.g. `roleBindings`. */
   readonly collection: string
   readonly desc: DescMessage
-  /** Kinds that it may lie directly below; `/` where it may be a root. Empty where it has no place in the tree. */
+  /** Kinds of which a resource of this kind can be a direct child; `/` if it can be a root. Empty if it is not in the tree. */
   readonly parents: readonly string[]
-  /** Sort keys in their canonical spelling, e.g. `created_at`; empty where there is no list. */
+  /** Keys that lists can be sorted by, in their canonical spelling, e.g. `created_at`; empty if the kind has no list. */
   readonly sortable: readonly string[]
-  /** Every accepted spelling of a sort key -> the field (proto name) that it sorts by, e.g. `createdAt` -> `create_time`. */
+  /** Maps every accepted spelling of a sort key to the proto name of its field, e.g. `createdAt` -> `create_time`. */
   readonly sortFields: ReadonlyMap<string, string>
-  /** Order of lists without `order_by`, e.g. `created_at desc`; empty where there is no list. */
+  /** Order of lists without `order_by`, e.g. `created_at desc`; empty if the kind has no list. */
   readonly defaultOrder: string
-  /** `iam.taproot.dev/RoleBinding`, as errors name it. */
+  /** The name of the kind in errors, e.g. `iam.taproot.dev/RoleBinding`. */
   readonly resourceType: string
-  /** Its uid is its parent's: one per parent. */
+  /** True if a parent has at most one such resource, whose uid is the parent's. */
   readonly singleton: boolean
-  /** Bulk data of importers, kept in a catalogue file instead of the store. */
+  /** True if importers write the records in bulk and a catalogue file holds them, not the store. */
   readonly catalogue: boolean
-  /** Has no uid and none of the common fields. */
+  /** True if the resource has no uid and none of the other common fields. */
   readonly embedded: boolean
 }
 
-/** The product's name in resource types and error domains: `<domain>.taproot.dev` (docs/spec/resources.md#kinds). */
+/** Suffix of resource types and error domains: `<domain>.taproot.dev` (docs/spec/resources.md#kinds). */
 export const errorDomainSuffix = 'taproot.dev'
 
 const scopeNames = {
@@ -64,12 +64,12 @@ const eventGroups = {
   [EventGroup.NONE]: 'none',
 } as const satisfies Record<Exclude<EventGroup, typeof EventGroup.UNSPECIFIED>, MethodEvent['group']>
 
-/** Sort keys whose field has another name. */
+/** Sort keys that differ from the name of their field, with that name. */
 const sortFieldNames: Readonly<Record<string, string>> = { created_at: 'create_time', updated_at: 'update_time', group: 'uid' }
 
 const httpVerbs = { get: 'GET', put: 'PUT', post: 'POST', delete: 'DELETE', patch: 'PATCH' } as const
 
-/** The largest request by verb, in KiB: lists take filters of 1,000 uids. A rule with `max_request_kib` wins. */
+/** Maximum request size by verb, in KiB. Lists accept filters with 1,000 uids. A method's annotation `max_request_kib` overrides it. */
 const requestKib = { get: 8, list: 256, create: 64, update: 64, delete: 8, custom: 64 } as const satisfies Record<MethodVerb, number>
 
 function maxRequestBytesOf(rule: Rule, { verb, scope }: Pick<MethodRow, 'verb' | 'scope'>): number {
@@ -77,17 +77,17 @@ function maxRequestBytesOf(rule: Rule, { verb, scope }: Pick<MethodRow, 'verb' |
   return scope === 'public' || scope === 'external' ? maxOpenRequestBytes : requestKib[verb] * 1024
 }
 
-/** Looks a member up in a table whose keys may not cover the open enum that it comes from. */
+/** Returns the table's entry for an enum number. Throws for a number without an entry, which an open enum may have. */
 function lookup<T>(table: Readonly<Record<number, T>>, value: number, where: { toString(): string }): T {
   const found = table[value]
   if (found === undefined) throw new Error(`schema: ${where}: unspecified enum value ${value}`)
   return found
 }
 
-/** `taproot.iam.v2` -> `iam`. */
+/** Returns the domain of a schema file: `taproot.iam.v2` -> `iam`. */
 function domainOf(file: DescFile): string {
   const domain = file.proto.package.split('.')[1]
-  if (domain === undefined) throw new Error(`schema: ${file.name}: package without a domain`)
+  if (domain === undefined) throw new Error(`schema: ${file.name}: the package name has no domain`)
   return domain
 }
 
@@ -103,7 +103,7 @@ function sortFieldsOf(message: DescMessage, sortable: readonly string[]): Readon
   const spellings = new Map<string, string>()
   for (const key of sortable) {
     const field = sortFieldNames[key] ?? key
-    if (fieldNamed(message, field) === undefined) throw new Error(`schema: ${message}: sort key ${key} has no field`)
+    if (fieldNamed(message, field) === undefined) throw new Error(`schema: ${message}: no field for the sort key ${key}`)
     const names = key === 'group' ? [key] : [key, field]
     for (const name of names) spellings.set(name, field).set(camelCase(name), field)
   }
@@ -113,10 +113,10 @@ function sortFieldsOf(message: DescMessage, sortable: readonly string[]): Readon
 function resourceRow(message: DescMessage): ResourceRow {
   const option = getOption(message, resourceOption)
   const domain = domainOf(message.file)
-  if (option.plural === '' || option.collection === '') throw new Error(`schema: ${message}: resource without plural or collection`)
+  if (option.plural === '' || option.collection === '') throw new Error(`schema: ${message}: a resource needs plural and collection`)
   const sortFields = sortFieldsOf(message, option.sortable)
   if (option.defaultOrder !== '' && !sortFields.has(option.defaultOrder.split(' ')[0] ?? ''))
-    throw new Error(`schema: ${message}: default order is not sortable`)
+    throw new Error(`schema: ${message}: the default order is not a sort key`)
   return {
     kind: message.name,
     domain,
@@ -149,21 +149,22 @@ function readResources(): ReadonlyMap<string, ResourceRow> {
 
 function httpBindings(method: DescMethod, rule: HttpRule): readonly HttpBinding[] {
   const { pattern } = rule
-  if (pattern.case === undefined || pattern.case === 'custom') throw new Error(`schema: ${method}: no route`)
-  if (rule.body !== '' && rule.body !== '*' && fieldNamed(method.input, rule.body) === undefined) throw new Error(`schema: ${method}: no field ${rule.body}`)
+  if (pattern.case === undefined || pattern.case === 'custom') throw new Error(`schema: ${method}: google.api.http names no path`)
+  if (rule.body !== '' && rule.body !== '*' && fieldNamed(method.input, rule.body) === undefined)
+    throw new Error(`schema: ${method}: the body ${rule.body} is not a field of the request`)
   const binding: HttpBinding = { verb: httpVerbs[pattern.case], template: pattern.value, body: rule.body }
   return [binding, ...rule.additionalBindings.flatMap((additional) => httpBindings(method, additional))]
 }
 
-/** The marked field of a request, and where that is a message the marked field of it. */
+/** Returns the path to the request field that is annotated as the scope. If that field is a message, the path continues to the annotated field of that message. */
 function scopePathOf(message: DescMessage): readonly string[] {
   const marked = message.fields.filter((field) => getOption(field, iam_scope))
-  if (marked.length > 1) throw new Error(`schema: ${message}: two scope fields`)
+  if (marked.length > 1) throw new Error(`schema: ${message}: more than one field is marked as the scope`)
   const [field] = marked
   if (field === undefined) return []
   if (field.fieldKind === 'scalar') return [field.name]
   const inner = field.message === undefined ? [] : scopePathOf(field.message)
-  if (inner.length === 0) throw new Error(`schema: ${field}: no scope field in it`)
+  if (inner.length === 0) throw new Error(`schema: ${field}: no field of this message is marked as the scope`)
   return [field.name, ...inner]
 }
 
@@ -172,7 +173,7 @@ function upperCamelCase(snake: string): string {
   return camel.charAt(0).toUpperCase() + camel.slice(1)
 }
 
-/** A standard verb is one whose method has the standard name for its kind; all others are custom. */
+/** Returns the standard verb of a method that has the standard name for its kind, such as `GetGroup`; `custom` for all others. */
 function verbOf(method: DescMethod, row: ResourceRow | undefined): MethodVerb {
   if (row === undefined) return 'custom'
   const standard: Readonly<Record<string, MethodVerb>> = {
@@ -185,9 +186,9 @@ function verbOf(method: DescMethod, row: ResourceRow | undefined): MethodVerb {
   return standard[method.name] ?? 'custom'
 }
 
-/** Throws for methods that take a stream: no transport serves them. */
+/** True if the method answers with a stream. Throws for a method whose request is a stream, because no transport serves those. */
 function isStreaming(method: DescMethod): boolean {
-  if (method.methodKind !== 'unary' && method.methodKind !== 'server_streaming') throw new Error(`schema: ${method}: takes a stream`)
+  if (method.methodKind !== 'unary' && method.methodKind !== 'server_streaming') throw new Error(`schema: ${method}: the request must not be a stream`)
   return method.methodKind === 'server_streaming'
 }
 
@@ -204,17 +205,18 @@ function capabilitiesOf(method: DescMethod, rule: Rule): readonly string[] {
 }
 
 function methodRow(service: DescService, method: DescMethod): MethodRow {
-  if (!hasOption(method, ruleOption) || !hasOption(method, httpOption)) throw new Error(`schema: ${method}: needs a rule and a route`)
+  if (!hasOption(method, ruleOption) || !hasOption(method, httpOption))
+    throw new Error(`schema: ${method}: needs the annotations google.api.http and taproot.api.v1.rule`)
   const rule = getOption(method, ruleOption)
   const row = resources.get(rule.kind)
   if (rule.kind !== '' && row === undefined) throw new Error(`schema: ${method}: unknown kind ${rule.kind}`)
   const scope = lookup(scopeNames, rule.scope, method)
   const scopePath = scope === 'scoped' ? scopePathOf(method.input) : []
   if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
-    throw new Error(`schema: ${method}: scoped without a scope field or capabilities`)
-  if (rule.operators && scope !== 'scoped') throw new Error(`schema: ${method}: for operators without a scope`)
+    throw new Error(`schema: ${method}: a scoped method needs a scope field and capabilities`)
+  if (rule.operators && scope !== 'scoped') throw new Error(`schema: ${method}: a method for operators needs a scope field`)
   const mutation = method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
-  if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: emits an event without side effects`)
+  if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: a method with an event must not be marked NO_SIDE_EFFECTS`)
   const verb = verbOf(method, row)
   return {
     service: service.typeName,
@@ -250,24 +252,24 @@ function dependenciesFirst(roots: readonly DescFile[]): readonly DescFile[] {
 
 const allFiles = dependenciesFirst(files)
 
-/** All messages, enums, services and extensions of the schema and of what it imports. */
+/** All messages, enums, services and extensions of the schema and of the files that it imports. */
 export const registry: Registry = createRegistry(...allFiles)
 
-/** Domains whose methods answer code 12. The schema keeps their names and numbers; nothing else offers them. */
+/** Domains whose methods answer code 12 (not implemented). Only the schema contains them, to keep their names and numbers. */
 const unservedDomains: ReadonlySet<string> = new Set(['advisory', 'libraries', 'vulnerabilities'])
 
-/** True where the methods of a domain are served. */
+/** True if the methods of the domain are implemented. */
 export function isServedDomain(domain: string): boolean {
   return !unservedDomains.has(domain)
 }
 
-/** The descriptors of all files of served domains, imports first: what gRPC reflection serves. */
+/** The file descriptors of all implemented domains, imports before their users: the content of gRPC reflection. */
 export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.filter((file) => isServedDomain(domainOf(file))).map((file) => file.proto)
 
-/** Every kind of resource, by kind. */
+/** Every kind of resource by its name. */
 export const resources: ReadonlyMap<string, ResourceRow> = readResources()
 
-/** Every method of every service, in the order of the files. The import of this module throws where the annotations contradict each other. */
+/** Every method of every service, in schema order. Importing this module throws if the annotations contradict each other. */
 export const methods: readonly MethodRow[] = files.flatMap((file) =>
   file.services.flatMap((service) => service.methods.map((method) => methodRow(service, method))),
 )
