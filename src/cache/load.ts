@@ -81,7 +81,7 @@ class Loading {
     for (const kind of kinds) await this.#readKind(`r/${kind}/`)
     await this.#tables.settle(this.#task)
     const revision = this.#revision
-    if (revision === undefined) throw new TypeError('a snapshot keeps something')
+    if (revision === undefined) throw new TypeError('no revision is known: the snapshot has no kinds or keys to load')
     log.info('loaded', { ...this.#figures(), revision })
     return { revision, records: this.#records }
   }
@@ -132,7 +132,7 @@ class Loading {
   #repeated<T>(read: () => Promise<T>): Promise<T> {
     const waitMs = (error: unknown, failures: number): number | undefined => {
       if (!(error instanceof StoreError) || error.kind !== 'unavailable' || failures === pageAttempts) return undefined
-      this.#options.log.warn('a page could not be read and is requested again', { ...this.#figures(), error: errorText(error) })
+      this.#options.log.warn('a page of records could not be read; trying again', { ...this.#figures(), error: errorText(error) })
       return backoffMs(pageBackoff, failures)
     }
     return retry(read, { waitMs, signal: this.#signal })

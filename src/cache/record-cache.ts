@@ -110,7 +110,7 @@ export class RecordCache {
   async start(signal: AbortSignal): Promise<void> {
     const waitMs = (error: unknown, failures: number): number | undefined => {
       if (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged')) return undefined
-      this.#options.log.warn('the store cannot be read yet', { error: errorText(error) })
+      this.#options.log.warn('the store cannot be read; trying again', { error: errorText(error) })
       return backoffMs(backoff, failures)
     }
     await retry(() => this.#load(signal), { waitMs, signal })
@@ -149,7 +149,7 @@ export class RecordCache {
   }
 
   #assertLive(): void {
-    if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the record cache is ${this.#state.kind}`)
+    if (this.#state.kind !== 'live') throw new StoreError('unavailable', `the record cache does not follow the store (state: ${this.#state.kind})`)
   }
 
   #emptyTables(): RecordTables {
@@ -235,10 +235,10 @@ export class RecordCache {
         if (this.#revision < revision) await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
         if (this.#state.kind !== 'broken') return
         this.#state = { kind: 'live' }
-        log.info('the watch is running again', { revision: this.#revision })
+        log.info('the watch on the store runs again', { revision: this.#revision })
         for (const listener of this.#returnListeners) listener()
       } catch (error) {
-        if (!signal.aborted) log.debug('not caught up yet', { error: errorText(error) })
+        if (!signal.aborted) log.debug('the record cache has not caught up with the store; trying again', { error: errorText(error) })
         await pause(backoff.firstMs, signal)
       }
     }

@@ -101,7 +101,7 @@ export class KindTable {
 
   /** Returns the record of this name directly below `parent` (`/` for roots). Throws TypeError for a kind without `foundByPath`. */
   child(parent: string, name: string): CachedRecord | undefined {
-    if (this.#children === undefined) throw new TypeError(`${this.index.kind} is not found by path`)
+    if (this.#children === undefined) throw new TypeError(`records of kind ${this.index.kind} are not indexed by parent and name`)
     return this.#children.find(parent, name)
   }
 

@@ -16,7 +16,7 @@ export class Waiters {
     const { promise, resolve, reject } = Promise.withResolvers<void>()
     const waiter = { revision, resolve, reject }
     this.#waiting.add(waiter)
-    const timer = setTimeout(() => reject(new StoreError('unavailable', 'the watch on the store is late')), timeoutMs)
+    const timer = setTimeout(() => reject(new StoreError('unavailable', 'the watch on the store did not show a commit in time')), timeoutMs)
     const abort = (): void => reject(signal?.reason)
     signal?.addEventListener('abort', abort, { once: true })
     try {

@@ -10,17 +10,17 @@ export function prefixEnd(prefix: string): string | undefined {
 }
 
 /**
- * The key space (docs/spec/storage.md#keys). The adapters add the configured prefix, by default `/taproot`; keys here start below it. `r/`, `i/` and `meta/`
- * are watched and mirrored in memory; `x/` never is.
+ * The top-level prefixes of the key space (docs/spec/storage.md#keys) that are watched and kept in memory. Keys below `x/` are neither. The stores put the
+ * configured prefix, by default `/taproot`, in front of every key.
  */
 export const watchedPrefixes = ['i/', 'meta/', 'r/'] as const
 
-/** A record: `r/<kind>/<uid path>`. Descendants of X are the keys with prefix `r/<kind>/X/`. */
+/** Returns the key of a record: `r/<kind>/<uid path>`. The keys of the records below X start with `r/<kind>/X/`. */
 export function recordKey(kind: string, uid: Uid): string {
   return `r/${kind}/${uid}`
 }
 
-/** The prefix of all records of `kind` below `uid`. */
+/** Returns the prefix of the keys of all records of `kind` below `uid`. */
 export function belowPrefix(kind: string, uid: Uid): string {
   return `r/${kind}/${uid}/`
 }
@@ -31,22 +31,25 @@ export function parseRecordKey(key: string): { kind: string; uid: string } {
   return { kind: key.slice(2, slash), uid: key.slice(slash + 1) }
 }
 
-/** A unique name within a parent (`/` for roots). Its value is the holder's uid. */
+/** Returns the key that reserves a unique name among the children of a parent (`/` for roots). Its value is the uid of the record with that name. */
 export function nameKey(kind: string, parent: string, name: string): string {
   return `i/name/${kind}/${parent === '/' ? '' : parent}:${encodeURIComponent(name)}`
 }
 
-/** A reverse key: `by` uses `from`, a record of one kind. `empty` guards on its prefix prevent the removal of a record in use. */
+/**
+ * Returns a reverse key, which says that the record `by` refers to the record `from`. A transaction that removes `from` guards that no key with this prefix
+ * exists.
+ */
 export function usedByKey(relation: string, from: string, by: string): string {
   return `i/used/${relation}/${from}:${by}`
 }
 
-/** The prefix of all reverse keys of `from`. */
+/** Returns the prefix of all reverse keys of the record `from`. */
 export function usedByPrefix(relation: string, from: string): string {
   return `i/used/${relation}/${from}:`
 }
 
-/** The record of `kind` that the Kubernetes object `managedBy` owns: at most one. Its value is the record's uid. */
+/** Returns the key of the record of `kind` that the Kubernetes object `managedBy` owns, at most one. Its value is the record's uid. */
 export function managedKey(kind: string, managedBy: string): string {
   return `${managedPrefix}${kind}/${managedBy}`
 }
@@ -54,7 +57,7 @@ export function managedKey(kind: string, managedBy: string): string {
 /** The prefix of all `managedKey` keys. */
 export const managedPrefix = 'i/managed/'
 
-/** A deletion mark: dependents of this removed record count as absent and must still be removed. */
+/** Returns the key of a deletion mark. While it exists, dependents of the removed record `uid` count as absent and must still be removed. */
 export function cascadeKey(uid: Uid): string {
   return `i/sweep/${uid}`
 }
@@ -62,30 +65,33 @@ export function cascadeKey(uid: Uid): string {
 /** The prefix of all deletion marks. */
 export const cascadePrefix = 'i/sweep/'
 
-/** Rewritten whenever the set of owners of a root group changes; guards the last owner. */
+/** Returns the key that is rewritten when the owners of a root group change. Guards on it prevent two removals that together leave no owner. */
 export function ownersKey(root: Uid): string {
   return `i/owners/${root}`
 }
 
-/** Rewritten whenever the limits or the status of an organisation are set: creates guard it (docs/adr/0024). Never deleted while the organisation exists. */
+/**
+ * Returns the key that is rewritten when the limits or the status of an organisation are set. Transactions that create records guard it (docs/adr/0024). It is
+ * never deleted while the organisation exists.
+ */
 export function quotaKey(root: Uid): string {
   return `${quotaPrefix}${root}`
 }
 
-/** The state of one limit of an organisation: `near` or `far`. Like `quotaKey`, for this limit alone. */
+/** Returns the key for the state of one limit of an organisation: `near` or `far` from its maximum. Transactions that count towards this limit guard it. */
 export function limitKey(root: Uid, limit: string): string {
   return `${quotaKey(root)}/${limit}`
 }
 
-/** The prefix of the states of limits. */
+/** Prefix of the keys for limits of organisations. */
 export const quotaPrefix = 'i/quota/'
 
-/** Rewritten whenever a manifest of the repo is deleted. This invalidates everything remembered about its manifests. */
+/** Returns the key that is rewritten when a manifest of the repo is deleted. Caches of the repo's manifests are valid only while it stays the same. */
 export function manifestsKey(repo: Uid): string {
   return `i/manifests/${repo}`
 }
 
-/** The SCIM credentials of an identity provider: ScimState bytes. Absent before the first token. */
+/** Returns the key of the SCIM credentials of an identity provider. Its value is an encoded ScimState. It does not exist before the first token is issued. */
 export function scimKey(provider: Uid): string {
   return `${scimPrefix}${provider}`
 }
@@ -93,7 +99,7 @@ export function scimKey(provider: Uid): string {
 /** The prefix of all SCIM credentials. */
 export const scimPrefix = 'i/scim/'
 
-/** Set if others bound a role to the person in the organisation `root`, and the person has not joined it. */
+/** Returns a key that exists if others bound a role to the person in the organisation `root`, and the person has not joined it. */
 export function pendingKey(person: Uid, root: Uid): string {
   return `${pendingPrefix}${person}/${root}`
 }
@@ -101,7 +107,7 @@ export function pendingKey(person: Uid, root: Uid): string {
 /** The prefix of all `pendingKey` keys. */
 export const pendingPrefix = 'i/pending/'
 
-/** The root groups that the person created for themselves, possibly including deleted ones: JSON. */
+/** Returns the key of the list of root groups that the person created for themselves, as JSON. The list may include deleted groups. */
 export function founderKey(person: Uid): string {
   return `${founderPrefix}${person}`
 }
@@ -109,7 +115,7 @@ export function founderKey(person: Uid): string {
 /** The prefix of all `founderKey` keys. */
 export const founderPrefix = 'i/founder/'
 
-/** A name that a root group gave up, reserved for its former owners: HeldName bytes. */
+/** Returns the key of a name that a root group gave up and that is reserved for its former owners. Its value is an encoded HeldName. */
 export function heldNameKey(name: string): string {
   return `${heldNamePrefix}${encodeURIComponent(name)}`
 }
@@ -117,7 +123,7 @@ export function heldNameKey(name: string): string {
 /** The prefix of all reserved names. */
 export const heldNamePrefix = 'i/held/'
 
-/** The names that the root group reserved by renames, oldest first: JSON. */
+/** Returns the key of the list of names that the root group gave up by renames, oldest first, as JSON. */
 export function releasedNamesKey(root: Uid): string {
   return `${releasedNamesPrefix}${root}`
 }
@@ -125,7 +131,7 @@ export function releasedNamesKey(root: Uid): string {
 /** The prefix of all `releasedNamesKey` keys. */
 export const releasedNamesPrefix = 'i/released/'
 
-/** The pause of a subscription: SubscriptionPause bytes. Absent unless it is paused. */
+/** Returns the key of the pause of a subscription. Its value is an encoded SubscriptionPause. It exists only while the subscription is paused. */
 export function pauseKey(subscription: Uid): string {
   return `${pausePrefix}${subscription}`
 }
@@ -133,25 +139,25 @@ export function pauseKey(subscription: Uid): string {
 /** The prefix of all `pauseKey` keys. */
 export const pausePrefix = 'i/paused/'
 
-/** Key spaces below `i/` in which the rest of a key is a uid. The whole key belongs to that uid's root. */
+/** Key spaces below `i/` whose keys end with a uid. Such a key belongs to that uid's root. */
 const spacesOfUids: ReadonlySet<string> = new Set(['sweep', 'owners', 'manifests', 'released', 'scim', 'quota', 'paused'])
 
 /**
- * Returns the root uid (organisation, person or built-in role) to whose data a watched key belongs. Undefined for keys of the whole platform: names of root
- * records, the records that Kubernetes objects own, and `meta/`. All watched keys of one transaction have one root, or none. The only exceptions are the
- * deletion marks of persons and built-in roles, which bindings of other roots read. Keys below `x/` belong to the root of their transaction. So the key space
- * can be divided by root (docs/scaling.md).
+ * Returns the uid of the root (organisation, person or built-in role) to whose data a watched key belongs. Undefined for data of the whole platform: names of
+ * root records, records that Kubernetes objects own, and `meta/`. All watched keys of one transaction belong to one root or to none. The only exceptions are
+ * deletion marks of persons and built-in roles, which transactions on bindings in other roots read. Keys below `x/` belong to the root of their transaction.
+ * So the key space can be divided by root (docs/scaling.md).
  */
 export function rootOfKey(key: string): string | undefined {
   const [space, first = '', second = '', third = ''] = key.split('/')
   if (space === 'r') return second
   if (space !== 'i') return undefined
   if (spacesOfUids.has(first)) return second
-  // A person may have bindings in every organisation.
+  // The first uid is the person, who may have bindings in every organisation; the second one is the organisation.
   if (first === 'pending') return third
-  // The holder's parent is before the colon: empty if the holder is a root.
+  // The parent of the named record is before the colon; it is empty if the record is a root.
   if (first === 'name') return third.split(':', 1)[0] || undefined
-  // The user is after the colon: the used record may be a person, whom every organisation may use.
+  // The record that refers to another one is after the colon. The other one may be a person, to whom every organisation may refer.
   if (first === 'used') return key.slice(key.lastIndexOf(':') + 1).split('/', 1)[0]
   return undefined
 }

@@ -1,8 +1,8 @@
 import type { Entry, RangeQuery, Store } from './store.ts'
 
 /**
- * Yields the entries of a range, `limit` at a time. Each page starts after the last one. Deleted keys cost etcd time until it compacts, so no page reads them
- * again.
+ * Yields the entries of a range in pages of `limit` entries. Each page continues after the last one instead of reading from the start again. That avoids keys
+ * deleted since, which cost etcd time until it compacts.
  */
 export async function* pagesOf(store: Store, range: RangeQuery, signal: AbortSignal): AsyncGenerator<readonly Entry[], void> {
   let { after } = range
@@ -15,7 +15,7 @@ export async function* pagesOf(store: Store, range: RangeQuery, signal: AbortSig
   }
 }
 
-/** Number of entries to read at a time if all are needed. */
+/** Number of entries per page when a whole range is read. */
 const pageEntries = 1_000
 
 /** Yields all entries of a range, one by one. */

@@ -1,9 +1,9 @@
 declare const revisionBrand: unique symbol
 
-/** A commit's position in the store's total order of commits; greater is later. Never compare revisions of different stores. */
+/** The position of a commit in the store's total order of commits; later commits have greater revisions. Never compare revisions of different stores. */
 export type Revision = number & { readonly [revisionBrand]: true }
 
-/** Marks a number from an adapter's store as a revision. */
+/** Marks a number that came from a store as a revision. */
 export function storeRevision(value: number): Revision {
   return value as Revision
 }
@@ -15,7 +15,7 @@ export interface Entry {
   readonly revision: Revision
 }
 
-/** A condition for a transaction to commit. All guards are tested at one revision, together with the writes. */
+/** A condition for a transaction to commit. All guards are checked at one revision, atomically with the writes. */
 export type Guard =
   | { readonly kind: 'unchanged'; readonly key: string; readonly revision: Revision }
   | { readonly kind: 'absent'; readonly key: string }
@@ -60,15 +60,15 @@ export interface Change {
 }
 
 /**
- * Whole commits, in order: no commit is split over two batches. `revision` is that of the last commit. A batch without changes only reports the progress of the
- * watch.
+ * The changes of whole commits, in order: no commit is split over two batches. `revision` is that of the last commit. A batch without changes only reports how
+ * far the watch has progressed.
  */
 export interface ChangeBatch {
   readonly revision: Revision
   readonly changes: readonly Change[]
 }
 
-/** A slice of keys in byte order, as of `revision`. */
+/** The entries of a range in byte order of their keys, as of `revision`. */
 export interface RangeResult {
   readonly entries: readonly Entry[]
   /** True if `limit` cut off further keys. */
@@ -85,25 +85,25 @@ export interface RangeQuery {
   /** Only keys before this one. */
   readonly before?: string
   readonly limit: number
-  /** Read as of this revision; throws StoreError `compacted` if the history no longer includes it. */
+  /** The revision to read at. If the store no longer keeps it, the read throws StoreError `compacted`. */
   readonly revision?: Revision
 }
 
 /**
  * The reason why a store call failed:
- * - `unavailable`: no answer, or a temporary error. Nothing was written.
+ * - `unavailable`: the store did not answer, or had a temporary error. Nothing was written.
  * - `indeterminate`: a transaction was sent and its outcome is unknown. It may have committed, and may still commit until `fence` resolves.
- * - `compacted`: the requested revision is no longer kept. Reload.
- * - `replaced`: the store was replaced or went back in time (a restored backup). Reload everything.
- * - `exhausted`: the store has no space (etcd quota, full disk). The outcome is final: nothing was written. Exception: etcd applies the transaction that fills
- *   it, but still returns this error. A read afterwards shows which.
- * - `too_large`: the transaction exceeds the store's limits. Nothing was written.
- * - `damaged`: the stored data there is unreadable, now and later. Nothing was written.
- * - `closed`: this adapter was closed.
+ * - `compacted`: the store no longer keeps the requested revision. Reload the data.
+ * - `replaced`: the store was replaced, or restored from a backup. Reload all data.
+ * - `exhausted`: the store has no space (etcd quota, full disk). Nothing was written. Exception: etcd executes the transaction that fills it and still returns
+ *   this error. A later read shows which case it is.
+ * - `too_large`: the transaction exceeds the limits of the store. Nothing was written.
+ * - `damaged`: the stored data cannot be read, now or later. Nothing was written.
+ * - `closed`: this store object was closed.
  */
 export type StoreErrorKind = 'unavailable' | 'damaged' | 'indeterminate' | 'compacted' | 'replaced' | 'exhausted' | 'too_large' | 'closed'
 
-/** The only error class of the store port; adapters translate their driver's errors into it by code. */
+/** The only error class of the store port. Implementations translate the errors of their drivers into it by code. */
 export class StoreError extends Error {
   override readonly name = 'StoreError'
   readonly kind: StoreErrorKind
@@ -113,7 +113,7 @@ export class StoreError extends Error {
   }
 }
 
-/** Leadership won through `elect`. `lost` aborts when it ends; `resign` ends it and resolves when another process may win. */
+/** The leadership of an election, won through `elect`. `lost` aborts when it ends. `resign` ends it, and resolves when another process can win. */
 export interface Leadership {
   readonly lost: AbortSignal
   resign(): Promise<void>
@@ -121,38 +121,38 @@ export interface Leadership {
 
 /**
  * The store port. Keys are ASCII text in byte order; values are bytes. Every method rejects with StoreError, or with the signal's reason once `signal` aborts.
- * Both adapters pass one contract suite: test/store/contract.ts.
+ * Both implementations pass the same tests: test/store/contract.ts.
  */
 export interface Store {
-  /** Reads one key, linearizable. */
+  /** Reads one key. The read is linearizable. */
   get(key: string, signal: AbortSignal): Promise<Entry | undefined>
-  /** Reads a range of keys in byte order, linearizable or as of `revision`. */
+  /** Reads a range of keys in byte order, either linearizable or as of `revision`. */
   range(query: RangeQuery, signal: AbortSignal): Promise<RangeResult>
   /**
-   * Commits all writes if every guard holds. Durable when it resolves. Rejects with `indeterminate` if the transaction may have reached the store, even if the
-   * signal aborts then. Rejects with the signal's reason only if the transaction will never be sent.
+   * Commits all writes if every guard holds; otherwise writes nothing and returns a Conflict. Committed writes are durable. Rejects with `indeterminate` if
+   * the transaction may have reached the store, even if the signal aborts then. Rejects with the signal's reason only if the transaction will never be sent.
    */
   transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict>
   /**
-   * Settles every transaction of this process that rejected with `indeterminate` before. Once this resolves, none of them can commit any more, and a read shows
-   * which did. Each later transaction does the same first for those that the store did not answer. Transactions that only delete are exempt while the store is
-   * full. Rejects with StoreError, or the signal's reason, if that is not certain yet: call again.
+   * Makes the outcome of every `indeterminate` transaction of this process final. Once it resolves, none of them can commit any more, and a read shows which
+   * did. Each later transaction first does the same. The exception is a transaction that only deletes while the store is full. Rejects with StoreError or the
+   * signal's reason if outcomes are not final yet; call again then.
    */
   fence(signal: AbortSignal): Promise<void>
   /**
-   * Yields every commit after `after` that touches one of `prefixes`, in order, exactly once, in batches. The iteration ends only by throwing. Errors:
-   * StoreError `unavailable` (resume from the last batch's revision), `compacted` or `replaced` (reload), `closed`; or the signal's reason. Throws early
-   * instead of going silent: a watch that cannot know whether it is current ends with `unavailable`.
+   * Yields every commit after `after` that changes a key with one of the `prefixes`: in order, exactly once, in batches. The iteration ends only by throwing
+   * StoreError `unavailable` (resume from the last batch's revision), `compacted` or `replaced` (reload), `closed`, or the signal's reason. A watch that
+   * cannot know whether it is current throws `unavailable` instead of staying silent.
    */
   watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncIterable<ChangeBatch>
   /**
-   * Returns a linearizable revision R. Every transaction on the watched prefixes acknowledged before this call has a revision <= R. A watch of those prefixes
-   * will deliver a batch whose revision is >= R (unless R is not newer than the watch's start).
+   * Returns a linearizable revision R. Every transaction on the watched prefixes that was acknowledged before this call has a revision <= R. A watch of those
+   * prefixes will deliver a batch whose revision is >= R, unless it started at R or later.
    */
   revision(signal: AbortSignal): Promise<Revision>
   /**
-   * Waits until this process leads under `name`. There is one leader at a time among all processes on this store. Rejects with `unavailable` if the wait itself
-   * breaks: call again.
+   * Resolves when this process is the leader of the election `name`. At most one process on this store is its leader at a time. Rejects with `unavailable` if
+   * the wait itself failed; call again then.
    */
   elect(name: string, signal: AbortSignal): Promise<Leadership>
   /** Releases all resources; running calls reject with `closed`. */

@@ -1,14 +1,14 @@
 import { StoreError, type RangeQuery, type Transaction } from './store.ts'
 
-/** Maximum number of guards, and of writes, in one transaction: etcd's `--max-txn-ops` of 128, less the one that its adapter adds. */
+/** Maximum number of guards, and of writes, in one transaction. It is etcd's `--max-txn-ops` of 128, less the operation that the etcd store adds. */
 export const maxTransactionOperations = 127
 
-/** Maximum total size of a transaction's keys and values in bytes: etcd's 1.5 MiB request, less room for its framing. */
+/** Maximum total size of a transaction's keys and values in bytes. It is etcd's request limit of 1.5 MiB, less room for the encoding. */
 export const maxTransactionBytes = 1_500_000
 
 /**
- * Checks a transaction; every adapter calls it first in `transact`, so that all have the same limits without a call to the store. Throws StoreError `too_large`
- * over a limit. Throws TypeError for programming errors: an empty key, a key written twice.
+ * Checks a transaction against the limits of every store. Each store calls it first in `transact`. Throws StoreError `too_large` over a limit, and TypeError
+ * for programming errors: an empty key, or a key written twice.
  */
 export function checkTransaction({ guards, writes }: Transaction): void {
   if (Math.max(guards.length, writes.length) > maxTransactionOperations) {
@@ -25,7 +25,7 @@ export function checkTransaction({ guards, writes }: Transaction): void {
   if (bytes > maxTransactionBytes) throw new StoreError('too_large', `a transaction has at most ${maxTransactionBytes} bytes of keys and values`)
 }
 
-/** Checks a range; every adapter calls it first in `range`. Throws TypeError if `limit` is not a positive integer. */
+/** Checks the query of a range. Each store calls it first in `range`. Throws TypeError if `limit` is not a positive integer. */
 export function checkRange({ limit }: RangeQuery): void {
   if (!Number.isSafeInteger(limit) || limit < 1) throw new TypeError('a range needs a limit of at least 1')
 }

@@ -131,7 +131,7 @@ class Compiler {
     if (oneof === undefined) throw new TypeError(`${this.#desc.typeName} has no oneof ${name}`)
     for (const field of oneof.fields) {
       const plan = this.root.get(field.number)
-      if (plan === undefined || values[field.name] === undefined) throw new TypeError(`no value for ${name} ${field.name}`)
+      if (plan === undefined || values[field.name] === undefined) throw new TypeError(`the oneof ${name} has no text for its member ${field.name}`)
       plan.memberSlot = slot
       plan.memberText = values[field.name]
     }

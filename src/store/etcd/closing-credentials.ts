@@ -3,7 +3,10 @@ import type { Socket } from 'node:net'
 
 type Connector = ReturnType<ChannelCredentials['_createSecureConnector']>
 
-/** Credentials whose connections end with their channel, even those still being made. gRPC would keep the latter for as long as the other side does. */
+/**
+ * gRPC credentials that also close a channel's unfinished connections when the channel closes. By default, gRPC keeps such a connection open as long as the
+ * server does.
+ */
 export class ClosingCredentials extends ChannelCredentials {
   readonly #inner: ChannelCredentials
 

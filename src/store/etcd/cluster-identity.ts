@@ -1,25 +1,25 @@
 import { StoreError } from '../store.ts'
 import type { ResponseHeader } from './etcd-messages.ts'
 
-/** The cluster state seen before a call began. */
+/** The highest revision and raft term that etcd answers had shown before a call began. */
 export interface SeenCluster {
   readonly revision: number
   readonly term: number
 }
 
-/** The newest commit on the watched prefixes as of some revision: its revision, and a mark that only it wrote. Revision 0 if there was none. */
+/** The last commit on the watched keys at some revision: its own revision, and a unique mark that it wrote. The revision is 0 if there was no commit yet. */
 export interface ClusterHead {
   readonly revision: number
   readonly mark: string
 }
 
-/** Maximum number of remembered positions. */
+/** Maximum number of revisions whose ClusterHead is remembered. */
 const maxPositions = 32
 
 /**
- * Detects whether the cluster was replaced or restored. One sign is another cluster id. Another is a linearizable answer with a lower revision or raft term
- * than seen before the call began. After a backup has overtaken the seen revision, the sign is a different head at a known revision. Each replacement starts an
- * epoch.
+ * Detects that the etcd cluster was replaced, or restored from a backup. The signs are another cluster id, or a linearizable answer with a lower revision or
+ * raft term than an earlier one. Once a restored cluster has passed the earlier revision, the sign is a different last commit at a known revision. Each
+ * replacement starts a new epoch.
  */
 export class ClusterIdentity {
   #clusterId: string | undefined
@@ -27,25 +27,25 @@ export class ClusterIdentity {
   #epoch = 0
   #replaced = new AbortController()
   #head: ClusterHead = { revision: 0, mark: '' }
-  /** The head at each revision from which a watch may start. */
+  /** The last commit on the watched keys at each revision from which a watch may start. */
   readonly #positions = new Map<number, ClusterHead>()
 
-  /** The number of replacements. */
+  /** The number of detected replacements of the cluster. */
   get epoch(): number {
     return this.#epoch
   }
 
-  /** The state seen so far, for `observe`. */
+  /** The highest revision and raft term seen so far. Pass it to `observe` with the answer of a call that starts now. */
   get seen(): SeenCluster {
     return this.#seen
   }
 
-  /** Aborts when the current epoch ends, with StoreError `replaced` as the reason. */
+  /** A signal that aborts with StoreError `replaced` when the next replacement of the cluster is detected. */
   get replaced(): AbortSignal {
     return this.#replaced.signal
   }
 
-  /** Records an answer. `before` is the state seen before its call began; undefined if the answer is not linearizable. */
+  /** Checks the header of an answer for a replaced cluster. `before` is the value of `seen` before the call began; undefined if the answer is not linearizable. */
   observe(header: ResponseHeader, before: SeenCluster | undefined): void {
     const revision = Number(header.revision)
     const term = Number(header.raft_term)
@@ -53,43 +53,47 @@ export class ClusterIdentity {
     const wentBack = before !== undefined && (revision < before.revision || term < before.term)
     this.#clusterId = header.cluster_id
     if (other || wentBack) {
-      this.#replace(other ? 'this is another etcd cluster' : 'the etcd cluster returned to an earlier revision', { revision, term })
+      this.#replace(other ? 'etcd answered with another cluster id' : 'the etcd cluster returned to an earlier revision', { revision, term })
     } else if (before !== undefined) {
       this.#seen = { revision: Math.max(revision, this.#seen.revision), term: Math.max(term, this.#seen.term) }
     }
   }
 
-  /** The newest head seen, for `assertHead`. */
+  /** The newest commit on the watched keys that a watch has shown. Pass it to `assertHead` with the answer of a read that starts now. */
   get head(): ClusterHead {
     return this.#head
   }
 
-  /** Records a head that a watch has shown. */
+  /** Records the newest commit that a watch has shown. */
   showHead(head: ClusterHead): void {
     if (head.revision > this.#head.revision) this.#head = head
   }
 
-  /** Throws StoreError `replaced` if a linearizable answer has an older head than `before`, seen before its call began, or a different one at that revision. */
+  /**
+   * Throws StoreError `replaced` if a linearizable read shows an older last commit than `before`, or a different one at the same revision. `before` is the
+   * value of `head` before the read began.
+   */
   assertHead(head: ClusterHead, before: ClusterHead): void {
     if (head.revision > before.revision || (head.revision === before.revision && head.mark === before.mark)) return
-    throw this.#replace('the etcd cluster has another history', this.#seen)
+    throw this.#replace('the commits of the etcd cluster are not those seen before: it was replaced or restored', this.#seen)
   }
 
-  /** Remembers the head at a revision from which a watch may start. */
+  /** Remembers the last commit on the watched keys as of a revision from which a watch may start. */
   notePosition(revision: number, head: ClusterHead): void {
     this.#positions.set(revision, head)
     const [oldest] = this.#positions.keys()
     if (this.#positions.size > maxPositions && oldest !== undefined) this.#positions.delete(oldest)
   }
 
-  /** Returns the head at `revision` if it is remembered. */
+  /** Returns the last commit on the watched keys as of `revision`; undefined if it is not remembered. */
   position(revision: number): ClusterHead | undefined {
     return this.#positions.get(revision)
   }
 
-  /** Throws StoreError `replaced` if the head at a revision differs from the known one. */
+  /** Throws StoreError `replaced` if the last commit as of a revision differs from the one remembered for it. */
   assertPosition(head: ClusterHead, known: ClusterHead): void {
-    if (head.revision !== known.revision || head.mark !== known.mark) throw this.#replace('the etcd cluster has another history', this.#seen)
+    if (head.revision !== known.revision || head.mark !== known.mark)
+      throw this.#replace('the commits of the etcd cluster are not those seen before: it was replaced or restored', this.#seen)
   }
 
   #replace(message: string, seen: SeenCluster): StoreError {

@@ -7,14 +7,14 @@ import { callMetadata, EtcdEndpoint, type StreamCalls, type UnaryCalls } from '.
 import { etcdError, statusOf } from './etcd-errors.ts'
 import type { EtcdTls } from './unary-session.ts'
 
-/** The address and credentials of the cluster. */
+/** Addresses and credentials of the etcd cluster. */
 export interface EtcdConnectionOptions {
-  /** `http://host:port` or `https://host:port` of the members; the first is used while it answers. */
+  /** Client URLs of the members, `http://host:port` or `https://host:port`. The first one is used while it answers. */
   readonly endpoints: readonly string[]
-  /** Called for each new connection. */
+  /** Returns the TLS settings. Called for each new connection. */
   readonly tls?: () => EtcdTls
   readonly username?: string
-  /** Called for each new token. */
+  /** Returns the password. Called for each new authentication token. */
   readonly password?: () => string
   /** Maximum duration of a call in milliseconds; 5000 by default. */
   readonly requestTimeoutMs?: number
@@ -24,22 +24,22 @@ export interface EtcdConnectionOptions {
 /** The options of one call. */
 export interface CallOptions {
   readonly signal: AbortSignal
-  /** True if the call may be sent to another member although it may have run. */
+  /** True if the call may be sent to another member although the first member may have executed it. */
   readonly repeatable: boolean
 }
 
 const defaultRequestTimeoutMs = 5000
 
-/** Time to wait for a connection after every member refused one. */
+/** Maximum wait for a connection, in milliseconds, after every member refused one. */
 const reconnectTimeoutMs = 1000
 
-/** Statuses of a bad token; the call did not run. The second also means "revision of auth store is old". */
+/** gRPC statuses with which etcd refuses an invalid token, before it executes the call. INVALID_ARGUMENT also stands for "revision of auth store is old". */
 const tokenStatuses = new Set<number | undefined>([status.UNAUTHENTICATED, status.INVALID_ARGUMENT])
 
 /**
- * Calls to the members of one cluster: one member at a time, the next one when it fails. Every call ends by its signal, by `close` (StoreError `closed`) or by
- * the request timeout. Rejects with StoreError, or the signal's reason. A call that may have reached a member is sent again only if `repeatable`. Otherwise it
- * rejects with `indeterminate`, even if its signal aborts or the connection is closed in the meantime.
+ * Sends calls to one member of an etcd cluster, and to the next member when that one fails. A call ends at the latest with its signal, with `close`
+ * (StoreError `closed`) or with the request timeout. Rejects with StoreError, or the signal's reason. A call that may have reached a member is sent again only
+ * if it is `repeatable`. Otherwise it rejects with `indeterminate`, even if its signal aborts or the connection is closed in the meantime.
  */
 export class EtcdConnection {
   readonly identity = new ClusterIdentity()
@@ -59,22 +59,22 @@ export class EtcdConnection {
     this.#requestTimeoutMs = options.requestTimeoutMs ?? defaultRequestTimeoutMs
   }
 
-  /** Aborts with StoreError `closed` as the reason. */
+  /** A signal that aborts with StoreError `closed` when the connection is closed. */
   get closing(): AbortSignal {
     return this.#closing.signal
   }
 
-  /** True if a call would be sent at once. */
+  /** True if a call could be sent now, without waiting for a connection. */
   get isConnected(): boolean {
     return this.#endpoints[this.#current % this.#endpoints.length]?.isConnected() === true
   }
 
-  /** Resolves once a member is connected. Rejects like a read. */
+  /** Resolves once a member is connected. Rejects with StoreError, or the signal's reason. */
   async connected(signal: AbortSignal): Promise<void> {
     await this.#attempts({ signal, repeatable: true }, () => Promise.resolve())
   }
 
-  /** Makes one call. The answers of `range` and `txn` are observed as linearizable. */
+  /** Makes one call. Checks the answers of `range` and `txn`, which are linearizable, for a replaced cluster. */
   async call<M extends keyof UnaryCalls>(method: M, request: UnaryCalls[M]['request'], options: CallOptions): Promise<UnaryCalls[M]['response']> {
     const before = method === 'range' || method === 'txn' ? this.identity.seen : undefined
     const response = await this.#attempts(options, async (endpoint, deadline) =>
@@ -91,7 +91,7 @@ export class EtcdConnection {
     )
   }
 
-  /** Reports a broken stream: the next call goes to the next member, with a new token. */
+  /** Reports that a stream broke. The next call then goes to the next member, with a new token. */
   streamFailed(): void {
     this.#token = undefined
     this.#current++
@@ -103,7 +103,7 @@ export class EtcdConnection {
     for (const endpoint of this.#endpoints) endpoint.close()
   }
 
-  /** Makes one attempt per member, each with its share of the remaining time. */
+  /** Tries the members in turn, each once and for its share of the remaining time. */
   async #attempts<T>({ signal, repeatable }: CallOptions, attempt: (endpoint: EtcdEndpoint, deadline: number) => Promise<T>): Promise<T> {
     const end = performance.now() + this.#requestTimeoutMs
     let failure: unknown
@@ -117,21 +117,21 @@ export class EtcdConnection {
         try {
           return await attempt(endpoint, deadline)
         } catch (error) {
-          // A write under way may still commit after its caller aborts or the store is closed.
+          // Do not stop waiting for a write when its caller aborts or the store is closed: it may still commit.
           if (repeatable) this.#throwIfEnded(signal)
           failure = etcdError(error, !repeatable)
           if (signal.aborted || !isUnanswered(failure)) throw failure
-          // Calls that fail together log this once.
+          // Log once for all calls that fail together.
           if (this.#current === at)
             this.#options.log.warn('an etcd member failed a call', { endpoint: this.#options.endpoints[at % this.#endpoints.length], error })
           if (!repeatable) left = 0
         }
       }
-      // Other calls may have moved to the next member already.
+      // Another call may already have switched to the next member.
       if (this.#current === at) this.#current++
     }
     if (failure === undefined || repeatable) this.#throwIfEnded(signal)
-    // The failure came from etcdError().
+    // The value was created by etcdError(), so it is an Error.
     throw failure === undefined ? new StoreError('unavailable', 'no etcd member can be reached') : (failure as Error)
   }
 
@@ -164,7 +164,7 @@ export class EtcdConnection {
     }
   }
 
-  /** Sends a call. If its token may have expired, sends it again with a new one: etcd refuses such calls before they run. */
+  /** Sends a call with the authentication token. If etcd refuses the token, gets a new one and sends the call again: etcd had not executed it. */
   async #authorized<T>(endpoint: EtcdEndpoint, deadline: number, send: (token: string | undefined) => Promise<T>): Promise<T> {
     const token = await this.#authenticate(endpoint, deadline)
     try {
@@ -187,9 +187,9 @@ export class EtcdConnection {
       return await token
     } catch (error) {
       if (this.#token === token) this.#token = undefined
-      // Wrong credentials give INVALID_ARGUMENT, which otherwise means a request that is too large.
+      // etcd answers INVALID_ARGUMENT to wrong credentials. For other calls, this status means a request that is too large.
       if (statusOf(error) === status.INVALID_ARGUMENT) throw new StoreError('unavailable', 'etcd refused the user name or password', error)
-      // Also for a write: it was not sent yet.
+      // Also correct for a write, which has not been sent yet.
       throw etcdError(error)
     }
   }

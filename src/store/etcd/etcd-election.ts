@@ -5,20 +5,23 @@ import type { EtcdConnection } from './etcd-connection.ts'
 import { Lease } from './etcd-lease.ts'
 import type { TransactionRequest } from './etcd-messages.ts'
 
-/** Maximum wait for a new leader after the old one vanished. */
+/** Lifetime of the leader's lease in seconds. It is the maximum wait for a new leader after the old one vanished. */
 const ttlSeconds = 10
-/** Interval at which candidates check whether the key is free. */
+/** Interval in milliseconds at which candidates check whether the leader's key is gone. */
 const lookEveryMs = 1000
 
 /** The dependencies of an election. */
 export interface ElectionOptions {
   readonly connection: EtcdConnection
-  /** The key that the leader holds through its lease. */
+  /** The key of the election. The leader holds it through its lease. */
   readonly key: Buffer
   readonly log: Log
 }
 
-/** Waits until `key` is free and takes it under a lease. Rejects with the signal's reason, `closed`, or `unavailable` if the wait broke (call again). */
+/**
+ * Waits until no process holds the election key, and takes it under a lease. Rejects with the signal's reason, StoreError `closed`, or `unavailable` if the
+ * wait failed; call again then.
+ */
 export async function campaign(options: ElectionOptions, signal: AbortSignal): Promise<Leadership> {
   const { connection, key, log } = options
   for (;;) {
@@ -31,8 +34,8 @@ export async function campaign(options: ElectionOptions, signal: AbortSignal): P
       if (won) return new EtcdLeadership(lease)
     } catch (error) {
       signal.throwIfAborted()
-      // A revoked lease cannot take the key, so an attempt that may still be under way has no effect.
-      throw error instanceof StoreError && error.kind === 'indeterminate' ? new StoreError('unavailable', 'the election was not answered', error) : error
+      // The lease is revoked, so an attempt that is still under way can no longer take the key.
+      throw error instanceof StoreError && error.kind === 'indeterminate' ? new StoreError('unavailable', 'etcd did not answer in the election', error) : error
     } finally {
       if (!won) void lease.revoke()
     }
@@ -46,13 +49,13 @@ function takeKey(key: Buffer, lease: string): TransactionRequest {
   }
 }
 
-/** Polls instead of watching: candidates are few, and a poll cannot go silent. */
+/** Waits until the key does not exist. Polls instead of watching: there are few candidates, and a poll cannot stop silently. */
 async function untilFree({ connection, key }: ElectionOptions, signal: AbortSignal): Promise<void> {
   const ended = AbortSignal.any([signal, connection.closing])
   for (;;) {
     const { kvs } = await connection.call('range', { key, keys_only: true }, { signal, repeatable: true })
     if (kvs.length === 0) return
-    // The delay would reject with its own error.
+    // delay() would reject with an error of its own.
     await delay(lookEveryMs, undefined, { signal: ended }).catch(() => ended.throwIfAborted())
   }
 }

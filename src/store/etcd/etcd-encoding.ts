@@ -6,21 +6,21 @@ import type { EtcdCompare, KeyValue, Operation, EtcdRangeRequest, TransactionReq
 import { storeRevision, type Change, type Entry, type Guard, type RangeQuery, type Transaction, type Write } from '../store.ts'
 
 /**
- * The head key. Every transaction on the watched prefixes writes it, so its revision shows how far a watch must progress (docs/adr/0001). It sorts before the
- * port's keys and is not one of them: no port key starts with `!`.
+ * Name of the head key, a marker that every transaction on the watched prefixes rewrites. So its revision shows how far a watch must progress (docs/adr/0001).
+ * It sorts before all keys of the store port, none of which starts with `!`.
  */
 const headName = '!head'
-/** The start of the port's keys. */
+/** A name that sorts before all keys of the store port and after the head key. */
 const firstName = '"'
-/** etcd's spelling of "no end" of a range. */
+/** etcd's value for a range without an end. */
 const noEnd = Buffer.from([0])
 
-/** Converts between the port's terms and etcd's messages; every key is below `prefix`. */
+/** Converts keys and transactions of the store port to etcd's messages, and etcd's answers back. Every key is below `prefix`. */
 export class EtcdEncoding {
   readonly #prefix: string
-  /** The head key. */
+  /** Key of the marker that every transaction on the watched prefixes rewrites. */
   readonly head: Buffer
-  /** Makes head values unique: no other process writes the same value, and this one only once. So equal heads are of one commit. */
+  /** Makes each value of the head key unique, so that two equal values were written by the same commit. */
   readonly #writer = randomUUID()
   #commits = 0
 
@@ -29,7 +29,7 @@ export class EtcdEncoding {
     this.head = this.key(headName)
   }
 
-  /** Returns the key in etcd. */
+  /** Returns the key in etcd for a key of the store port. */
   key(name: string): Buffer {
     return Buffer.from(this.#prefix + name)
   }
@@ -42,13 +42,13 @@ export class EtcdEncoding {
     return { key, range_end, limit, revision }
   }
 
-  /** Returns the range from the head key to the end of the last of `prefixes`. */
+  /** Returns the range that a watch of `prefixes` needs: from the head key to the end of the last prefix. */
   watchRange(prefixes: readonly string[]): { key: Buffer; rangeEnd: Buffer } {
     const ends = prefixes.map((prefix) => prefixEnd(this.#prefix + prefix))
     return { key: this.head, rangeEnd: endOf(ends.includes(undefined) ? undefined : ends.toSorted().at(-1)) }
   }
 
-  /** Encodes a transaction. `fence` holds the adapter's additions: its comparisons come first. */
+  /** Encodes a transaction of the store port. `fence` holds comparisons and operations to add; its comparisons come first. */
   transaction({ guards, writes }: Transaction, fence: TransactionRequest = {}): TransactionRequest {
     const success = writes.map((write) => this.#operation(write))
     const isWatched = writes.some((write) => watchedPrefixes.some((prefix) => write.key.startsWith(prefix)))
@@ -60,18 +60,18 @@ export class EtcdEncoding {
     return { key: this.#name(key), value, revision: storeRevision(Number(mod_revision)) }
   }
 
-  /** Returns the head found by a read of its key; an empty head if `kv` is undefined. */
+  /** Returns the last commit on the watched prefixes from the head key's value; revision 0 if the key does not exist. */
   headOf(kv: KeyValue | undefined): ClusterHead {
     return kv === undefined ? { revision: 0, mark: '' } : { revision: Number(kv.mod_revision), mark: kv.value.toString('latin1') }
   }
 
-  /** Returns the head after these watch events; undefined if they do not change it. */
+  /** Returns the last commit on the watched prefixes as shown by these watch events; undefined if they do not contain the head key. */
   headIn(events: readonly EtcdEvent[]): ClusterHead | undefined {
     const event = events.findLast(({ kv }) => this.#name(kv.key) === headName)
     return event === undefined ? undefined : this.headOf(event.kv)
   }
 
-  /** Returns the changes below `prefixes`. */
+  /** Returns the changes of keys below `prefixes` in watch events. */
   changes(events: readonly EtcdEvent[], prefixes: readonly string[]): Change[] {
     return events
       .map((event) => ({ ...this.entry(event.kv), event }))

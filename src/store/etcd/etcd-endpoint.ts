@@ -32,12 +32,15 @@ import { UnarySession, type EtcdTls, type RunningCall, type UnaryOptions } from 
 
 type CreateConnector = ChannelCredentials['_createSecureConnector']
 
-/** TLS to one address with the current certificates. gRPC's own credentials keep those from when the channel was made, even when it reconnects. */
+/**
+ * gRPC credentials that read the current certificates for each connection to an address. gRPC's own credentials keep the certificates with which the channel
+ * was created.
+ */
 class TlsCredentials extends ChannelCredentials {
   readonly #address: string
   readonly #tls: (() => EtcdTls) | undefined
 
-  /** `tls` is called for each connection. */
+  /** `tls` returns the TLS settings. It is called for each connection. */
   constructor(address: string, tls: (() => EtcdTls) | undefined) {
     super()
     this.#address = address
@@ -64,7 +67,7 @@ class TlsCredentials extends ChannelCredentials {
   }
 
   #ofNow(): ChannelCredentials {
-    // Check against the address itself, whatever name was sent.
+    // Verify the certificate against the address itself, not against the name that was sent.
     const checkServerIdentity = (_name: string, certificate: PeerCertificate): Error | undefined => verifyIdentity(this.#address, certificate)
     const { ca = null, key = null, cert = null } = this.#tls?.() ?? {}
     return ChannelCredentials.createSsl(ca, key, cert, { checkServerIdentity })
@@ -86,7 +89,7 @@ export interface StreamCalls {
   leaseKeepAlive: { request: { readonly ID: string }; response: LeaseResponse }
 }
 
-/** The path and the codec of a call. */
+/** The path of a gRPC call, and the codec of its messages. */
 interface Method<Request, Response> {
   readonly path: string
   readonly encode: (request: Request) => Uint8Array
@@ -110,7 +113,7 @@ const streamMethods: Methods<StreamCalls> = {
   leaseKeepAlive: { path: '/etcdserverpb.Lease/LeaseKeepAlive', encode: encodeLeaseId, decode: decodeLease },
 }
 
-/** Pause of a caller that retries between its own failed connections; the channel has its own pace. */
+/** Pause in milliseconds between connection attempts for a caller that retries. The channel reconnects at its own pace. */
 const reconnectEveryMs = 100
 
 /** Maximum time for a channel to connect, in milliseconds. gRPC has no limit of its own, and the system resends lost packets for minutes. */
@@ -134,28 +137,31 @@ function dateOf(deadline: number): Date {
   return new Date(Date.now() + deadline - performance.now())
 }
 
-/** The calls for which all reads and writes wait: sent over a separate connection. */
+/** Calls that go over a lean connection of their own, because every read and write of the API waits for them. */
 const direct: ReadonlySet<keyof UnaryCalls> = new Set(['range', 'txn'])
 
-/** gRPC takes a Buffer. This is one of the same bytes. */
+/** Returns a Buffer of the same memory, which is the type that gRPC accepts. */
 function bufferOf(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** One etcd member: a channel for streams and leases, and a lean connection for reads and transactions. Both are made on first use. Repeats no call. */
+/**
+ * A client of one etcd member: a gRPC channel for streams and leases, and a lean connection for reads and transactions. Both connect on first use. Does not
+ * repeat failed calls.
+ */
 export class EtcdEndpoint {
   readonly #createClient: () => Client
   readonly #session: UnarySession
   #client: Client
-  /** The timer while the channel connects. */
+  /** The time limit for connecting the channel, while it connects. */
   #connectTimer: NodeJS.Timeout | undefined
 
-  /** `tls` is called for each connection. */
+  /** `tls` returns the TLS settings. It is called for each connection. */
   constructor(endpoint: string, tls: (() => EtcdTls) | undefined) {
     const { hostname, protocol } = new URL(endpoint)
     const address = hostname.replace(/^\[|\]$/g, '')
     const secure = protocol === 'https:'
-    // grpc-js would send an address as the server's name, which TLS forbids and Node refuses. etcd ignores the name.
+    // grpc-js would send an IP address as the TLS server name, which TLS forbids and Node refuses. etcd ignores the name, so any name works.
     const nameOption = secure && isIP(address) !== 0 ? { 'grpc.ssl_target_name_override': 'etcd' } : {}
     this.#session = new UnarySession(endpoint, secure ? tls : undefined)
     const channelCredentials = new ClosingCredentials(secure ? new TlsCredentials(address, tls) : credentials.createInsecure())
@@ -163,18 +169,18 @@ export class EtcdEndpoint {
     this.#client = this.#createClient()
   }
 
-  /** True if a call would be sent at once. */
+  /** True if a call could be sent now, without waiting for a connection. */
   isConnected(): boolean {
     return this.#session.isConnected && this.#client.getChannel().getConnectivityState(true) === connectivityState.READY
   }
 
   /**
-   * Resolves true once the channel is connected, false if connecting failed or took until `deadline` (in `performance.now()` time). With `retries`, repeats
-   * failed attempts until the deadline. Nothing has been sent while this is false.
+   * Resolves true once the channel is connected, and false if connecting failed or took until `deadline` (in `performance.now()` time). With `retries`,
+   * repeats failed attempts until the deadline. While not connected, no call has been sent.
    */
   async connected(deadline: number, retries: boolean): Promise<boolean> {
     for (;;) {
-      // Each wait may replace the channel.
+      // The channel may be a new one after each wait.
       const channel = this.#client.getChannel()
       const state = channel.getConnectivityState(true)
       if (state === connectivityState.READY) {
@@ -193,7 +199,7 @@ export class EtcdEndpoint {
     }
   }
 
-  /** Replaces a channel that is still not connected. Calls that wait for the old one fail. */
+  /** Replaces the channel if it is still not connected. Calls that wait for the old channel fail. */
   #replaceUnconnected(): void {
     this.#connectTimer = undefined
     const old = this.#client
@@ -233,7 +239,7 @@ export class EtcdEndpoint {
   }
 }
 
-/** Returns the metadata of every call. With it, a member without a leader refuses calls at once and ends its streams. */
+/** Returns the gRPC metadata of every call. It requires a leader: a member without one refuses calls at once and ends its streams. */
 export function callMetadata(token: string | undefined): Metadata {
   const metadata = new Metadata()
   metadata.set('hasleader', 'true')

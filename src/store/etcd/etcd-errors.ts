@@ -1,23 +1,24 @@
 import { status } from '@grpc/grpc-js'
 import { StoreError, type StoreErrorKind } from '../store.ts'
 
-/** The port's error kind for a gRPC status. Every other status is `unavailable`, for a write `indeterminate`. */
+/** The StoreError kind of each gRPC status. Every other status means `unavailable`, or `indeterminate` for a write. */
 const kindByStatus = new Map<number, StoreErrorKind>([
   [status.OUT_OF_RANGE, 'compacted'],
   [status.RESOURCE_EXHAUSTED, 'exhausted'],
 ])
 
-/** The text of a temporary refusal. It has the same code as "no space", which is not temporary; only etcd's (constant) text distinguishes them. */
+/** The text of a temporary refusal under load. etcd uses the same status for "no space", which is not temporary. Only this constant text distinguishes the two. */
 const busyText = 'etcdserver: too many requests'
 
-/** Returns the gRPC status of a driver error; undefined for any other error. */
+/** Returns the gRPC status of an error from the gRPC client; undefined for any other error. */
 export function statusOf(error: unknown): number | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'number' ? error.code : undefined
 }
 
 /**
- * Translates a failed call for the port. StoreErrors, and errors that are not the driver's, are returned unchanged. Writes are checked before they are sent. So
- * a write (`isWrite`) that etcd finds invalid exceeds limits configured below etcd's defaults. A write that failed in any other way may have reached etcd.
+ * Translates the error of a failed call into a StoreError. Returns StoreErrors and errors of other origin unchanged. A write (`isWrite`) that etcd calls
+ * invalid exceeds limits configured below etcd's defaults, because writes are checked before they are sent. A write that failed in any other way may have
+ * reached etcd.
  */
 export function etcdError(error: unknown, isWrite = false): unknown {
   const code = statusOf(error)

@@ -15,28 +15,28 @@ import {
 
 /** Encoding and decoding of etcd's messages for leases, watches and authentication (rpc.proto), as in etcd-messages.ts. */
 
-/** A new lease, or one that is renewed. */
+/** The answer to a request for a new lease, or for the renewal of one. */
 export interface LeaseResponse {
   header: ResponseHeader
   ID: string
-  /** In seconds. */
+  /** Lifetime of the lease in seconds. */
   TTL: string
 }
 
-/** The start of a watch. */
+/** The request that starts a watch. */
 export interface WatchCreateRequest {
   readonly key: Buffer
   readonly range_end: Buffer
   readonly start_revision: number
 }
 
-/** A change that a watch shows. */
+/** One change of a key in a watch. */
 export interface EtcdEvent {
   readonly isDelete: boolean
   readonly kv: KeyValue
 }
 
-/** A message of a watch. */
+/** One message of a watch. */
 export interface WatchResponse {
   header: ResponseHeader
   canceled: boolean
@@ -45,27 +45,27 @@ export interface WatchResponse {
   readonly events: EtcdEvent[]
 }
 
-/** A token of etcd's own authentication. */
+/** A token of etcd's own authentication, for the metadata of later calls. */
 export interface AuthenticateResponse {
   header: ResponseHeader
   token: string
 }
 
-/** The bytes of a LeaseGrantRequest. */
+/** Encodes a LeaseGrantRequest. */
 export function encodeLeaseGrant({ TTL }: { readonly TTL: number }): Uint8Array {
   const writer = new BinaryWriter()
   writeInt64(writer, 1, TTL)
   return writer.finish()
 }
 
-/** The bytes of a LeaseRevokeRequest or LeaseKeepAliveRequest. */
+/** Encodes a LeaseRevokeRequest or LeaseKeepAliveRequest, which have the same form. */
 export function encodeLeaseId({ ID }: { readonly ID: string }): Uint8Array {
   const writer = new BinaryWriter()
   writeInt64(writer, 1, ID)
   return writer.finish()
 }
 
-/** Reads a LeaseGrantResponse or LeaseKeepAliveResponse. */
+/** Decodes a LeaseGrantResponse or LeaseKeepAliveResponse. */
 export function decodeLease(bytes: Uint8Array): LeaseResponse {
   const reader = new BinaryReader(bytes)
   const response: LeaseResponse = { header: noHeader, ID: '0', TTL: '0' }
@@ -79,7 +79,7 @@ export function decodeLease(bytes: Uint8Array): LeaseResponse {
   return response
 }
 
-/** Reads a response of which only the header is used. */
+/** Decodes only the header of a response. */
 export function decodeHeader(bytes: Uint8Array): { readonly header: ResponseHeader } {
   const reader = new BinaryReader(bytes)
   const response = { header: noHeader }
@@ -91,7 +91,7 @@ export function decodeHeader(bytes: Uint8Array): { readonly header: ResponseHead
   return response
 }
 
-/** The bytes of an AuthenticateRequest. */
+/** Encodes an AuthenticateRequest. */
 export function encodeAuthenticate({ name, password }: { readonly name: string; readonly password: string }): Uint8Array {
   const writer = new BinaryWriter()
   writeBytes(writer, 1, Buffer.from(name))
@@ -99,7 +99,7 @@ export function encodeAuthenticate({ name, password }: { readonly name: string; 
   return writer.finish()
 }
 
-/** Reads an AuthenticateResponse. */
+/** Decodes an AuthenticateResponse. */
 export function decodeAuthenticate(bytes: Uint8Array): AuthenticateResponse {
   const reader = new BinaryReader(bytes)
   const response = { header: noHeader, token: '' }
@@ -112,7 +112,7 @@ export function decodeAuthenticate(bytes: Uint8Array): AuthenticateResponse {
   return response
 }
 
-/** The bytes of a WatchRequest that starts a watch. */
+/** Encodes a WatchRequest that starts a watch. */
 export function encodeWatchCreate({ key, range_end, start_revision }: WatchCreateRequest): Uint8Array {
   const writer = new BinaryWriter()
   writeNested(writer, 1, (inner) => {
@@ -123,7 +123,7 @@ export function encodeWatchCreate({ key, range_end, start_revision }: WatchCreat
   return writer.finish()
 }
 
-/** Reads a WatchResponse. Its keys and values refer to `bytes`. */
+/** Decodes a WatchResponse. Its keys and values are views of `bytes`, not copies. */
 export function decodeWatch(bytes: Uint8Array): WatchResponse {
   const reader = new BinaryReader(bytes)
   const response: WatchResponse = { header: noHeader, canceled: false, compact_revision: '0', cancel_reason: '', events: [] }

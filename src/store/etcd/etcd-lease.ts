@@ -5,7 +5,7 @@ import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
 import type { LeaseResponse } from './etcd-lease-messages.ts'
 
-/** The holder stops relying on its lease this long before etcd may end it. */
+/** Safety margin in milliseconds: the holder stops relying on its lease this long before etcd may end it. */
 const marginMs = 1000
 const revokeTimeoutMs = 3000
 
@@ -13,11 +13,11 @@ const revokeTimeoutMs = 3000
 export interface LeaseOptions {
   readonly connection: EtcdConnection
   readonly log: Log
-  /** Time for which the lease outlives a vanished holder. The holder renews it four times in this time. */
+  /** Lifetime of the lease in seconds after its holder vanished. The holder renews it four times in this time. */
   readonly ttlSeconds: number
 }
 
-/** An etcd lease. States: held (renewed regularly) -> ended, by `revoke` or because a renewal came too late; `ended` then aborts. */
+/** An etcd lease. It is renewed regularly until `revoke` is called or a renewal comes too late. Then it has ended, and `ended` aborts. */
 export class Lease {
   /** The lease's id in etcd. */
   readonly id: string
@@ -37,8 +37,8 @@ export class Lease {
   }
 
   /**
-   * Requests a lease from etcd. Its time counts from before the request, so it ends here before it ends in etcd. Rejects with StoreError or the signal's
-   * reason.
+   * Requests a lease from etcd. The lifetime counts from before the request, so the lease ends here before it ends in etcd. Rejects with StoreError or the
+   * signal's reason.
    */
   static async grant(options: LeaseOptions, signal: AbortSignal): Promise<Lease> {
     const start = performance.now()
@@ -50,12 +50,12 @@ export class Lease {
     return (this.#options.ttlSeconds * 1000) / 4
   }
 
-  /** Aborts when the holder can no longer rely on the lease. */
+  /** A signal that aborts when the holder can no longer rely on the lease. */
   get ended(): AbortSignal {
     return this.#ended.signal
   }
 
-  /** Ends the lease; resolves when etcd has removed it, at the latest when it expires. */
+  /** Ends the lease. Resolves when etcd has removed it, or when it must have expired. */
   revoke(): Promise<void> {
     return (this.#revoked ??= this.#revoke())
   }
@@ -67,7 +67,7 @@ export class Lease {
       await connection.call('leaseRevoke', { ID: this.id }, { signal: AbortSignal.timeout(revokeTimeoutMs), repeatable: true })
     } catch (error) {
       if (connection.closing.aborted) return
-      log.warn('a lease could not be revoked and must expire', { error })
+      log.warn('the etcd lease could not be revoked and ends when it expires', { error })
       await delay(Math.max(0, this.#expiresAt - performance.now()), undefined, { ref: false })
     }
   }
@@ -83,7 +83,10 @@ export class Lease {
   #extend(expiresAt: number): void {
     this.#expiresAt = expiresAt
     clearTimeout(this.#expiry)
-    this.#expiry = setTimeout(() => this.#end(new StoreError('unavailable', 'the lease ran out')), expiresAt - marginMs - performance.now())
+    this.#expiry = setTimeout(
+      () => this.#end(new StoreError('unavailable', 'the etcd lease expired before it was renewed')),
+      expiresAt - marginMs - performance.now(),
+    )
   }
 
   async #renew(): Promise<void> {
@@ -92,15 +95,15 @@ export class Lease {
         await delay(this.#renewEveryMs, undefined, { signal: this.#ended.signal, ref: false })
         const start = performance.now()
         const { TTL } = await this.#keepAlive()
-        if (Number(TTL) <= 0) return this.#end(new StoreError('unavailable', 'the lease is gone'))
+        if (Number(TTL) <= 0) return this.#end(new StoreError('unavailable', 'etcd no longer has the lease'))
         if (!this.#ended.signal.aborted) this.#extend(start + Number(TTL) * 1000)
       } catch (error) {
-        if (!this.#ended.signal.aborted) this.#options.log.warn('a lease could not be renewed yet', { error: etcdError(error) })
+        if (!this.#ended.signal.aborted) this.#options.log.warn('the etcd lease could not be renewed; trying again', { error: etcdError(error) })
       }
     }
   }
 
-  /** Renews the lease, with one stream per renewal, so that each goes to a member that answers. */
+  /** Renews the lease once. Each renewal opens a new stream, so that it goes to a member that answers. */
   async #keepAlive(): Promise<LeaseResponse> {
     const { connection } = this.#options
     const signal = AbortSignal.any([this.#ended.signal, AbortSignal.timeout(this.#renewEveryMs)])
@@ -113,7 +116,7 @@ export class Lease {
           .on('error', reject)
           .once('data', resolve)
           .once('end', () => reject(new StoreError('unavailable', 'etcd ended the stream')))
-        // Inside the promise, so that an already broken stream rejects it.
+        // Write within the promise, so that a stream that is already broken rejects it.
         stream.write({ ID: this.id })
       })
       return await answer

@@ -1,15 +1,15 @@
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 
 /**
- * Encoding and decoding of etcd's KV messages (rpc.proto and kv.proto), for which every Taproot request waits. A reflective codec costs several times the call
- * itself. Only fields that the adapter uses are written and read. Numbers of 64 bits are text.
+ * Encoding and decoding of etcd's KV messages (rpc.proto, kv.proto). Every Taproot request waits for these, and a generic protobuf library takes several times
+ * as long as the call itself. Only the fields that the store uses are encoded and decoded. 64-bit numbers are texts.
  */
 
-/** etcd's numbers of results and targets (rpc.proto, Compare). */
+/** The numbers in etcd's Compare message for the result and the target of a comparison (rpc.proto). */
 const compareResults = { equal: 0, greater: 1, less: 2 } as const
 const compareTargets = { create: 1, mod: 2 } as const
 
-/** The fields of a range request that the adapter uses. */
+/** The fields of an etcd RangeRequest that the store uses. */
 export interface EtcdRangeRequest {
   readonly key: Buffer
   readonly range_end?: Buffer
@@ -17,7 +17,7 @@ export interface EtcdRangeRequest {
   readonly revision?: number
   readonly keys_only?: boolean
 }
-/** The fields of a comparison that the adapter uses. */
+/** The fields of an etcd Compare message that the store uses. */
 export interface EtcdCompare {
   readonly key: Buffer
   readonly range_end?: Buffer
@@ -26,39 +26,39 @@ export interface EtcdCompare {
   readonly create_revision?: number
   readonly mod_revision?: number
 }
-/** An operation of a transaction. */
+/** One operation of an etcd transaction. */
 export interface Operation {
   readonly request_range?: EtcdRangeRequest
   readonly request_put?: { readonly key: Buffer; readonly value: Buffer; readonly lease?: string }
   readonly request_delete_range?: { readonly key: Buffer }
 }
-/** A transaction of the adapter. */
+/** An etcd transaction: comparisons, and the operations to run if they hold. */
 export interface TransactionRequest {
   readonly compare?: readonly EtcdCompare[]
   readonly success?: readonly Operation[]
-  /** The operations to run instead if a comparison fails. */
+  /** The operations to run if a comparison does not hold. */
   readonly failure?: readonly Operation[]
 }
 
-/** The fields that the adapter reads of a response header. */
+/** The fields of an etcd ResponseHeader that the store uses. */
 export interface ResponseHeader {
   cluster_id: string
   revision: string
   raft_term: string
 }
-/** The fields that the adapter reads of a key. */
+/** The fields of an etcd KeyValue that the store uses. */
 export interface KeyValue {
   key: Buffer
   value: Buffer
   mod_revision: string
 }
-/** The fields that the adapter reads of a range response. */
+/** The fields of an etcd RangeResponse that the store uses. */
 export interface RangeResponse {
   readonly header: ResponseHeader
   readonly kvs: readonly KeyValue[]
   readonly more: boolean
 }
-/** The fields that the adapter reads of a transaction response; of its operations only the ranges. */
+/** The fields of an etcd TxnResponse that the store uses. Of its operations' results it contains only those of ranges. */
 export interface TransactionResponse {
   readonly header: ResponseHeader
   readonly succeeded: boolean
@@ -67,17 +67,17 @@ export interface TransactionResponse {
 
 type Numeric = string | number | undefined
 
-/** Writes a field of bytes that are not empty. */
+/** Writes a bytes field, unless the value is empty. */
 export function writeBytes(writer: BinaryWriter, field: number, value: Uint8Array | undefined): void {
   if (value !== undefined && value.length > 0) writer.tag(field, WireType.LengthDelimited).bytes(value)
 }
 
-/** Writes a number of 64 bits that is not 0. */
+/** Writes a 64-bit integer field, unless the value is 0. */
 export function writeInt64(writer: BinaryWriter, field: number, value: Numeric): void {
   if (value !== undefined && Number(value) !== 0) writer.tag(field, WireType.Varint).int64(value)
 }
 
-/** Writes a message in a field. */
+/** Writes a field that holds a message. */
 export function writeNested(writer: BinaryWriter, field: number, write: (writer: BinaryWriter) => void): void {
   writer.tag(field, WireType.LengthDelimited).fork()
   write(writer)
@@ -133,7 +133,7 @@ export function encodeTransaction({ compare = [], success = [], failure = [] }: 
   return writer.finish()
 }
 
-/** Calls `read` for each field of the message that ends at `end`; it returns false for fields to skip. */
+/** Calls `read` with the number of each field, up to the end of the message at `end`. `read` consumes the field's value, or returns false to skip it. */
 export function eachField(reader: BinaryReader, end: number, read: (field: number) => boolean): void {
   while (reader.pos < end) {
     const [field, type] = reader.tag()
@@ -141,13 +141,13 @@ export function eachField(reader: BinaryReader, end: number, read: (field: numbe
   }
 }
 
-/** Reads a length-prefixed message. */
+/** Reads an embedded message: its length, and then its fields with `read`. */
 export function nested<T>(reader: BinaryReader, read: (reader: BinaryReader, end: number) => T): T {
   const length = reader.uint32()
   return read(reader, reader.pos + length)
 }
 
-/** The header of a response without one. */
+/** The header of a response that contains no header. */
 export const noHeader: ResponseHeader = { cluster_id: '0', revision: '0', raft_term: '0' }
 
 /** Reads a ResponseHeader. */
@@ -169,7 +169,7 @@ function bufferOf(bytes: Uint8Array): Buffer {
 
 const noBytes = Buffer.alloc(0)
 
-/** A KeyValue without fields. */
+/** Returns a KeyValue with all fields empty. */
 export function emptyKeyValue(): KeyValue {
   return { key: noBytes, mod_revision: '0', value: noBytes }
 }
@@ -210,7 +210,7 @@ function readOperation(reader: BinaryReader, end: number): { response_range?: Ra
   return response
 }
 
-/** Decodes a RangeResponse. Its keys and values refer to `bytes`: no copies. */
+/** Decodes a RangeResponse. Its keys and values are views of `bytes`, not copies. */
 export function decodeRange(bytes: Uint8Array): RangeResponse {
   return readRange(new BinaryReader(bytes), bytes.length)
 }

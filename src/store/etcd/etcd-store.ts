@@ -26,33 +26,36 @@ import { comparing, WriterKey, type Writer } from './etcd-writer.ts'
 import { watchEvents, type WatchTarget } from './etcd-watch.ts'
 import { GroupCommit } from './group-commit.ts'
 
-/** The cluster, and the key prefix in it. */
+/** The etcd cluster, and the prefix of Taproot's keys in it. */
 export interface EtcdStoreOptions extends EtcdConnectionOptions {
   /** Prefix of every key; `/taproot/` by default. */
   readonly prefix?: string
 }
 
-/** Time for which closing waits until etcd ends this process's leases. */
+/** Maximum time, in milliseconds, for which closing the store waits until etcd has ended the leases of this process. */
 const resignTimeoutMs = 1_000
 
-/** Prefix of election keys. It is not watched, so candidates cause no watch events. */
+/** Prefix of election keys. Watches do not include it, so elections cause no watch events. */
 const electionPrefix = 'x/elect/'
 
 /**
- * Creates the store on an etcd cluster. It connects on the first call and never gives up: calls fail with `unavailable` while no member with a leader answers.
+ * Creates a store on an etcd cluster. It connects on the first call and retries for ever: calls fail with `unavailable` while no member with a leader answers.
  * Every call takes at most `requestTimeoutMs`; a transaction up to three times that if earlier ones got no answer.
  */
 export function createEtcdStore(options: EtcdStoreOptions): Store {
   return new EtcdStore(options)
 }
 
-/** Failures after which a transaction cannot commit later. */
+/** Error kinds after which a transaction can no longer commit. */
 const settledKinds: ReadonlySet<StoreErrorKind> = new Set(['unavailable', 'exhausted', 'too_large'])
 
-/** Maximum number of sends of a transaction that fails only because the writer key is gone. Each fence of this process and each ended lease deletes one. */
+/**
+ * Maximum number of attempts for a transaction that fails only because the writer key is gone. Each fence of this process and each ended lease deletes a
+ * writer key.
+ */
 const maxSends = 8
 
-/** For work that several callers share: it must not end with one of them. */
+/** The signal of work that several callers share, which must not end when one caller aborts. */
 const never = new AbortController().signal
 
 class EtcdStore implements Store {
@@ -62,7 +65,7 @@ class EtcdStore implements Store {
   readonly #writer: WriterKey
   readonly #commits: GroupCommit
   readonly #leaderships = new Set<Leadership>()
-  /** The cluster epoch that the watchers of each prefix know. An epoch that began while no watcher ran is reported to the next one, once. */
+  /** For each prefix, the cluster epoch that its watchers know. If the cluster is replaced while no watcher runs, the next watcher is informed once. */
   readonly #epochs = new Map<string, number>()
 
   constructor(options: EtcdStoreOptions) {
@@ -85,7 +88,7 @@ class EtcdStore implements Store {
       const entries = kvs.map((kv) => this.#encoding.entry(kv))
       return { entries, more, revision: query.revision ?? storeRevision(Number(header.revision)) }
     } catch (error) {
-      // etcd uses the same code for "compacted" and "not reached yet".
+      // etcd uses the same status for a compacted revision and for one that it has not reached yet.
       if (query.revision !== undefined && error instanceof StoreError && error.kind === 'compacted') await this.#assertReached(query.revision, signal)
       throw error
     }
@@ -93,12 +96,12 @@ class EtcdStore implements Store {
 
   async transact(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     checkTransaction(transaction)
-    // A transaction without writes may safely be read twice.
+    // A transaction without writes can safely be executed twice.
     return transaction.writes.length === 0 ? this.#look(transaction, signal) : this.#commits.commit(transaction, signal)
   }
 
   async fence(signal: AbortSignal): Promise<void> {
-    // A transaction still under way would be sent again after the writer key was deleted.
+    // Wait for doubtful transactions first: a transaction under way would be sent again if the writer key were deleted now.
     await untilAborted(
       this.#commits.abandoned().then(() => this.#writer.fence()),
       signal,
@@ -109,7 +112,7 @@ class EtcdStore implements Store {
     return outcomeOf(await this.#connection.call('txn', this.#encoding.transaction(transaction), { signal, repeatable: true }))
   }
 
-  /** Undefined if a transaction would be sent at once. */
+  /** Resolves once a transaction can be sent; undefined if one can be sent now. */
   #ready(): Promise<unknown> | undefined {
     if (this.#connection.isConnected && this.#writer.isReady) return undefined
     return this.#connection.connected(never).then(() => this.#writerFor({ guards: [], writes: [] }))
@@ -120,13 +123,16 @@ class EtcdStore implements Store {
       const writer = await untilAborted(this.#writerFor(transaction), signal)
       const fence = writer === undefined ? {} : comparing(writer)
       const answer = await this.#sendOnce(this.#encoding.transaction(transaction, fence), writer, signal)
-      // Otherwise it failed only because the writer key was deleted.
+      // If neither holds, the transaction failed only because the writer key was deleted: send it again.
       if (answer.succeeded || writer === undefined || this.#writer.confirms(writer, answer)) return outcomeOf(answer)
     }
-    throw new StoreError('unavailable', 'the writer key was deleted at each attempt')
+    throw new StoreError('unavailable', 'the transaction was not committed: its writer key was deleted at each attempt')
   }
 
-  /** A full etcd refuses a new writer key but accepts deletions, which free space. So deletions need no writer key. */
+  /**
+   * Returns the writer key for a transaction, or undefined for one that only deletes. A full etcd refuses to create a writer key but accepts deletions, which
+   * free space.
+   */
   async #writerFor({ writes }: Transaction): Promise<Writer | undefined> {
     try {
       return await this.#writer.current()
@@ -181,13 +187,14 @@ class EtcdStore implements Store {
   }
 
   async close(): Promise<void> {
-    // Resign, so that others need not wait for the leases to expire. An etcd that does not answer must not block the exit of the process.
+    // Give up leaderships now, so that other processes need not wait for the leases to expire. Limited in time: an etcd that does not answer must not block the
+    // exit.
     const resigned = Promise.all([...this.#leaderships].map((leadership) => leadership.resign()))
     await Promise.race([resigned, delay(resignTimeoutMs, undefined, { ref: false })])
     this.#connection.close()
   }
 
-  /** Remembers the head of a current range on the watched prefixes: a watch starts from it. */
+  /** Reads a range. For a current range on the watched prefixes, remembers the last commit: a watch may start from it. */
   async #readRange(query: RangeQuery, signal: AbortSignal): Promise<RangeResponse> {
     const request = this.#encoding.range(query)
     if (query.revision !== undefined || !isWatched(query.prefix)) return await this.#connection.call('range', request, { signal, repeatable: true })
@@ -199,7 +206,7 @@ class EtcdStore implements Store {
     return { ...range, header }
   }
 
-  /** Reads the last commit on the watched prefixes, and the cluster's revision. */
+  /** Reads the last commit on the watched prefixes, and the current revision of the cluster. */
   async #readHead(signal: AbortSignal): Promise<WatchTarget> {
     const { identity } = this.#connection
     const before = identity.head
@@ -209,7 +216,7 @@ class EtcdStore implements Store {
     return { due: head.revision, revision: Number(header.revision) }
   }
 
-  /** Returns the head at `revision` if it is known; it must be unchanged. */
+  /** Returns the last commit as of `revision` if it is remembered. Rejects with `replaced` if the cluster now shows a different one. */
   async #headAt(revision: Revision, signal: AbortSignal): Promise<ClusterHead | undefined> {
     const { identity } = this.#connection
     const known = identity.position(revision)
@@ -227,14 +234,15 @@ class EtcdStore implements Store {
     }
   }
 
-  /** The head key does not cover commits outside the watched prefixes. */
+  /** The head key only shows commits on the watched prefixes, so a watch of other prefixes has no target. */
   async #watchTarget(prefixes: readonly string[], signal: AbortSignal): Promise<WatchTarget | undefined> {
     const head = await this.#readHead(signal)
     return prefixes.every(isWatched) ? head : undefined
   }
 
   async #assertReached(revision: Revision, signal: AbortSignal): Promise<void> {
-    if ((await this.#readHead(signal)).revision < revision) throw new StoreError('replaced', 'the store is older than the requested revision')
+    if ((await this.#readHead(signal)).revision < revision)
+      throw new StoreError('replaced', 'the store has not reached the requested revision: it was replaced or restored')
   }
 }
 

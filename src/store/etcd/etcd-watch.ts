@@ -5,41 +5,40 @@ import type { EtcdConnection } from './etcd-connection.ts'
 import { etcdError } from './etcd-errors.ts'
 import type { WatchCreateRequest, EtcdEvent, WatchResponse } from './etcd-lease-messages.ts'
 
-/** The progress that a watch must have made: it has shown `due`, and no other watched commit exists up to `revision`. */
+/** How far a watch must have progressed: it has shown the commit `due`, and no later commit on the watched keys exists up to `revision`. */
 export interface WatchTarget {
   readonly due: number
   readonly revision: number
 }
 
-/** The watched keys: from `key` up to `rangeEnd`, after revision `after`. */
+/** The keys to watch, from `key` up to `rangeEnd`, and the revision `after` which their changes are wanted. */
 export interface EtcdWatchQuery {
   readonly key: Buffer
   readonly rangeEnd: Buffer
   readonly after: number
-  /** Reads the target from the cluster, linearizable; undefined if it is unknown. Called when the watch has been quiet for a while. */
+  /** Reads the target of the watch from the cluster, linearizable; undefined if it cannot be known. Called when no message arrived for a while. */
   readonly target: () => Promise<WatchTarget | undefined>
 }
 
-/** Whole commits up to `revision`; no events if only the revision advanced. */
+/** The changes of whole commits up to `revision`. Without events, only the revision advanced. */
 export interface EtcdEvents {
   readonly revision: number
   readonly events: readonly EtcdEvent[]
 }
 
-/** Time without a message after which the watch reads its target from the cluster. */
+/** Time in milliseconds without a message after which the watch reads its target from the cluster. */
 const quietMs = 3000
-/** Maximum wait for a due event (or for the creation of the watch). */
+/** Maximum wait in milliseconds for a commit that the watch must still show, or for the watch to be created. */
 const dueMs = 4000
 
 /**
- * One etcd watch stream. States: creating -> following -> ended, each wait bounded. Ends by throwing:
+ * Yields the changes of one etcd watch stream. Every wait is bounded, and the watch ends only by throwing:
  * - the signal's reason
- * - `closed`
- * - `replaced`: another cluster id, here or in any other call
- * - `compacted`
- * - `unavailable` in all other cases. These include a silent connection (keepalive), a missing due message, and not knowing whether a message is due.
- *
- * `after` must come from this cluster.
+ * - StoreError `closed`
+ * - StoreError `replaced`: another cluster id, in this watch or in any other call
+ * - StoreError `compacted`
+ * - StoreError `unavailable` in all other cases, such as a silent connection, a commit that is not shown in time, or an unknown target.
+ * `after` must be a revision of this cluster.
  */
 export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQuery, callerSignal: AbortSignal): AsyncGenerator<EtcdEvents, never> {
   const signal = AbortSignal.any([callerSignal, connection.closing, connection.identity.replaced])
@@ -47,7 +46,7 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
   const reader = new StreamReader(stream, signal)
   try {
     const { key, rangeEnd, after, target } = query
-    // Not fragmented, so that one response holds whole commits.
+    // Without fragments, each response contains whole commits.
     stream.write({ key, range_end: rangeEnd, start_revision: after + 1 })
     accept(connection, await dueMessage(reader), signal)
     for (let at = after; ;) {
@@ -72,22 +71,22 @@ export async function* watchEvents(connection: EtcdConnection, query: EtcdWatchQ
 
 async function dueMessage(reader: StreamReader): Promise<WatchResponse> {
   const response = await reader.next(dueMs)
-  if (response === undefined) throw new StoreError('unavailable', 'the etcd watch lags')
+  if (response === undefined) throw new StoreError('unavailable', 'the etcd watch did not send an expected message in time')
   return response
 }
 
-/** Returns the response if the watch continues and the cluster is still the same; throws otherwise. */
+/** Returns the response if the watch continues on the same cluster. Throws otherwise. */
 function accept(connection: EtcdConnection, response: WatchResponse, signal: AbortSignal): WatchResponse {
   connection.identity.observe(response.header, undefined)
   signal.throwIfAborted()
   if (!response.canceled) return response
-  if (Number(response.compact_revision) > 0) throw new StoreError('compacted', 'the watch starts before the kept history')
+  if (Number(response.compact_revision) > 0) throw new StoreError('compacted', 'the watch starts at a revision that the store no longer keeps')
   throw new StoreError('unavailable', `etcd ended the watch: ${response.cancel_reason}`)
 }
 
 /**
- * Removes events repeated by a member that lagged behind the watch's start (etcd issue 20221). The header may be ahead of the events, so only the events show
- * the progress.
+ * Removes events up to revision `at`. A member that lagged behind the start of the watch may repeat them (etcd issue 20221). The revision comes from the
+ * events, because the header may be ahead of them.
  */
 function eventsAfter(at: number, { events: all }: WatchResponse): EtcdEvents {
   const events = all.filter((event) => Number(event.kv.mod_revision) > at)
@@ -101,13 +100,16 @@ class StreamReader {
   #pending: Promise<IteratorResult<WatchResponse>> | undefined
 
   constructor(stream: ClientDuplexStream<WatchCreateRequest, WatchResponse>, signal: AbortSignal) {
-    // Cancelling emits an error event that no code handles any more.
+    // cancel() emits an error event after which no other listener is left.
     stream.on('error', () => {})
     this.#messages = stream[Symbol.asyncIterator]() as AsyncIterator<WatchResponse>
     this.#signal = signal
   }
 
-  /** Returns the next message, or undefined if none arrived within `boundMs`; the wait can then continue. Throws when the stream ends or the signal aborts. */
+  /**
+   * Returns the next message, or undefined if none arrived within `boundMs` milliseconds; a later call continues the wait. Throws when the stream ends or the
+   * signal aborts.
+   */
   async next(boundMs: number): Promise<WatchResponse | undefined> {
     this.#pending ??= this.#messages.next()
     const { promise: timeout, resolve } = Promise.withResolvers<undefined>()

@@ -8,40 +8,40 @@ import type { EtcdEncoding } from './etcd-encoding.ts'
 import { Lease } from './etcd-lease.ts'
 import type { EtcdCompare, Operation, TransactionResponse } from './etcd-messages.ts'
 
-/** Sorts before the keys of the port and the head key, so no range and no watch includes it. */
+/** Prefix of writer keys. They sort before the head key and the keys of the store port, so no range or watch includes them. */
 const writerPrefix = '!fence/'
-/** Pauses between deletions of a key that etcd did not acknowledge. */
+/** Waits between attempts to delete a writer key while etcd does not acknowledge it. */
 const backoff: Backoff = { firstMs: 100, maxMs: 5_000 }
-/** Time for which the key of a vanished process stays in etcd. */
+/** Time in seconds for which the writer key of a vanished process stays in etcd. */
 const ttlSeconds = 60
 
-/** A writer key with its only revision. A transaction that compares it can commit only while the key exists. */
+/** A writer key and the revision that created it. A transaction that compares both can commit only while the key exists. */
 export interface Writer {
   readonly key: Buffer
   readonly revision: number
 }
 
-/** The dependencies of a writer key. */
+/** The dependencies of a WriterKey. */
 export interface WriterKeyOptions {
   readonly connection: EtcdConnection
   readonly encoding: EtcdEncoding
   readonly log: Log
 }
 
-/** For a key that several callers wait for: it must not end with one of them. */
+/** The signal for creating a key that several callers wait for, which must not end when one of them aborts. */
 const never = new AbortController().signal
 
 /**
- * The one current key of this process, which each of its transactions compares. Deleting the key fences off every transaction sent before. One that etcd still
- * holds then fails its comparison, whenever it arrives (docs/adr/0023-writer-key.md). The next transaction creates a key with another name. The key has a
- * lease, so etcd deletes it when the process is gone.
+ * The key in etcd that every transaction of this process compares. Deleting it ensures that no transaction sent before can still commit: its comparison fails,
+ * however late etcd executes it (docs/adr/0023-writer-key.md). The next transaction creates a key with a new name. The key has a lease, so it disappears with
+ * the process.
  */
 export class WriterKey {
   readonly #options: WriterKeyOptions
   #lease: Lease | undefined
   /** Undefined while no key exists: before the first transaction, and after a fence. */
   #writer: Writer | undefined
-  /** True if a transaction that compared `#writer` got no answer. */
+  /** True if a transaction that compared `#writer` got no answer, so that it may still commit. */
   #inDoubt = false
   #isSettling = false
   #making: Promise<Writer> | undefined
@@ -51,14 +51,14 @@ export class WriterKey {
     this.#options = options
   }
 
-  /** True if `current` needs no call to etcd. */
+  /** True if `current` can resolve without a call to etcd. */
   get isReady(): boolean {
     return this.#writer !== undefined && !this.#inDoubt
   }
 
   /**
-   * Returns the writer key that a transaction must compare now. First fences off doubtful transactions, and creates a missing key. Rejects with StoreError:
-   * then nothing was sent for the transaction.
+   * Returns the writer key that a transaction must compare now, and creates it if it is missing. First deletes the key of transactions whose outcome is
+   * unknown. If it rejects with StoreError, the caller's transaction was not sent.
    */
   async current(): Promise<Writer> {
     if (this.#inDoubt) await this.fence()
@@ -66,17 +66,17 @@ export class WriterKey {
   }
 
   /**
-   * Reports that a transaction which compared `writer` got no answer: it may commit at any time until `fence` resolves. Deletes the key in the background,
-   * repeatedly until etcd acknowledges it. So the outcome is settled even if the transaction's caller does nothing more.
+   * Reports that a transaction which compared `writer` got no answer, so it may commit at any time until `fence` resolves. Deletes the key in the background,
+   * and repeats that until etcd acknowledges it. So the outcome becomes final even if the caller does nothing more.
    */
   doubt(writer: Writer): void {
-    // Its replacement has fenced off the transaction already.
+    // The key was already deleted and replaced, so the transaction can no longer commit.
     if (writer !== this.#writer) return
     this.#inDoubt = true
     if (!this.#isSettling) void this.#settle()
   }
 
-  /** Never rejects. Ends when no transaction is in doubt, or the connection is closed: then the lease removes the key. */
+  /** Deletes the key of doubtful transactions, with retries. Never rejects. Ends early if the connection is closed: then the key disappears with its lease. */
   async #settle(): Promise<void> {
     this.#isSettling = true
     const { closing } = this.#options.connection
@@ -91,8 +91,8 @@ export class WriterKey {
   }
 
   /**
-   * Checks the answer to a failed transaction. Returns true if the writer's key existed, so another comparison failed. If false, send the transaction again
-   * with the current writer.
+   * Checks the answer to a transaction that failed. Returns true if the writer key still existed, so one of the caller's comparisons failed. If it returns
+   * false, send the transaction again with the current writer key.
    */
   confirms(writer: Writer, { responses }: TransactionResponse): boolean {
     const revision = Number(responses[0]?.response_range?.kvs[0]?.mod_revision ?? 0)
@@ -102,8 +102,8 @@ export class WriterKey {
   }
 
   /**
-   * Resolves when no doubtful transaction can commit any more: from then on a read shows whether it did. Concurrent calls share one deletion. Rejects with
-   * StoreError if etcd did not acknowledge it.
+   * Resolves when no transaction without an answer can commit any more. A later read then shows whether it did. Concurrent calls share one deletion. Rejects
+   * with StoreError if etcd did not acknowledge the deletion.
    */
   async fence(): Promise<void> {
     while (this.#inDoubt && this.#writer !== undefined) {
@@ -111,7 +111,7 @@ export class WriterKey {
     }
   }
 
-  /** Each attempt uses a new name: an unanswered one leaves a key that no transaction compares and that its lease removes. */
+  /** Each attempt uses a new name. An attempt without an answer may leave a key that no transaction compares; its lease removes it. */
   async #make(): Promise<Writer> {
     const { connection, encoding } = this.#options
     const lease = await this.#heldLease()
@@ -121,7 +121,7 @@ export class WriterKey {
       const { header } = await connection.call('txn', { success: [{ request_put: put }] }, { signal: never, repeatable: true })
       return (this.#writer = { key, revision: Number(header.revision) })
     } catch (error) {
-      // A lease that etcd does not know would make all later attempts fail too.
+      // If etcd has lost the lease, keeping it would make all later attempts fail too.
       if (!(error instanceof StoreError && error.kind === 'exhausted')) void lease.revoke()
       throw error
     }
@@ -133,7 +133,7 @@ export class WriterKey {
     return this.#lease
   }
 
-  /** Deletes the key. No other key ever has this name, so the deletion may be sent several times. */
+  /** Deletes the writer key. Names are never used again, so the deletion may be sent several times. */
   async #delete(writer: Writer): Promise<void> {
     await this.#options.connection.call('txn', { success: [{ request_delete_range: { key: writer.key } }] }, { signal: never, repeatable: true })
     this.#forget(writer)
@@ -146,7 +146,7 @@ export class WriterKey {
   }
 }
 
-/** Returns the comparison with the writer, and the read that shows why a transaction failed. */
+/** Returns the comparison with the writer key, and the read of that key for the case that the transaction fails. */
 export function comparing({ key, revision }: Writer): { compare: EtcdCompare[]; failure: Operation[] } {
   return {
     compare: [{ key, target: 'mod', result: 'equal', mod_revision: revision }],

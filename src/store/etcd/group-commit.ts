@@ -2,40 +2,40 @@ import { rootOfKey } from '../keys.ts'
 import { StoreError, type Committed, type Conflict, type Guard, type Transaction } from '../store.ts'
 import { maxTransactionBytes, maxTransactionOperations } from '../transaction-limits.ts'
 
-/** Sends transactions to etcd. */
+/** Functions with which GroupCommit sends transactions to etcd. */
 export interface Sending {
-  /** Sends one transaction. `signal` ends the wait for its outcome, not the transaction. Rejects when the store is closed. */
+  /** Sends one transaction. `signal` ends the wait for its outcome, but the transaction may still commit. Rejects when the store is closed. */
   readonly send: (transaction: Transaction, signal: AbortSignal) => Promise<Committed | Conflict>
-  /** Resolves once a transaction would be sent at once; undefined if it would be now. Rejects if etcd cannot be reached. */
+  /** Resolves once a transaction can be sent; undefined if one can be sent now. Rejects if etcd cannot be reached. */
   readonly ready: () => Promise<unknown> | undefined
 }
 
 /** One caller's transaction until its outcome is known. */
 interface PendingTransaction {
   readonly transaction: Transaction
-  /** The root whose queue it waits in. */
+  /** Uid of the root in whose queue it waits. */
   readonly root: string
   readonly signal: AbortSignal
   readonly resolve: (outcome: Committed | Conflict) => void
   readonly reject: (error: unknown) => void
-  /** Resolves when the transaction's group has an outcome. Undefined while it waits for its turn. */
+  /** Resolves when the outcome of the transaction's group is known. Undefined while the transaction waits in its queue. */
   run: Promise<void> | undefined
 }
 
-/** Maximum number of groups under way: while one becomes durable, the next is sent. */
+/** Maximum number of groups that are sent and not answered: one is sent while another one becomes durable. */
 const maxRunning = 2
-/** Maximum number of members considered for one group. Those that do not fit stay, and are first in the next one. */
+/** Maximum number of waiting transactions that are considered for one group. Those that do not fit are the first candidates for the next group. */
 const maxLookedAt = 256
 
 /**
- * Commits transactions of concurrent callers together as one etcd transaction: one consensus round and one disk flush for all. Only transactions that do not
- * touch each other share a group, so their order does not affect the outcome. If a guard of a group fails, its members are committed one by one. A single
- * caller does not wait (docs/adr/0011). Each organisation has its own queue, and the queues take turns.
+ * Combines transactions of concurrent callers into one etcd transaction: one consensus round and one disk flush for all. Transactions share a group only if
+ * they touch different keys, so their order does not affect the outcome. If a guard of a group fails, its members are committed one by one. A single caller
+ * does not wait (docs/adr/0011). Each organisation has its own queue, and the queues take turns.
  */
 export class GroupCommit {
   readonly #sending: Sending
   readonly #waiting = new FairQueue()
-  /** Groups under way with a member whose caller stopped waiting. */
+  /** Groups under way in which a caller has stopped waiting for its transaction. */
   readonly #abandoned = new Set<Promise<void>>()
   #running = 0
 
@@ -43,7 +43,7 @@ export class GroupCommit {
     this.#sending = sending
   }
 
-  /** Like Store.transact. Rejects with the signal's reason while the transaction waits for its turn, otherwise with `indeterminate`. */
+  /** Commits like `Store.transact`. If the signal aborts, rejects with its reason while the transaction is in its queue, and with `indeterminate` later. */
   async commit(transaction: Transaction, signal: AbortSignal): Promise<Committed | Conflict> {
     signal.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<Committed | Conflict>()
@@ -54,7 +54,7 @@ export class GroupCommit {
         reject(signal.reason)
       } else {
         this.#abandon(member.run)
-        reject(new StoreError('indeterminate', 'the caller went away before etcd answered', signal.reason))
+        reject(new StoreError('indeterminate', 'the caller stopped waiting before etcd answered', signal.reason))
       }
     }
     signal.addEventListener('abort', leave, { once: true })
@@ -67,7 +67,7 @@ export class GroupCommit {
     }
   }
 
-  /** Resolves when each transaction whose caller stopped waiting before this call has an outcome. */
+  /** Resolves when all transactions whose callers stopped waiting before this call have an outcome. */
   async abandoned(): Promise<void> {
     await Promise.all(this.#abandoned)
   }
@@ -91,7 +91,7 @@ export class GroupCommit {
     }
   }
 
-  /** Forms the group as late as possible: a caller that aborts while etcd is unreachable then knows that nothing was sent. */
+  /** Sends the next group. It is formed as late as possible, so that the abort of a caller that still waits means that nothing was sent. */
   #runNext(): void {
     const group = new Group()
     const taken = this.#waiting.take((member) => group.take(member.transaction))
@@ -99,13 +99,13 @@ export class GroupCommit {
     for (const member of taken) member.run = run
   }
 
-  /** Rejects all waiting transactions: etcd is unreachable for all of them. */
+  /** Rejects all waiting transactions with the error with which etcd cannot be reached. */
   #refuseAll(error: unknown): void {
     for (const member of this.#waiting.takeAll()) member.reject(error)
     this.#running -= 1
   }
 
-  /** Runs a group. Never rejects: errors go to the members. */
+  /** Sends a group of transactions and reports the outcomes to their callers. Never rejects. */
   async #run(members: readonly PendingTransaction[], group: Group): Promise<void> {
     const [only, ...others] = members
     try {
@@ -118,7 +118,8 @@ export class GroupCommit {
       if (outcome.committed) for (const member of members) member.resolve(outcome)
       else await Promise.all(members.map((member) => this.#alone(member)))
     } catch (error) {
-      // A definite refusal may concern one member only. A full etcd still deletes, and its limit may be smaller than a group.
+      // The refusal may apply to one member only: a full etcd still accepts deletions, and etcd's size limit may be smaller than a group. So send the members
+      // one by one.
       if (members.length > 1 && error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'too_large')) {
         await Promise.all(members.map((member) => this.#alone(member)))
       } else for (const member of members) member.reject(error)
@@ -138,9 +139,9 @@ export class GroupCommit {
   }
 }
 
-/** Waiting transactions, with one queue for each root that they write to. Transactions without a root share a queue. */
+/** Waiting transactions in queues, one for each root to which they write. Transactions that write to no root share a queue. */
 class FairQueue {
-  /** In the order of their turns; none is empty. */
+  /** The queues in the order of their next turn; no queue is empty. */
   readonly #queues = new Map<string, Set<PendingTransaction>>()
 
   get isEmpty(): boolean {
@@ -165,7 +166,10 @@ class FairQueue {
     return all
   }
 
-  /** Takes the members for which `fits` returns true, one of each queue in turn. A queue whose first member was taken has its next turn after all others. */
+  /**
+   * Removes and returns the waiting transactions for which `fits` returns true, one of each queue in turn. A queue of which the first transaction was taken
+   * has its next turn after all others.
+   */
   take(fits: (member: PendingTransaction) => boolean): PendingTransaction[] {
     const queues = this.#firstQueues()
     const taken = new Set<PendingTransaction>()
@@ -190,7 +194,7 @@ class FairQueue {
     return [...taken]
   }
 
-  /** Returns the queues considered for one group. */
+  /** Returns the queues whose transactions are considered for one group. */
   #firstQueues(): Set<PendingTransaction>[] {
     const queues: Set<PendingTransaction>[] = []
     for (const queue of this.#queues.values()) {
@@ -201,10 +205,10 @@ class FairQueue {
   }
 }
 
-/** A uid's first segment as a whole part of a key. */
+/** Matches a key that contains the uid of a root as a whole part, and captures that uid. */
 const rootInKey = /\/([0-9a-f]{40})(?:[/:]|$)/
 
-/** Returns the root whose data the transaction writes; empty if it writes no data of a root. */
+/** Returns the uid of the root whose data the transaction writes; empty if it writes no data of a root. */
 function rootOfTransaction({ writes }: Transaction): string {
   for (const { key } of writes) {
     const root = rootOfKey(key) ?? rootInKey.exec(key)?.[1]
@@ -213,10 +217,10 @@ function rootOfTransaction({ writes }: Transaction): string {
   return ''
 }
 
-/** For work that several members share: it must not end with one of them. */
+/** The signal of work that several members share, which must not end when one caller aborts. */
 const never = new AbortController().signal
 
-/** Transactions that can be committed as one. */
+/** Transactions to be sent as one etcd transaction. */
 class Group {
   readonly #guards = new Map<string, Guard>()
   readonly #writes = new Map<string, Transaction['writes'][number]>()
@@ -228,7 +232,7 @@ class Group {
     return { guards: [...this.#guards.values()], writes: [...this.#writes.values()] }
   }
 
-  /** Adds a transaction. Returns false if it touches another's keys or exceeds the limits of one etcd transaction. */
+  /** Adds a transaction. Returns false, and adds nothing, if it touches a key of another member or exceeds the limits of one etcd transaction. */
   take(transaction: Transaction): boolean {
     if (this.#writes.size > 0 && !this.#fits(transaction)) return false
     for (const guard of transaction.guards) {
@@ -248,7 +252,7 @@ class Group {
     return !guards.some((guard) => this.#isWritten(guard)) && !writes.some(({ key }) => this.#isTouched(key))
   }
 
-  /** True if a member writes a key that the guard reads. */
+  /** True if a member of the group writes a key that the guard checks. */
   #isWritten(guard: Guard): boolean {
     if (!('prefix' in guard)) return this.#writes.has(guard.key)
     for (const key of this.#writes.keys()) if (key.startsWith(guard.prefix)) return true
@@ -262,7 +266,7 @@ class Group {
   }
 }
 
-/** Returns the same name for equal guards: members often share some. */
+/** Returns a text that is the same for equal guards, which members often share. */
 function nameOf(guard: Guard): string {
   const name = 'prefix' in guard ? guard.prefix : guard.key
   return 'revision' in guard ? `${guard.kind} ${guard.revision} ${name}` : `${guard.kind} ${name}`

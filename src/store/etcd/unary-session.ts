@@ -4,7 +4,7 @@ import { connect as connectTcp, isIP, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 import { untilAborted } from '../../base/timing.ts'
 
-/** A call that failed, with its gRPC status. */
+/** The error of a failed call, with its gRPC status. */
 class UnaryError extends Error {
   override readonly name = 'UnaryError'
   readonly code: number
@@ -14,14 +14,14 @@ class UnaryError extends Error {
   }
 }
 
-/** Certificates for `https` endpoints, as PEM. Without `ca` the system's roots are trusted. */
+/** TLS certificates for `https` endpoints in PEM form. Without `ca`, the CA certificates of the system are trusted. */
 export interface EtcdTls {
   readonly ca?: Buffer
   readonly key?: Buffer
   readonly cert?: Buffer
 }
 
-/** A running unary call: `response` rejects with the driver's error; `cancel` makes it reject. */
+/** A unary call under way. `response` rejects with the error of the call. `cancel` makes it reject. */
 export interface RunningCall<T> {
   readonly response: Promise<T>
   cancel(): void
@@ -30,17 +30,17 @@ export interface RunningCall<T> {
 /** The options of one call. */
 export interface UnaryOptions {
   readonly token: string | undefined
-  /** In `performance.now()` time. */
+  /** Time at which the call fails, in `performance.now()` milliseconds. */
   readonly deadline: number
 }
 
-/** Number of bytes accepted before acknowledgement: enough for a page of records. */
+/** HTTP/2 flow-control window in bytes: enough for a page of records without waiting for an acknowledgement. */
 const windowBytes = 8 * 1024 * 1024
 const frameHeaderBytes = 5
 /** Maximum time until the server's first HTTP/2 frame on a new connection, in milliseconds. */
 const connectTimeoutMs = 3_000
 
-/** Returns the message in a gRPC frame. */
+/** Returns the message with the gRPC frame header in front. */
 function framed(message: Uint8Array): Buffer {
   const frame = Buffer.allocUnsafe(frameHeaderBytes + message.length)
   frame[0] = 0
@@ -49,7 +49,7 @@ function framed(message: Uint8Array): Buffer {
   return frame
 }
 
-/** Returns the only message in an answer's frames. */
+/** Returns the message in the frames of an answer. Throws unless there is exactly one message. */
 function unframed(chunks: readonly Buffer[]): Buffer {
   const [only] = chunks
   const bytes = chunks.length === 1 && only !== undefined ? only : Buffer.concat(chunks)
@@ -78,8 +78,8 @@ function unescaped(text: string): string {
 }
 
 /**
- * Unary gRPC calls to one etcd member over one HTTP/2 connection, bytes in and bytes out. They cost a third of a general client's calls, and every read waits
- * for one. Connects on demand, and again after the connection broke; repeats no call.
+ * Sends unary gRPC calls to one etcd member over one HTTP/2 connection; messages are bytes. It takes a third of the time of a general gRPC client, and every
+ * read of the API waits for such a call. Connects when needed, also after the connection broke. Does not repeat calls.
  */
 export class UnarySession {
   readonly #address: string
@@ -87,13 +87,13 @@ export class UnarySession {
   #session: ClientHttp2Session | undefined
   #connecting: { readonly outcome: Promise<boolean>; end(): void } | undefined
 
-  /** `tls` is called for each connection. */
+  /** `tls` returns the TLS settings. It is called for each connection. */
   constructor(address: string, tls: (() => EtcdTls) | undefined) {
     this.#address = address
     this.#tls = tls
   }
 
-  /** True if a call would be sent at once. */
+  /** True if a call could be sent now, without waiting for a connection. */
   get isConnected(): boolean {
     return this.#usable() !== undefined
   }
@@ -114,7 +114,7 @@ export class UnarySession {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>()
     const session = this.#usable()
     if (session === undefined) {
-      reject(new UnaryError(status.UNAVAILABLE, 'there is no connection'))
+      reject(new UnaryError(status.UNAVAILABLE, 'there is no connection to etcd'))
       return { response: promise, cancel: () => undefined }
     }
     const leftMs = Math.max(1, Math.ceil(deadline - performance.now()))
@@ -133,8 +133,8 @@ export class UnarySession {
       stream.close(constants.NGHTTP2_CANCEL)
     }
     const timer = setTimeout(() => {
-      end(new UnaryError(status.DEADLINE_EXCEEDED, 'there was no answer in time'))
-      // The connection may be silent: the next call makes another one.
+      end(new UnaryError(status.DEADLINE_EXCEEDED, 'etcd did not answer in time'))
+      // The connection may be dead without an error, so the next call opens a new one.
       this.#drop(session)
     }, leftMs)
     const settle = (outcome: Buffer | UnaryError): void => {
@@ -153,7 +153,7 @@ export class UnarySession {
     }
   }
 
-  /** Ends the connection, even while it is being made: then `connected` resolves false. */
+  /** Closes the connection, even while connecting; `connected` then resolves false. */
   close(): void {
     this.#connecting?.end()
     const session = this.#session
@@ -163,13 +163,13 @@ export class UnarySession {
     }
   }
 
-  /** Returns the connection if it can take calls: a broken one may not have reported it yet. */
+  /** Returns the connection if it accepts calls. A connection can be broken before its error event arrives. */
   #usable(): ClientHttp2Session | undefined {
     const session = this.#session
     return session === undefined || session.closed || session.destroyed ? undefined : session
   }
 
-  /** Running calls continue; new ones need another connection. */
+  /** Stops using the connection. Its running calls continue; new calls open another connection. */
   #drop(session: ClientHttp2Session): void {
     if (this.#session === session) this.#session = undefined
     session.close()
@@ -180,7 +180,7 @@ export class UnarySession {
     const isMine = (): boolean => this.#connecting?.outcome === promise
     const socket = openSocket(this.#address, this.#tls?.())
     const session = connect(this.#address, { createConnection: () => socket, settings: { enablePush: false, initialWindowSize: windowBytes } })
-    // Also destroy the socket: a destroyed session waits until its socket has connected, and then emits `connect`.
+    // Also destroy the socket. Otherwise a session destroyed while connecting waits for its socket, and then emits `connect`.
     const end = (): void => {
       session.destroy()
       socket.destroy()
@@ -188,14 +188,14 @@ export class UnarySession {
     session.once('connect', () => {
       if (!session.destroyed) session.setLocalWindowSize(windowBytes)
     })
-    // The first frame of an HTTP/2 server. A proxy before etcd may accept connections for a member that is gone.
+    // Wait for the first frame of the HTTP/2 server: a proxy in front of etcd may accept connections for a member that is gone.
     session.once('remoteSettings', () => {
       clearTimeout(connectTimer)
       this.#session = session
       if (isMine()) this.#connecting = undefined
       resolve(true)
     })
-    // The network or a proxy before etcd may lose packets, or accept a connection and never answer.
+    // Limit the time to connect: packets may be lost, or a proxy may accept a connection and never answer.
     const connectTimer = setTimeout(end, connectTimeoutMs)
     const ended = (): void => {
       clearTimeout(connectTimer)
@@ -203,7 +203,7 @@ export class UnarySession {
       if (isMine()) this.#connecting = undefined
       resolve(false)
     }
-    // The calls receive the error; here it only matters that the connection is gone.
+    // The calls receive the error themselves; this listener only notes that the connection is gone.
     session.on('error', ended)
     session.on('goaway', ended)
     session.on('close', ended)
@@ -211,7 +211,7 @@ export class UnarySession {
   }
 }
 
-/** Opens a socket as `http2.connect` would. */
+/** Opens a TCP or TLS socket with the options that `http2.connect` would use. */
 function openSocket(address: string, tls: EtcdTls | undefined): Socket {
   const { protocol, hostname, port } = new URL(address)
   const host = hostname.replace(/^\[|\]$/g, '')
@@ -219,7 +219,7 @@ function openSocket(address: string, tls: EtcdTls | undefined): Socket {
   return connectTls({ host, port: Number(port || 443), ALPNProtocols: ['h2'], ...(isIP(host) === 0 ? { servername: host } : {}), ...tls })
 }
 
-/** Collects the answer on a stream and settles it once: with the message's bytes, or with the error. */
+/** Collects the answer on a stream and calls `settle` once: with the bytes of its message, or with the error. */
 function receive(stream: ClientHttp2Stream, settle: (outcome: Buffer | UnaryError) => void): void {
   const chunks: Buffer[] = []
   let failure: UnaryError | undefined
@@ -235,7 +235,7 @@ function receive(stream: ClientHttp2Stream, settle: (outcome: Buffer | UnaryErro
   stream.on('data', (chunk: Buffer) => chunks.push(chunk))
   stream.on('trailers', settleFrom)
   stream.on('error', (error: Error) => settle(new UnaryError(status.UNAVAILABLE, 'the connection to etcd broke', error)))
-  // The last event, even after an error.
+  // `close` is the last event, even after an error.
   stream.on('close', () => {
     if (failure !== undefined) settle(failure)
     else if (!isSettled) settle(new UnaryError(status.UNAVAILABLE, 'the answer was cut off'))

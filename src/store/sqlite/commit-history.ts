@@ -1,24 +1,24 @@
 import { storeRevision, type Entry, type Revision } from '../store.ts'
 
-/** One key's change in a commit, with its value before. */
+/** One key's change in a commit, with its entries before and after. */
 export interface HistoryStep {
   readonly key: string
   readonly before: Entry | undefined
   readonly after: Entry | undefined
 }
 
-/** A commit that changed something. */
+/** A commit and the keys that it changed. */
 export interface Commit {
   readonly revision: Revision
   readonly steps: readonly HistoryStep[]
 }
 
-/** Approximate memory of a step in addition to its key and values. */
+/** Approximate memory of a HistoryStep in bytes, in addition to its key and values. */
 const stepOverheadBytes = 200
 
 /**
- * The newest commits, in memory, up to a number of bytes (the newest one is always kept). Watches read from it, and reads of a recent revision use it to undo
- * later commits.
+ * The newest commits in memory, limited by their size in bytes; the newest one is always kept. Watches read from it, and reads at a recent revision use it to
+ * undo later commits.
  */
 export class CommitHistory {
   readonly #commits = new Map<Revision, Commit>()
@@ -38,7 +38,7 @@ export class CommitHistory {
     return this.#last
   }
 
-  /** Appends the commit that follows `last`. */
+  /** Appends a commit, which must be the one after `last`. */
   add(commit: Commit): void {
     this.#commits.set(commit.revision, commit)
     this.#last = commit.revision
@@ -52,7 +52,7 @@ export class CommitHistory {
     }
   }
 
-  /** Returns at most `limit` commits after `after`, oldest first; undefined if some of them are no longer kept. */
+  /** Returns at most `limit` commits after the revision `after`, oldest first. Undefined if some of them are no longer in memory. */
   since(after: Revision, limit = Infinity): Commit[] | undefined {
     if (after < this.#floor) return undefined
     const commits: Commit[] = []

@@ -1,20 +1,20 @@
 import type { Leadership, StoreError } from '../store.ts'
 import { untilAborted } from '../../base/timing.ts'
 
-/** The reason of `lost` if the leader itself resigned. */
+/** The abort reason of `lost` if the leader itself resigned. */
 const resigned = 'resigned'
 
-/** One name's candidates: the first leads, the others wait in order. */
+/** A candidate of an election. The first one in the list leads; the others wait in order. */
 interface ElectionCandidate {
   readonly won: PromiseWithResolvers<void>
   readonly lost: AbortController
 }
 
-/** Elections among the callers of one process, for a store that only one process uses. */
+/** Leader elections among the callers of one process, for a store that only one process can use. */
 export class LocalElections {
   readonly #queues = new Map<string, ElectionCandidate[]>()
 
-  /** Waits for leadership; rejects with the signal's reason once it aborts, or with `closed`. */
+  /** Resolves when the caller leads the election `name`. Rejects with the signal's reason if it aborts, or with StoreError `closed`. */
   async elect(name: string, signal: AbortSignal): Promise<Leadership> {
     signal.throwIfAborted()
     const candidate: ElectionCandidate = { won: Promise.withResolvers(), lost: new AbortController() }
@@ -37,7 +37,7 @@ export class LocalElections {
     }
   }
 
-  /** Ends every leadership and rejects all waiting calls. */
+  /** Ends every leadership and rejects all waiting candidates with `error`. */
   close(error: StoreError): void {
     for (const candidate of [...this.#queues.values()].flat()) {
       candidate.won.reject(error)

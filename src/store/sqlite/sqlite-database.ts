@@ -17,7 +17,7 @@ import {
 import type { Commit, HistoryStep } from './commit-history.ts'
 import { sqliteOpenError } from './sqlite-errors.ts'
 
-/** `PRAGMA application_id` of Taproot's files ('TAPR'), and the version of the schema below. */
+/** `PRAGMA application_id` of Taproot's files ('TAPR'), and the version of the database schema below. */
 const applicationId = 0x54415052
 const schemaVersion = 1
 
@@ -32,15 +32,15 @@ const schema = `
 /** Greater than every key; the end of a range without an end. */
 const afterAllKeys = '\u{10ffff}'
 
-/** The result of a group of transactions: each outcome in order, and the commits that changed something. */
+/** The result of a group of transactions: the outcome of each, in order, and the commits that changed a key. */
 export interface GroupOutcome {
   readonly outcomes: readonly (Committed | Conflict)[]
   readonly commits: readonly Commit[]
 }
 
 /**
- * The database file: the newest version of every key, and the revision of the last commit. It holds the file's lock from open to close (the system releases it
- * when the process dies). Synchronous; throws the driver's errors.
+ * The SQLite file: the newest version of every key, and the revision of the last commit. It locks the file from open to close; the system releases the lock if
+ * the process dies. All methods are synchronous and throw node:sqlite's errors.
  */
 export class SqliteDatabase {
   readonly #database: DatabaseSync
@@ -49,7 +49,7 @@ export class SqliteDatabase {
   private constructor(database: DatabaseSync) {
     this.#database = database
     const prepared = Object.entries(statementTexts).map(([name, text]) => [name, database.prepare(text)])
-    // fromEntries loses the names; they are those of statementTexts.
+    // fromEntries loses the names in its type; they are those of statementTexts.
     this.#statements = Object.fromEntries(prepared) as Record<keyof typeof statementTexts, StatementSync>
   }
 
@@ -71,8 +71,8 @@ export class SqliteDatabase {
   }
 
   /**
-   * Moves the whole log into the main file and flushes both. Afterwards nothing depends on data that an earlier flush of the log may have lost. Throws if the
-   * disk fails or is full.
+   * Moves the whole write-ahead log into the main file and flushes both. Afterwards no data depends on an earlier flush of the log, which may have failed
+   * silently. Throws if the disk fails or is full.
    */
   emptyLog(): void {
     this.#database.exec('PRAGMA wal_checkpoint(TRUNCATE)')
@@ -87,7 +87,7 @@ export class SqliteDatabase {
     return row === undefined ? undefined : entryOf(row)
   }
 
-  /** Returns at most `limit` entries that start with `prefix`, after `after` and before `before`, in byte order. */
+  /** Returns at most `limit` entries in byte order: those with keys that start with `prefix` and lie between `after` and `before`, excluding both. */
   range({ prefix, after = '', before = afterAllKeys, limit }: RangeQuery): Entry[] {
     const prefixed = prefixEnd(prefix) ?? afterAllKeys
     const end = before < prefixed ? before : prefixed
@@ -95,7 +95,7 @@ export class SqliteDatabase {
     return rows.map(entryOf)
   }
 
-  /** Runs the transactions in sequence and makes them durable together. If it throws, none of them happened, unless the disk failed. */
+  /** Runs the transactions in sequence and makes them durable together. If it throws, none of them committed, unless the disk failed. */
   commit(transactions: readonly Transaction[]): GroupOutcome {
     this.#database.exec('BEGIN IMMEDIATE')
     try {
@@ -103,7 +103,7 @@ export class SqliteDatabase {
       this.#database.exec('COMMIT')
       return group
     } catch (error) {
-      // SQLite rolls back by itself after some errors.
+      // SQLite has already rolled back after some errors.
       if (this.#database.isTransaction) this.#database.exec('ROLLBACK')
       throw error
     }
@@ -148,7 +148,7 @@ export class SqliteDatabase {
     return this.#statements.any.get(guard.prefix, end) === undefined
   }
 
-  /** Returns the steps of a write. Deleting an absent key changes nothing and has no step. */
+  /** Executes one write and returns the changes for the history: one, or none if an absent key is deleted. */
   #write(write: Write, revision: Revision): HistoryStep[] {
     const { key } = write
     const before = this.get(key)
@@ -158,7 +158,7 @@ export class SqliteDatabase {
       return [{ key, before, after: undefined }]
     }
     this.#statements.put.run(key, write.value, revision)
-    // A copy: the caller may reuse its buffer.
+    // Copy the value, because the caller may reuse its buffer.
     return [{ key, before, after: { key, value: Uint8Array.from(write.value), revision } }]
   }
 }
@@ -177,11 +177,11 @@ const statementTexts = {
 } as const
 
 function entryOf(row: Record<string, unknown>): Entry {
-  // The types are those of the schema's columns.
+  // The casts match the column types of the database schema.
   return { key: row['key'] as string, value: row['value'] as Uint8Array, revision: storeRevision(row['revision'] as number) }
 }
 
-/** Creates the file with mode 0600; SQLite would use the umask. Never opens an existing file: closing it would drop this process's locks on it. */
+/** Creates the file with mode 0600, because SQLite would use the umask. Never opens an existing file: closing it would release this process's locks on it. */
 function createPrivateFile(path: string): void {
   mkdirSync(dirname(path), { recursive: true, mode: 0o700 })
   try {
@@ -191,7 +191,7 @@ function createPrivateFile(path: string): void {
   }
 }
 
-/** Sets the file mode. An existing database may have another mode, and SQLite gives its log the same one. */
+/** Sets the file mode to 0600. An existing database may have another mode, and SQLite gives its write-ahead log the same one. */
 function makePrivate(path: string): void {
   for (const file of [path, `${path}-wal`]) if (existsSync(file)) chmodSync(file, 0o600)
 }
@@ -200,19 +200,19 @@ function pragma(database: DatabaseSync, name: 'application_id' | 'user_version' 
   return Number(database.prepare(`PRAGMA ${name}`).get()?.[name])
 }
 
-/** Returns true for an empty file, false for one that Taproot wrote. Throws for any other file; writes nothing. */
+/** Returns true for an empty file and false for a file that Taproot wrote. Throws for any other file. Writes nothing. */
 function isEmpty(database: DatabaseSync, path: string): boolean {
   const [application, version] = [pragma(database, 'application_id'), pragma(database, 'user_version')]
   const tables = Number(database.prepare('SELECT count(*) AS count FROM sqlite_schema').get()?.['count'])
   if (tables === 0 && application === 0 && version === 0) return true
   if (application !== applicationId) throw new StoreError('unavailable', `the embedded store ${path}: Taproot did not create this file`)
-  if (version > schemaVersion) throw new StoreError('unavailable', `the embedded store ${path}: it was written by a newer version`)
+  if (version > schemaVersion) throw new StoreError('unavailable', `the embedded store ${path}: a newer version of Taproot wrote this file`)
   return false
 }
 
 /**
- * Takes the lock until close, then checks the file or creates the schema. The lock is exclusive before the first access, so that no shared memory file is
- * needed.
+ * Locks the file until it is closed, then checks it, or creates the database schema if it is empty. The lock is exclusive before the first access, so that
+ * SQLite needs no shared memory file.
  */
 function prepareFile(database: DatabaseSync, path: string, maxBytes: number | undefined): void {
   database.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE')

@@ -3,8 +3,8 @@ import { dirname } from 'node:path'
 import { StoreError, type StoreErrorKind } from '../store.ts'
 
 /**
- * SQLite's result codes (sqlite.org/rescode.html), extended or primary, that do not mean `unavailable`. The first two are writes refused before a flush: SQLite
- * has rolled the transaction back. The second is a user quota, a file size limit, or a read-only file system.
+ * SQLite's result codes (sqlite.org/rescode.html), primary or extended, that do not mean `unavailable`. With the first two, a write was refused before a flush
+ * and SQLite has rolled the transaction back. The second means a user quota, a file size limit, or a read-only file system.
  */
 const kindByCode = new Map<number, StoreErrorKind>([
   [13 /* SQLITE_FULL */, 'exhausted'],
@@ -54,14 +54,17 @@ function reasonOf(path: string, error: unknown, otherwise: string): string {
   return reasonByCode.get((resultCode(error) ?? 0) & 0xff) ?? otherwise
 }
 
-/** Translates a failed statement on the file at `path` for the port, with the reason in words. Errors that are not SQLite's are returned unchanged. */
+/**
+ * Translates the error of a failed statement into a StoreError, with the reason in words. `path` is the database file. Returns other errors than SQLite's
+ * unchanged.
+ */
 export function sqliteError(path: string, error: unknown): unknown {
   const code = resultCode(error)
   if (code === undefined) return error
-  return new StoreError(kindOf(code), `the embedded store ${path}: ${reasonOf(path, error, 'it failed')}`, error)
+  return new StoreError(kindOf(code), `the embedded store ${path}: ${reasonOf(path, error, 'reading or writing it failed')}`, error)
 }
 
-/** Translates a failed open: `unavailable` or `damaged`, with the reason in words. */
+/** Translates the error of a failed open into StoreError `unavailable` or `damaged`, with the reason in words. */
 export function sqliteOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const kind = kindOf(resultCode(error) ?? 0) === 'damaged' ? 'damaged' : 'unavailable'

@@ -21,19 +21,19 @@ import { sqliteError } from './sqlite-errors.ts'
 
 /** Path and size limits of the embedded store. */
 export interface SqliteStoreOptions {
-  /** The file; missing directories are created. */
+  /** Path of the database file. Missing directories are created. */
   readonly path: string
   readonly log: Log
-  /** Memory for recent commits, used to resume watches and to read old revisions; 32 MiB by default. */
+  /** Memory in bytes for recent commits, from which watches resume and old revisions are read; 32 MiB by default. */
   readonly historyBytes?: number
-  /** The maximum file size; above it transactions fail with `exhausted`. No limit by default. */
+  /** Maximum file size in bytes. Above it, transactions fail with `exhausted`. No limit by default. */
   readonly maxBytes?: number
 }
 
 /**
- * Creates the embedded store: one file, one process. Commits are durable (WAL, synchronous=FULL). Commits that wait in one turn of the event loop share one
- * disk flush. Throws StoreError `unavailable` if another process has the file or it cannot be used. The history holds `historyBytes` and starts empty with each
- * open.
+ * Creates the embedded store: one file that one process uses. Commits are durable (WAL, synchronous=FULL). Transactions that wait in one turn of the event
+ * loop share a disk flush. Throws StoreError `unavailable` if another process uses the file or it cannot be opened. The history of recent commits is limited
+ * to `historyBytes` and is empty after each open.
  */
 export function createSqliteStore(options: SqliteStoreOptions): Store {
   return new SqliteStore(options)
@@ -55,11 +55,11 @@ const firstReopenMs = 100
 const maxReopenMs = 5_000
 
 /**
- * States:
- * - usable (`#ended` undefined). -> broken if the disk fails a commit. A full disk or a damaged page only refuses that commit
- * - broken (`unavailable`): a flush failed, so the disk's content is unknown, and a second flush would not reveal it. Calls fail, watches and leaderships have
- *   ended. -> usable once the file was closed, reopened and fully flushed again, which is retried until it succeeds
- * - closed. Final.
+ * The states of the store:
+ * - usable (`#ended` is undefined). A disk failure during a commit makes it broken; a full disk or a damaged page only fails that commit
+ * - broken (`unavailable`): a flush failed, so the content of the disk is unknown, and a second flush would not show it. Calls fail, and watches and
+ *   leaderships have ended. The store closes and opens the file again, with retries, and is usable once everything is flushed
+ * - closed: final.
  */
 class SqliteStore implements Store {
   readonly #options: SqliteStoreOptions
@@ -80,8 +80,8 @@ class SqliteStore implements Store {
     try {
       this.#database.emptyLog()
     } catch (error) {
-      // A full disk does not prevent reads.
-      this.#log.warn('the log of the embedded store cannot be truncated yet', { error })
+      // A full disk does not prevent reads, so continue.
+      this.#log.warn('the write-ahead log of the embedded store cannot be truncated; trying again', { error })
     }
   }
 
@@ -102,17 +102,21 @@ class SqliteStore implements Store {
     return untilAborted(waiting.done.promise, signal)
   }
 
-  /** After a failed commit, first opens the file again: then it shows whether the commit happened. */
+  /**
+   * Resolves when no earlier transaction can still commit. After a failed commit, it first opens the file again, which shows whether the transaction
+   * committed.
+   */
   async fence(signal: AbortSignal): Promise<void> {
     this.#assertUsable(signal)
   }
 
   async *watch(prefixes: readonly string[], after: Revision, signal: AbortSignal): AsyncGenerator<ChangeBatch, never> {
     this.#assertUsable(signal)
-    if (after > this.#history.last) throw new StoreError('replaced', 'the store is older than the watch')
+    if (after > this.#history.last)
+      throw new StoreError('replaced', 'the store has not reached the revision at which the watch starts: it was replaced or restored')
     for (let at = after; ;) {
       const commits = this.#history.since(at, maxBatchCommits)
-      if (commits === undefined) throw new StoreError('compacted', 'the watch starts before the kept history')
+      if (commits === undefined) throw new StoreError('compacted', 'the watch starts at a revision that the store no longer keeps')
       const newest = commits.at(-1)
       if (newest === undefined) await untilAborted(this.#changed.promise, signal)
       else {
@@ -162,12 +166,12 @@ class SqliteStore implements Store {
     }
   }
 
-  /** Returns the range at a past revision: the present with all later changes undone. Without a revision, returns the present. */
+  /** Returns the range as of a past revision: the current range with all later changes undone. Without a revision, returns the current range. */
   #rangeAt(query: RangeQuery): RangeResult {
     const { prefix, after = '', before, limit, revision = this.#history.last } = query
-    if (revision > this.#history.last) throw new StoreError('replaced', 'the store is older than the requested revision')
+    if (revision > this.#history.last) throw new StoreError('replaced', 'the store has not reached the requested revision: it was replaced or restored')
     const later = this.#history.since(revision)
-    if (later === undefined) throw new StoreError('compacted', 'the revision is before the kept history')
+    if (later === undefined) throw new StoreError('compacted', 'the store no longer keeps the requested revision')
     const then = new Map<string, Entry | undefined>()
     for (const step of later.flatMap((commit) => commit.steps)) {
       const asked = step.key.startsWith(prefix) && step.key > after && (before === undefined || step.key < before)
@@ -198,22 +202,22 @@ class SqliteStore implements Store {
     }
   }
 
-  /** Commits the members one by one. A transaction without space, or with a damaged page, must not make the others of its group fail. */
+  /** Commits the transactions of a failed group one by one. One that lacks space or meets a damaged page then does not fail the others. */
   #commitFailed(group: readonly WaitingTransaction[], error: unknown): void {
     const refused = error instanceof StoreError && (error.kind === 'exhausted' || error.kind === 'damaged')
     if (refused && group.length > 1) {
       for (const waiting of group) {
-        // An earlier member may have ended the store because of a disk failure.
+        // The commit of an earlier transaction may have broken the store because of a disk failure.
         if (this.#ended === undefined) this.#commitGroup([waiting])
         else waiting.done.reject(this.#ended)
       }
       return
     }
-    const unknown = error instanceof StoreError && !refused ? new StoreError('indeterminate', 'the embedded store failed a commit', error) : error
+    const unknown = error instanceof StoreError && !refused ? new StoreError('indeterminate', 'a commit of the embedded store failed', error) : error
     for (const waiting of group) waiting.done.reject(unknown)
     if (refused || !(error instanceof StoreError)) return
-    this.#log.error('the embedded store failed a commit and is opened again', { error })
-    this.#end(new StoreError('unavailable', 'the embedded store failed a commit', error))
+    this.#log.error('a commit of the embedded store failed: opening its file again', { error })
+    this.#end(new StoreError('unavailable', 'a commit of the embedded store failed', error))
     this.#reopenAfter(firstReopenMs)
   }
 
@@ -222,13 +226,13 @@ class SqliteStore implements Store {
       try {
         this.#reopen()
       } catch (error) {
-        this.#log.error('the embedded store cannot be opened yet', { error })
+        this.#log.error('the embedded store cannot be opened; trying again', { error })
         this.#reopenAfter(Math.min(2 * delayMs, maxReopenMs))
       }
     }, delayMs)
   }
 
-  /** Opens the file again. Watches continue if the failed commit did not happen, and reload if it did. */
+  /** Opens the file again. Watches can resume if the failed commit did not happen, and must reload if it did. */
   #reopen(): void {
     const acknowledged = this.#history.last
     this.#database.close()
