@@ -1,9 +1,9 @@
 import type { Compare } from './lists/order-tree.ts'
 
-/** Maximum time for which work may block the event loop, in milliseconds. */
+/** Maximum time in milliseconds for which a task may block the event loop before it pauses. */
 const timeSliceMs = 4
 
-/** Gives concurrent long tasks one turn of the event loop each. Together they block it no longer than one task. */
+/** Gives each of several concurrent long tasks one turn of the event loop at a time. Together they block the loop no longer than one task. */
 export class CooperativeScheduler {
   readonly #waiting: (() => void)[] = []
   readonly #runNext = (): void => {
@@ -11,7 +11,7 @@ export class CooperativeScheduler {
     if (this.#waiting.length > 0) setImmediate(this.#runNext)
   }
 
-  /** Resolves on the caller's turn; earlier callers come first. */
+  /** Resolves when it is the caller's turn, in the order of the calls. */
   next(): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#waiting.push(resolve)
@@ -20,33 +20,33 @@ export class CooperativeScheduler {
   }
 }
 
-/** Cuts long work into slices, between which other work runs. */
+/** A long computation that pauses regularly, so that other work of the process runs in between. */
 export class CooperativeTask {
   readonly #scheduler: CooperativeScheduler
   #started = performance.now()
 
-  /** `scheduler` is shared with other work; a new object by default. */
+  /** Tasks that share `scheduler` take turns. By default the task has a scheduler of its own. */
   constructor(scheduler = new CooperativeScheduler()) {
     this.#scheduler = scheduler
   }
 
-  /** True when other work should run: call `await task.pause()`. Cheap, but check it once for many small steps. */
+  /** True if the task should call `await task.pause()` now. The check is cheap, but do it once for many small steps. */
   get shouldYield(): boolean {
     return performance.now() - this.#started > timeSliceMs
   }
 
-  /** Resolves after other work ran. */
+  /** Resolves after other work has run. */
   async pause(): Promise<void> {
     await this.#scheduler.next()
     this.#started = performance.now()
   }
 }
 
-/** Number of items to sort at once, which takes a few milliseconds. */
+/** Number of items to sort without a pause, which takes a few milliseconds. */
 const chunkItems = 4096
 const itemsPerLook = 256
 
-/** A run's next item, and the run's number, which orders equal items. */
+/** The next item of a sorted chunk in a merge. The number of its chunk orders equal items. */
 interface RunHead<T> {
   item: T
   next: number
@@ -55,8 +55,8 @@ interface RunHead<T> {
 }
 
 /**
- * Sorts the items in slices; the sort is stable. Sorts chunks and then merges all at once, so that each item is fetched from memory only twice. Chunks that are
- * already in order are joined without a merge.
+ * Sorts the items with pauses in between. The sort is stable. It sorts chunks and merges all of them in one pass, so each item is fetched from memory only
+ * twice. Chunks that are already in order are joined without a merge.
  */
 export async function sortCooperatively<T>(items: readonly T[], compare: Compare<T>, task: CooperativeTask): Promise<T[]> {
   const sorted: T[] = []
@@ -93,7 +93,7 @@ async function mergeRuns<T>(items: readonly T[], heads: RunHead<T>[], by: { befo
   return merged
 }
 
-/** Puts an entry in its place in a heap whose top is free. */
+/** Moves an entry down to its place in a heap whose top is unused. */
 export function sink<E>(heap: E[], entry: E, compare: Compare<E>): void {
   let place = 0
   for (;;) {

@@ -5,31 +5,31 @@ import { StoreError, type RangeQuery, type RangeResult, type Revision, type Stor
 import { CooperativeTask } from './cooperative-task.ts'
 import { keptPrefixes, type RecordTables } from './record-tables.ts'
 
-/** The source of a snapshot. */
+/** The source and the options of loading a snapshot. */
 export interface LoadOptions {
   readonly store: Store
-  /** The kinds in loading order: records come before those that name them. */
+  /** The kinds in loading order: a kind comes before the kinds whose records refer to it. */
   readonly kinds: readonly string[]
   readonly log: Log
   readonly signal: AbortSignal
-  /** Receives the number of entries read. */
+  /** Called with the number of entries read so far. */
   readonly progress: (records: number) => void
 }
 
-/** Number of ranges to read at a time, so that the store and this process work in parallel. */
+/** Number of ranges that are read at the same time, so that the store and this process work in parallel. */
 const readers = 3
 /** Approximate size of a page in bytes. */
 const pageBytes = 512 * 1024
 const firstPageEntries = 500
 const maxPageEntries = 4_000
-/** The first characters of uids. */
+/** The first characters that a uid can have. */
 const digits = [...'0123456789abcdef']
 const progressMs = 2_000
-/** Maximum number of attempts per page before the whole load starts again. */
+/** Maximum number of attempts per page, before the whole load is started again. */
 const pageAttempts = 5
 const pageBackoff: Backoff = { firstMs: 200, maxMs: 800 }
 
-/** Computes the number of entries per page from the size of those read so far. */
+/** Computes how many entries the next page should have, from the size of the entries read so far. */
 class PageSize {
   #entries = 0
   #bytes = 0
@@ -44,8 +44,8 @@ class PageSize {
 }
 
 /**
- * Loads the kept keys and records as of one commit into an empty snapshot, several ranges at a time. Other work runs in between. Logs its progress. Rejects
- * with the store's error or the signal's reason; discard the snapshot then.
+ * Loads all records and the needed index keys, as of one commit, into an empty snapshot. Reads several ranges at a time, and lets other work run in between.
+ * Rejects with the store's error or the signal's reason; discard the snapshot then.
  */
 export async function loadTables(tables: RecordTables, options: LoadOptions): Promise<{ revision: Revision; records: number }> {
   const loading = new Loading(tables, options)
@@ -86,7 +86,7 @@ class Loading {
     return { revision, records: this.#records }
   }
 
-  /** Reads one page first, which shows whether splitting the rest pays off. */
+  /** Reads one page first. It shows whether the kind has enough records to read the rest in parallel parts. */
   async #readKind(prefix: string): Promise<void> {
     const page = await this.#page({ prefix })
     await this.#take(page)
@@ -99,20 +99,20 @@ class Loading {
     const parts = left.filter((part) => 'after' in part || part.prefix > last).values()
     await Promise.all(
       Array.from({ length: readers }, async () => {
-        // The readers share one iterator: each takes the next remaining part.
+        // The readers share one iterator, so each takes the next part that remains.
         for (const part of parts) await this.#read(part)
       }),
     )
   }
 
-  /** Reads a whole range page by page; fetches the next page while it loads the current one. */
+  /** Reads a range page by page. It requests the next page while it loads the current one. */
   async #read(part: Pick<RangeQuery, 'prefix' | 'after' | 'before'>): Promise<void> {
     let coming: Promise<RangeResult> | undefined = this.#page(part)
     while (coming !== undefined) {
       const page: RangeResult = await coming
       const after = page.entries.at(-1)?.key
       coming = page.more && after !== undefined ? this.#page({ ...part, after }) : undefined
-      // The next round awaits this page. If this round fails, its rejection must not stay unhandled.
+      // The next round awaits this page. If this round fails first, a rejection of the page must not count as unhandled.
       coming?.catch(() => undefined)
       await this.#take(page)
     }
@@ -128,7 +128,7 @@ class Loading {
     return page
   }
 
-  /** Repeats a read: a short outage of the store must not cost what was read so far. */
+  /** Repeats a failed read, so that a short outage of the store does not discard what was loaded so far. */
   #repeated<T>(read: () => Promise<T>): Promise<T> {
     const waitMs = (error: unknown, failures: number): number | undefined => {
       if (!(error instanceof StoreError) || error.kind !== 'unavailable' || failures === pageAttempts) return undefined

@@ -10,12 +10,11 @@ import { SharedQuestion } from './shared-question.ts'
 import { Waiters } from './waiters.ts'
 
 /**
- * The cache's connection to its store.
- * - `loading`: the first range is being read; nothing can be answered. -> `live`
- * - `live`: the watch runs. -> `broken` when it ends
- * - `broken`: the watch ended; linearizable and bounded reads fail with UNAVAILABLE. -> `live` once a new watch (or a whole reload) has caught up with a
- *   revision that was read after the break
- * - `closed`: close() was called. Final.
+ * The state of the cache's connection to its store:
+ * - `loading`: the first load of all data is under way, and reads cannot be answered. Then `live`
+ * - `live`: the watch on the store runs. `broken` when it ends
+ * - `broken`: the watch ended, and reads fail with UNAVAILABLE. `live` again once a new watch or a reload has reached a revision read after the break
+ * - `closed`: close() was called. Final
  */
 export type RecordCacheState =
   | { readonly kind: 'loading'; readonly records: number }
@@ -23,21 +22,22 @@ export type RecordCacheState =
   | { readonly kind: 'broken'; readonly cause: unknown }
   | { readonly kind: 'closed' }
 
-/** The parts of a cache. */
+/** The dependencies and options of a record cache. */
 export interface RecordCacheOptions {
   readonly store: Store
   readonly kinds: readonly KindIndex[]
   readonly builtIns: readonly CachedRecord[]
   readonly log: Log
-  /** Time that a read waits for the watch to catch up, in milliseconds. */
+  /** Maximum time in milliseconds for which a read waits until the watch has caught up. */
   readonly barrierTimeoutMs?: number
 }
 
 const backoff: Backoff = { firstMs: 50, maxMs: 2_000 }
 
 /**
- * Feeds RecordTables from the store: one range at the start, then one watch, and a reload if the watch cannot resume. `barrier` makes reads linearizable: it
- * resolves once the snapshot holds every commit acknowledged before the call (docs/spec/storage.md#consistent-reads).
+ * Keeps all records of the store in memory (RecordTables). It loads them at the start, then follows one watch, and reloads if the watch cannot resume.
+ * `barrier` makes reads linearizable: it resolves once the snapshot contains every commit acknowledged before the call
+ * (docs/spec/storage.md#consistent-reads).
  */
 export class RecordCache {
   readonly #options: Required<RecordCacheOptions>
@@ -66,47 +66,50 @@ export class RecordCache {
     return this.#state
   }
 
-  /** The current snapshot. Get it again after every await: a reload replaces it. */
+  /** The current snapshot of the records. Get it again after every await, because a reload replaces it. */
   get tables(): RecordTables {
     return this.#tables
   }
 
-  /** The last commit that the snapshot holds. */
+  /** The revision of the last commit that the snapshot contains. */
   get revision(): Revision {
     return this.#revision
   }
 
-  /** Calls `listener` for every record that changes, until the returned function is called. */
+  /** Calls `listener` for every record that changes. The returned function ends that. */
   onRecord(listener: RecordListener): () => void {
     this.#recordListeners.add(listener)
     return () => this.#recordListeners.delete(listener)
   }
 
-  /** Calls `listener` for records hidden together, until the returned function is called. */
+  /** Calls `listener` for records that are hidden at once, because a record on which they depend was removed. The returned function ends that. */
   onHide(listener: HideListener): () => void {
     this.#hideListeners.add(listener)
     return () => this.#hideListeners.delete(listener)
   }
 
-  /** Calls `listener` after a reload replaced the whole snapshot, until the returned function is called. */
+  /** Calls `listener` after a reload replaced the whole snapshot. The returned function ends that. */
   onReset(listener: () => void): () => void {
     this.#resetListeners.add(listener)
     return () => this.#resetListeners.delete(listener)
   }
 
-  /** Calls `listener` when the cache is live again after the store did not answer, until the returned function is called. */
+  /** Calls `listener` when the cache follows the store again after an interruption. The returned function ends that. */
   onReturn(listener: () => void): () => void {
     this.#returnListeners.add(listener)
     return () => this.#returnListeners.delete(listener)
   }
 
-  /** Calls `listener` with each changed key under `meta/` and each cascade mark, until the returned function is called. */
+  /** Calls `listener` with each changed key under `meta/`, and the key of each deletion mark that changes. The returned function ends that. */
   onKey(listener: (key: string) => void): () => void {
     this.#keyListeners.add(listener)
     return () => this.#keyListeners.delete(listener)
   }
 
-  /** Loads and starts to follow; resolves once live. Rejects if the first load fails permanently: the store is damaged, or `signal` aborts. */
+  /**
+   * Loads the snapshot and starts to follow the store. Resolves once the state is `live`. Rejects if the first load cannot succeed: the store is damaged, or
+   * `signal` aborts.
+   */
   async start(signal: AbortSignal): Promise<void> {
     const waitMs = (error: unknown, failures: number): number | undefined => {
       if (error instanceof StoreError && (error.kind === 'closed' || error.kind === 'damaged')) return undefined
@@ -118,7 +121,7 @@ export class RecordCache {
     this.#running = this.#follow()
   }
 
-  /** Stops the watch and resolves when it has ended. */
+  /** Stops the watch. Resolves when it has ended. */
   async close(): Promise<void> {
     this.#state = { kind: 'closed' }
     this.#stop.abort(new StoreError('closed', 'the record cache was closed'))
@@ -127,8 +130,8 @@ export class RecordCache {
   }
 
   /**
-   * Resolves once the snapshot holds every commit acknowledged before this call. Calls made while a query to the store is under way share the next query.
-   * Rejects with StoreError `unavailable` if the store cannot be queried, or the watch is broken or late.
+   * Resolves once the snapshot contains every commit acknowledged before this call. Calls that arrive while a query to the store is under way share the next
+   * query. Rejects with StoreError `unavailable` if the store cannot be queried, or the watch is broken or too slow.
    */
   async barrier(signal?: AbortSignal): Promise<void> {
     this.#assertLive()
@@ -136,14 +139,14 @@ export class RecordCache {
     signal?.throwIfAborted()
   }
 
-  /** Resolves once the snapshot holds the commit `revision`; rejects like `barrier`. */
+  /** Resolves once the snapshot contains the commit `revision`. Rejects like `barrier`. */
   async reached(revision: Revision, signal?: AbortSignal): Promise<void> {
     if (this.#revision >= revision) return
     this.#assertLive()
     await this.#waiters.wait(revision, this.#options.barrierTimeoutMs, signal)
   }
 
-  /** Throws unless the watch runs: the check for bounded reads. */
+  /** Throws unless the watch runs. Bounded reads check this instead of calling `barrier`. */
   assertLive(): void {
     this.#assertLive()
   }
@@ -158,7 +161,7 @@ export class RecordCache {
       kinds,
       builtIns,
       listener: (kind, old, record) => {
-        // A snapshot that a reload replaced still removes its hidden records.
+        // Listeners must not receive the hidden records that a replaced snapshot is still removing.
         if (tables === this.#tables) for (const listener of this.#recordListeners) listener(kind, old, record)
       },
       onHide: (kind, records) => {
@@ -169,7 +172,7 @@ export class RecordCache {
     return tables
   }
 
-  /** Reads everything as of one commit into a new snapshot and makes it current. */
+  /** Loads everything as of one commit into a new snapshot, and makes it the current one. */
   async #load(signal: AbortSignal): Promise<void> {
     const { store, kinds, log } = this.#options
     const tables = this.#emptyTables()
@@ -189,7 +192,7 @@ export class RecordCache {
     log.debug('the snapshot is loaded', { records, revision })
   }
 
-  /** Follows the store until closed. */
+  /** Follows the store until the cache is closed: restarts the watch or reloads when it ends. */
   async #follow(): Promise<void> {
     const { signal } = this.#stop
     let failures = 0
@@ -197,7 +200,7 @@ export class RecordCache {
     while (!signal.aborted) {
       const startedAt = this.#revision
       try {
-        // Not before the reload: a revision of another history has no meaning for this one.
+        // Wait for the reload: a revision from before the store was replaced has no meaning for the new one.
         if (stale) await this.#load(signal)
         stale = false
         await this.#watch(signal)
@@ -213,7 +216,7 @@ export class RecordCache {
     }
   }
 
-  /** Runs one watch from start to end; throws the error that ended it. */
+  /** Runs one watch until it ends. Throws the error that ended it. */
   async #watch(signal: AbortSignal): Promise<void> {
     const ended = new AbortController()
     const either = AbortSignal.any([signal, ended.signal])
@@ -226,7 +229,7 @@ export class RecordCache {
     }
   }
 
-  /** Changes `broken` to `live` once the new watch has caught up with the store's current revision. */
+  /** Changes the state from `broken` to `live` once the new watch has reached the store's current revision. */
   async #goLive(signal: AbortSignal): Promise<void> {
     const { store, log } = this.#options
     while (!signal.aborted && this.#state.kind === 'broken') {

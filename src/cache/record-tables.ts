@@ -21,10 +21,10 @@ import { CooperativeTask, CooperativeScheduler } from './cooperative-task.ts'
 import { KindTable } from './table.ts'
 import { UsageIndex, type Usage } from './usage.ts'
 
-/** Receives every record that was added, changed or removed; `kind` is the record's kind. Receives hidden records a little later, one by one. */
+/** Called for every record that was added, changed or removed, with its kind. For hidden records it is called later, when they leave their table. */
 export type RecordListener = (kind: string, old: CachedRecord | undefined, record: CachedRecord | undefined) => void
 
-/** Prefixes of index keys that readers need in addition to records; other index keys only guard transactions. */
+/** Prefixes of index keys whose entries are kept in memory, because readers need them. All other index keys only serve as guards of transactions. */
 export const keptPrefixes = [
   'i/manifests/',
   'i/owners/',
@@ -40,21 +40,21 @@ export const keptPrefixes = [
   'meta/',
 ] as const
 
-/** Receives records of one kind, in uid order, at the moment when readers no longer find them. */
+/** Called with records of one kind, in uid order, when readers can no longer find them. */
 export type HideListener = (kind: string, records: readonly CachedRecord[]) => void
 
 const entriesPerLook = 64
-/** Maximum number of dependent records that are removed at once with a record; more are hidden first. */
+/** Maximum number of dependent records that are removed at once with a record. If there are more, they are hidden first. */
 const removedAtOnce = 50
 const recordsPerCheck = 16
 
-/** Receives each key that was skipped because its value could not be read. */
+/** Called for each key that was skipped because its value could not be read. */
 export type UnreadableListener = (failure: { key: string; cause: unknown }) => void
 
 /**
- * The cache's view of the watched keys as of one commit. Changes are applied synchronously, in whole commits. So a reader that does not await sees the state
- * of one commit. Dependents of a removed record are absent as soon as its deletion mark exists (docs/spec/storage.md#deletion-marks). If there are many, their
- * records are hidden at once and leave the tables in slices, between which other work runs (ADR 0005).
+ * The records and kept index keys of the store as of one commit. Commits are applied as a whole without a wait, so code that does not await sees the state of
+ * one commit. Dependents of a removed record are absent as soon as its deletion mark exists (docs/spec/storage.md#deletion-marks). If there are many, they are
+ * hidden at once and then removed from the tables in slices (ADR 0005).
  */
 export class RecordTables {
   readonly #tables: ReadonlyMap<string, KindTable>
@@ -87,7 +87,7 @@ export class RecordTables {
     for (const record of options.builtIns) this.table(record.kind).put(record)
   }
 
-  /** Returns the records of one kind. Throws TypeError for a kind that is not registered. */
+  /** Returns the table of one kind's records. Throws TypeError for a kind that is not registered. */
   table(kind: string): KindTable {
     const table = this.#tables.get(kind)
     if (table === undefined) throw new TypeError(`no kind ${kind}`)
@@ -99,12 +99,12 @@ export class RecordTables {
     return this.#tables.has(kind)
   }
 
-  /** Returns the tables of all kinds, in the order of their registration. */
+  /** Returns the tables of all kinds in the order of registration. */
   kinds(): Iterable<KindTable> {
     return this.#tables.values()
   }
 
-  /** Returns the visible record of `kind` under `uid`, if any: dependents of removed records are hidden. */
+  /** Returns the record of `kind` under `uid`; undefined if it does not exist or is hidden because a record on which it depends was removed. */
   get<Kind extends string>(kind: Kind, uid: string): RecordOf<Kind> | undefined {
     return this.#tables.get(kind)?.get(uid) as RecordOf<Kind> | undefined // a cast: a table holds records of its kind
   }
@@ -114,22 +114,22 @@ export class RecordTables {
     return this.#usage.of(root)
   }
 
-  /** Yields the kept keys that start with `prefix`, in no order. The cost grows with the number of all kept keys. */
+  /** Yields the kept keys that start with `prefix`, in no particular order. It costs a pass over all kept keys. */
   *keysUnder(prefix: string): Generator<string, void> {
     for (const key of this.#kept.keys()) if (key.startsWith(prefix)) yield key
   }
 
-  /** Returns a kept key's entry. */
+  /** Returns the entry of a kept key. */
   entry(key: string): Entry | undefined {
     return this.#kept.get(key)
   }
 
-  /** Returns the removed records whose dependents are not all removed yet: uid and kind. */
+  /** Returns uid and kind of each removed record of which not all dependents are removed yet. */
   cascades(): { uid: Uid; kind: string }[] {
     return [...this.#marks].map(([uid, kind]) => ({ uid: trustedUid(uid), kind }))
   }
 
-  /** Applies whole commits. */
+  /** Applies the changes of whole commits. */
   apply(changes: readonly Change[]): void {
     for (const change of changes) {
       if (change.key.startsWith('r/')) this.#applyRecord(change)
@@ -138,8 +138,8 @@ export class RecordTables {
   }
 
   /**
-   * Adds a part of the data to load: all as of one commit, kept keys before records, and no key twice. Until `settle`, records are found by uid only, and
-   * listeners receive no records.
+   * Adds a page of entries while a snapshot is loaded. All pages are as of one commit, kept keys come before records, and no key comes twice. Until `settle`,
+   * records are found by uid only, and no listeners are called.
    */
   async stage(entries: readonly Entry[], task: CooperativeTask): Promise<void> {
     for (const [at, entry] of entries.entries()) {
@@ -155,7 +155,7 @@ export class RecordTables {
     }
   }
 
-  /** Ends the loading: sorts all staged records. */
+  /** Ends the loading: sorts all records that were added with `stage`. */
   async settle(task: CooperativeTask): Promise<void> {
     for (const table of this.#tables.values()) await table.settle(task)
   }
@@ -171,7 +171,7 @@ export class RecordTables {
     }
   }
 
-  /** Returns the table of a change and its new record. There is no record if the record is removed, unreadable, or depends on a removed record. */
+  /** Returns the table of a change, and the new record in it. There is no record if it was removed, cannot be read, or depends on a removed record. */
   #read({ key, value, revision }: Change): { table: KindTable | undefined; uid: string; record: CachedRecord | undefined } {
     const { kind, uid } = parseRecordKey(key)
     const table = this.#tables.get(kind)
@@ -186,7 +186,7 @@ export class RecordTables {
     try {
       return this.#makers.get(kind)?.make(source)
     } catch (cause) {
-      // One unreadable record must not stop the cache. It is absent, and the log reports it.
+      // One unreadable record must not stop the cache. It counts as absent, and the listener reports it.
       this.#onUnreadable({ key: source.key, cause })
       return undefined
     }
@@ -208,12 +208,12 @@ export class RecordTables {
     this.#listener(table.index.kind, old, undefined)
   }
 
-  /** Counts `record` in place of `old`. A hidden record was subtracted when it was hidden. */
+  /** Updates the usage for a record that replaces `old`. A hidden record was already subtracted when it was hidden. */
   #count(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     this.#usage.changed(old?.isHidden === true ? undefined : old, record)
   }
 
-  /** True if a record that `record` depends on was removed. */
+  /** True if `record` depends on a record that was removed. */
   #isOrphan(table: KindTable, record: CachedRecord): boolean {
     if (this.#marks.size === 0) return false
     return table.index.removedWith.some(({ kind, filter }) => {
@@ -254,7 +254,7 @@ export class RecordTables {
     const task = new CooperativeTask(this.#scheduler)
     await task.pause()
     for (const [at, record] of records.entries()) {
-      // A later commit may have removed or replaced it.
+      // A later commit may have removed or replaced the record.
       if (table.remove(record.uid, record) !== undefined) this.#listener(table.index.kind, record, undefined)
       if (at % recordsPerCheck === 0 && task.shouldYield) await task.pause()
     }

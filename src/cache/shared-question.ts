@@ -1,14 +1,14 @@
-/** Number of callers per question that marks the process as busy. Then another question costs others more time than a short wait. */
+/** Number of callers per query at which the process counts as busy. Then another query costs the other callers more time than a short wait. */
 const crowd = 12
 /** Maximum wait for more callers, in milliseconds. */
 const crowdPauseMs = 1
-/** Factor by which the expected number of callers decreases with each question. */
+/** Factor by which the expected number of callers decreases with each query. */
 const memory = 0.9
 
 /**
- * Asks one question for several callers; each needs an answer from after its own call. Calls in one turn of the event loop share a question. So do calls while
- * another question is under way: theirs is sent when that one is answered (the read index of Raft, docs/spec/storage.md#consistent-reads). Under load a
- * question costs as much as about ten requests. It then waits, for at most a millisecond, until as many callers arrived as recently shared one.
+ * Shares one query among several callers, each of which needs an answer to a query sent after its call. Calls in one turn of the event loop share a query. So
+ * do calls while another query is under way; theirs is sent when that one is answered (as in Raft's read index, docs/spec/storage.md#consistent-reads). Under
+ * load a query costs as much as about ten requests. It then waits, for at most a millisecond, until as many callers arrived as shared recent queries.
  */
 export class SharedQuestion<Answer, Result> {
   readonly #ask: () => Promise<Answer>
@@ -16,17 +16,17 @@ export class SharedQuestion<Answer, Result> {
   #running: Promise<Answer> | undefined
   #next: Promise<Result> | undefined
   #callers = 0
-  /** The number of callers that recently shared a question. */
+  /** The number of callers that shared recent queries. */
   #expected = 0
   #endWait: (() => void) | undefined
 
-  /** `finish` converts an answer to the result; the next question does not wait for it. */
+  /** `ask` sends the query. `finish` converts its answer to the result; the next query does not wait for it. */
   constructor(ask: () => Promise<Answer>, finish: (answer: Answer) => Promise<Result>) {
     this.#ask = ask
     this.#finish = finish
   }
 
-  /** Returns the result of a question that is sent after this call; rejects if the question does. */
+  /** Returns the result of a query that is sent after this call. Rejects if the query does. */
   result(): Promise<Result> {
     this.#callers += 1
     if (this.#callers >= this.#expected) this.#endWait?.()
@@ -49,7 +49,7 @@ export class SharedQuestion<Answer, Result> {
     return this.#finish(await asked)
   }
 
-  /** Waits until the event loop has read the other requests of this turn. Under load, also waits a moment for more. */
+  /** Waits until the event loop has read all requests that arrived in this turn. Under load, also waits a moment for more. */
   async #gathering(): Promise<void> {
     if (this.#expected >= crowd && this.#callers < this.#expected) await this.#crowded()
     const { promise, resolve } = Promise.withResolvers<void>()

@@ -9,9 +9,9 @@ import { UidMap } from './uid-map.ts'
 import { Matches, ValueIndex } from './lists/value-index.ts'
 import { Views } from './lists/views.ts'
 
-/** The parent filter, which every kind has: the uid one level up, `/` for roots. */
+/** Name of the filter by parent, which every kind has. Its value is the uid of the parent, `/` for roots. */
 export const parentFilter = 'parent'
-/** The name filter, which every kind has: the record's name. */
+/** Name of the filter by name, which every kind has. */
 export const nameFilter = 'name'
 
 const parentOf: FilterReader = (record) => record.parent
@@ -28,31 +28,31 @@ function emptyStages(): CachedRecord[][] {
 
 const noRecords = new OrderTree<CachedRecord>(uidOrder.compare)
 
-/** Inserting a record among the hidden ones costs about as much as iterating over this many of them. */
+/** Inserting one record into the tree of hidden records costs about as much as iterating over this many of them. */
 const recordsPerInsert = 16
 
 function isHidden(record: CachedRecord): boolean {
   return record.isHidden
 }
 
-/** All records of one kind: by uid, in uid order with counts, by each exact filter, and in the views that lists need. */
+/** All records of one kind in memory: by uid, in uid order with ranks, by each exact filter, and in the views that lists need. */
 export class KindTable {
   readonly index: KindIndex
   readonly views: Views
   readonly #records = new UidMap()
   readonly #valueOf: ReadonlyMap<string, FilterReader>
   readonly #byValue: ReadonlyMap<string, ValueIndex>
-  /** The indexes of #byValue, each once, and #children. */
+  /** All indexes, each once: those of #byValue, and #children. */
   readonly #indexes: readonly (ValueIndex | ChildIndex)[]
   readonly #children: ChildIndex | undefined
-  /** Staged records by the first digit of the uid: records that arrive in the order of one digit's uids need no sorting. */
+  /** Records added while loading, by the first digit of their uid. Records that arrive in uid order within one digit need no sorting. */
   #staged = emptyStages()
   #byUid = new OrderTree<CachedRecord>(uidOrder.compare)
-  /** The hidden records of #byUid, and the records that remain visible. */
+  /** The hidden records among #byUid. */
   #hidden = noRecords
   #visible = new Difference(this.#byUid, noRecords, isHidden)
 
-  /** `scheduler` is for filling views; a new object by default. */
+  /** `scheduler` takes turns between the tables that fill views. By default the table has its own. */
   constructor(index: KindIndex, scheduler = new CooperativeScheduler()) {
     this.index = index
     const readers = filterReaders(index)
@@ -69,7 +69,7 @@ export class KindTable {
     this.views = new Views(this, scheduler)
   }
 
-  /** All records in uid order. */
+  /** All visible records in uid order. */
   get byUid(): Ranked<CachedRecord> {
     return this.#hidden.size === 0 ? this.#byUid : this.#visible
   }
@@ -78,23 +78,23 @@ export class KindTable {
     return this.#records.size - this.#hidden.size
   }
 
-  /** The record under `uid`, if there is one. */
+  /** Returns the visible record under `uid`; undefined if there is none. */
   get(uid: string): CachedRecord | undefined {
     const record = this.#records.get(uid)
     return record?.isHidden === true ? undefined : record
   }
 
-  /** All records, in no order. */
+  /** Yields all visible records in no particular order. */
   *records(): Generator<CachedRecord> {
     for (const record of this.#records.values()) if (!record.isHidden) yield record
   }
 
-  /** Returns the records whose `filter` has exactly this value; if `below` is given, only those strictly below it. */
+  /** Returns the records whose `filter` has exactly this value. With `below`, returns only those strictly below that uid. */
   matching(filter: string, value: string, below?: Uid): Matches {
     return this.#byValue.get(filter)?.matching(value, { hidden: this.#hidden, below }) ?? new Matches(noRecords, { from: 0, to: 0 })
   }
 
-  /** Returns the records that have a value for `filter`, ordered by value and uid. */
+  /** Returns the records that have any value for `filter`, ordered by value and uid. */
   having(filter: string): Matches {
     return this.#byValue.get(filter)?.all(this.#hidden) ?? new Matches(noRecords, { from: 0, to: 0 })
   }
@@ -105,12 +105,12 @@ export class KindTable {
     return this.#children.find(parent, name)
   }
 
-  /** The value that `record` has for `filter`. */
+  /** Returns the value that `record` has for `filter`. */
   valueOf(record: CachedRecord, filter: string): string | undefined {
     return this.#valueOf.get(filter)?.(record)
   }
 
-  /** Returns the ranks in uid order of `uid` (if `inclusive`) and everything below it. */
+  /** Returns the range of ranks, in uid order, of everything below `uid`, including `uid` itself if `inclusive`. */
   rangeWithin(uid: Uid, inclusive: boolean): { from: number; to: number } {
     const from = this.byUid.rankBy(inclusive ? (record) => record.uid < uid : (record) => record.uid <= uid)
     // '0' follows '/' in ASCII, so `uid0` is the first text after everything that starts with `uid/`.
@@ -120,13 +120,13 @@ export class KindTable {
     return { from, to }
   }
 
-  /** Adds a record while the table loads: until `settle` it is found by uid only. Its uid must be new. */
+  /** Adds a record while the table is loaded. Until `settle` it is found by uid only. Its uid must be new. */
   stage(record: CachedRecord): void {
     this.#records.set(record)
     this.#staged[digitOf(record.uid.charCodeAt(0)) & 15]?.push(record)
   }
 
-  /** Ends the loading: sorts the existing and the staged records, in slices. */
+  /** Ends the loading: sorts the records added with `stage` into the table, with pauses in between. */
   async settle(task: CooperativeTask): Promise<void> {
     const records = [...this.#byUid.items(0, this.#byUid.size)].concat(...this.#staged)
     this.#staged = emptyStages()
@@ -136,9 +136,7 @@ export class KindTable {
     for (const index of this.#indexes) await index.load(sorted, task)
   }
 
-  /**
-   * Hides visible records of the table, given in uid order. From now on readers do not find them; each must be removed later. Costs far less than removing them.
-   */
+  /** Hides visible records, given in uid order, so that readers no longer find them. Each one must be removed later. Hiding costs far less than removing. */
   hide(records: readonly CachedRecord[]): void {
     for (const record of records) record.isHidden = true
     if (records.length * recordsPerInsert < this.#hidden.size) {
@@ -151,10 +149,10 @@ export class KindTable {
     this.views.hidden(records)
   }
 
-  /** Adds a record, or replaces the record with its uid, even a hidden one. */
+  /** Adds a record. Replaces the record with the same uid, even a hidden one. */
   put(record: CachedRecord): CachedRecord | undefined {
     const old = this.#records.get(record.uid)
-    // The map's key is the uid string of the record that added it, and keeps that record's string alive.
+    // The map keeps the uid string of the record that first added the key. Delete that entry, so that the old string can be freed.
     if (old !== undefined) this.#records.delete(record.uid)
     this.#records.set(record)
     this.#byUid.insert(record)
@@ -164,7 +162,7 @@ export class KindTable {
     return old
   }
 
-  /** Removes the record under `uid`, even a hidden one. If `only` is given, removes only that very record. */
+  /** Removes the record under `uid`, even a hidden one. With `only`, removes it only if it is that very object. */
   remove(uid: string, only?: CachedRecord): CachedRecord | undefined {
     const old = this.#records.get(uid)
     if (old === undefined || (only !== undefined && old !== only)) return undefined
@@ -176,7 +174,7 @@ export class KindTable {
     return old
   }
 
-  /** Reports a change to the views. They removed a hidden record earlier. */
+  /** Reports a change to the views, unless the record was hidden: they removed it then. */
   #changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     if (old?.isHidden !== true) this.views.changed(old, record)
     else {

@@ -4,8 +4,8 @@ const shardCount = 64
 const firstSlots = 8
 
 /**
- * Records by uid: hash tables of record references and hashes. The hashes come from the uid's last digits, which are random. It takes a third of a Map's memory, and
- * growing reads no record. Many small tables replace a large one, so that none takes long to grow.
+ * A map of records by uid, made of hash tables of record references and hashes. The hash comes from the uid's last digits, which are random. It takes a third
+ * of the memory of a Map, and grows without reading records. It consists of many small tables, none of which takes long to grow.
  */
 export class UidMap {
   readonly #shards = Array.from({ length: shardCount }, () => new Shard())
@@ -20,7 +20,7 @@ export class UidMap {
     return this.#shards[hash & (shardCount - 1)]?.get(uid, hash)
   }
 
-  /** Adds the record, or replaces the record with its uid. */
+  /** Adds the record. Replaces the record with the same uid. */
   set(record: CachedRecord): void {
     const hash = hashOf(record.uid)
     if (this.#shards[hash & (shardCount - 1)]?.set(record, hash) === true) this.#size += 1
@@ -31,7 +31,7 @@ export class UidMap {
     if (this.#shards[hash & (shardCount - 1)]?.delete(uid, hash) === true) this.#size -= 1
   }
 
-  /** All records, in no order. */
+  /** Yields all records in no particular order. */
   *values(): Generator<CachedRecord> {
     for (const shard of this.#shards) yield* shard.records()
   }
@@ -47,7 +47,7 @@ class Shard {
     return this.#records[this.#find(uid, hash)]
   }
 
-  /** Returns true if no record had the uid. */
+  /** Adds or replaces a record. Returns true if no record had its uid. */
   set(record: CachedRecord, hash: number): boolean {
     const at = this.#find(record.uid, hash)
     const isNew = this.#records[at] === undefined
@@ -59,7 +59,7 @@ class Shard {
     return true
   }
 
-  /** Removes a record and closes the gap, so that no tombstones are needed. */
+  /** Removes a record. Moves the records after it, so that deleted slots need no marks. */
   delete(uid: string, hash: number): boolean {
     const records = this.#records
     const mask = records.length - 1
@@ -67,7 +67,7 @@ class Shard {
     if (records[gap] === undefined) return false
     for (let at = (gap + 1) & mask; records[at] !== undefined; at = (at + 1) & mask) {
       const home = homeOf(this.#hashes[at] ?? 0) & mask
-      // A record must not move before its home slot.
+      // A record must not move to a slot before the one that its hash selects.
       if (((at - home) & mask) < ((at - gap) & mask)) continue
       records[gap] = records[at]
       this.#hashes[gap] = this.#hashes[at] ?? 0
@@ -83,7 +83,7 @@ class Shard {
     for (const record of this.#records) if (record !== undefined) yield record
   }
 
-  /** Returns the slot of the record with this uid, or the free slot for it. */
+  /** Returns the index of the slot with this uid, or of the free slot for it. */
   #find(uid: string, hash: number): number {
     const records = this.#records
     const mask = records.length - 1
@@ -113,12 +113,12 @@ function emptySlots(count: number): (CachedRecord | undefined)[] {
   return new Array<CachedRecord | undefined>(count).fill(undefined)
 }
 
-/** Returns the part of a hash that did not choose the shard. */
+/** Returns the bits of a hash that were not used to select the shard. */
 function homeOf(hash: number): number {
   return hash >>> 6
 }
 
-/** Returns 32 bits from the last 16 characters of any text. The multiplication spreads each character over all bits. */
+/** Returns a 32-bit hash of the last 16 characters of a text. The multiplication spreads each character over all bits. */
 export function hashOf(uid: string): number {
   let hash = uid.length
   for (let at = Math.max(0, uid.length - 16); at < uid.length; at++) hash = Math.imul(hash ^ uid.charCodeAt(at), 0x01000193)

@@ -1,11 +1,11 @@
 import { trustedUid, type Uid } from '../base/uid.ts'
 import type { CachedRecord } from './records/cached-record.ts'
 
-/** The usage of one root's records. */
+/** The number and size of the records of one organisation. */
 export interface Usage {
-  /** Records by kind; a kind without records may be absent. */
+  /** Number of records by kind. A kind without records may be absent. */
   readonly records: ReadonlyMap<string, number>
-  /** The total size of their stored envelopes, in bytes. */
+  /** Total size of the stored envelopes in bytes. */
   readonly bytes: number
 }
 
@@ -17,24 +17,24 @@ interface Counters extends Usage {
 
 const rootLength = 40
 
-/** Returns the organisation to which a record counts; undefined for a person. */
+/** Returns the organisation whose usage includes the record; undefined for a person's record. */
 export function countedFor(kind: string, uid: string): Uid | undefined {
   if (uid.length > rootLength) return trustedUid(uid.slice(0, rootLength))
   return kind === 'Identity' ? undefined : trustedUid(uid)
 }
 
-/** Counts and sizes of the records of each organisation, updated with every change. Persons have no usage: a root identity is not counted. */
+/** The number and size of each organisation's records, updated with every change. Records of persons are not counted. */
 export class UsageIndex {
   readonly #roots = new Map<string, Counters>()
-  /** Cached because siblings arrive in sequence. */
+  /** The counters used last. Records of one organisation usually come in sequence. */
   #last: { readonly root: string; readonly counters: Counters } | undefined
 
-  /** Returns the usage of the organisation's records; undefined if it has none. Read-only; it changes with the next commit. */
+  /** Returns the usage of an organisation's records; undefined if it has none. Never change the result. It changes with the next commit. */
   of(root: string): Usage | undefined {
     return this.#roots.get(root)
   }
 
-  /** Replaces a record in the count with another one of the same uid; either or both may be absent. */
+  /** Counts `record` instead of `old`, which has the same uid. Either or both may be absent. */
   changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     const either = record ?? old
     if (either === undefined) return
@@ -45,13 +45,13 @@ export class UsageIndex {
     this.#add({ root, kind, records, bytes: (record?.length ?? 0) - (old?.length ?? 0) })
   }
 
-  /** Subtracts records of one kind in uid order. Costs a fraction of one call for each. */
+  /** Subtracts records of one kind, given in uid order. It costs a fraction of separate calls. */
   removed(records: readonly CachedRecord[]): void {
     for (let at = 0; at < records.length;) {
       const { uid = '', kind = '' } = records[at] ?? {}
       const root = countedFor(kind, uid)
       const run = { from: at, bytes: 0 }
-      // Records of one organisation are adjacent.
+      // Records of one organisation are next to each other.
       do run.bytes += records[at++]?.length ?? 0
       while (root !== undefined && records[at]?.uid.startsWith(root) === true)
       if (root !== undefined) this.#add({ root, kind, records: run.from - at, bytes: -run.bytes })

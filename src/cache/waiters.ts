@@ -6,11 +6,14 @@ interface Waiter {
   readonly reject: (error: unknown) => void
 }
 
-/** Callers that wait for the snapshot to hold a commit. */
+/** The callers that wait until the snapshot contains a certain commit. */
 export class Waiters {
   readonly #waiting = new Set<Waiter>()
 
-  /** Resolves once `reached` is called with `revision` or a later one. Rejects with StoreError `unavailable` after `timeoutMs`, or with the signal's reason. */
+  /**
+   * Resolves once `reached` is called with `revision` or a later one. Rejects with StoreError `unavailable` after `timeoutMs` milliseconds, or with the
+   * signal's reason.
+   */
   async wait(revision: Revision, timeoutMs: number, signal?: AbortSignal): Promise<void> {
     signal?.throwIfAborted()
     const { promise, resolve, reject } = Promise.withResolvers<void>()
@@ -33,7 +36,7 @@ export class Waiters {
     for (const waiter of this.#waiting) if (waiter.revision <= revision) waiter.resolve()
   }
 
-  /** Rejects all waiting calls. */
+  /** Rejects all waiting calls with `error`. */
   fail(error: unknown): void {
     for (const waiter of this.#waiting) waiter.reject(error)
   }

@@ -2,16 +2,16 @@ import { OrderTree } from './order-tree.ts'
 import type { CachedRecord } from '../records/cached-record.ts'
 import { sortCooperatively, type CooperativeTask } from '../cooperative-task.ts'
 
-/** The records of a table by parent and name: a few bytes per record. A look-up costs O(log n). */
+/** Finds records of a table by parent and name. It takes a few bytes of memory per record; a look-up costs O(log n). */
 export class ChildIndex {
   #tree = new OrderTree<CachedRecord>(compare)
 
-  /** Loads the records of a whole table. */
+  /** Adds all records of a table to the empty index. */
   async load(records: readonly CachedRecord[], task: CooperativeTask): Promise<void> {
     this.#tree = OrderTree.ofAscending(await sortCooperatively(records, compare, task), compare)
   }
 
-  /** Adds `record`, in place of `old` if given. */
+  /** Adds `record` and removes `old`, if given. */
   put(old: CachedRecord | undefined, record: CachedRecord): void {
     if (old !== undefined && old.name !== record.name) this.#tree.delete(old)
     this.#tree.insert(record)
@@ -21,7 +21,7 @@ export class ChildIndex {
     this.#tree.delete(record)
   }
 
-  /** Returns the record of this name among the children of `parent` (`/` for roots); the first in uid order if there are several. Ignores hidden records. */
+  /** Returns the child of `parent` (`/` for roots) with this name. If there are several, returns the first in uid order. Ignores hidden records. */
   find(parent: string, name: string): CachedRecord | undefined {
     const rank = this.#tree.rankBy((record) => record.parent < parent || (record.parent === parent && record.name < name))
     for (let at = rank; ; at++) {

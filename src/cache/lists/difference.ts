@@ -1,6 +1,6 @@
 import type { OrderTree, Side } from './order-tree.ts'
 
-/** A sorted set with ranks, for reading. A reader that holds ranks checks `version` to see whether they are still valid. */
+/** A read-only sorted set in which items are also found by rank, their position in the order. Ranks are valid while `version` stays the same. */
 export interface Ranked<T> {
   readonly size: number
   readonly version: number
@@ -10,19 +10,19 @@ export interface Ranked<T> {
   items(from: number, to: number): T[]
 }
 
-/** Minimum number of items to read if some of them may be left out. */
+/** Minimum number of items to read at a time from a tree of which some items may be left out. */
 const leastRead = 128
 
 /**
- * The items of one tree that are not in another tree, which holds some of them in the same order. Both may change. A rank costs O(log n), an item O(log² n). A
- * range costs one item plus all items of the tree between its ends.
+ * A sorted set: the items of the tree `whole` without the items of the tree `left`, in the same order. Both trees may change. A rank costs O(log n), an item
+ * O(log² n). A range costs one item plus all items of `whole` between its ends.
  */
 export class Difference<T> implements Ranked<T> {
   readonly #whole: OrderTree<T>
   readonly #left: OrderTree<T>
   readonly #isLeftOut: (item: T) => boolean
 
-  /** `isLeftOut` is true for the items of `left`, and for no other item of `whole`. */
+  /** `isLeftOut` must return true for exactly those items of `whole` that are in `left`. */
   constructor(whole: OrderTree<T>, left: OrderTree<T>, isLeftOut: (item: T) => boolean) {
     this.#whole = whole
     this.#left = left
@@ -62,13 +62,13 @@ export class Difference<T> implements Ranked<T> {
     return found
   }
 
-  /** Maps a rank among the visible records to a rank in the whole tree. */
+  /** Converts a rank in this set to a rank in the tree `whole`. */
   #placeOf(rank: number): number {
     let low = rank
     let high = rank + this.#left.size
     while (low < high) {
       const middle = (low + high) >>> 1
-      // In range: more than `rank` items are not left out.
+      // The item exists: more than `rank` items are not left out.
       const item = this.#whole.at(middle) as T
       if (middle + 1 - this.#left.rank(item, 'right') > rank) high = middle
       else low = middle + 1

@@ -14,21 +14,21 @@ import { inScope } from './views.ts'
 export interface ListQuery {
   readonly kind: string
   readonly uidp: UidFilter
-  /** Exact filters, ANDed. */
+  /** Exact filters, all of which must match. */
   readonly filters: readonly (readonly [filter: string, value: string])[]
-  /** A filter that may have any of these values. */
+  /** A filter that must have one of these values. */
   readonly anyOf?: { readonly filter: string; readonly values: readonly string[] }
-  /** Only records that changed later than this, in milliseconds since 1970. */
+  /** Only records that changed after this time, in milliseconds since 1970. */
   readonly changedAfterMs?: number
   readonly visibility: Visibility
   readonly order: Order
-  /** Only records after this place. */
+  /** Only records after this position in the order. */
   readonly after?: SortKey
   readonly skip: number
   readonly limit: number
 }
 
-/** A page, and the number of records on all pages. */
+/** One page of a list, and the number of records on all its pages. */
 export interface ListResult {
   readonly records: readonly CachedRecord[]
   readonly total: number
@@ -36,21 +36,24 @@ export interface ListResult {
 
 const changeOrder = orderOf([{ field: 'updateMs', descending: false }])
 
-/** Up to this number of candidates, a list sorts them itself. Above it, a view is made and kept. */
+/** Maximum number of candidates that a list sorts itself. For more, a view (a sorted index that is kept up to date) is built and kept. */
 const adHocRecords = 64
 /**
- * Above this number of missing views, a list waits for one view of all its groups, or sorts if there can be none. Separate views would evict all others, then
- * their own.
+ * Maximum number of views that one list may wait for, one per group. Above it, the list waits for one view of all its groups, or sorts the records itself. So
+ * many separate views would evict all others, and then each other.
  */
 const maxViewsPerList = 128
-/** Maximum number of records that a view of all groups of a caller repeats from groups with views of their own. Callers of any reach share the latter. */
+/** Maximum number of records that may be both in one view of all groups of a caller and in views of single groups. Views of single groups serve all callers. */
 const maxRepeatedRecords = 10_000
-/** Maximum attempts to answer from views before sorting. More than one is needed for another order, and after an eviction or a replaced snapshot. */
+/**
+ * Maximum number of attempts to answer a list from views before it sorts the records itself. More than one is needed for another order, after an eviction, and
+ * after a reload of the snapshot.
+ */
 const maxAttempts = 4
-/** Number of extra unordered records to collect before sorting and keeping only the wanted ones. */
+/** Number of extra records to collect in no order before sorting them and keeping only those that the page needs. */
 const sortedAtOnce = 500
 
-/** Returns the records that `ids` and `ancestors_of` name, if these are set. */
+/** Returns the records that the filters `ids` and `ancestors_of` name; undefined if neither is set. */
 function namedRecords(table: KindTable, uidp: UidFilter): CachedRecord[] | undefined {
   if (uidp.ids.length > 0) return [...new Set(uidp.ids)].map((uid) => table.get(uid)).filter((record) => record !== undefined)
   if (uidp.ancestorsOf === '') return undefined
@@ -83,7 +86,7 @@ function isSubtree(scope: ListPart): boolean {
   return scope.place === 'within' || scope.place === 'below'
 }
 
-/** Returns the smallest available set that holds all of `scope`, if it is small. */
+/** Returns the smallest available set of records that contains all of `scope`; undefined if that set is large. */
 function fewCandidates(table: KindTable, scope: ViewScope): Iterable<CachedRecord> | undefined {
   if (scope.uids !== undefined) return undefined
   if (scope.place === 'self') return [table.get(scope.uid)].filter((record) => record !== undefined)
@@ -101,20 +104,20 @@ function sortedSequence(table: KindTable, records: Iterable<CachedRecord>, by: {
   return wholeOf(OrderTree.fromSorted(held, by.order.compare))
 }
 
-/** Returns the part's range if the order is by uid: it needs no sorting and no view. */
+/** Returns the range of the scope's records in the table if the order is by uid. It then needs no sorting and no view. */
 function rangeOf(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   if (order !== uidOrder || scope.filters.length > 0 || scope.uids !== undefined || scope.place === 'child' || scope.place === 'self') return undefined
   if (scope.place === 'all') return wholeOf(table.byUid)
   return { tree: table.byUid, ...table.rangeWithin(trustedUid(scope.uid), scope.place === 'within') }
 }
 
-/** Sorts the part's records if there are only a few. */
+/** Returns the scope's records sorted, if there are only a few; undefined otherwise. */
 function sortedIfFew(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> | undefined {
   const few = fewCandidates(table, scope)
   return few === undefined ? undefined : sortedSequence(table, few, { scope, order })
 }
 
-/** Sorts the place's records, whatever their number. */
+/** Sorts the scope's records, however many there are. */
 function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<CachedRecord> {
   if (scope.place === 'child') return sortedSequence(table, table.matching(parentFilter, scope.uid), { scope, order })
   if (scope.uids !== undefined) {
@@ -129,13 +132,13 @@ function sortedNow(table: KindTable, scope: ViewScope, order: Order): Sequence<C
   return sortedSequence(table, table.byUid.items(from, to), { scope, order })
 }
 
-/** Returns the exact filters of a list, once for each value that `anyOf` allows. */
+/** Returns the lists of exact filters that a list must match: one list for each value that `anyOf` allows. */
 function alternatives({ filters, anyOf }: ListQuery): ViewScope['filters'][] {
   const all = anyOf === undefined ? [filters] : anyOf.values.map((value) => [...filters, [anyOf.filter, value] as const])
   return all.map((one) => [...one].sort(([a], [b]) => (a < b ? -1 : 1)))
 }
 
-/** Returns all parts of a list as one scope, if they are several subtrees with the same filters. */
+/** Returns one scope for all parts of a list, if they are several subtrees with the same filters. */
 function togetherOf(parts: readonly ListPart[], query: ListQuery): ViewScope | undefined {
   const [filters, ...others] = alternatives(query)
   const [first] = parts
@@ -145,13 +148,13 @@ function togetherOf(parts: readonly ListPart[], query: ListQuery): ViewScope | u
   return { place: first.place, uid: uids[0] ?? first.uid, uids, filters }
 }
 
-/** A part's records in order. They come from the table's own order, a view that callers of any reach share, or a sort for this list. */
+/** The sorted records of one part of a list. They come from the table's own order, from a view that all callers share, or from a sort for this list. */
 interface FoundPart {
   readonly from: 'table' | 'view' | 'sorting'
   readonly sequence: Sequence<CachedRecord>
 }
 
-/** Returns a part that exists or is quick to make; undefined if a view is needed first. */
+/** Returns the sorted records of a part if they exist or are quick to sort; undefined if a view must be built first. */
 function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart | undefined {
   const range = rangeOf(table, scope, order)
   if (range !== undefined) return { from: 'table', sequence: range }
@@ -161,12 +164,12 @@ function partAtHand(table: KindTable, scope: ViewScope, order: Order): FoundPart
   return few === undefined ? undefined : { from: 'sorting', sequence: few }
 }
 
-/** The records of a list in one order, or the views that it needs first. */
+/** The sorted records of all parts of a list, or the views that must be built first. */
 type FoundSequences = { readonly sequences: readonly Sequence<CachedRecord>[] } | { readonly missing: readonly ViewScope[] }
 
 /**
- * Finds a list's records in an order from current data. Without `mayWait`, records without a view are sorted, so nothing is missing. If it sorts a group's records, it
- * offers all groups as one view, unless that view repeats too much of what other callers share.
+ * Finds the sorted records of a list in the current snapshot. Without `mayWait`, sorts records that have no view, so no view is missing. If it has to sort a
+ * group's records, it offers all groups as one view. It does not if that view would repeat too many records of shared views.
  */
 function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: Order; mayWait: boolean }): FoundSequences {
   const parts = partsOf(table.index, query)
@@ -191,7 +194,7 @@ function find(table: KindTable, query: ListQuery, { order, mayWait }: { order: O
   return { sequences: [...sequencesFrom('table'), ...shared, ...sorted, ...many] }
 }
 
-/** Returns the end of the records in the order of changes: those that changed later than `changedAfterMs`. */
+/** Returns the part of each sequence that changed after `changedAfterMs`: its end, because the sequences are in the order of changes. */
 function changedOf(sequences: readonly Sequence<CachedRecord>[], changedAfterMs: number): Sequence<CachedRecord>[] {
   return sequences.map(({ tree, from, to }) => {
     const first = tree.rankBy((record) => record.updateMs <= changedAfterMs)
@@ -199,7 +202,7 @@ function changedOf(sequences: readonly Sequence<CachedRecord>[], changedAfterMs:
   })
 }
 
-/** Returns the page of unordered records. Keeps only the first `skip + limit` records after `after`, whatever the number of records. */
+/** Returns a page of records that are not sorted. At any time it keeps only about the first `skip + limit` records after `after`. */
 function pageOfMany(records: Iterable<CachedRecord>, { order, skip, limit, after }: ListQuery): CachedRecord[] {
   const wanted = skip + limit
   let kept: CachedRecord[] = []
@@ -220,22 +223,22 @@ function pageOfMany(records: Iterable<CachedRecord>, { order, skip, limit, after
 
 function pageOf(sequences: readonly Sequence<CachedRecord>[], query: ListQuery): ListResult {
   const merged = new MergedSequence<CachedRecord>(sequences, query.order.compare)
-  // The comparator looks only at what a SortKey has.
+  // The order's comparator only reads the fields of a SortKey.
   const after = query.after as CachedRecord | undefined
   return { records: merged.page({ skip: query.skip, limit: query.limit, after }), total: merged.count }
 }
 
-/** A page, or the views that it needs first. */
+/** A page of a list, or the views that must be built first. */
 type Looked = ListResult | { readonly missing: readonly ViewScope[]; readonly order: Order }
 
-/** Returns the page of a list without a `changedAfterMs` limit. */
+/** Returns the page of a list without the filter `changedAfterMs`, or the views that must be built first. */
 function lookInOrder(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   const { order } = query
   const found = find(table, query, { order, mayWait })
   return 'missing' in found ? { ...found, order } : pageOf(found.sequences, query)
 }
 
-/** Returns the page from current data, or the views that it needs first. */
+/** Returns the page of a list from the current snapshot, or the views that must be built first. */
 function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   const { order, changedAfterMs } = query
   const named = namedRecords(table, query.uidp)
@@ -244,7 +247,7 @@ function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
     return pageOf([wholeOf(OrderTree.fromSorted(records, order.compare))], query)
   }
   if (changedAfterMs === undefined) return lookInOrder(table, query, mayWait)
-  // The latest changes are the end of the order of changes.
+  // The records that changed last are at the end of the order of changes.
   const found = find(table, query, { order: changeOrder, mayWait })
   if ('missing' in found) return { ...found, order: changeOrder }
   const changed = changedOf(found.sequences, changedAfterMs)
@@ -255,20 +258,20 @@ function look(table: KindTable, query: ListQuery, mayWait: boolean): Looked {
   return { records: pageOfMany(records, query), total }
 }
 
-/** A list's snapshot and query, both as of now. */
+/** The current snapshot, and the query of a list in it. */
 export interface ListSource {
   readonly tables: RecordTables
   readonly query: ListQuery
 }
 
 /**
- * Returns one page of a list: records, count and rights of one commit that is not older than the call. `read` builds the answer in that commit's state, so
- * joined data is of the same commit. Cost: O(k log n + page) for k visible groups once the views exist. Sorts the visible records if they are too many for one
- * view, or if views are evicted as fast as they are made.
+ * Returns one page of a list. Its records, count and permissions are those of one commit that is not older than the call. `read` builds the answer in the
+ * state of that commit, so joined data is of the same commit. Once the views exist, it costs O(k log n + page) for k visible groups. Sorts the visible records
+ * if they are too many for one view, or if views are evicted as fast as they are built.
  */
 export async function listRecords<T>(current: () => ListSource, read: (result: ListResult) => T): Promise<T> {
   for (let attempt = 1; ; attempt++) {
-    // Each attempt takes one turn, so it reads one commit.
+    // Each attempt runs without a wait, so it reads the state of one commit.
     const { tables, query } = current()
     const table = tables.table(query.kind)
     const result = look(table, query, attempt <= maxAttempts)

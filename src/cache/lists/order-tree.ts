@@ -1,7 +1,7 @@
 /** A total order: negative, zero or positive if `a` comes before, equals or comes after `b`; always the same for the same pair. */
 export type Compare<T> = (a: T, b: T) => number
 
-/** The side of an equal item for a rank: `left` counts the items before the probe, `right` also an equal one. */
+/** How a rank counts an item equal to the probe: `left` counts only the items before the probe, `right` also the equal item. */
 export type Side = 'left' | 'right'
 
 interface OrderLeaf<T> {
@@ -12,9 +12,9 @@ interface OrderLeaf<T> {
 interface OrderBranch<T> {
   readonly leaf: false
   readonly children: OrderNode<T>[]
-  /** Items below each child. */
+  /** The number of items below each child. */
   readonly counts: number[]
-  /** The least item below each child. It is always in the tree, so that the node keeps no removed item alive. */
+  /** The smallest item below each child. It is always an item of the tree, so no removed item stays in memory. */
   readonly firsts: T[]
 }
 
@@ -24,11 +24,10 @@ const leafWidth = 128
 const branchWidth = 64
 
 /**
- * A sorted set with ranks: a B+ tree with subtree counts over a total order. No two items compare equal. A leaf's array holds references to the items, without
- * an object for each. An item must not change its place in the order while it is in the tree.
- *
- * `insert`, `delete`, `rank`, `rankBy` and `at` cost O(log n), a range O(log n) and its items. Every node but the root is at least an eighth full, so memory
- * stays O(n) after deletes. Runs of ascending or descending inserts leave nodes 7/8 full.
+ * A sorted set in which items are also found by rank (position): a B+ tree with subtree counts over a total order. No two items compare equal. A leaf is an
+ * array of references to the items. An item must keep its place in the order while it is in the tree.
+ * `insert`, `delete`, `rank`, `rankBy` and `at` cost O(log n); a range costs O(log n) plus its items. Every node except the root is at least an eighth full,
+ * so memory stays O(n) after deletes. Inserts in ascending or descending order leave nodes 7/8 full.
  */
 export class OrderTree<T> {
   readonly #compare: Compare<T>
@@ -48,7 +47,7 @@ export class OrderTree<T> {
     return OrderTree.ofAscending(items, compare)
   }
 
-  /** Builds the tree without checking the order: only for items known to be strictly ascending under `compare`. */
+  /** Builds the tree without checking the order. The items must be strictly ascending under `compare`. */
   static ofAscending<T>(items: readonly T[], compare: Compare<T>): OrderTree<T> {
     const tree = new OrderTree(compare)
     tree.#root = rootOver(portions(items, leafWidth).map(leafOf))
@@ -61,7 +60,10 @@ export class OrderTree<T> {
     return this.#size
   }
 
-  /** Changes with every insert or delete that may change ranks, which invalidates results computed from ranks. Replacing an item does not change it. */
+  /**
+   * A number that changes with every insert or delete that may change ranks. Results computed from ranks are then invalid. Replacing an item does not change
+   * it.
+   */
   get version(): number {
     return this.#version
   }
@@ -95,7 +97,7 @@ export class OrderTree<T> {
     return side === 'left' ? this.rankBy((item) => compare(item, probe) < 0) : this.rankBy((item) => compare(item, probe) <= 0)
   }
 
-  /** Returns the number of items for which the predicate holds. In the tree's order it must hold for a first part and for nothing after. */
+  /** Returns the number of items for which the predicate holds. It must hold for the first items of the tree and for no others. */
   rankBy(holds: (item: T) => boolean): number {
     let node = this.#root
     let rank = 0
@@ -124,7 +126,7 @@ export class OrderTree<T> {
     return node.items[index]
   }
 
-  /** Returns the items of ranks `from` (included) to `to` (excluded), in order; ignores ranks outside the tree. */
+  /** Returns the items with ranks from `from` (included) to `to` (excluded), in order. Ignores ranks outside the tree. */
   items(from: number, to: number): T[] {
     const found: T[] = []
     itemsInRange(this.#root, { from: Math.max(from, 0), to: Math.min(to, this.#size) }, found)
@@ -132,8 +134,8 @@ export class OrderTree<T> {
   }
 
   /**
-   * Yields the same items as `items`, a leaf at a time: for ranges too long for an array. Throws if the tree's version changes during the walk, which would
-   * miss or repeat items.
+   * Yields the same items as `items`, but one leaf at a time, for ranges too long for an array. Throws if the tree's version changes during the iteration,
+   * because items would be missing or repeated.
    */
   slice(from = 0, to = this.#size): Generator<T, void, undefined> {
     return this.#walk(Math.max(from, 0), Math.min(to, this.#size), this.#version)
@@ -189,7 +191,7 @@ export class OrderTree<T> {
     return true
   }
 
-  /** Returns the only child that may hold an item equal to the probe; -1 if the probe is before all items. */
+  /** Returns the index of the only child that may hold an item equal to the probe; -1 if the probe is before all items. */
   #childFor(branch: OrderBranch<T>, probe: T): number {
     return lead(branch.firsts, (first) => this.#compare(first, probe) <= 0) - 1
   }
@@ -199,12 +201,12 @@ export class OrderTree<T> {
   }
 }
 
-/** Returns an element at an index that is in bounds by the tree's invariants, which the type cannot express. */
+/** Returns the element at an index. The index is in bounds by the tree's invariants, which the type system cannot express. */
 function entry<E>(list: readonly E[], index: number): E {
   return list[index] as E
 }
 
-/** Returns the number of elements at the start of the list for which the (monotone) predicate holds. */
+/** Returns the number of elements for which the predicate holds. It must hold for the first elements of the list and for no others. */
 function lead<T>(list: readonly T[], holds: (item: T) => boolean): number {
   let low = 0
   let high = list.length
@@ -216,7 +218,7 @@ function lead<T>(list: readonly T[], holds: (item: T) => boolean): number {
   return low
 }
 
-/** Inserts in place without garbage. Faster than `splice` for lists as short as a node's. */
+/** Inserts an element into a list in place. Faster than `splice` for lists as short as those of a node, and allocates nothing. */
 function putAt<E>(list: E[], index: number, element: E): void {
   list.push(element)
   for (let to = list.length - 1; to > index; to--) list[to] = entry(list, to - 1)
@@ -228,7 +230,7 @@ function dropAt<E>(list: E[], index: number): void {
   list.pop()
 }
 
-/** Appends the items of a range of ranks below a node, which must be in the node. */
+/** Appends the items with these ranks below a node to `into`. The ranks must be within the node. */
 function itemsInRange<T>(node: OrderNode<T>, { from, to }: { from: number; to: number }, into: T[]): void {
   if (node.leaf) {
     for (let index = from; index < to; index++) into.push(entry(node.items, index))
@@ -266,7 +268,7 @@ function countBelow<T>(node: OrderNode<T>): number {
   return node.leaf ? node.items.length : node.counts.reduce((sum, count) => sum + count, 0)
 }
 
-/** Returns the least item; undefined only in the empty tree's one leaf, which is in no branch. */
+/** Returns the smallest item below a node. Undefined only for the leaf of an empty tree, which is in no branch. */
 function firstOf<T>(node: OrderNode<T>): T {
   return entry(node.leaf ? node.items : node.firsts, 0)
 }
@@ -277,14 +279,14 @@ function lastOf<T>(node: OrderNode<T>): T {
   return entry(last.items, last.items.length - 1)
 }
 
-/** Returns where to cut a node that an insert made too wide: in the middle, or near an end for ordered inserts. */
+/** Returns the index at which to split a node that an insert made too wide. It is the middle, or near an end for inserts in order. */
 function cutFor<T>(node: OrderNode<T>, inserted: T): number {
   if (lastOf(node) === inserted) return width(node) - leastWidth(node)
   if (firstOf(node) === inserted) return leastWidth(node)
   return width(node) >>> 1
 }
 
-/** Moves the entries of a child after its first `keep` to a new right neighbour. */
+/** Moves all entries of a child except its first `keep` to a new right neighbour. */
 function split<T>(parent: OrderBranch<T>, index: number, keep: number): void {
   const child = entry(parent.children, index)
   const right = cut(child, keep)
@@ -301,8 +303,8 @@ function cut<T>(node: OrderNode<T>, keep: number): OrderNode<T> {
 }
 
 /**
- * Joins a child that became too narrow with a neighbour. Splits the result evenly if it is nearly full, so that the next inserts do not split it again. A
- * neighbour always exists: a branch has at least two children.
+ * Merges a child that became too narrow with a neighbour. Splits the result evenly if it is nearly full, so that the next inserts do not split it again. A
+ * neighbour always exists, because a branch has at least two children.
  */
 function mend<T>(parent: OrderBranch<T>, index: number): void {
   const at = Math.max(index - 1, 0)
@@ -315,7 +317,7 @@ function mend<T>(parent: OrderBranch<T>, index: number): void {
   if (width(left) > (capacity(left) * 3) / 4) split(parent, at, width(left) >>> 1)
 }
 
-/** Appends all entries of the right neighbour, a node of the same height. */
+/** Moves all entries of the right neighbour into `left`. Both nodes have the same height. */
 function absorb<T>(left: OrderNode<T>, right: OrderNode<T>): void {
   if (left.leaf && right.leaf) {
     left.items.push(...right.items)
@@ -332,7 +334,7 @@ function rootOver<T>(nodes: readonly OrderNode<T>[]): OrderNode<T> {
   return level[0] ?? leafOf([])
 }
 
-/** Cuts a list evenly into parts of at most 7/8 of the width: full enough, with room for inserts. */
+/** Splits a list evenly into parts of at most 7/8 of the maximum width, which leaves room for inserts. */
 function portions<E>(list: readonly E[], fullWidth: number): E[][] {
   const parts = Math.ceil(list.length / ((fullWidth * 7) / 8))
   return Array.from({ length: parts }, (_, part) => list.slice(Math.floor((part * list.length) / parts), Math.floor(((part + 1) * list.length) / parts)))

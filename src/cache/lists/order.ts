@@ -5,7 +5,7 @@ import type { CachedRecord } from '../records/cached-record.ts'
 /** The record fields that a list can be ordered by. */
 export type SortField = 'uid' | 'name' | 'createMs' | 'updateMs'
 
-/** One term of an order. */
+/** One field of an order, and its direction. */
 export interface OrderTerm {
   readonly field: SortField
   readonly descending: boolean
@@ -14,22 +14,22 @@ export interface OrderTerm {
 /** A total order of records: its terms, then `uid asc` (docs/spec/conventions.md#ordering). */
 export interface Order {
   readonly terms: readonly OrderTerm[]
-  /** Canonical text, equal for equal orders. */
+  /** A text that identifies the order; equal orders have the same. */
   readonly id: string
   compare(a: SortKey, b: SortKey): number
 }
 
-/** The fields that a comparator reads; cursors and records have them. */
+/** The record fields that an order can compare. Records have them, and so do the positions in page tokens. */
 export type SortKey = Pick<CachedRecord, SortField>
 
-/** The record fields that hold the schema's sort fields. */
+/** The record field for each sort field of the schema. */
 const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
 
 /** The sort fields of a kind, from the schema. */
 export interface Sortable {
   /** The canonical spellings. */
   readonly sortable: readonly string[]
-  /** Every accepted spelling -> the field (proto name). Case-insensitive. */
+  /** Maps every accepted spelling, in any case, to the proto name of the field. */
   readonly sortFields: ReadonlyMap<string, string>
 }
 
@@ -55,7 +55,7 @@ function chain(comparators: readonly ((a: SortKey, b: SortKey) => number)[]): (a
 
 const orders = new Map<string, Order>()
 
-/** Returns the order of these terms; the same object for the same terms. */
+/** Returns the order with these terms. Equal terms yield the same object. */
 export function orderOf(terms: readonly OrderTerm[]): Order {
   const end = terms.findIndex((term) => term.field === 'uid')
   const kept = end < 0 ? [...terms, { field: 'uid', descending: false } as const] : terms.slice(0, end + 1)
@@ -71,7 +71,7 @@ export function orderOf(terms: readonly OrderTerm[]): Order {
 /** Ascending by uid: the order that every table keeps. */
 export const uidOrder = orderOf([{ field: 'uid', descending: false }])
 
-/** Parses `order_by`: `field [asc|desc]`, comma separated. Throws code 3 on `order_by` for fields that are not sortable. */
+/** Parses `order_by`: terms `field [asc|desc]`, separated by commas. Throws code 3 on `order_by` for fields that are not sortable. */
 export function parseOrder(text: string, sortable: Sortable): Order {
   const terms: OrderTerm[] = []
   for (const part of text.split(',')) {
@@ -86,18 +86,18 @@ export function parseOrder(text: string, sortable: Sortable): Order {
   return orderOf(terms)
 }
 
-/** Returns the part of a record that a page token carries. */
+/** Returns the values of a record that a page token stores as its position. */
 export function cursorKeyOf(order: Order, row: SortKey): CursorKey {
   return order.terms.map((term) => row[term.field])
 }
 
-/** Returns the position in a page token's key; undefined if it does not fit the order. */
+/** Returns the position that a page token stores; undefined if it does not fit the order. */
 export function sortKeyOf(order: Order, key: CursorKey): SortKey | undefined {
   if (key.length !== order.terms.length) return undefined
   const found: Record<SortField, string | number> = { uid: '', name: '', createMs: 0, updateMs: 0 }
   order.terms.forEach((term, at) => {
     found[term.field] = key[at] ?? ''
   })
-  // The values came out of a token that cursorKeyOf filled for the same order.
+  // The values are those that cursorKeyOf stored in the token for the same order.
   return found as unknown as SortKey
 }

@@ -2,14 +2,17 @@ import { isBelow, isWithin, lineage, parentOf, rootParent, trustedUid, type Uid 
 import type { KindIndex } from '../records/cached-record.ts'
 import type { ViewScope } from './view.ts'
 
-/** The places where a caller may see records: these groups and below (none inside another), and root-level records if `roots`. */
+/**
+ * The places in the tree where a caller may see records. They are these groups with everything below them, and root-level records if `roots`. No group is
+ * inside another.
+ */
 export interface Visibility {
   readonly everywhere: boolean
   readonly groups: readonly Uid[]
   readonly roots: boolean
 }
 
-/** The `uidp` filter of a list; set fields are ANDed (docs/spec/conventions.md#list-filters). An empty text is not set. */
+/** The `uidp` filter of a list. All fields that are set must match (docs/spec/conventions.md#list-filters). An empty text counts as not set. */
 export interface UidFilter {
   readonly descendantsOf: string
   readonly childrenOf: string
@@ -18,15 +21,15 @@ export interface UidFilter {
   readonly ids: readonly string[]
 }
 
-/** A part of a list: a place that a view can hold. */
+/** A part of a list: records in one place of the tree, which a view can hold. */
 export type ListPart = Pick<ViewScope, 'place' | 'uid' | 'uids'>
 
-/** Up to this number of groups, each is read by itself. */
+/** Up to this number of groups, a list reads each group separately. */
 const fewGroups = 16
-/** Above this number of places, a list reads views that hold several of them: reading each place takes too long. */
+/** Maximum number of places that a list reads separately. Above it, the list reads views that hold several places. */
 const maxPlaces = 256
 
-/** True if the visibility covers the record `uid`. */
+/** True if the record `uid` is in a visible place. */
 export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex, 'seenAtUid'>, uid: string): boolean {
   if (visibility.everywhere) return true
   if (visibility.roots && !uid.includes('/')) return true
@@ -36,7 +39,7 @@ export function isVisible(visibility: Visibility, { seenAtUid }: Pick<KindIndex,
   return lineage(trustedUid(uid)).some((place) => (seenAtUid === true || place !== uid) && hasGroup(groups, place))
 }
 
-/** True if `uid` is among the groups, which are in uid order. */
+/** True if the groups, which are in uid order, contain `uid`. */
 function hasGroup(groups: readonly string[], uid: string): boolean {
   let low = 0
   let high = groups.length
@@ -48,7 +51,7 @@ function hasGroup(groups: readonly string[], uid: string): boolean {
   return groups[low] === uid
 }
 
-/** Returns the place that the uidp filter alone names; undefined if nothing can match. */
+/** Returns the place that the uidp filter names, before any restriction to visible groups. Undefined if no record can match. */
 export function basePlace(uidp: UidFilter): ListPart | undefined {
   const { descendantsOf, inRoot } = uidp
   const child = inRoot ? rootParent : uidp.childrenOf
@@ -58,22 +61,22 @@ export function basePlace(uidp: UidFilter): ListPart | undefined {
   return { place: 'child', uid: child }
 }
 
-/** Returns the part of `base` in one visible group; undefined if no part lies in it. */
+/** Returns the part of the place `base` that lies in one visible group; undefined if they do not overlap. */
 function placeInGroup(base: ListPart, { seenAtUid }: KindIndex, group: Uid): ListPart | undefined {
   const whole: ListPart = { place: seenAtUid === true ? 'within' : 'below', uid: group }
   if (base.place === 'all') return whole
   if (isWithin(base.uid, group)) return base
   if (base.place === 'below') return isBelow(group, base.uid) ? whole : undefined
-  // The children of a place above the group: only the group itself can be one.
+  // `base` holds the children of a place above the group. Of these, only the group itself can be visible.
   return seenAtUid === true && parentOf(group) === base.uid ? { place: 'self', uid: group } : undefined
 }
 
-/** Cached places of lists for callers who see many groups, valid while their visibility stays the same. */
+/** Caches the places of lists for callers who see many groups. The key is the caller's list of groups, so an entry is valid while that stays the same object. */
 const placesOfMany = new WeakMap<readonly Uid[], Map<string, readonly ListPart[]>>()
-/** Maximum number of cached lists per caller. */
+/** Maximum number of cached lists of places per caller. */
 const maxRemembered = 32
 
-/** Returns disjoint places that together hold the records allowed by the filter and the visibility. */
+/** Returns places that do not overlap and together hold all records that match the filter and are visible. */
 export function partsOf(index: KindIndex, { uidp, visibility }: { readonly uidp: UidFilter; readonly visibility: Visibility }): readonly ListPart[] {
   const base = basePlace(uidp)
   if (base === undefined) return []
@@ -91,13 +94,13 @@ export function partsOf(index: KindIndex, { uidp, visibility }: { readonly uidp:
   return places
 }
 
-/** Merges many places into a few places with several uids each. */
+/** Merges places of the same sort into few places with several uids each. */
 function withSeveral(places: readonly ListPart[]): readonly ListPart[] {
   if (places.length <= maxPlaces) return places
   return [...Map.groupBy(places, ({ place }) => place).values()].flatMap((alike): readonly ListPart[] => {
     const [first] = alike
     if (first === undefined || alike.length === 1 || first.place === 'child') return alike
-    // Groups come in uid order.
+    // The groups are in uid order.
     return [{ place: first.place, uid: first.uid, uids: alike.map(({ uid }) => uid) }]
   })
 }
@@ -105,7 +108,7 @@ function withSeveral(places: readonly ListPart[]): readonly ListPart[] {
 function placesIn(base: ListPart, index: KindIndex, visibility: Visibility): ListPart[] {
   const places = visibility.groups.map((group) => placeInGroup(base, index, group)).filter((place) => place !== undefined)
   if (visibility.roots && (base.place === 'all' || (base.place === 'child' && base.uid === rootParent))) {
-    // A visible root group is reached as a group already.
+    // If groups are visible themselves, a root group is already one of the places.
     if (index.seenAtUid !== true) places.push({ place: 'child', uid: rootParent })
   }
   return places

@@ -2,28 +2,28 @@ import type { Ranked } from './difference.ts'
 import type { Compare, Side } from './order-tree.ts'
 import { sink } from '../cooperative-task.ts'
 
-/** The items of ranks `from` (included) to `to` (excluded) of a tree: `to - from` of them. Invalid as soon as the tree's version changes. */
+/** A range of a tree's items: those with ranks `from` (included) to `to` (excluded). Invalid once the tree's version changes. */
 export interface Sequence<T> {
   readonly tree: Ranked<T>
   readonly from: number
   readonly to: number
 }
 
-/** The wanted part of a sorted list; `skip` and `limit` are whole numbers from 0. */
+/** The wanted part of a sorted list. `skip` and `limit` are whole numbers of at least 0. */
 export interface PageRequest<T> {
-  /** Only items after this one in the order. It need not be in the list. */
+  /** Only items after this one in the order, which need not be in the list. */
   readonly after?: T | undefined
   readonly skip: number
   readonly limit: number
 }
 
-/** Maximum number of items per run to skip one by one: below it, walking is cheaper than searching. */
+/** Maximum number of items per tree to skip one by one, which is cheaper than searching for so few. */
 const walkableSkip = 16
 
 /**
- * Disjoint sequences in one order, merged into one sorted list. It holds ranks, so it is valid within one turn of the event loop: `page` throws if a tree's
- * version has changed since. Slices of the same tree count as one run. With k runs (trees) of up to n items, a page costs O(k log n + limit log k). A skip
- * costs O(k (log n + log k)) for each of O(log (k n)) rounds: never O(skip).
+ * Merges disjoint ranges of sorted trees into one sorted list. It is valid within one turn of the event loop: `page` throws if a tree has changed since.
+ * Ranges of the same tree count as one run. With k runs of up to n items, a page costs O(k log n + limit log k). A skip costs O(k (log n + log k)) for each of
+ * O(log (k n)) rounds, however many items are skipped.
  */
 export class MergedSequence<T> {
   /** The number of items. */
@@ -31,7 +31,7 @@ export class MergedSequence<T> {
   readonly #compare: Compare<T>
   readonly #runs: readonly Run<T>[]
 
-  /** Every tree must be sorted by `compare`. Throws RangeError if a sequence is not within its tree or two sequences of one tree overlap. */
+  /** Every tree must be sorted by `compare`. Throws RangeError if a range exceeds its tree, or two ranges of one tree overlap. */
   constructor(sequences: readonly Sequence<T>[], compare: Compare<T>) {
     this.#compare = compare
     this.#runs = [...Map.groupBy(sequences, (sequence) => sequence.tree)].map(([tree, slices]) => new Run(tree, slices))
@@ -53,12 +53,12 @@ export class MergedSequence<T> {
   }
 }
 
-/** All slices of one tree as one sorted list. Maps positions in it to ranks in the tree. */
+/** All ranges of one tree as one sorted list. Converts positions in the list to ranks in the tree. */
 class Run<T> {
   readonly count: number
   readonly #tree: Ranked<T>
   readonly #version: number
-  /** By slice, ascending: the first rank of each, and the number of items in the slices before it. The latter ends with the total count. */
+  /** The first rank of each range, ascending; and the number of items in the ranges before it. The second list ends with the total count. */
   readonly #starts: number[] = []
   readonly #offsets: number[] = [0]
 
@@ -80,7 +80,7 @@ class Run<T> {
     this.#version = tree.version
   }
 
-  /** Throws if the tree's ranks may have changed since this run was made. */
+  /** Throws if the tree has changed since this run was made, so that its ranks may differ. */
   assertCurrent(): void {
     if (this.#tree.version !== this.#version) throw new Error('the tree changed since the sequence was made')
   }
@@ -88,7 +88,7 @@ class Run<T> {
   /** Returns the item at a position that is within the count. */
   at(position: number): T {
     const slice = lastAtMost(this.#offsets, position)
-    // In range: the constructor checked the slices and assertCurrent() that the tree is still the same.
+    // The rank exists: the constructor checked the ranges, and assertCurrent() that the tree is unchanged.
     return this.#tree.at(entry(this.#starts, slice) + position - entry(this.#offsets, slice)) as T
   }
 
@@ -100,7 +100,7 @@ class Run<T> {
     return Math.min(entry(this.#offsets, slice) + rank - entry(this.#starts, slice), entry(this.#offsets, slice + 1))
   }
 
-  /** Up to `limit` items from a position on, in order. */
+  /** Returns up to `limit` items from `position` on, in order. */
   items(position: number, limit: number): T[] {
     const found: T[] = []
     const to = Math.min(position + limit, this.count)
@@ -117,7 +117,7 @@ class Run<T> {
   }
 }
 
-/** The search window of a run: `low` is its next item; the items still under search end before `high`. */
+/** The part of a run in which a search continues: `low` is the position of its next item, `high` the end. */
 interface SequenceWindow<T> {
   readonly run: Run<T>
   low: number
@@ -125,9 +125,9 @@ interface SequenceWindow<T> {
 }
 
 /**
- * Moves the windows' `low` over the first items of all, so that few remain to skip. Returns how many; there must be more than `skip` items. Each round narrows
- * all windows around one item. Every second round aims slightly before the target, which suffices if the runs are alike. The other rounds take the middle, so
- * that nearly a quarter of the items goes in any case.
+ * Skips most of the first `skip` items of all runs: moves the windows' `low` past them, and returns how many it passed. There must be more than `skip` items.
+ * Each round narrows all windows around one item. Every second round aims slightly before the target, which is enough if the runs are similar. The other
+ * rounds use the middle, so at least nearly a quarter of the items is excluded.
  */
 function leap<T>(windows: readonly SequenceWindow<T>[], skip: number, compare: Compare<T>): number {
   const walkable = walkableSkip * windows.length
@@ -148,7 +148,7 @@ function leap<T>(windows: readonly SequenceWindow<T>[], skip: number, compare: C
   return rest
 }
 
-/** Returns the weighted median of one item per window: the item at `share` (0 to 1, excluded) of the window. Its weight is the window's size. */
+/** Returns the weighted median of one item per window: the item at `share` (0 to 1, excluded) of the window, weighted with the window's size. */
 function medianAt<T>(windows: readonly SequenceWindow<T>[], share: number, compare: Compare<T>): T {
   const probes = windows.map(({ run, low, high }) => ({ item: run.at(low + Math.floor((high - low) * share)), weight: high - low }))
   probes.sort((a, b) => compare(a.item, b.item))
@@ -163,7 +163,7 @@ function sizeOf<T>(windows: readonly SequenceWindow<T>[]): number {
   return windows.reduce((sum, window) => sum + window.high - window.low, 0)
 }
 
-/** A run's next item, with the items read after it, from `index` on. */
+/** The next item of a run in a merge, and the items read ahead, from `index` on. */
 interface SequenceHead<T> {
   item: T
   batch: T[]
@@ -171,9 +171,9 @@ interface SequenceHead<T> {
   readonly window: SequenceWindow<T>
 }
 
-/** Merges the runs from the windows' `low` on. Returns `limit` items, which must exist, after the first `skip`. */
+/** Merges the runs from the `low` of their windows on. Returns `limit` items after the first `skip`; they must exist. */
 function merge<T>(windows: readonly SequenceWindow<T>[], compare: Compare<T>, { skip, limit }: { skip: number; limit: number }): T[] {
-  // Twice the fair share bounds the further reads to half the number of runs. It also bounds the items read to twice the items needed.
+  // Twice the average number of items per run limits further reads to half the number of runs. It also limits the items read to twice those needed.
   const batchSize = Math.ceil((2 * (skip + limit)) / windows.length)
   const byItem = (a: SequenceHead<T>, b: SequenceHead<T>): number => compare(a.item, b.item)
   const heap: SequenceHead<T>[] = []
@@ -195,7 +195,7 @@ function merge<T>(windows: readonly SequenceWindow<T>[], compare: Compare<T>, { 
   return found
 }
 
-/** Moves on to the run's next item; returns false at its end. */
+/** Moves to the next item of the run. Returns false at its end. */
 function advance<T>(head: SequenceHead<T>, batchSize: number): boolean {
   if (head.index === head.batch.length) {
     head.batch = head.window.run.items(head.window.low, batchSize)
@@ -207,7 +207,7 @@ function advance<T>(head: SequenceHead<T>, batchSize: number): boolean {
   return true
 }
 
-/** Returns the index of the last number of an ascending list that is at most `limit`; -1 if all are greater. */
+/** Returns the index of the last number of an ascending list that is not greater than `limit`; -1 if all are greater. */
 function lastAtMost(list: readonly number[], limit: number): number {
   let low = 0
   let high = list.length
@@ -223,7 +223,7 @@ function clamp(value: number, least: number, most: number): number {
   return Math.min(Math.max(value, least), most)
 }
 
-/** Returns an element at an index known to be in bounds. */
+/** Returns the element at an index that is known to be in bounds. */
 function entry<E>(list: readonly E[], index: number): E {
   return list[index] as E
 }

@@ -4,7 +4,7 @@ import type { FilterReader, CachedRecord } from '../records/cached-record.ts'
 import { sortCooperatively, type CooperativeTask } from '../cooperative-task.ts'
 import { hashOf } from '../uid-map.ts'
 
-/** The records that an exact filter matched at the time of the query, in uid order. Valid until the table changes. */
+/** The records that match an exact filter, in uid order. Valid until the table changes. */
 export class Matches implements Iterable<CachedRecord> {
   readonly #tree: OrderTree<CachedRecord>
   readonly #from: number
@@ -12,7 +12,7 @@ export class Matches implements Iterable<CachedRecord> {
   readonly #version: number
   readonly size: number
 
-  /** `hidden` is the number of hidden records among ranks `from` to `to`. */
+  /** `hidden` is the number of hidden records between the ranks `from` and `to`. */
   constructor(tree: OrderTree<CachedRecord>, { from, to, hidden = 0 }: { from: number; to: number; hidden?: number }) {
     this.#tree = tree
     this.#from = from
@@ -21,7 +21,7 @@ export class Matches implements Iterable<CachedRecord> {
     this.size = to - from - hidden
   }
 
-  /** Walks the records as of now: changes during the walk do not show. */
+  /** Iterates over the records as of now; changes during the iteration have no effect on it. */
   [Symbol.iterator](): Iterator<CachedRecord> {
     if (this.#tree.version !== this.#version) throw new Error('the table changed since the lookup')
     const records = this.#tree.items(this.#from, this.#to)
@@ -29,15 +29,15 @@ export class Matches implements Iterable<CachedRecord> {
   }
 }
 
-/** Number of records to step over to find the end of a value's records before searching for it. */
+/** Number of records to step over one by one before searching for the end of a value's records. */
 const recordsPerStep = 8
 const recordsPerCheck = 256
-/** A power of two. */
+/** Number of maps that share the values. It must be a power of two. */
 const shardCount = 64
 
 /**
- * The records of a table by one exact filter: one tree ordered by value and uid. It takes a few bytes per record, even if each value has only one record. Finding a
- * value's records and their number costs O(log n).
+ * The records of a table that have a value for one exact filter, in one tree ordered by value and uid. It takes a few bytes per record. Finding and counting
+ * the records of a value costs O(log n).
  */
 export class ValueIndex {
   readonly #valueOf: FilterReader
@@ -48,7 +48,7 @@ export class ValueIndex {
     this.#tree = new OrderTree<CachedRecord>((a, b) => this.#compare(a, b))
   }
 
-  /** Loads the records of a whole table, which are in uid order. */
+  /** Adds all records of a table, which are in uid order, to the empty index. */
   async load(records: readonly CachedRecord[], task: CooperativeTask): Promise<void> {
     const byValue = await groupCooperatively(records, this.#valueOf, task)
     const values: string[] = []
@@ -66,7 +66,7 @@ export class ValueIndex {
     this.#tree = OrderTree.ofAscending(sorted, (a, b) => this.#compare(a, b))
   }
 
-  /** Adds `record`, in place of `old` if given. */
+  /** Adds `record` and removes `old`, if given. */
   put(old: CachedRecord | undefined, record: CachedRecord): void {
     const value = this.#valueOf(record)
     if (old !== undefined && this.#valueOf(old) !== value) this.remove(old)
@@ -78,8 +78,8 @@ export class ValueIndex {
   }
 
   /**
-   * Returns the records with exactly this value (and strictly below a uid), without those of `hidden`, which must hold all hidden records. Cost: O(log n) plus the
-   * smaller of the hidden records and the value's records.
+   * Returns the records with exactly this value, without hidden ones; with `below`, only those strictly below that uid. `hidden` must contain all hidden
+   * records of the table. It costs O(log n) plus the smaller number of hidden records and of the value's records.
    */
   matching(value: string, { hidden, below }: { hidden: OrderTree<CachedRecord>; below?: string | undefined }): Matches {
     const tree = this.#tree
@@ -91,7 +91,7 @@ export class ValueIndex {
     return new Matches(tree, { from, to, hidden: count })
   }
 
-  /** Returns the records that have a value, without those of `hidden`. */
+  /** Returns the records that have any value, without those in `hidden`. */
   all(hidden: OrderTree<CachedRecord>): Matches {
     const count = countWhere(hidden.items(0, hidden.size), (record) => this.#valueOf(record) !== undefined)
     return new Matches(this.#tree, { from: 0, to: this.#tree.size, hidden: count })
@@ -129,7 +129,10 @@ function countWhere(records: Iterable<CachedRecord>, holds: (record: CachedRecor
   return count
 }
 
-/** Groups records by value in their original order; the value of a single record has no list. Uses many small maps: none takes long to grow. */
+/**
+ * Groups records by value, in their original order, with pauses. A value with a single record maps to that record instead of a list. Uses many small maps,
+ * none of which takes long to grow.
+ */
 async function groupCooperatively(
   records: readonly CachedRecord[],
   valueOf: FilterReader,

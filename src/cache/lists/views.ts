@@ -8,7 +8,7 @@ import { CooperativeTask, sortCooperatively, type CooperativeScheduler } from '.
 import type { Matches } from './value-index.ts'
 import { isUnderWay, nextToGo, type Hidden, type ReadyView, type TableChange, type View, type ViewScope } from './view.ts'
 
-/** The source of the views: the table that they belong to. */
+/** The table to which the views belong. */
 export interface ViewSource {
   readonly byUid: Ranked<CachedRecord>
   get(uid: string): CachedRecord | undefined
@@ -17,31 +17,31 @@ export interface ViewSource {
   rangeWithin(uid: CachedRecord['uid'], inclusive: boolean): { readonly from: number; readonly to: number }
 }
 
-/** Maximum number of entries in all views of one kind. Beyond it, the organisation with the most entries drops its least recently used view. */
+/** Maximum number of entries in all views of one kind. Above it, the organisation with the most entries loses its least recently used view. */
 const maxEntries = 6_000_000
-/** Maximum number of views of one kind: every write checks each of them. */
+/** Maximum number of views of one kind. It is limited because every write checks each of them. */
 const maxViews = 512
-/** Maximum number of records to sort at once. A larger source is sorted in slices, between which other work runs. */
+/** Maximum number of records that are sorted without a pause to build a view. */
 const recordsPerSlice = 2_000
 const missedPerLook = 32
 const recordsPerCheck = 256
-/** Maximum number of views of several places per kind: they only serve callers of the same reach. */
+/** Maximum number of views of several places per kind. They are limited because each one only serves callers who see the same groups. */
 const maxTogether = 64
-/** Maximum number of remembered scopes that lists sorted themselves, to detect repetitions. */
+/** Maximum number of remembered scopes that lists sorted themselves. A scope that occurs again gets a view. */
 const maxOffered = 512
-/** Above this number of places, a scope is read place by place, in slices. */
+/** Above this number of places, the records of a scope are read place by place, with pauses. */
 const manyPlaces = 512
 const placesPerLook = 32
 
-/** Records that include all of a scope. */
+/** A set of records that includes all records of a scope. */
 interface RecordSequenceSource {
-  /** Infinity if counting takes long. */
+  /** The number of records; Infinity if counting them takes long. */
   readonly size: number
-  /** The records in parts, each as of the time it is read. */
+  /** Yields the records in parts. Each part is as of the time at which it is read. */
   parts(): Iterable<Iterable<CachedRecord>>
 }
 
-/** Returns the last of the scope's uids that is not after `uid`: the only one that can contain it. */
+/** Returns the last of the scope's uids that does not sort after `uid`. Only that one can be `uid` or an ancestor of it. */
 function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): string {
   let low = 0
   let high = uids.length
@@ -53,7 +53,7 @@ function nearestUid({ uid: first, uids = [first] }: ViewScope, uid: string): str
   return uids[low - 1] ?? first
 }
 
-/** True where `record` lies in `scope`. */
+/** True if `record` is in `scope`. */
 export function inScope(table: ViewSource, scope: ViewScope, record: CachedRecord): boolean {
   switch (scope.place) {
     case 'self':
@@ -73,13 +73,13 @@ export function inScope(table: ViewSource, scope: ViewScope, record: CachedRecor
   return scope.filters.every(([filter, value]) => table.valueOf(record, filter) === value)
 }
 
-/** Returns the given records, in uid order, that may lie in the scope's place: from its first uid to the end of its last subtree. */
+/** Returns the records that may be in the scope's place: from its first uid to the end of its last subtree. `records` is in uid order. */
 function near(records: readonly CachedRecord[], { place, uid, uids = [uid] }: ViewScope): Hidden {
   if (place === 'all' || uid === rootParent) return { records, from: 0, to: records.length }
   return { records, from: firstFrom(records, uid), to: firstFrom(records, `${uids.at(-1) ?? uid}0`) }
 }
 
-/** Returns the index of the first record, in uid order, whose uid is not before `uid`. */
+/** Returns the index of the first record, in uid order, whose uid does not sort before `uid`. */
 function firstFrom(records: readonly CachedRecord[], uid: string): number {
   let low = 0
   let high = records.length
@@ -93,7 +93,7 @@ function firstFrom(records: readonly CachedRecord[], uid: string): number {
 
 const hashes = new WeakMap<readonly string[], string>()
 
-/** Returns the hash of a list of uids, computed once: the list never changes. */
+/** Returns the hash of a list of uids. It is computed once per list, because a list never changes. */
 function hashOf(uids: readonly string[]): string {
   let known = hashes.get(uids)
   if (known === undefined) {
@@ -107,21 +107,21 @@ function idOf({ place, uid, uids, filters }: ViewScope, order: Order): string {
   return JSON.stringify([place, uids === undefined ? uid : [hashOf(uids)], filters, order.id])
 }
 
-/** The ordered views of one kind, made on first use and kept current. */
+/** The sorted views of one kind's records. A view is built when it is first needed, and kept up to date. */
 export class Views {
   readonly #table: ViewSource
   readonly #scheduler: CooperativeScheduler
   readonly #views = new Map<string, View>()
-  /** Ids of scopes offered once. */
+  /** Ids of scopes that were offered once and have no view yet. */
   readonly #offered = new Set<string>()
 
-  /** All views that are filled at the same time, also of other tables, share `scheduler`. */
+  /** Views of all tables with the same `scheduler` take turns while they are filled. */
   constructor(table: ViewSource, scheduler: CooperativeScheduler) {
     this.#table = table
     this.#scheduler = scheduler
   }
 
-  /** Applies one change of the table to every view. */
+  /** Applies a change of the table to every view. */
   changed(old: CachedRecord | undefined, record: CachedRecord | undefined): void {
     for (const view of this.#views.values()) {
       if (view.state === 'filling') view.missed.push({ old, record })
@@ -129,7 +129,7 @@ export class Views {
     }
   }
 
-  /** Removes hidden records, in uid order, from every view. Views that may hold some of them are not ready until then. */
+  /** Removes hidden records, given in uid order, from every view. Views that may contain some of them are not ready until then. */
   hidden(records: readonly CachedRecord[]): void {
     for (const view of this.#views.values()) {
       if (view.state !== 'filling' && view.state !== 'ready') continue
@@ -150,15 +150,12 @@ export class Views {
   #apply({ scope, order, tree }: View, { old, record }: TableChange): void {
     const was = old !== undefined && inScope(this.#table, scope, old)
     const is = record !== undefined && inScope(this.#table, scope, record)
-    // If the place stays the same, the new record replaces the old one.
+    // If the place in the order stays the same, the insert replaces the old record.
     if (was && !(is && order.compare(old, record) === 0)) tree.delete(old)
     if (is) tree.insert(record)
   }
 
-  /**
-   * Returns the view of `scope` in `order`. Resolves when it is complete. Its tree is exact while `state` is `ready`: check the state again after any other
-   * await.
-   */
+  /** Returns the view of `scope` in `order` once it is complete. Its tree is exact while `state` is `ready`; check the state again after every further await. */
   async view(scope: ViewScope, order: Order): Promise<ReadyView> {
     const id = idOf(scope, order)
     const view = this.#use(id) ?? this.#add(id, scope, order)
@@ -166,16 +163,16 @@ export class Views {
     return view
   }
 
-  /** Returns the view of `scope` if it exists and is complete. */
+  /** Returns the view of `scope` if it exists and is complete; undefined otherwise. */
   kept(scope: ViewScope, order: Order): ReadyView | undefined {
     const view = this.#use(idOf(scope, order))
     return view?.state === 'ready' ? view : undefined
   }
 
-  /** Registers a scope of several places that a list sorted in part itself. The second time, a view is made. */
+  /** Reports that a list had to sort part of a scope with several places. When this happens a second time, a view of the scope is built. */
   offer(scope: ViewScope, order: Order): void {
     const id = idOf(scope, order)
-    // The view is being filled.
+    // The view is already being filled.
     if (this.#views.has(id)) return
     if (!this.#offered.delete(id)) {
       this.#offered.add(id)
@@ -186,7 +183,7 @@ export class Views {
     if (this.takes(scope, order)) this.#add(id, scope, order)
   }
 
-  /** Moves the view to the end of the map: the map's order is the order of eviction. */
+  /** Marks a view as used: moves it to the end of the map, whose order is the order of eviction. */
   #use(id: string): View | undefined {
     const view = this.#views.get(id)
     if (view === undefined) return undefined
@@ -212,7 +209,7 @@ export class Views {
     }
   }
 
-  /** True if a view of several places exists or would be made. False while the maximum number of views is being filled. */
+  /** True if a view of several places exists or could be built now. False while the maximum number of such views is being filled. */
   takes(scope: ViewScope, order: Order): boolean {
     if (this.#views.has(idOf(scope, order))) return true
     let underWay = 0
@@ -245,7 +242,7 @@ export class Views {
     return { scope, order, tree: OrderTree.ofAscending(records, order.compare), state: 'ready', missed: [], ready: Promise.resolve() }
   }
 
-  /** Fills the view from the table when its turn comes, then applies the changes since. */
+  /** Fills the view from the table when its turn comes, then applies the changes that happened since. */
   async #fillCooperatively(viewOf: () => View): Promise<void> {
     const task = new CooperativeTask(this.#scheduler)
     await task.pause()
@@ -254,7 +251,7 @@ export class Views {
     const { scope, order } = view
     const held: CachedRecord[] = []
     let [looked, places] = [0, 0]
-    // Records read later are newer; applying missed changes to them has no effect.
+    // The records are of different commits. Applying a queued change again to a newer record has no effect.
     for (const part of this.#source(scope).parts()) {
       for (const record of part) {
         if (inScope(this.#table, scope, record)) held.push(record)
@@ -269,7 +266,7 @@ export class Views {
     this.#evict(view)
   }
 
-  /** Applies the missed changes in slices, faster than the table changes. The last changes and the new state come in one turn. */
+  /** Applies the queued changes in slices, faster than new ones arrive. The last slice and the state `ready` follow without a pause. */
   async #catchUp(view: View, task: CooperativeTask): Promise<void> {
     let done = 0
     for (const missed of view.missed) {
@@ -285,7 +282,7 @@ export class Views {
     view.state = 'ready'
   }
 
-  /** Returns the smallest available range that holds all of `scope`. */
+  /** Returns the smallest available set of records that includes all records of `scope`. */
   #source(scope: ViewScope): RecordSequenceSource {
     const table = this.#table
     const filters = scope.place === 'child' ? [['parent', scope.uid] as const, ...scope.filters] : scope.filters
@@ -297,7 +294,7 @@ export class Views {
       parts: () => this.#placesOf(scope, uids),
     }
     const isFewest = fewest !== undefined && (hasMany ? fewest.size <= uids.length : fewest.size <= ofPlaces.size)
-    // Copy: the table may change before the iteration ends.
+    // Copy the records, because the table may change before the iteration ends.
     return isFewest ? { size: fewest.size, parts: () => [[...fewest]] } : ofPlaces
   }
 
@@ -319,12 +316,12 @@ export class Views {
   }
 
   #rangeOf({ place }: ViewScope, uid: string): { from: number; to: number } {
-    // The uids of a view have passed the schema's format check.
+    // The uids in a scope have passed the schema's format check.
     if (place === 'within' || place === 'below') return this.#table.rangeWithin(uid as CachedRecord['uid'], place === 'within')
     return { from: 0, to: this.#table.byUid.size }
   }
 
-  /** Drops views until few enough remain, but never `kept`. */
+  /** Evicts views until the limits are met, but never `kept`. */
   #evict(kept: View): void {
     let entries = 0
     for (const view of this.#views.values()) entries += view.tree.size

@@ -18,15 +18,15 @@ export interface ResourceFields {
   updateTime?: Timestamp | undefined
 }
 
-/** A resource as the schema generates it. */
+/** A resource message of the schema. */
 export type Resource = Message & ResourceFields
 
 /**
- * The source of an exact filter's value:
- * - A field of the record by its proto name. With `of`, it is the uid of a record of that kind. `as` converts the field's text.
- * - The texts of several fields.
- * - The set member of a oneof.
- * - The record's uid, or its parent's uid.
+ * Where the value of an exact filter comes from:
+ * - the field of the record with this proto name. With `of`, the value is the uid of a record of that kind. `as` converts the field's text
+ * - the texts of several fields
+ * - the name of the member of a oneof that is set
+ * - the uid of the record, or of its parent
  */
 export type FilterSource =
   | (ScanTarget & { readonly of?: string; readonly as?: (text: string) => string })
@@ -34,60 +34,60 @@ export type FilterSource =
   | { readonly uid: (uid: Uid) => string }
   | { readonly parent: true }
 
-/** A kind's description of its records for the snapshot. */
+/** How the records of one kind are indexed in the snapshot. */
 export interface KindIndex {
   readonly kind: string
   readonly desc: DescMessage
-  /** The text field (proto name) that `order_by=name` sorts by and the `name` filter compares; absent where the kind has no names. */
+  /** Proto name of the text field that `order_by=name` sorts by and the filter `name` compares. Absent if the kind has no names. */
   readonly name?: string
-  /**
-   * True if a record's uid is that of the group that shows it: groups, and kinds with one record per group. All other records lie below the group that shows
-   * them.
-   */
+  /** True if a record belongs to the group with the record's own uid: groups, and kinds with one record per group. All other records lie below their group. */
   readonly seenAtUid?: true
-  /** True if records are also found by parent and name (KindTable.child), which takes a few bytes of memory for each. */
+  /** True if records can also be found by parent and name (KindTable.child). That takes a few bytes of memory for each record. */
   readonly foundByPath?: true
-  /** Exact filters beyond `name` and the parent. */
+  /** Exact filters, by name, in addition to `name` and `parent`. */
   readonly filters: Readonly<Record<string, FilterSource>>
-  /** Kinds whose removal also removes this record: its `filter` value is the removed uid. */
+  /** The kinds on whose records this kind's records depend. A record is removed together with the record whose uid is the value of `filter`. */
   readonly removedWith: readonly { readonly kind: string; readonly filter: string }[]
 }
 
-/** Returns the name of a decoded record, from the name field of its kind's index. */
+/** Returns the name of a decoded record; empty if the kind has no names. */
 export function nameOf(index: KindIndex, record: Resource): string {
   const field = index.desc.fields.find(({ name }) => name === index.name)
-  // The field is a text: compileScan checked it.
+  // The name field is a text: compileScan checked that.
   return field === undefined ? '' : ((record as unknown as Record<string, string>)[field.localName] ?? '')
 }
 
-/** What the records of one kind share. */
+/** Data and helpers that all records of one kind share. */
 export interface KindContext {
   readonly index: KindIndex
-  /** Selects the records that stay decoded; undefined if all do. */
+  /** Decides which records stay decoded; undefined if all do. */
   readonly decoded: DecodedRecords | undefined
-  /** The buffers that hold the records' bytes; undefined if each record keeps its own source bytes. */
+  /** Buffers in which the bytes of the records are stored. If undefined, each record keeps its own bytes. */
   readonly bufferPool: RecordBufferPool | undefined
-  /** Readers of the exact filters' values, in the order of the kind's filters. */
+  /** Functions that read the values of the exact filters, in the order of the kind's filters. */
   readonly filters: readonly FilterReader[]
 }
 
-/** Reads an exact filter's value from a record. */
+/** Reads the value of an exact filter from a record. */
 export type FilterReader = (record: CachedRecord) => string | undefined
 
-/** Returns readers for the values of a kind's exact filters. */
+/** Returns functions that read the values of a kind's exact filters. */
 export function filterReaders(index: KindIndex): FilterReader[] {
   let slot = 0
   return Object.values(index.filters).map((source) => ('parent' in source ? (record) => record.parent : readerOfSlot(slot++)))
 }
 
-/** Most kinds have at most two filter values. These lie in the record itself, which saves a step in each comparison. */
+/**
+ * Returns the reader of the filter value at an index. Most kinds have at most two values; these are fields of the record itself, which makes comparisons
+ * faster.
+ */
 function readerOfSlot(slot: number): FilterReader {
   if (slot === 0) return (record) => record.value0
   if (slot === 1) return (record) => record.value1
   return (record) => record.values[slot]
 }
 
-/** The fields of a new record. */
+/** The values of a new CachedRecord. */
 export interface CachedRecordFields {
   readonly uid: Uid
   readonly parent: Uid | typeof rootParent
@@ -95,11 +95,11 @@ export interface CachedRecordFields {
   readonly createMs: number
   readonly updateMs: number
   readonly revision: Revision
-  /** The values of exact filters, without those that are the parent. */
+  /** The values of exact filters, in their order, without those that are the parent's uid. */
   readonly values: readonly (string | undefined)[]
 }
 
-/** A decoded record and the values that readers derived from it. */
+/** A decoded record, with a value that a reader derived from it. */
 interface DecodedRecord extends DecodedEntry {
   readonly message: Resource
   derived?: object | undefined
@@ -107,12 +107,12 @@ interface DecodedRecord extends DecodedEntry {
 
 const noValues: readonly undefined[] = []
 const nowhere = new PooledBuffer(Buffer.alloc(0))
-/** Replaces a record's index in its buffer once no table holds the record. */
+/** Value of a record's index in its buffer once no table contains the record. */
 const released = -2
 
 /**
- * One record as of one commit. Immutable; a later commit creates another record. Sort and filter values are in memory; other values are read from the stored bytes
- * on demand.
+ * One record as of one commit. It never changes; a later commit creates another CachedRecord. Values for sorting and filters are in memory; all others are
+ * decoded from the stored bytes when needed.
  */
 export class CachedRecord implements BufferItem, DecodedHolder {
   readonly uid: Uid
@@ -120,15 +120,15 @@ export class CachedRecord implements BufferItem, DecodedHolder {
   readonly name: string
   readonly createMs: number
   readonly updateMs: number
-  /** The commit that wrote it; 0 for built-in records. */
+  /** The revision of the commit that wrote the record; 0 for built-in records. */
   readonly revision: Revision
-  /** Exact-filter values; all of them are in `values` where there are more than two. Read by the filters' readers. */
+  /** The first two exact-filter values. If the kind has more, `values` contains all of them. */
   readonly value0: string | undefined
   readonly value1: string | undefined
   readonly values: readonly (string | undefined)[]
-  /** The size of the stored envelope. */
+  /** Size in bytes of the stored envelope. */
   readonly length: number
-  /** True once a record that this one depends on was removed. Readers skip the record until its table has removed it from all orders. Set by the table. */
+  /** True once a record on which this one depends was removed. Readers ignore the record until its table has removed it. Only the table sets it. */
   isHidden = false
   readonly #home: KindContext
   #pooled = nowhere
@@ -136,7 +136,7 @@ export class CachedRecord implements BufferItem, DecodedHolder {
   #index = -1
   #decoded: DecodedRecord | undefined
 
-  /** Creates a record whose stored envelope is `bytes`. */
+  /** Creates a record. `bytes` is its stored envelope. */
   constructor(home: KindContext, fields: CachedRecordFields, bytes: Uint8Array) {
     this.uid = fields.uid
     this.parent = fields.parent
@@ -170,31 +170,31 @@ export class CachedRecord implements BufferItem, DecodedHolder {
     return this.#parts().managedBy
   }
 
-  /** For a tag: the digest under which its manifest was pushed, if it differs from the record's; empty otherwise. */
+  /** For a tag: the digest under which its manifest was pushed, if it differs from the digest in the record. Empty otherwise. */
   get pushedDigest(): string {
     return this.#parts().pushedDigest
   }
 
-  /** The fields (proto names) that the object which owns the record sets; empty if unknown. Decodes the envelope of an owned record. */
+  /** Proto names of the fields that the Kubernetes object owning the record sets; empty if unknown. Decodes the envelope. */
   get ownedFields(): readonly string[] {
     return this.managedBy === '' ? [] : this.envelope.ownedFields
   }
 
   /**
-   * The stored bytes of the resource's own message, without uid, etag, managed_by and times. Not a copy: never write to it. It does not change while a
-   * reference to it exists.
+   * The stored bytes of the resource's message, without uid, etag, managed_by and times. They are a view, not a copy: never write to them. They stay unchanged
+   * while a reference to them exists.
    */
   get bytes(): Uint8Array {
     const { recordStart, recordEnd } = this.#parts()
     return this.#pooled.buffer.subarray(recordStart, recordEnd)
   }
 
-  /** The stored envelope, decoded on each access. */
+  /** The stored envelope. It is decoded on each access. */
   get envelope(): Envelope {
     return fromBinary(EnvelopeSchema, this.#pooled.buffer.subarray(this.#offset, this.#offset + this.length))
   }
 
-  /** The whole resource, decoded unless it was read recently. Shared by all readers: never change it. */
+  /** The whole resource. It is decoded unless that happened recently. All readers share it: never change it. */
   get message(): Resource {
     const decoded = this.#decoded
     if (decoded === undefined) return this.#decode()
@@ -202,7 +202,7 @@ export class CachedRecord implements BufferItem, DecodedHolder {
     return decoded.message
   }
 
-  /** The value that a reader derived from the message and stored here. Kept while the message stays decoded. */
+  /** A value that a reader derived from the message and stored here. It is kept as long as the message stays decoded. */
   get derived(): object | undefined {
     const decoded = this.#decoded
     if (decoded === undefined) return undefined
@@ -214,7 +214,7 @@ export class CachedRecord implements BufferItem, DecodedHolder {
     if (this.#decoded !== undefined) this.#decoded.derived = derived
   }
 
-  /** The offset of the stored envelope in its buffer. */
+  /** The offset of the stored envelope in the buffer. */
   get offset(): number {
     return this.#offset
   }
@@ -233,7 +233,10 @@ export class CachedRecord implements BufferItem, DecodedHolder {
     this.#decoded = undefined
   }
 
-  /** Marks the record as in no table; call it once. The record stays readable, but its bytes no longer count as in use, and it does not stay decoded. */
+  /**
+   * Reports that no table contains the record any more; call it once. The record stays readable, but its bytes no longer count as used, and it does not stay
+   * decoded.
+   */
   release(): void {
     const { decoded, bufferPool } = this.#home
     bufferPool?.release(this.#pooled, this)
@@ -249,7 +252,7 @@ export class CachedRecord implements BufferItem, DecodedHolder {
   #decode(): Resource {
     const { index, decoded } = this.#home
     const { recordStart, recordEnd, etag, managedBy } = this.#parts()
-    // Every resource message of the schema has these fields; test/base/schema.test.ts walks it.
+    // Every resource message of the schema has these fields, as test/base/schema.test.ts checks.
     const message = fromBinary(index.desc, this.#pooled.buffer.subarray(recordStart, recordEnd)) as Resource
     message.uid = this.uid
     message.etag = etag

@@ -1,21 +1,21 @@
-/** The cache entry of a decoded record; `used` is true if it was read since the last check. */
+/** The entry of a decoded record in DecodedRecords. `used` is true if the record was read since the last check. */
 export interface DecodedEntry {
   readonly holder: DecodedHolder
   /** Encoded size in bytes. */
   readonly bytes: number
   used: boolean
-  /** Index among the kept entries; -1 before and after. Only for DecodedRecords. */
+  /** Index of the entry in DecodedRecords; -1 if it is not kept there. */
   at: number
 }
 
-/** The holder of a decoded record, which drops it when `forget` is called. */
+/** An object that keeps a decoded record, and drops it when `forget` is called. */
 export interface DecodedHolder {
   forget(): void
 }
 
 /**
- * Decides which records stay decoded: the latest ones up to a number and a size, preferring those that were read again (the clock algorithm). The holders keep
- * the decoded records, so a hit needs no search.
+ * Decides which records stay decoded: the latest ones, up to a number and a size. Records that were read again are preferred (the clock algorithm). The
+ * decoded records are kept by their holders, so finding one needs no look-up.
  */
 export class DecodedRecords {
   readonly #maxRecords: number
@@ -24,20 +24,20 @@ export class DecodedRecords {
   #hand = 0
   #bytes = 0
 
-  /** `maxBytes` counts encoded bytes; decoded records take several times as much. */
+  /** `maxBytes` limits the encoded size of the records. Decoded records take several times as much memory. */
   constructor(maxRecords = 16_384, maxBytes = 4 * 1024 * 1024) {
     this.#maxRecords = maxRecords
     this.#maxBytes = maxBytes
   }
 
-  /** Keeps one more entry and evicts others if there are too many. */
+  /** Adds an entry. Evicts others if a limit is exceeded. */
   keep(decoded: DecodedEntry): void {
     while (this.#ring.length > 0 && (this.#ring.length >= this.#maxRecords || this.#bytes + decoded.bytes > this.#maxBytes)) this.#dropOne()
     decoded.at = this.#ring.push(decoded) - 1
     this.#bytes += decoded.bytes
   }
 
-  /** Removes an entry that is no longer needed, so that it causes no eviction. Ignores an entry that is not kept. */
+  /** Removes an entry, if it is kept, so that it no longer counts towards the limits. */
   drop(decoded: DecodedEntry): void {
     const { at } = decoded
     if (this.#ring[at] !== decoded) return

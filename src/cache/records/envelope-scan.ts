@@ -1,24 +1,24 @@
 import { crc32 } from 'node:zlib'
 import { WireError, WireReader, wireType } from './wire-reader.ts'
 
-/** The positions of a stored envelope's parts in a buffer, and its times in milliseconds since 1970. */
+/** The positions of a stored envelope's parts in a buffer, and the envelope's times in milliseconds since 1970. */
 export interface EnvelopeParts {
   recordStart: number
   recordEnd: number
   etag: string
   managedBy: string
-  /** For a tag: the digest under which its manifest was pushed, if it differs from the record's; empty otherwise. */
+  /** For a tag: the digest under which its manifest was pushed, if it differs from the digest in the record. Empty otherwise. */
   pushedDigest: string
   createMs: number
   updateMs: number
-  /** The start of the checksum, including its tag; -1 without a checksum. */
+  /** The position of the checksum field, including its tag; -1 if there is no checksum. */
   checksumAt: number
 }
 
-/** The envelope format that this version supports. */
+/** The only envelope format that this version can read. */
 const knownFormat = 1
 
-/** Field numbers of taproot.store.v1.Envelope; test/cache/envelope-scan.test.ts compares them with the schema. */
+/** Field numbers of taproot.store.v1.Envelope. test/cache/envelope-scan.test.ts compares them with the schema. */
 export const envelopeFields = {
   format: 1,
   record: 2,
@@ -48,10 +48,10 @@ const typeOf: readonly (number | undefined)[] = [
   wireType.delimited,
 ]
 
-/** The size of a checksum in bytes: its tag and four more. */
+/** Size of the checksum field in bytes: one for its tag and four for the checksum. */
 const checksumBytes = 5
 
-/** Reads the envelope in `buffer` from `start` to `end`. Throws WireError if the bytes are not an envelope or have an unknown format. */
+/** Finds the parts of the envelope in `buffer` from `start` to `end`. Throws WireError if the bytes are not an envelope or have an unknown format. */
 export function scanEnvelope(buffer: Buffer, start: number, end: number): EnvelopeParts {
   const parts: EnvelopeParts = { recordStart: start, recordEnd: start, etag: '', managedBy: '', pushedDigest: '', createMs: 0, updateMs: 0, checksumAt: -1 }
   let format = 0
@@ -96,7 +96,8 @@ export function scanEnvelope(buffer: Buffer, start: number, end: number): Envelo
 }
 
 /**
- * Throws WireError if the checksum in `parts` does not match the bytes between `start` and `end`. Reads every byte: use it only for bytes that were just read.
+ * Throws WireError if the checksum does not match the bytes between `start` and `end`. It reads every byte, so use it only for bytes that were just read from
+ * the store.
  */
 export function assertChecksum(buffer: Buffer, parts: EnvelopeParts, { start, end }: { readonly start: number; readonly end: number }): void {
   const { checksumAt } = parts
@@ -105,7 +106,7 @@ export function assertChecksum(buffer: Buffer, parts: EnvelopeParts, { start, en
   if (!isLast || buffer.readUInt32LE(checksumAt + 1) !== crc32(buffer.subarray(start, checksumAt))) throw new WireError('the checksum does not match')
 }
 
-/** Returns the envelope's bytes with their checksum. `bytes` must have no checksum. */
+/** Returns the bytes of an envelope with their checksum appended. `bytes` must not contain a checksum yet. */
 export function withChecksum(bytes: Uint8Array): Uint8Array {
   const whole = Buffer.allocUnsafeSlow(bytes.length + checksumBytes)
   whole.set(bytes)

@@ -1,16 +1,16 @@
-/** An item that keeps its bytes in a buffer. */
+/** An object whose bytes are stored in a shared buffer. */
 export interface BufferItem {
-  /** Receives the position of the item's bytes when they are stored, and again when they move. `index` is for the buffer's own use. */
+  /** Called with the position of the item's bytes when they are stored, and again when they move. Only the buffer uses `index`. */
   place(pooled: PooledBuffer, offset: number, index: number): void
   readonly offset: number
   readonly length: number
   readonly index: number
 }
 
-/** A buffer that holds the bytes of many records. Written bytes never change: a reader that still references them may read them. */
+/** A buffer with the bytes of many records. Bytes never change once written, so a reader may keep a reference to them. */
 export class PooledBuffer {
   readonly buffer: Buffer
-  /** The items in the buffer that are still in use. */
+  /** The items in the buffer that are still used. */
   readonly items: BufferItem[] = []
   used = 0
   live = 0
@@ -21,17 +21,17 @@ export class PooledBuffer {
 }
 
 const bufferBytes = 256 * 1024
-/** Size above which an item gets a buffer of its own, in bytes. */
+/** Size in bytes above which an item gets a buffer of its own. */
 const largeBytes = bufferBytes / 8
 
 /**
- * Keeps many small byte arrays in a few large buffers outside the JavaScript heap. A buffer with less than half in use is emptied: its items move to another
- * buffer. Its memory is freed once nothing references it. So the memory is at most about twice the bytes in use.
+ * Stores many small byte arrays in a few large buffers outside the JavaScript heap. If less than half of a buffer is used, its items move to another buffer,
+ * and its memory is freed once nothing references it. So the memory is at most about twice the bytes in use.
  */
 export class RecordBufferPool {
   #open = new PooledBuffer(Buffer.alloc(0))
 
-  /** Copies the bytes and places the item. */
+  /** Copies the bytes into a buffer and informs the item of their position. */
   put(item: BufferItem, bytes: Uint8Array): void {
     const pooled = this.#bufferFor(bytes.length)
     const offset = pooled.used
@@ -41,7 +41,7 @@ export class RecordBufferPool {
     item.place(pooled, offset, pooled.items.push(item) - 1)
   }
 
-  /** Marks an item of `pooled` as no longer in use. Its bytes can still be read. */
+  /** Marks an item's bytes as no longer used. They can still be read. */
   release(pooled: PooledBuffer, item: BufferItem): void {
     const last = pooled.items.pop()
     if (last !== undefined && last !== item) {
@@ -57,7 +57,8 @@ export class RecordBufferPool {
     if (this.#open.used + bytes > this.#open.buffer.length) {
       const full = this.#open
       this.#open = new PooledBuffer(Buffer.allocUnsafeSlow(bufferBytes))
-      // Items released while the buffer was open were not checked. At most half a buffer moves, so there is room.
+      // Check the buffer that just became full: items that were released while it was being filled were not considered. At most half a buffer moves, so there
+      // is room.
       if (full.live < full.used / 2) this.#empty(full)
     }
     return this.#open

@@ -6,21 +6,21 @@ import { assertChecksum, scanEnvelope } from './envelope-scan.ts'
 import { compileScan, type Scan, type ScanTarget } from './record-scan.ts'
 import { CachedRecord, filterReaders, type FilterSource, type KindIndex, type KindContext } from './cached-record.ts'
 
-/** A stored record. */
+/** A record as it is stored. */
 export interface RecordSource {
   readonly uid: string
-  /** The envelope. */
+  /** The bytes of the envelope. */
   readonly bytes: Uint8Array
   readonly revision: Revision
 }
 
 /**
- * Returns the string object that other records already use for the same uid, so that a uid is stored once. `kind` is set if only records of that kind can have it.
- * Undefined if no record has it.
+ * Returns the string object that another record already uses for the same uid, so that each uid is in memory once. `kind` is set if only records of that kind
+ * can have the uid. Undefined if no record has it.
  */
 export type FindUid = (uid: string, kind: string | undefined) => string | undefined
 
-/** Returns the index of a target's value among the scanned values. Each field is scanned once, however many targets need it. */
+/** Returns the index of a target's value among the scanned values. Adds the target if it is new, so each field is scanned once. */
 function slotOf(targets: ScanTarget[], target: ScanTarget): number {
   const known = targets.findIndex((other) => 'field' in other && 'field' in target && other.field === target.field)
   return known < 0 ? targets.push(target) - 1 : known
@@ -28,21 +28,21 @@ function slotOf(targets: ScanTarget[], target: ScanTarget): number {
 
 type FilterValue = (uid: Uid, scanned: readonly (string | undefined)[]) => string | undefined
 
-/** Maximum number of short filter values, other than uids, that are stored once. */
+/** Maximum number of distinct short filter values, other than uids, that are kept in memory once each. */
 const maxInterned = 1_000
 
-/** Makes the records of one kind from stored bytes. */
+/** Creates the CachedRecords of one kind from stored bytes. */
 export class RecordFactory {
   readonly #home: KindContext
   readonly #findUid: FindUid
   readonly #scan: Scan
-  /** The index of the name among the scanned values; -1 without a name. */
+  /** The index of the name among the scanned values; -1 if the kind has no names. */
   readonly #nameAt: number
   readonly #filters: readonly FilterValue[]
   readonly #interned = new Map<string, string>()
   #lastParent: string = rootParent
 
-  /** Throws TypeError if the kind's index names fields that its records do not have. */
+  /** Throws TypeError if the kind's index names fields that the kind's message does not have. */
   constructor(home: KindContext, findUid: FindUid = () => undefined) {
     this.#home = home
     this.#findUid = findUid
@@ -53,7 +53,7 @@ export class RecordFactory {
     this.#scan = compileScan(index.desc, targets)
   }
 
-  /** Returns the cached record. Throws WireError if the bytes are not an envelope of this kind, or their checksum does not match. */
+  /** Returns the CachedRecord for stored bytes. Throws WireError if they are not an envelope of this kind, or their checksum does not match. */
   make(source: RecordSource): CachedRecord {
     const { bytes, revision } = source
     const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
@@ -83,7 +83,7 @@ export class RecordFactory {
     }
   }
 
-  /** Stores values such as kinds and families once: they have few values for many records. */
+  /** Returns the same string object for equal values. Values such as kinds and families are few, for many records. */
   #intern(value: string): string {
     const known = this.#interned.get(value)
     if (known !== undefined) return known
@@ -91,12 +91,12 @@ export class RecordFactory {
     return value
   }
 
-  /** Returns the parent's uid, as the same string object as the parent's own record if there is one. */
+  /** Returns the uid of the parent. It is the same string object as in the parent's own record, if that exists. */
   #parentOf(uid: string): Uid | typeof rootParent {
     const slash = uid.lastIndexOf('/')
     if (slash < 0) return rootParent
     const last = this.#lastParent
-    // Siblings arrive in sequence.
+    // Records with the same parent usually come in sequence.
     if (slash === last.length && uid.startsWith(last)) return trustedUid(last)
     const text = uid.slice(0, slash)
     this.#lastParent = this.#findUid(text, undefined) ?? flat(text)
@@ -106,7 +106,7 @@ export class RecordFactory {
 
 const scratch = Buffer.alloc(1024)
 
-/** Returns a copy of the text: a substring would keep the whole original in memory. Uids and their parts are ASCII. */
+/** Returns a copy of the text, because a substring keeps the whole original in memory. Uids and their parts are ASCII. */
 function flat(text: string): string {
   const length = scratch.write(text, 'latin1')
   return length < text.length ? text : scratch.toString('latin1', 0, length)
@@ -114,7 +114,7 @@ function flat(text: string): string {
 
 const makers = new WeakMap<KindIndex, RecordFactory>()
 
-/** Creates a record outside any table; it keeps its source bytes. Throws WireError if they are not an envelope of this kind. */
+/** Creates a CachedRecord that is in no table and keeps its own bytes. Throws WireError if they are not an envelope of this kind. */
 export function recordOfBytes(index: KindIndex, source: RecordSource): CachedRecord {
   let maker = makers.get(index)
   if (maker === undefined) {
@@ -124,7 +124,7 @@ export function recordOfBytes(index: KindIndex, source: RecordSource): CachedRec
   return maker.make(source)
 }
 
-/** Creates the same kind of record from an envelope. */
+/** Creates a CachedRecord that is in no table from an envelope. */
 export function recordOfEnvelope(index: KindIndex, source: { uid: Uid; envelope: Envelope; revision: Revision }): CachedRecord {
   return recordOfBytes(index, { uid: source.uid, bytes: toBinary(EnvelopeSchema, source.envelope), revision: source.revision })
 }

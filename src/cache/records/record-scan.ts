@@ -3,39 +3,39 @@ import { FeatureSet_FieldPresence } from '@bufbuild/protobuf/wkt'
 import { WireError, WireReader, wireType } from './wire-reader.ts'
 
 /**
- * A value to read from a record. Either the text of a text, enum, bool or 32-bit number field, by its path of proto names (`claim_match.issuer`). Or the set
- * member of a oneof: `values` maps the members' proto names to texts.
+ * A value to read from an encoded record. It is the text of a text, enum, bool or 32-bit number field, given by its path of proto names
+ * (`claim_match.issuer`). Or it is the member of a oneof that is set: `values` maps the proto names of members to texts.
  */
 export type ScanTarget = { readonly field: string } | { readonly oneof: string; readonly values: Readonly<Record<string, string>> }
 
 /**
- * Reads the targets' values, in their order, from the record in `buffer` from `start` to `end`. An unset field yields its zero value's text; undefined if it
- * has presence or lies in a message. Throws WireError if a full decode would fail, and for a known field with another wire type.
+ * Reads the values of the targets, in their order, from the encoded record in `buffer` from `start` to `end`. An unset field yields the text of its zero
+ * value; undefined if it has presence or is in a nested message. Throws WireError if a full decode would fail, or if a known field has another wire type.
  */
 export type Scan = (buffer: Buffer, start: number, end: number) => (string | undefined)[]
 
 type ScanLeaf = 'string' | 'enum' | 'bool' | 'int'
 
-/** The instructions for one field of a message. */
+/** What to do with one field of a message during a scan. */
 interface FieldPlan {
   readonly type: number
-  /** True for a repeated number field, which may be packed. */
+  /** True for a repeated number field, whose values may be packed. */
   readonly packable: boolean
   readonly isText: boolean
   readonly message: MessagePlan | undefined
-  /** The slot for the field's value, and how to read it. */
+  /** The index of the target that gets the field's value, and how to read it. */
   slot: number
   leaf: ScanLeaf | undefined
-  /** The slot for the text that names this member of the oneof. */
+  /** The index of the target that gets the name of this oneof member. */
   memberSlot: number
   memberText: string | undefined
-  /** The slots that other members of its oneof set. */
+  /** The indexes of targets for other members of the same oneof, which this field replaces. */
   clears: number[]
 }
 
 type MessagePlan = Map<number, FieldPlan>
 
-/** Maximum nesting depth. A full decode refuses deeper messages too. */
+/** Maximum nesting depth of messages. A full decode refuses deeper messages too. */
 const maxDepth = 100
 
 const typesOfScalars: Readonly<Partial<Record<ScalarType, number>>> = {
@@ -76,7 +76,7 @@ function planOf(field: DescField, planned: Map<DescMessage, MessagePlan>): Field
   return scalarPlan(field.scalar, field.fieldKind === 'list')
 }
 
-/** Returns the plan of a message from which nothing is read. Each type has one such plan, so types may contain themselves. */
+/** Returns the plan for a message that contains no target. There is one such plan per type, so a type may contain itself. */
 function sharedPlan(desc: DescMessage, planned: Map<DescMessage, MessagePlan>): MessagePlan {
   const known = planned.get(desc)
   if (known !== undefined) return known
@@ -104,7 +104,7 @@ class Compiler {
   readonly root: MessagePlan
   readonly zeros: (string | undefined)[] = []
   readonly #planned = new Map<DescMessage, MessagePlan>()
-  /** Separate plans for messages that contain a target. */
+  /** The plans of messages that contain a target. */
   readonly #own = new Map<string, MessagePlan>()
   readonly #desc: DescMessage
 
@@ -162,7 +162,7 @@ class Compiler {
     }
   }
 
-  /** The last member of a oneof on the wire wins. */
+  /** Adds the targets of a oneof's other members to `clears`: the member that comes last in the bytes replaces the others. */
   #clearedByOthers(plan: MessagePlan, field: DescField, slot: number): void {
     for (const other of field.oneof?.fields ?? []) if (other !== field) plan.get(other.number)?.clears.push(slot)
   }
@@ -173,7 +173,7 @@ function readLeaf(reader: WireReader, leaf: ScanLeaf): string {
   return leaf === 'bool' ? String(reader.int64() !== 0) : String(reader.int32())
 }
 
-/** Scans one record. */
+/** Scans one encoded record. */
 class Scanner {
   readonly #reader = new WireReader()
   #values: (string | undefined)[] = []
@@ -186,7 +186,7 @@ class Scanner {
     this.#message(plan)
   }
 
-  /** Scans one message to the reader's end. */
+  /** Scans one message, up to the end set in the reader. */
   #message(plan: MessagePlan): void {
     const reader = this.#reader
     if (++this.#depth > maxDepth) throw new WireError('nested too deeply')
@@ -223,7 +223,7 @@ class Scanner {
   }
 }
 
-/** Compiles a scan of records of type `desc`. Throws TypeError for targets that the type does not have. */
+/** Returns a function that scans records of type `desc`. Throws TypeError for targets that the type does not have. */
 export function compileScan(desc: DescMessage, targets: readonly ScanTarget[]): Scan {
   const compiler = new Compiler(desc)
   targets.forEach((target, slot) => compiler.add(target, slot))

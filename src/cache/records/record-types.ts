@@ -13,7 +13,7 @@ import type { Tag } from '../../gen/taproot/registry/v2/tags_pb.ts'
 import type { ScimUser } from '../../gen/taproot/store/v1/scim_pb.ts'
 import type { CachedRecord, Resource } from './cached-record.ts'
 
-/** The message of each kind's records. */
+/** The message type of each kind's records. */
 export interface RecordTypes {
   readonly AccountAssociation: AccountAssociation
   readonly ExternalGroupRoleMapping: ExternalGroupRoleMapping
@@ -30,11 +30,11 @@ export interface RecordTypes {
   readonly TermsAcceptance: TermsAcceptance
 }
 
-/** A cached record of a kind. Its message has the type of the kind if the kind is known to the compiler. */
+/** A cached record of a kind. Its message has the type for that kind, if the kind is known when compiling. */
 export type RecordOf<Kind extends string> = Kind extends keyof RecordTypes ? CachedRecord & { readonly message: RecordTypes[Kind] } : CachedRecord
 
 /** Returns the message of a record of this kind. Throws TypeError for a record of another kind. Never change the message: all readers share it. */
 export function messageOf<Kind extends keyof RecordTypes>(record: CachedRecord, kind: Kind): Resource & RecordTypes[Kind] {
   if (record.kind !== kind) throw new TypeError(`a record of kind ${record.kind} is not of kind ${kind}`)
-  return record.message as Resource & RecordTypes[Kind] // a cast: the kind decides the type of the message
+  return record.message as Resource & RecordTypes[Kind] // The kind determines the type of the message.
 }

@@ -1,14 +1,14 @@
 import { isUtf8 } from 'node:buffer'
 
-/** The error for bytes that are not a well-formed protobuf of the expected message. */
+/** The error for bytes that are not a valid protobuf message of the expected type. */
 export class WireError extends Error {
   override readonly name = 'WireError'
 }
 
-/** The wire types of protobuf that proto3 uses. */
+/** The protobuf wire types that proto3 uses. */
 export const wireType = { varint: 0, fixed64: 1, delimited: 2, fixed32: 5 } as const
 
-/** Reads protobuf's wire format in place, without a copy or an object per field. Throws WireError if the bytes are malformed. */
+/** Reads protobuf's wire format in place, without copying or creating objects per field. Throws WireError if the bytes are malformed. */
 export class WireReader {
   buffer: Buffer = Buffer.alloc(0)
   position = 0
@@ -17,7 +17,7 @@ export class WireReader {
   field = 0
   type = 0
 
-  /** Moves to the start of a message in `buffer` from `start` to `end`. */
+  /** Starts to read a message in `buffer` from `start` to `end`. */
   open(buffer: Buffer, start: number, end: number): this {
     this.buffer = buffer
     this.position = start
@@ -35,7 +35,7 @@ export class WireReader {
     return true
   }
 
-  /** An unsigned varint of up to 32 bits: tags and lengths. */
+  /** Reads an unsigned varint of up to 32 bits, as in tags and lengths. */
   varint(): number {
     const first = this.#byte()
     if (first < 0x80) return first
@@ -50,7 +50,7 @@ export class WireReader {
     throw new WireError('invalid varint')
   }
 
-  /** The low 32 bits, signed, of a varint of up to 64 bits. */
+  /** Reads a varint of up to 64 bits and returns its low 32 bits as a signed number. */
   int32(): number {
     let result = 0
     for (let at = 0; at < 10; at++) {
@@ -61,7 +61,7 @@ export class WireReader {
     throw new WireError('invalid varint')
   }
 
-  /** A signed 64-bit varint as a number; exact up to 2^53. */
+  /** Reads a signed 64-bit varint. The number is exact up to 2^53. */
   int64(): number {
     let [low, middle, high] = [0, 0, 0]
     for (let at = 0; at < 10; at++) {
@@ -75,7 +75,7 @@ export class WireReader {
     throw new WireError('invalid varint')
   }
 
-  /** Reads a length and returns the end of its content, which is within the message. */
+  /** Reads a length and returns the position of the end of its content, which lies within the message. */
   delimitedEnd(): number {
     const length = this.varint()
     if (length > this.end - this.position) throw new WireError('truncated')
@@ -115,7 +115,7 @@ export class WireReader {
     this.#checkText(this.delimitedEnd())
   }
 
-  /** Moves to `end`; returns true if the skipped bytes are ASCII. Throws if they are not UTF-8. */
+  /** Moves to `end`. Returns true if the skipped bytes are ASCII. Throws if they are not UTF-8. */
   #checkText(end: number): boolean {
     const { buffer } = this
     const start = this.position
