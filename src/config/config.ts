@@ -174,7 +174,7 @@ export interface Config {
   /** Networks of proxies whose `X-Forwarded-For` is believed. */
   readonly trustedProxies: readonly string[]
   /** How events reach sinks. */
-  readonly events: { readonly deliver: boolean; readonly networks: readonly string[]; readonly caFile?: string }
+  readonly events: { readonly deliver: boolean; readonly networks: readonly string[]; readonly caFile?: string; readonly trafficWindowSeconds: number }
   readonly tokens: { readonly audiences: readonly string[]; readonly refresh: { readonly idleHours: number; readonly maxHours: number } }
   readonly issuers: readonly IssuerConfig[]
   readonly compat: { readonly namespaces: readonly string[] }

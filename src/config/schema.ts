@@ -280,6 +280,10 @@ export const configSchema = section('Configuration of Taproot.', {
       [],
     ),
     caFile: text('PEM file with CA certificates to trust for sinks, in addition to those of the system.'),
+    trafficWindowSeconds: seconds(
+      'Seconds in which equal pulls at the registry host have one event: same caller, repo, digest, tag, method and result. With 0, each pull has one.',
+      300,
+    ),
   }),
   tokens: section('Tokens of Taproot.', {
     audiences: list('Audiences that the token exchange can issue tokens for.', text('An audience.')),

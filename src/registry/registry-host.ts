@@ -19,9 +19,9 @@ import { RegistryExchange } from './oci/exchange.ts'
 import { errorBody } from './oci/oci-errors.ts'
 import { createOciHandler, type Observe } from './oci/oci-handler.ts'
 import type { BlobSource } from './oci/oci-host.ts'
-import { PullEvents, type Pull, type PullEventsOptions } from './oci/pull-events.ts'
+import { TrafficEvents, type ReportedRequest, type TrafficEventsOptions, type TrafficOutcome } from './oci/traffic-events.ts'
 import { requestTarget } from './oci/request-target.ts'
-import { trafficBody } from './records/traffic.ts'
+import { displayNameOf, trafficBody } from './records/traffic.ts'
 import { RegistryError } from './registry-error.ts'
 import { createChallenger } from './tokens/challenge.ts'
 import { createRegistryAuthenticator } from './tokens/registry-authenticator.ts'
@@ -33,27 +33,28 @@ import { createTokenEndpoint } from './tokens/token-endpoint.ts'
 import type { Upstream } from './upstream/upstream.ts'
 import { createUnreadableAnswer, lacksOneHost, type UnreadableKind } from '../transport/http/unreadable-request.ts'
 
-/** Writes the events of pulls to the outbox, in one transaction. */
-export function pullWriter(services: Services, host: string): PullEventsOptions['write'] {
-  return async (pulls, signal) => {
-    const writes = pulls.map((pull) =>
+/** Writes events of requests to the outbox, in one transaction. */
+export function trafficWriter(services: Services, host: string): TrafficEventsOptions['write'] {
+  return async (requests, signal) => {
+    const writes = requests.map((request) =>
       trafficWrite(services.random, {
-        kind: 'pull',
+        kind: request.kind,
         host,
-        subject: pull.repo,
-        group: parentOf(pull.repo),
-        body: { desc: RegistryTrafficSchema, message: bodyOf(pull, host) },
-        caller: pull.caller,
-        nowMs: pull.timeMs,
+        subject: request.repo,
+        group: parentOf(request.repo),
+        body: { desc: RegistryTrafficSchema, message: bodyOf(services, request, host) },
+        caller: request.caller,
+        nowMs: request.timeMs,
       }),
     )
     await services.store.transact({ guards: [], writes }, signal)
   }
 }
 
-function bodyOf(pull: Pull, host: string): ReturnType<typeof trafficBody> {
-  const { repo, repository, digest, tag, type, method, timeMs, remoteAddress, userAgent } = pull
-  return trafficBody(repo, { host, repository, digest, ...(tag === undefined ? {} : { tag }), type, method, remoteAddress, userAgent }, timeMs)
+function bodyOf({ cache }: Services, request: ReportedRequest, host: string): ReturnType<typeof trafficBody> {
+  const { kind, repo, caller, timeMs, ...facts } = request
+  const displayName = kind === 'push' && caller !== undefined ? displayNameOf(cache.tables, caller, repo) : undefined
+  return trafficBody(repo, { ...facts, host, ...(displayName !== undefined && { displayName }) }, timeMs)
 }
 
 /** What the registry host is made of. */
@@ -90,8 +91,10 @@ export interface RegistryHostOptions {
   readonly observeBlob?: (source: BlobSource) => void
   /** Called for each token request, with the status: issued or refused. */
   readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
-  /** Called with the number of lost pull events. */
-  readonly lostPulls?: (count: number) => void
+  /** Equal requests in one window have one event, in milliseconds; 0: each has one. */
+  readonly trafficWindowMs: number
+  /** Called with the number of traffic events of an outcome. */
+  readonly observeTraffic?: (outcome: TrafficOutcome, count: number) => void
 }
 
 /** The registry host: one request listener for its port. */
@@ -100,7 +103,7 @@ export interface RegistryHost {
   /** Answers what is no request, in the form of every error: a listener for `clientError`. */
   readonly unreadable: (error: Error, socket: Duplex) => void
   readonly gate: Gate
-  /** Writes the events of pulls that are not written yet. */
+  /** Writes the traffic events that are not written yet. */
   close(): Promise<void>
 }
 
@@ -114,7 +117,12 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   const challenger = createChallenger(options)
   const gate = createRegistryGate({ services, endpoint, challenger, publicOrganization, auditLog })
   const token = createTokenEndpoint({ services, endpoint, tokens, challenger, publicOrganization, log, auditLog, newRequestId, clientAddress })
-  const pulls = new PullEvents({ write: pullWriter(services, options.host), log, dropped: (count) => options.lostPulls?.(count) })
+  const traffic = new TrafficEvents({
+    write: trafficWriter(services, options.host),
+    log,
+    windowMs: options.trafficWindowMs,
+    observe: (outcome, count) => options.observeTraffic?.(outcome, count),
+  })
   const oci = createOciHandler({
     services,
     registryHost: options.host,
@@ -124,7 +132,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
     sealer: options.keyring,
     catalog: options.catalog,
     blobCacheBytes: options.blobCacheBytes,
-    pulled: (pull) => pulls.add(pull),
+    report: (request) => traffic.add(request),
     history: createHistoryRoute({ services, gate }),
     newRequestId,
     clientAddress,
@@ -141,7 +149,7 @@ export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
       else oci(request, response)
     },
     unreadable: createUnreadableAnswer((kind) => ({ requestId: newRequestId(), body: errorBody(unreadable[kind]) })),
-    close: () => pulls.close(),
+    close: () => traffic.close(),
   }
 }
 

@@ -30,15 +30,16 @@ import { ReadLimiter } from '../transport/read-limit.ts'
 
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60, 300]
 
-/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, `taproot_registry_blobs_total` by source, and `taproot_registry_lost_pull_events_total`. */
-function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'lostPulls'>> {
+/** Registers `taproot_registry_requests_total` and `taproot_registry_request_duration_seconds` by route, method and status, `taproot_registry_blobs_total` by source, and `taproot_registry_traffic_events_total` by outcome. */
+function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOptions, 'observe' | 'observeToken' | 'observeBlob' | 'observeTraffic'>> {
   const registers = [registry]
   const labelNames = ['route', 'method', 'status'] as const
   const requests = new Counter({ name: 'taproot_registry_requests_total', help: 'Requests to the registry host', labelNames, registers })
   const help = 'Time from the request headers to the end of the answer'
   const durations = new Histogram({ name: 'taproot_registry_request_duration_seconds', help, labelNames: ['route', 'method'], buckets, registers })
   const blobs = new Counter({ name: 'taproot_registry_blobs_total', help: 'Blobs pulled', labelNames: ['source'], registers })
-  const lost = new Counter({ name: 'taproot_registry_lost_pull_events_total', help: 'Pull events lost', registers })
+  const traffic = new Counter({ name: 'taproot_registry_traffic_events_total', help: 'Events of pulls and failed pushes', labelNames: ['outcome'], registers })
+  const outcomes = { written: traffic.labels('written'), repeated: traffic.labels('repeated'), lost: traffic.labels('lost') }
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
   // Cached, because a look-up by labels costs more than counting.
   const children = new Map<string, (seconds: number) => void>()
@@ -61,7 +62,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
     observe: count,
     observeToken: ({ status, seconds }) => childOf('token', 'any', status)(seconds),
     observeBlob: (source) => blobs.inc({ source }),
-    lostPulls: (lostCount) => lost.inc(lostCount),
+    observeTraffic: (outcome, events) => outcomes[outcome].inc(events),
   }
 }
 
@@ -118,6 +119,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
     publicOrganization: registry.publicOrganization,
     catalog: registry.catalog,
     blobCacheBytes: registry.blobCacheMegabytes * 1_000_000,
+    trafficWindowMs: config.events.trafficWindowSeconds * 1000,
     operators: config.bootstrap.operators,
     reads: config.reads,
     limits: limitsOf(options),

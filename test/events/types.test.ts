@@ -116,19 +116,20 @@ test('the trace context of the request goes along', async () => {
   await ground.expectEvent({ ...shared, subject, group: subject, body: asEventBody('CreateGroup', answer), traceparent })
 })
 
-describe('at the registry host', () => {
+describe.each(['sqlite', 'etcd'] as const)('at the registry host on %s', (store) => {
   let host: TestServer
   let traffic: EventGround
   let client: OciClient
-  let repo: { uid: string; path: string; group: string; owner: string }
+  let repo: { uid: string; path: string; group: string; owner: string; ownerName: string }
 
   beforeAll(async () => {
-    host = await startTestServer()
+    host = await startTestServer({ store })
     traffic = new EventGround(host)
     const { group, owner, token } = await makeOrganisation(host)
     const name = freshName('repo')
     const uid = String(ok(await host.rest.call('CreateRepo', { parent: group, repo: { name } }, { token }))['uid'])
-    repo = { uid, path: `${group}/${name}`, group, owner }
+    const ownerName = String(ok(await host.rest.call('GetIdentity', { uid: owner }, { token }))['name'])
+    repo = { uid, path: `${group}/${name}`, group, owner, ownerName }
     const { registry } = host.config
     const grant = { identityUid: trustedUid(owner), audiences: [registry.host], restrictions: {} }
     const minted = await host.running.signIn.tokens.mint({ ...grant, act: { issuer: host.devIssuer.issuer, subject: 'test', audience: registry.host } })
@@ -141,12 +142,12 @@ describe('at the registry host', () => {
 
   /** Checks the only event of a type that has this digest. */
   async function expectTraffic(type: string, digest: string, expected: JsonObject): Promise<void> {
-    const found = async () => (await traffic.stored({ type, subject: repo.uid })).filter((event) => Buffer.from(event.body).includes(digest))
+    const { tag, method, type: what, user_agent, tag_previous_digest, subdomain, error } = expected
+    const found = async () => (await traffic.stored({ type, subject: repo.uid })).filter((event) => Buffer.from(event.body).includes(digest || String(tag)))
     await expect.poll(async () => (await found()).length).toBe(1)
     const [event] = await found()
     if (event === undefined) throw new Error('the event is gone')
     const when = new Date(Number(event.timeMs)).toISOString().replace('Z', '000')
-    const { tag, method, type: what, user_agent, tag_previous_digest } = expected
     const body = {
       repository: repo.path,
       repo_id: repo.uid,
@@ -159,6 +160,9 @@ describe('at the registry host', () => {
       remote_address: '127.0.0.1',
       user_agent: user_agent ?? '',
       ...(tag_previous_digest === undefined ? {} : { tag_previous_digest }),
+      ...(subdomain === undefined ? {} : { subdomain }),
+      ...(error === undefined ? {} : { error }),
+      ...(type === 'registry.push.v1' ? { display_name: repo.ownerName } : {}),
     }
     const { registry } = host.config
     const actor = { subject: repo.owner, act: actOf({ aud: registry.host, iss: host.devIssuer.issuer, sub: 'test' }) }
@@ -186,5 +190,24 @@ describe('at the registry host', () => {
     await client.send('HEAD', `/v2/${repo.path}/blobs/${layers[0].digest}`, { headers })
     await client.send('GET', `/v2/${repo.path}/blobs/${layers[0].digest}`)
     await expectTraffic('registry.pull.v1', layers[0].digest, { method: 'GET', type: 'blob' })
+  })
+
+  // docs/spec/events.md#registry-traffic
+  test('registry.pull.v1 at a subdomain', async () => {
+    const { digest } = await client.pushImage(repo.path, 'v3')
+    for (let at = 0; at < 3; at++) await client.send('GET', `/v2/${repo.path}/manifests/v3`, { headers: { host: `team.${host.config.registry.host}` } })
+    await expectTraffic('registry.pull.v1', digest, { tag: 'v3', method: 'GET', subdomain: 'team' })
+  })
+
+  // docs/spec/events.md#registry-traffic
+  test('registry.pull.v1 and registry.push.v1 of requests that failed', async () => {
+    const missing = { status: 404, code: 'MANIFEST_UNKNOWN', message: 'there is no such manifest' }
+    await client.send('GET', `/v2/${repo.path}/manifests/missing`)
+    await expectTraffic('registry.pull.v1', '', { tag: 'missing', method: 'GET', error: missing })
+    const image = await client.image(repo.path)
+    const other = `sha256:${'f'.repeat(64)}`
+    const { status, body } = await client.putManifest(repo.path, other, image)
+    const [{ code, message }] = (JSON.parse(body.toString()) as { errors: [{ code: string; message: string }] }).errors // a cast of what every error has
+    await expectTraffic('registry.push.v1', other, { error: { status, code, message } })
   })
 })

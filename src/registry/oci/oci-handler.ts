@@ -16,6 +16,7 @@ import { deleteManifest, getManifest, putManifest } from './manifests/manifest-r
 import { errorBody, isServerError, toRegistryError } from './oci-errors.ts'
 import type { OciHost } from './oci-host.ts'
 import { parseOciPath, type OciPath, type OciPathKind } from './oci-path.ts'
+import { reportFailure } from './reports.ts'
 import { readBody } from './blobs/request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './blobs/upload-routes.ts'
 
@@ -122,7 +123,9 @@ async function answerPath(host: OciHost, route: AnyRoute, { exchange, path }: { 
   try {
     await route(host, exchange, path)
   } catch (error) {
-    auditWrite(host.auditLog, exchange, { path, error: toRegistryError(error) })
+    const answered = toRegistryError(error)
+    auditWrite(host.auditLog, exchange, { path, error: answered })
+    reportFailure(host, exchange, { path, error: answered })
     throw error
   }
   auditWrite(host.auditLog, exchange, { path })

@@ -3,7 +3,6 @@ import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { Keyring } from '../../auth/keys/sealing.ts'
 import { createRepoByPush } from '../records/repo-by-push.ts'
-import type { Traffic } from '../records/traffic.ts'
 import { apiOwnership, type MutationContext, type Services } from '../../engine/services.ts'
 import type { AdmittedRequest, EntryRequest, Gate, RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
@@ -11,7 +10,7 @@ import type { Upstream } from '../upstream/upstream.ts'
 import type { BlobCache } from './blobs/blob-cache.ts'
 import type { RegistryExchange } from './exchange.ts'
 import type { ManifestCache } from './manifests/manifest-cache.ts'
-import type { Pull } from './pull-events.ts'
+import type { ReportedRequest } from './traffic-events.ts'
 
 /** Where the bytes of a blob come from: this process, the upstream, or storage that the client is sent to. */
 export type BlobSource = 'memory' | 'upstream' | 'redirect'
@@ -34,8 +33,8 @@ export interface OciHost {
   readonly idleMs: number
   /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
-  /** Notes that something was pulled. */
-  pulled(pull: Pull): void
+  /** Notes a request for its event. */
+  report(request: ReportedRequest): void
 }
 
 /** An entry whose repo is there. */
@@ -88,21 +87,4 @@ export async function repoOfPush(host: OciHost, exchange: RegistryExchange, entr
   await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { ...target, path: repository, host: host.registryHost })
   // Enters again: the caller's permissions on the repo differ from those on its group.
   return enterRepo(host, exchange, { repository, action: 'push' })
-}
-
-/** Returns the data of the request that an event contains. */
-export function trafficOf(host: OciHost, exchange: RegistryExchange): Traffic {
-  return {
-    host: host.registryHost,
-    remoteAddress: exchange.remoteAddress,
-    userAgent: userAgentOf(exchange),
-  }
-}
-
-/** The most of a client's name for itself that an event tells, in characters. */
-const maxUserAgentLength = 512
-
-/** What a client says that it is, as far as events tell it. */
-export function userAgentOf(exchange: RegistryExchange): string {
-  return exchange.header('user-agent')?.slice(0, maxUserAgentLength) ?? ''
 }

@@ -20,7 +20,7 @@ import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { readHead, type TagHead } from '../history/tag-history.ts'
 import { emitTagDeleted, planMove, planRemoval, readTags } from '../history/tag-moves.ts'
 import { tagsAt } from './tags.ts'
-import { writeTraffic, type Traffic } from './traffic.ts'
+import { writePush, type Traffic } from './traffic.ts'
 
 /** What the repo holds under the digest. */
 export async function heldManifest(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<ManifestRecord | undefined> {
@@ -172,9 +172,9 @@ export async function putManifest(services: Services, context: MutationContext, 
       changes.guard(epoch)
       changes.guard({ kind: 'exists', key: recordKey('Repo', repo) })
       planRecords(planning, changes, { put, found })
-      const push = { kind: 'push', repo, parent: record.parent } as const
-      if (tags.length === 0) writeTraffic(planning, changes, { ...push, traffic: put.traffic })
-      for (const { name, head } of heads) writeTraffic(planning, changes, { ...push, traffic: planTag(planning, changes, { put, name, head }) })
+      const push = { repo, parent: record.parent }
+      if (tags.length === 0) writePush(planning, changes, { ...push, traffic: put.traffic })
+      for (const { name, head } of heads) writePush(planning, changes, { ...push, traffic: planTag(planning, changes, { put, name, head }) })
       return { changes, result: undefined }
     },
   })

@@ -1,13 +1,19 @@
 import { create } from '@bufbuild/protobuf'
-import { RegistryTrafficSchema, type RegistryTraffic } from '../../gen/taproot/store/v1/registry_pb.ts'
+import { rootOf, type Uid } from '../../base/uid.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 import type { Planning } from '../../engine/kind.ts'
+import { isMember, isPerson } from '../../engine/membership.ts'
 import { trafficWrite } from '../../engine/outbox.ts'
+import type { Caller } from '../../engine/services.ts'
+import { RegistryFailureSchema, RegistryTrafficSchema, type RegistryFailure, type RegistryTraffic } from '../../gen/taproot/store/v1/registry_pb.ts'
 
 /** The known facts of a request to the registry host. `when` and `repoId` are set where the event is written. */
-export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | 'when' | 'repoId'>> & {
+export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | 'when' | 'repoId' | 'error'>> & {
   /** The name under which clients reach the registry host: the event's source. */
   readonly host: string
+  /** Why the request failed. */
+  readonly error?: Pick<RegistryFailure, 'status' | 'code' | 'message'>
 }
 
 /** `2026-08-20T20:16:31.304000`: a time as registry events have it, without a zone (docs/spec/events.md#registry-traffic). */
@@ -17,20 +23,30 @@ function zoneless(timeMs: number): string {
 
 /** The event's body. Optional facts are left out if they are empty (docs/spec/events.md#registry-traffic). */
 export function trafficBody(repo: string, traffic: Traffic, nowMs: number): RegistryTraffic {
-  const { host: _host, tag, method, tagPreviousDigest, ...facts } = traffic
-  const optional = Object.entries({ tag, method, tagPreviousDigest }).filter(([, value]) => value !== undefined && value !== '')
-  return create(RegistryTrafficSchema, { ...facts, ...Object.fromEntries(optional), repoId: repo, when: zoneless(nowMs) })
+  const { host: _host, tag, method, tagPreviousDigest, subdomain, displayName, error, ...facts } = traffic
+  const texts = { tag, method, tagPreviousDigest, subdomain, displayName }
+  const optional = Object.entries(texts).filter(([, value]) => value !== undefined && value !== '')
+  const failure = error && { error: create(RegistryFailureSchema, error) }
+  return create(RegistryTrafficSchema, { ...facts, ...Object.fromEntries(optional), ...failure, repoId: repo, when: zoneless(nowMs) })
+}
+
+/** Returns the name of the identity that pushed. Undefined for identities of other organisations, and for people who have not joined the repo's. */
+export function displayNameOf(tables: RecordTables, { identity }: Pick<Caller, 'identity'>, repo: Uid): string | undefined {
+  const root = rootOf(repo)
+  const isOfRoot = isPerson(identity) ? isMember(tables, identity, root) : rootOf(identity) === root
+  return isOfRoot ? tables.get('Identity', identity)?.name : undefined
 }
 
 /** Adds a push to the transaction that it is about. Its key makes that transaction commit once at most. */
-export function writeTraffic(planning: Planning, changes: ChangeSet, source: { kind: 'push' | 'pull'; repo: string; parent: string; traffic: Traffic }): void {
-  const { services, nowMs, caller } = planning
+export function writePush(planning: Planning, changes: ChangeSet, source: { repo: Uid; parent: string; traffic: Traffic }): void {
+  const { services, nowMs, caller, tables } = planning
+  const displayName = displayNameOf(tables, caller, source.repo)
   const write = trafficWrite(services.random, {
-    kind: source.kind,
+    kind: 'push',
     host: source.traffic.host,
     subject: source.repo,
     group: source.parent,
-    body: { desc: RegistryTrafficSchema, message: trafficBody(source.repo, source.traffic, nowMs) },
+    body: { desc: RegistryTrafficSchema, message: trafficBody(source.repo, { ...source.traffic, ...(displayName && { displayName }) }, nowMs) },
     caller,
     nowMs,
   })

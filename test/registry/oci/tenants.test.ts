@@ -166,7 +166,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
 
   describe('events', () => {
     async function eventsOf(repository: string): Promise<OutboxEvent[]> {
-      await host.pulls.flush()
+      await host.traffic.flush()
       const { entries } = await host.services.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
       return entries.map(({ value }) => fromBinary(OutboxEventSchema, value)).filter(({ subject }) => subject === uidOf(repository))
     }
@@ -180,7 +180,6 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       await client.send('GET', `/v2/${repository}/manifests/${first.digest}`, { headers })
       const { layers } = JSON.parse(second.bytes.toString()) as { layers: { digest: string }[] } // a cast of what was made above
       await client.send('GET', `/v2/${repository}/blobs/${layers[0]?.digest}`, { headers })
-      await client.send('GET', `/v2/${repository}/manifests/none`, { headers })
       const events = (await eventsOf(repository)).filter(({ type }) => type.startsWith('dev.taproot.registry.'))
       const reported = events.map(({ type, source, group, actorSubject, body }) => {
         const {
@@ -218,16 +217,87 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect(reported).toHaveLength(5)
     })
 
+    /** Kind, type, method, tag, digest, status and code of each failed request. */
+    async function failuresOf(repository: string): Promise<unknown[][]> {
+      const stored = (await eventsOf(repository)).filter(({ type }) => type.startsWith('dev.taproot.registry.'))
+      const events = stored.map(({ type, body }) => [type.split('.')[3], fromBinary(RegistryTrafficSchema, body)] as const)
+      return events.flatMap(([kind, { error, type, method, tag, digest }]) =>
+        error === undefined ? [] : [[kind, type, method, tag, digest, error.status, error.code]],
+      )
+    }
+
+    // docs/spec/events.md#registry-traffic
+    test('a pull or push that fails after the caller was let in is reported with its error', async () => {
+      const repository = host.freshRepository()
+      await client.pushImage(repository, 'v1')
+      const image = await client.image(repository)
+      const missing = digestOf(randomBytes(8))
+      const path = `/v2/${repository}`
+      for (const method of ['GET', 'HEAD']) await client.send(method, `${path}/manifests/none`)
+      await client.send('GET', `${path}/manifests/${missing}`)
+      await client.send('GET', `${path}/blobs/${missing}`)
+      await client.putManifest(repository, 'v2', { ...image, bytes: Buffer.from('no manifest') })
+      await client.putManifest(repository, missing, image)
+      await client.send('POST', `${path}/blobs/uploads/?digest=${missing}`, { body: Buffer.from('other bytes') })
+      expect(await failuresOf(repository)).toEqual(
+        expect.arrayContaining([
+          ['pull', 'manifest', 'GET', 'none', '', 404, 'MANIFEST_UNKNOWN'],
+          ['pull', 'manifest', 'HEAD', 'none', '', 404, 'MANIFEST_UNKNOWN'],
+          ['pull', 'manifest', 'GET', undefined, missing, 404, 'MANIFEST_UNKNOWN'],
+          ['pull', 'blob', 'GET', undefined, missing, 404, 'BLOB_UNKNOWN'],
+          ['push', 'manifest', undefined, 'v2', '', 400, 'MANIFEST_INVALID'],
+          ['push', 'manifest', undefined, undefined, missing, 400, 'DIGEST_INVALID'],
+          ['push', 'blob', undefined, undefined, missing, 400, 'DIGEST_INVALID'],
+        ]),
+      )
+      expect(await failuresOf(repository)).toHaveLength(7)
+    })
+
+    // docs/spec/events.md#registry-traffic
+    test('refused callers, looks for blobs to push, and other requests are not reported', async () => {
+      const repository = host.freshRepository()
+      await client.pushImage(repository, 'v1')
+      const path = `/v2/${repository}`
+      await client.send('HEAD', `${path}/blobs/${digestOf(randomBytes(8))}`)
+      await client.send('GET', `${path}/referrers/none`)
+      await client.send('DELETE', `${path}/manifests/none`)
+      await client.send('GET', `/v2/${theirs}/none/manifests/v1`)
+      for (const other of [stranger, host.as(undefined)]) {
+        await other.send('GET', `${path}/manifests/none`)
+        await other.send('PUT', `${path}/manifests/none`, { body: 'x' })
+      }
+      expect(await failuresOf(repository)).toEqual([])
+    })
+
+    // docs/spec/events.md#registry-traffic
+    test('a subdomain is reported if it is a host name before the name of this host', async () => {
+      const repository = host.freshRepository()
+      await client.pushImage(repository, 'v1')
+      const names = [
+        'team.registry.test:5000',
+        'a.b.registry.test:5000',
+        'registry.test:5000',
+        'evilregistry.test:5000',
+        '.registry.test:5000',
+        'a/b.registry.test:5000',
+        'other.test',
+      ]
+      for (const host of names) await client.send('GET', `/v2/${repository}/manifests/v1`, { headers: { host } })
+      const pulled = (await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))
+      const subdomains = pulled.map(({ body }) => fromBinary(RegistryTrafficSchema, body).subdomain)
+      expect(subdomains.toSorted()).toEqual(['a.b', 'team', ...Array.from({ length: pulled.length - 2 })])
+    })
+
     test('a client with a very long name costs no event: the name is cut', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
-      await host.pulls.flush()
-      const before = host.dropped()
+      await host.traffic.flush()
+      const before = host.lost()
       const path = `/v2/${repository}/manifests/v1`
       for (let at = 0; at < 100; at++) await client.send('GET', path, { headers: { 'user-agent': 'x'.repeat(15_000) } })
       for (let at = 0; at < 20; at++) await client.send('GET', path)
       const pulled = (await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))
-      expect(host.dropped() - before).toBe(0)
+      expect(host.lost() - before).toBe(0)
       const lengths = pulled.map(({ body }) => fromBinary(RegistryTrafficSchema, body).userAgent.length)
       expect([pulled.length, ...new Set(lengths)].toSorted((one, other) => one - other)).toEqual([0, 120, 512])
     })
@@ -235,15 +305,15 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     test('of too many pulls some are lost, and counted', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
-      await host.pulls.flush()
-      const before = host.dropped()
+      await host.traffic.flush()
+      const before = host.lost()
       const repo = trustedUid(uidOf(repository))
       for (let at = 0; at < 1_500; at++) {
-        host.pulls.add({
+        host.traffic.add({
+          kind: 'pull',
           repo,
           repository,
           digest: digestOf(Buffer.from('x')),
-          tag: undefined,
           type: 'manifest',
           method: 'GET',
           caller: undefined,
@@ -252,8 +322,8 @@ describeOnUpstreams('what belongs to others', (upstream) => {
           userAgent: '',
         })
       }
-      expect(host.dropped() - before).toBe(500)
-      expect((await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))).toHaveLength(1_000)
+      expect(host.lost() - before).toBe(1_250)
+      expect((await eventsOf(repository)).filter(({ type }) => type.endsWith('pull.v1'))).toHaveLength(250)
     })
   })
 })

@@ -11,8 +11,8 @@ import type { Clock } from '../../../src/base/runtime.ts'
 import type { Services } from '../../../src/engine/services.ts'
 import type { OciHandlerOptions } from '../../../src/registry/oci/oci-handler.ts'
 import { createOciHandler } from '../../../src/registry/oci/oci-handler.ts'
-import { PullEvents } from '../../../src/registry/oci/pull-events.ts'
-import { pullWriter } from '../../../src/registry/registry-host.ts'
+import { TrafficEvents } from '../../../src/registry/oci/traffic-events.ts'
+import { trafficWriter } from '../../../src/registry/registry-host.ts'
 import { createDiskUpstream } from '../../../src/registry/upstream/disk/disk-upstream.ts'
 import type { Upstream } from '../../../src/registry/upstream/upstream.ts'
 import { freshName, makeMember, makeOrganisation, startTestServer, type TestServer, type TestServerOptions } from '../../support/test-server.ts'
@@ -57,9 +57,10 @@ export interface TestHost {
   readonly upstream: Upstream
   readonly port: number
   readonly http: Server
-  readonly pulls: PullEvents
-  /** How many pull events were lost. */
-  readonly dropped: () => number
+  /** Each request has an event. */
+  readonly traffic: TrafficEvents
+  /** How many events were lost. */
+  readonly lost: () => number
   /** An organisation of this host, and its owner. */
   readonly organisation: string
   readonly group: string
@@ -97,9 +98,14 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
   Object.assign(services, { content: contentSource(upstream) })
   const keyEncryptionKey = await readEncryptionKey(server.config, services.random)
   const sealer = await createKeyring({ store: engine.store, keyEncryptionKey, random: services.random }, AbortSignal.timeout(5_000))
-  let dropped = 0
   const registryHost = 'registry.test:5000'
-  const pulls = new PullEvents({ write: pullWriter(services, registryHost), log: services.log, dropped: (count) => (dropped += count) })
+  let lost = 0
+  const traffic = new TrafficEvents({
+    write: trafficWriter(services, registryHost),
+    log: services.log,
+    observe: (outcome, count) => void (lost += outcome === 'lost' ? count : 0),
+    windowMs: 0,
+  })
   const handler = createOciHandler({
     services,
     catalog: false,
@@ -108,7 +114,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     sealer,
     auditLog: { record: (line) => services.log.info('audit', { audit: true, ...line }) },
     registryHost,
-    pulled: (pull) => pulls.add(pull),
+    report: (request) => traffic.add(request),
     blobCacheBytes: defaultBlobCacheBytes,
     history: async (exchange) => exchange.send(200, [], '{}'),
     ...options.handler,
@@ -130,8 +136,8 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
     upstream,
     port,
     http,
-    pulls,
-    dropped: () => dropped,
+    traffic,
+    lost: () => lost,
     organisation,
     group,
     owner,
@@ -143,7 +149,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
       for (const client of clients) client.close()
       http.closeAllConnections()
       await once(http.close(), 'close')
-      await pulls.close()
+      await traffic.close()
       await server.stop()
       await stop()
     },

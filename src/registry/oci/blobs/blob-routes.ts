@@ -8,9 +8,10 @@ import { removeBlob } from '../../gc/blob-removal.ts'
 import type { SizedBlob, AcquiredBlob } from './blob-cache.ts'
 import { parseRange, type RangeRequest } from './byte-range.ts'
 import { contentHeaders, type RegistryExchange, type HeaderLines } from '../exchange.ts'
-import { isUnchanged, whoPulls } from '../manifests/manifest-routes.ts'
+import { isUnchanged } from '../manifests/manifest-routes.ts'
 import { enterRepo, type BlobSource, type OciHost } from '../oci-host.ts'
 import type { OciPath } from '../oci-path.ts'
+import { reportPull } from '../reports.ts'
 import { heldBlob, touchBlob } from '../../records/blobs.ts'
 import { RegistryError } from '../../registry-error.ts'
 import { release } from '../../release.ts'
@@ -109,7 +110,7 @@ export async function getBlob(host: OciHost, exchange: RegistryExchange, path: B
   }
   const pulled = (source: BlobSource): void => {
     host.observeBlob?.(source)
-    host.pulled({ repo, repository, digest, tag: undefined, type: 'blob', method: 'GET', ...whoPulls(host, exchange, entry) })
+    reportPull(host, exchange, { entry, repo, digest, type: 'blob', method: 'GET' })
   }
   const upstreamDigest = held.upstreamDigest as Digest // a cast: the record holds nothing else
   const location = await host.upstream.locateBlob(repo, upstreamDigest, exchange.signal)

@@ -11,8 +11,9 @@ import type { RegistryExchange } from '../exchange.ts'
 import type { CachedManifest } from './manifest-cache.ts'
 import { architectureIn, maxManifestBytes, parseManifest, referencesOf, type ParsedManifest } from './manifest-parser.ts'
 import { whileUncollected } from './uncollected.ts'
-import { enterRepo, enterToPush, mutationOf, repoOfPush, trafficOf, userAgentOf, type OciHost } from '../oci-host.ts'
+import { enterRepo, enterToPush, mutationOf, repoOfPush, type OciHost } from '../oci-host.ts'
 import { isTagName, type OciPath, type ManifestReference } from '../oci-path.ts'
+import { reportPull, trafficOf } from '../reports.ts'
 import { forgetBlob, heldBlob, type BlobName } from '../../records/blobs.ts'
 import { contentEpoch } from '../../records/content-epoch.ts'
 import type { ManifestName } from '../../records/manifest-keys.ts'
@@ -67,26 +68,12 @@ export async function getManifest(host: OciHost, exchange: RegistryExchange, pat
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
     throw unknownManifest()
   answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
-  host.pulled({ repo, repository: path.repository, digest, tag, type: 'manifest', method, ...whoPulls(host, exchange, entry) })
+  reportPull(host, exchange, { entry, repo, digest, tag, type: 'manifest', method })
 }
 
 /** The manifest from memory, or from the upstream. */
 async function held({ cache }: OciHost, name: ManifestName, { signal }: RegistryExchange): Promise<CachedManifest | undefined> {
   return cache.at(name) ?? cache.get(name, signal)
-}
-
-/** Of a pull: who, when, from where. */
-export function whoPulls(
-  host: OciHost,
-  exchange: RegistryExchange,
-  entry: AdmittedRequest,
-): Pick<Parameters<OciHost['pulled']>[0], 'caller' | 'timeMs' | 'remoteAddress' | 'userAgent'> {
-  return {
-    caller: entry.caller,
-    timeMs: host.services.clock.now(),
-    remoteAddress: exchange.remoteAddress,
-    userAgent: userAgentOf(exchange),
-  }
 }
 
 function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, warning: string | undefined): void {

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/registry.proto.
  */
 export const file_taproot_store_v1_registry: GenFile = /*@__PURE__*/
-  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIooECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInQKDUNoaWxkTWFuaWZlc3QSDgoGZGlnZXN0GAEgASgJEgwKBHNpemUYAiABKAMSEgoKbWVkaWFfdHlwZRgDIAEoCRIUCgxhcmNoaXRlY3R1cmUYBCABKAkSCgoCb3MYBSABKAkSDwoHdmFyaWFudBgGIAEoCSItCg1CbG9iUmVmZXJlbmNlEg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDIlsKCkJsb2JSZWNvcmQSDAoEc2l6ZRgBIAEoAxIXCg91cHN0cmVhbV9kaWdlc3QYAiABKAkSFQoNdG91Y2hfdGltZV9tcxgDIAEoAxIPCgdjb3VudGVkGAQgASgIIjEKDUhpc3RvcnlSZWNvcmQSDgoGZGlnZXN0GAEgASgJEhAKCHNlcXVlbmNlGAIgASgDIkUKC0hpc3RvcnlIZWFkEhQKDGxhc3RfdGltZV9tcxgBIAEoAxIOCgZkaWdlc3QYAiABKAkSEAoIc2VxdWVuY2UYAyABKAMizgIKD1JlZ2lzdHJ5VHJhZmZpYxISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSEAoDdGFnGAMgASgJSACIAQESDgoGZGlnZXN0GAQgASgJEhMKBm1ldGhvZBgFIAEoCUgBiAEBEgwKBHR5cGUYBiABKAkSDAoEd2hlbhgHIAEoCRIQCghsb2NhdGlvbhgIIAEoCRImCg5yZW1vdGVfYWRkcmVzcxgJIAEoCVIOcmVtb3RlX2FkZHJlc3MSHgoKdXNlcl9hZ2VudBgKIAEoCVIKdXNlcl9hZ2VudBI1ChN0YWdfcHJldmlvdXNfZGlnZXN0GAsgASgJSAJSE3RhZ19wcmV2aW91c19kaWdlc3SIAQFCBgoEX3RhZ0IJCgdfbWV0aG9kQhYKFF90YWdfcHJldmlvdXNfZGlnZXN0YgZwcm90bzM");
+  fileDesc("Ch90YXByb290L3N0b3JlL3YxL3JlZ2lzdHJ5LnByb3RvEhB0YXByb290LnN0b3JlLnYxIooECg5NYW5pZmVzdFJlY29yZBISCgptZWRpYV90eXBlGAEgASgJEgwKBHNpemUYAiABKAMSFwoPdXBzdHJlYW1fZGlnZXN0GAMgASgJEhUKDWFydGlmYWN0X3R5cGUYBCABKAkSRgoLYW5ub3RhdGlvbnMYBSADKAsyMS50YXByb290LnN0b3JlLnYxLk1hbmlmZXN0UmVjb3JkLkFubm90YXRpb25zRW50cnkSDwoHc3ViamVjdBgGIAEoCRIxCghjaGlsZHJlbhgHIAMoCzIfLnRhcHJvb3Quc3RvcmUudjEuQ2hpbGRNYW5pZmVzdBIvCgZjb25maWcYCCABKAsyHy50YXByb290LnN0b3JlLnYxLkJsb2JSZWZlcmVuY2USLwoGbGF5ZXJzGAkgAygLMh8udGFwcm9vdC5zdG9yZS52MS5CbG9iUmVmZXJlbmNlEhQKDGFyY2hpdGVjdHVyZRgKIAEoCRIWCg5jcmVhdGVfdGltZV9tcxgLIAEoAxIWCg5kZWxldGVfdGltZV9tcxgMIAEoAxIQCghtZW50aW9ucxgNIAMoCRIUCgxjb3VudGVkX3NpemUYDiABKAMSFgoOY291bnRlZF9yZWNvcmQYDyABKAMaMgoQQW5ub3RhdGlvbnNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBInQKDUNoaWxkTWFuaWZlc3QSDgoGZGlnZXN0GAEgASgJEgwKBHNpemUYAiABKAMSEgoKbWVkaWFfdHlwZRgDIAEoCRIUCgxhcmNoaXRlY3R1cmUYBCABKAkSCgoCb3MYBSABKAkSDwoHdmFyaWFudBgGIAEoCSItCg1CbG9iUmVmZXJlbmNlEg4KBmRpZ2VzdBgBIAEoCRIMCgRzaXplGAIgASgDIlsKCkJsb2JSZWNvcmQSDAoEc2l6ZRgBIAEoAxIXCg91cHN0cmVhbV9kaWdlc3QYAiABKAkSFQoNdG91Y2hfdGltZV9tcxgDIAEoAxIPCgdjb3VudGVkGAQgASgIIjEKDUhpc3RvcnlSZWNvcmQSDgoGZGlnZXN0GAEgASgJEhAKCHNlcXVlbmNlGAIgASgDIkUKC0hpc3RvcnlIZWFkEhQKDGxhc3RfdGltZV9tcxgBIAEoAxIOCgZkaWdlc3QYAiABKAkSEAoIc2VxdWVuY2UYAyABKAMi4AMKD1JlZ2lzdHJ5VHJhZmZpYxISCgpyZXBvc2l0b3J5GAEgASgJEhgKB3JlcG9faWQYAiABKAlSB3JlcG9faWQSEAoDdGFnGAMgASgJSACIAQESDgoGZGlnZXN0GAQgASgJEhMKBm1ldGhvZBgFIAEoCUgBiAEBEgwKBHR5cGUYBiABKAkSDAoEd2hlbhgHIAEoCRIQCghsb2NhdGlvbhgIIAEoCRImCg5yZW1vdGVfYWRkcmVzcxgJIAEoCVIOcmVtb3RlX2FkZHJlc3MSHgoKdXNlcl9hZ2VudBgKIAEoCVIKdXNlcl9hZ2VudBI1ChN0YWdfcHJldmlvdXNfZGlnZXN0GAsgASgJSAJSE3RhZ19wcmV2aW91c19kaWdlc3SIAQESFgoJc3ViZG9tYWluGAwgASgJSAOIAQESMAoFZXJyb3IYDSABKAsyIS50YXByb290LnN0b3JlLnYxLlJlZ2lzdHJ5RmFpbHVyZRInCgxkaXNwbGF5X25hbWUYDiABKAlIBFIMZGlzcGxheV9uYW1liAEBQgYKBF90YWdCCQoHX21ldGhvZEIWChRfdGFnX3ByZXZpb3VzX2RpZ2VzdEIMCgpfc3ViZG9tYWluQg8KDV9kaXNwbGF5X25hbWUiQAoPUmVnaXN0cnlGYWlsdXJlEg4KBnN0YXR1cxgBIAEoBRIMCgRjb2RlGAIgASgJEg8KB21lc3NhZ2UYAyABKAliBnByb3RvMw");
 
 /**
  * A manifest of a repo, by its digest. Digests are texts such as `sha256:...`.
@@ -316,6 +316,8 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
   tag?: string | undefined;
 
   /**
+   * Empty if the request failed before the digest was known.
+   *
    * @generated from field: string digest = 4;
    */
   digest: string;
@@ -360,6 +362,27 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
    * @generated from field: optional string tag_previous_digest = 11 [json_name = "tag_previous_digest"];
    */
   tagPreviousDigest?: string | undefined;
+
+  /**
+   * What stood before the name of the registry host in the header `Host`.
+   *
+   * @generated from field: optional string subdomain = 12;
+   */
+  subdomain?: string | undefined;
+
+  /**
+   * Why the request failed; absent if it succeeded.
+   *
+   * @generated from field: taproot.store.v1.RegistryFailure error = 13;
+   */
+  error?: RegistryFailure | undefined;
+
+  /**
+   * For pushes: the name of the identity that pushed.
+   *
+   * @generated from field: optional string display_name = 14 [json_name = "display_name"];
+   */
+  displayName?: string | undefined;
 };
 
 /**
@@ -368,4 +391,37 @@ export type RegistryTraffic = Message<"taproot.store.v1.RegistryTraffic"> & {
  */
 export const RegistryTrafficSchema: GenMessage<RegistryTraffic> = /*@__PURE__*/
   messageDesc(file_taproot_store_v1_registry, 6);
+
+/**
+ * The answer of the registry host to a request that failed.
+ *
+ * @generated from message taproot.store.v1.RegistryFailure
+ */
+export type RegistryFailure = Message<"taproot.store.v1.RegistryFailure"> & {
+  /**
+   * The HTTP status.
+   *
+   * @generated from field: int32 status = 1;
+   */
+  status: number;
+
+  /**
+   * The error code of the OCI distribution specification.
+   *
+   * @generated from field: string code = 2;
+   */
+  code: string;
+
+  /**
+   * @generated from field: string message = 3;
+   */
+  message: string;
+};
+
+/**
+ * Describes the message taproot.store.v1.RegistryFailure.
+ * Use `create(RegistryFailureSchema)` to create a new message.
+ */
+export const RegistryFailureSchema: GenMessage<RegistryFailure> = /*@__PURE__*/
+  messageDesc(file_taproot_store_v1_registry, 7);
 
