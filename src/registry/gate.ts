@@ -5,50 +5,56 @@ import type { Caller } from '../engine/services.ts'
 
 export type { RepoTarget }
 
-/** What a client may want to do with a repository, as the distribution token protocol names it. */
+/** An action on a repository, with its name in the distribution token protocol. */
 export type RegistryAction = 'pull' | 'push' | 'delete'
 
-/** The capabilities that each action needs at the repo (or, for one still to be made, at its group). */
+/** The capabilities that each action needs at the repo, or at its group if the push creates the repo. */
 export const capabilitiesOfAction = {
   pull: ['repo.list', 'manifest.list', 'repo.blobs.get'],
   push: ['manifest.create', 'tag.create'],
   delete: ['manifest.delete', 'tag.delete'],
 } as const satisfies Readonly<Record<RegistryAction, readonly string[]>>
 
-/** What a request to the registry host says of who sent it. */
+/** The credential of a request to the registry host, and where the request came from. */
 export interface Presented extends CredentialInput {
-  /** The client's address: refused credentials are counted by it, where requests are limited. */
+  /** The client's address. Rejected credentials are counted for each address if requests are rate-limited. */
   readonly remoteAddress?: string | undefined
-  /** For the audit trail. */
+  /** The id of the request, as the audit trail records it. */
   readonly requestId?: string | undefined
   readonly userAgent?: string | undefined
-  /** Asked for only where something has to be waited for. */
+  /** Aborts the request. Read only if the request has to wait for something. */
   readonly signal: AbortSignal
-  /** Calls `listener` once when the answer is over, with the bytes that were sent for it. Absent: the request is over at once. */
+  /** Calls `listener` once when the response has ended, with the number of bytes sent. If absent, the request counts as ended at once. */
   onceAnswered?(listener: (sentBytes: number) => void): void
 }
 
-/** What is to be done. */
+/** The repository that a request names, and the actions that it needs there. */
 export interface EntryRequest {
-  /** `<organization>/<image...>`, as it stands in the path, decoded. */
+  /** The path `<organization>/<image...>`, decoded. */
   readonly repository: string
-  /** All are needed. A request that needs only `pull` is a read: it has the limits of reads. */
+  /** The caller needs all of these actions. A request that needs only `pull` is rate-limited as a read. */
   readonly actions: readonly RegistryAction[]
-  /** The repository that a mount takes a blob from: a challenge names `pull` there too. Rights there are asked for by `pullable`. */
+  /**
+   * The repository from which a mount copies a blob. A challenge also asks for `pull` there. To check the caller's rights there, call
+   * `pullable`.
+   */
   readonly mountFrom?: string | undefined
 }
 
-/** A request that was let in. */
+/** A request that passed authentication and authorization. */
 export interface AdmittedRequest {
   readonly repository: string
   readonly target: RepoTarget
-  /** Undefined for an anonymous request (public repos). */
+  /** The caller; undefined for an anonymous request, which only reads public repos. */
   readonly caller: Caller | undefined
-  /** Whether the caller may do this to the target, by the rights as they are now and what the token allows. For a target that is absent `push` includes `repo.create`. */
+  /**
+   * Returns true if the caller's current rights and the token both allow the action on the repository. If the repository does not exist,
+   * `push` includes `repo.create`.
+   */
   may(action: RegistryAction): boolean
   /**
-   * Like `may`, for another repo that a request names by path (`from` of a mount). Returns its uid if the caller may pull there, else undefined, both for
-   * missing and for foreign repos.
+   * Like `may('pull')`, for another repository that the request names (`from` of a mount). Returns the uid of its repo if the caller may
+   * pull there. Returns undefined if the caller may not, or if the repository does not exist.
    */
   pullable(repository: string): Uid | undefined
 }
@@ -60,8 +66,8 @@ export interface AdmittedRequest {
  */
 export interface Gate {
   enter(presented: Presented, request: EntryRequest): Promise<AdmittedRequest>
-  /** For what belongs to no repository (`GET /v2/`): only that the credential is good. */
+  /** Checks only that the credential is valid. For requests without a repository (`GET /v2/`). */
   signedIn(presented: Presented): Promise<void>
-  /** For `_catalog`: who asks. A registry token must have been asked for with `registry:catalog:*`. */
+  /** Returns the caller of `_catalog`. A registry token must have the scope `registry:catalog:*`. */
   catalog(presented: Presented): Promise<Caller>
 }

@@ -1,4 +1,4 @@
-// What other folders may import of the registry. They import nothing else of it.
+// The exports that other folders may use of src/registry. Nothing else of it may be imported.
 export { type Collected, Collector, isEmbedded } from './gc/collector.ts'
 export { recountContent } from './gc/recount.ts'
 export { type HistoryRetention, expireTagHistory } from './history/expire-history.ts'

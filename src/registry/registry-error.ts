@@ -1,4 +1,4 @@
-/** The error codes of the OCI distribution specification, with the HTTP status that each is answered with. */
+/** The error codes of the OCI distribution specification, with their HTTP status. */
 export const registryErrorStatus = {
   BLOB_UNKNOWN: 404,
   BLOB_UPLOAD_INVALID: 400,
@@ -21,17 +21,17 @@ export const registryErrorStatus = {
 /** A code of the registry's error envelope. */
 export type RegistryErrorCode = keyof typeof registryErrorStatus
 
-/** What else an answer with an error needs. */
+/** Optional parts of an error response. */
 export interface RegistryErrorOptions {
-  /** Another status than that of the code. */
+  /** HTTP status, if not that of the code. */
   readonly status?: number
   readonly headers?: Readonly<Record<string, string>>
-  /** Shown to the client. */
+  /** The `detail` field of the response. */
   readonly detail?: unknown
   readonly cause?: unknown
 }
 
-/** The one error of the registry host: `{"errors":[{code, message, detail}]}`. The cause goes to the log only. */
+/** An error of the registry host, sent as `{"errors":[{code, message, detail}]}`. The cause is only logged. */
 export class RegistryError extends Error {
   override readonly name = 'RegistryError'
   readonly code: RegistryErrorCode

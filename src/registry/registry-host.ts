@@ -57,39 +57,39 @@ function bodyOf({ cache }: Services, request: ReportedRequest, host: string): Re
   return trafficBody(repo, { ...facts, host, ...(displayName !== undefined && { displayName }) }, timeMs)
 }
 
-/** What the registry host is made of. */
+/** Dependencies and settings of the registry host. */
 export interface RegistryHostOptions {
   readonly services: Services
   readonly upstream: Upstream
-  /** For access tokens and external tokens that are meant for this host. */
+  /** Verifies access tokens and external tokens for this host. */
   readonly authenticator: Authenticator
   readonly checks: SignatureChecks
   readonly keys: RegistryKeys
   readonly keyring: Keyring
-  /** `iss` of our tokens. */
+  /** `iss` of registry tokens. */
   readonly issuer: string
-  /** The name under which clients reach it; audience of the tokens that it takes. */
+  /** The name by which clients reach the host; also the audience of accepted tokens. */
   readonly host: string
   readonly scheme: 'http' | 'https'
   readonly publicOrganization: string | undefined
-  /** Whether `_catalog` is served. */
+  /** True if `_catalog` is enabled. */
   readonly catalog: boolean
-  /** How many bytes of blobs stay in memory at most. */
+  /** Maximum size of cached blobs, in bytes. */
   readonly blobCacheBytes: number
   readonly operators: readonly Operator[]
   readonly reads: 'linearizable' | 'bounded'
   readonly limits: RegistryLimits | undefined
-  /** Whose request it is. */
+  /** Returns the client's address. */
   readonly clientAddress: ClientAddress
   readonly log: Log
-  /** Where audit lines go. */
+  /** Receives audit lines. */
   readonly auditLog: AuditTrail
   readonly newRequestId: () => string
-  /** Called for every answer below `/v2/`. */
+  /** Called for every response below `/v2/`. */
   readonly observe?: Observe
   /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
-  /** Called for each token request, with the status: issued or refused. */
+  /** Called for each token request, with the HTTP status of the response and the duration in seconds. */
   readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
   /** Equal requests in one window have one event, in milliseconds; 0: each has one. */
   readonly trafficWindowMs: number
@@ -100,14 +100,14 @@ export interface RegistryHostOptions {
 /** The registry host: one request listener for its port. */
 export interface RegistryHost {
   readonly listener: RequestListener
-  /** Answers what is no request, in the form of every error: a listener for `clientError`. */
+  /** Listener for `clientError`: sends an error response for bytes that are not a valid request. */
   readonly unreadable: (error: Error, socket: Duplex) => void
   readonly gate: Gate
   /** Writes the traffic events that are not written yet. */
   close(): Promise<void>
 }
 
-/** Puts `/token`, `/v2/` and `/healthz` together (docs/spec/registry.md#registry-paths). */
+/** Creates the listener for `/token`, `/v2/` and `/healthz` (docs/spec/registry.md#registry-paths). */
 export function createRegistryHost(options: RegistryHostOptions): RegistryHost {
   const { services, upstream, log, auditLog, newRequestId } = options
   const { clock, random } = services
@@ -172,13 +172,13 @@ async function timed({ observeToken }: RegistryHostOptions, response: ServerResp
   observeToken?.({ status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 })
 }
 
-/** What nothing catches would end the process, and with it all other requests. */
+/** Handles an unexpected error. If unhandled, it would end the process, and with it all other requests. */
 function notAnswered({ log }: RegistryHostOptions, response: ServerResponse, error: unknown): void {
   log.error('a token request was not answered', { error: errorText(error) })
   if (!response.writableEnded) response.destroy()
 }
 
-/** That this is the registry host and that it runs; whether it is ready is asked at the ops port. */
+/** Confirms that this is the registry host and that it runs. The ops port reports whether it is ready. */
 function answerHealth(request: IncomingMessage, response: ServerResponse): void {
   request.resume()
   endWhenIdle(response)

@@ -3,26 +3,26 @@
  * KiB take 49 ms, 512 KiB 42 ms, 1 MiB 37 ms. Node's own reads of 64 KiB take 55 ms.
  */
 const largeReadBytes = 512 * 1024
-/** Elsewhere: a connection that waits for a slow client holds several pieces. */
+/** Maximum number of bytes per read from other connections: one that waits for a slow client holds several pieces. */
 const smallReadBytes = 64 * 1024
-/** Memory for wide reads that is kept at hand. */
+/** Maximum number of free buffers for wide reads to keep. */
 const maxFree = 32
 
-/** Marks a piece: a set of them would cost more than all else that is done with a piece. */
+/** Property that marks a piece as transferred. A Set of pieces would cost more than all other work on a piece. */
 const given = Symbol('given away')
 const free: ArrayBuffer[] = []
-/** Of memory for reads that bytes were read into: how far. */
+/** Number of bytes read into each memory for reads. */
 const filled = new WeakMap<ArrayBuffer, number>()
 
-/** Memory to read into, with whatever was in it. It comes back by `release` of what was read into it, where `filledTo` said how much that is. */
+/** Returns memory to read into; its content is undefined. After `filledTo`, `release` of the bytes makes it available again. */
 export function readMemory(kind: 'wide' | 'narrow'): Buffer {
   const kept = kind === 'wide' ? free.pop() : undefined
   return kept === undefined ? Buffer.allocUnsafeSlow(kind === 'wide' ? largeReadBytes : smallReadBytes) : Buffer.from(kept)
 }
 
-/** The first `length` bytes of memory for reads: what was read. */
+/** Returns the first `length` bytes of memory for reads: those that were read. */
 export function filledTo(memory: Buffer, length: number): Buffer {
-  // Made by readMemory.
+  // a cast: readMemory allocated it
   filled.set(memory.buffer as ArrayBuffer, length)
   return memory.subarray(0, length)
 }
@@ -35,17 +35,17 @@ export function filledTo(memory: Buffer, length: number): Buffer {
 export function release({ buffer, byteOffset, byteLength }: Uint8Array): void {
   if (!(buffer instanceof ArrayBuffer) || buffer.detached) return
   if (buffer.byteLength !== byteLength && filled.get(buffer) !== byteOffset + byteLength) return
-  // Moved, not copied: a stale reference to it finds nothing there.
+  // Transferred, not copied, so that a stale reference has no bytes.
   if (buffer.byteLength === largeReadBytes && free.length < maxFree && filled.has(buffer)) free.push(buffer.transfer())
   else buffer.transfer(0)
 }
 
-/** Marks that the receiver of this very piece may release it: it has no other user. */
+/** Marks that the receiver of this piece may release it, because nothing else uses it. */
 export function transferOwnership<T extends Uint8Array>(piece: T): T {
   return Object.assign(piece, { [given]: true })
 }
 
-/** True where the piece was given away. */
+/** True if the sender marked the piece with `transferOwnership`. */
 export function isTransferred(piece: Uint8Array): boolean {
   return given in piece
 }

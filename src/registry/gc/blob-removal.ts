@@ -10,16 +10,16 @@ import { entriesOf } from '../../store/pages.ts'
 import { MarkLost, underMark, type HeldMark } from './mark.ts'
 import { needsBlob } from './needed.ts'
 
-/** How often a removal begins again because content of the repo was being removed. */
+/** Maximum number of attempts if a garbage collection is removing content of the repo at the same time. */
 const maxAttempts = 12
 
-/** How long a removal may take once it holds the mark, in milliseconds. A client that goes away does not end it. */
+/** Maximum duration of a removal while it holds the repo's mark, in milliseconds. It continues if the client disconnects. */
 const workMs = 20_000
 
 /**
- * Removes a blob from the repo, unless a held manifest needs it. Resolves with the digest of that manifest then. The decision and the removal share one mark of
- * the repo's content epoch. A manifest that is pushed meanwhile is recorded after the removal, and then lacks the blob. Throws code 5 if the repo does not hold
- * the blob. Throws code 14 if a removal of the repo's content takes too long.
+ * Removes a blob from the repo, unless a held manifest needs it. Then resolves with the digest of that manifest. The decision and the
+ * removal happen under one mark of the repo's content epoch. A manifest that is pushed meanwhile is recorded after the removal, and then
+ * lacks the blob. Throws code 5 if the repo does not hold the blob. Throws code 14 if a removal of the repo's content takes too long.
  */
 export async function removeBlob(services: Services, name: BlobName, signal: AbortSignal): Promise<string | undefined> {
   const { repo, digest } = name
@@ -32,7 +32,7 @@ export async function removeBlob(services: Services, name: BlobName, signal: Abo
         { services, repo },
         async (mark) => {
           done = decide(services, name, mark)
-          // A failure leaves nothing on its way to the upstream: the mark goes all the same.
+          // If this fails, no request to the upstream is still running, so the mark can be reset.
           await Promise.allSettled([done])
         },
         signal,

@@ -16,32 +16,38 @@ import { nothingCollected, RepoCollection, type RepoCollected } from './repo-col
 import { DigestNumbers } from './digest-numbers.ts'
 import { readContent, upstreamDigests } from './repo-content.ts'
 
-/** What a collection did, or would do: how many of each, and how many bytes of blobs. */
+/** The result of a garbage collection, or of a dry run: numbers of objects, and total size of blobs in bytes. */
 export interface Collected extends RepoCollected {
   readonly repos: number
-  /** Repos among these that were not finished: the upstream failed, or another process worked on them. The next collection continues with them. */
+  /**
+   * Number of these repos that were not finished: the upstream failed, or another process worked on them. The next collection continues
+   * with them.
+   */
   readonly left: number
-  /** Uploads that were never finished; 0 where that is left to the upstream. */
+  /** Number of abandoned uploads that were removed; 0 if the upstream removes them itself. */
   readonly uploads: number
 }
 
-/** How a collection goes about it. */
+/** Settings of a garbage collection. */
 export interface CollectOptions {
-  /** How long something stays after nothing needs it any more, in milliseconds. */
+  /** How long content is kept after it is no longer needed, in milliseconds. */
   readonly graceMs: number
-  /** Counts only. */
+  /** If true, removes nothing and only counts. */
   readonly dryRun?: boolean
 }
 
-/** How long a collection that ends waits for its resignation, in milliseconds. */
+/** How long a collection that ends waits until its lease is released, in milliseconds. */
 const resignTimeoutMs = 500
 
-/** True for the embedded upstream, which leaves more to us than a registry does. */
+/** True for the embedded upstream. For that one the collection also removes abandoned uploads and unrecorded bytes. */
 export function isEmbedded(upstream: Upstream): upstream is DiskUpstream {
   return 'collectUploads' in upstream
 }
 
-/** Removes what nothing needs any more (docs/spec/registry.md#garbage-collection). One at a time on a store, be it the leader's or the command's: others wait. */
+/**
+ * Garbage collector (docs/spec/registry.md#garbage-collection). Only one collection runs on a store at a time, on the leader or in a
+ * command; others wait.
+ */
 export class Collector {
   readonly #services: Services
   readonly #upstream: Upstream
@@ -56,16 +62,17 @@ export class Collector {
   }
 
   /**
-   * Collects garbage of all repos, including deleted ones. A repo at which the upstream fails does not stop the others. Rejects with StoreError, with
-   * UpstreamError if the upstream does not answer at all, or with the signal's reason. Work done until then is kept.
+   * Collects garbage of all repos, including deleted ones. If the upstream fails for one repo, continues with the others. Rejects with
+   * StoreError, with UpstreamError if the upstream does not answer at all, or with the signal's reason. What was removed until then stays
+   * removed.
    */
   async collect(signal: AbortSignal): Promise<Collected> {
     return this.#exclusively(signal, (own) => this.#collect(own))
   }
 
   /**
-   * Removes bytes without a record: a process put them and ended before it recorded them. Leaves bytes alone that are younger than the grace period. Rejects
-   * like `collect`.
+   * Removes bytes that have no record, because a process stored them and ended before it wrote the record. Keeps bytes that are younger
+   * than the grace period. Rejects like `collect`.
    */
   async collectOrphans(upstream: Pick<DiskUpstream, 'stored'>, signal: AbortSignal): Promise<Pick<Collected, 'manifests' | 'blobs'>> {
     return this.#exclusively(signal, (own) => this.#collectOrphans(upstream, own))
@@ -77,7 +84,7 @@ export class Collector {
     try {
       return await work(AbortSignal.any([signal, leadership.lost]))
     } finally {
-      // A lost store releases the lease when it expires, so this does not wait for it.
+      // If the store cannot be reached, the lease expires without this call, so the wait is limited.
       await Promise.race([leadership.resign(), delay(resignTimeoutMs, undefined, { ref: false })])
     }
   }
@@ -107,26 +114,27 @@ export class Collector {
       const repo = trustedUid(key.slice(removedRepoPrefix.length))
       add(await this.#orLeft(repo, () => this.#collectRemoved(repo, signal), signal))
     }
-    // Other registries have such a rule of their own.
+    // Other registries remove abandoned uploads by themselves.
     const uploads = !this.#dryRun && isEmbedded(this.#upstream) ? await this.#upstream.collectUploads(this.#graceMs, signal) : 0
     return { ...sum, uploads }
   }
 
-  /** Collects one existing repo. Rejects with MarkLost if another process removes bytes of it. */
+  /** Collects garbage of one existing repo. Rejects with MarkLost if another process removes bytes of it. */
   async collectRepo(repo: Uid, signal: AbortSignal): Promise<RepoCollected> {
     return new RepoCollection(this.#services, this.#upstream, repo).collect({ graceMs: this.#graceMs, dryRun: this.#dryRun }, signal)
   }
 
   /**
-   * Resolves with undefined if the repo is left for the next collection. A mark left by an earlier collection stands for a minute, and so does the mark of a
-   * removal with unknown outcome. Rejects if the upstream does not answer at all: every further repo would only get such a mark.
+   * Resolves with undefined if the repo is skipped until the next collection. A mark that an earlier collection left stays for a minute,
+   * and so does the mark of a removal with unknown outcome. Rejects if the upstream does not answer at all, since every other repo would
+   * get such a mark too.
    */
   async #orLeft(repo: Uid, work: () => Promise<RepoCollected>, signal: AbortSignal): Promise<RepoCollected | undefined> {
     try {
       return await work()
     } catch (error) {
       if (!(error instanceof MarkLost || error instanceof UpstreamError)) throw error
-      this.#services.log.warn('garbage of a repo is left for the next collection', { repo, error: errorText(error) })
+      this.#services.log.warn('a repo was skipped; the next garbage collection continues with it', { repo, error: errorText(error) })
       if (error instanceof UpstreamError) await this.#upstream.ready(signal)
       return undefined
     }
@@ -134,7 +142,7 @@ export class Collector {
 
   async #collectRemoved(repo: Uid, signal: AbortSignal): Promise<RepoCollected> {
     const done = await new RepoCollection(this.#services, this.#upstream, repo).collectAll({ dryRun: this.#dryRun }, signal)
-    // Who is refused asks again, as long as the repo is known.
+    // The records of a deleted repo stay while the upstream refuses removals, so that the next collection tries again.
     if (this.#dryRun || done.refused > 0) return done
     const writes = [removedRepoKey(repo), collectKey(repo), manifestsKey(repo)].map((key): Write => ({ kind: 'delete', key }))
     await this.#services.store.transact({ guards: [], writes }, signal)
@@ -150,7 +158,7 @@ export class Collector {
     }
     for await (const { repo, kind, digest, modifiedMs } of upstream.stored()) {
       signal.throwIfAborted()
-      // They come repo by repo.
+      // The entries are sorted by repo.
       if (at?.repo !== repo) {
         await finish()
         const digests = new DigestNumbers()

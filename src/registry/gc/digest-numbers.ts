@@ -1,8 +1,8 @@
 import { algorithmOf, digestOfHex, hexOf, isDigest, type DigestAlgorithm } from '../../base/digest.ts'
 
-/** What the raw form of a digest begins with, by its algorithm. */
+/** First character of a digest's compact form, by algorithm. */
 const marks = { sha256: '1', sha512: '2' } as const satisfies Record<DigestAlgorithm, string>
-/** What a text begins with that is no digest. */
+/** First character of the compact form of a text that is not a digest. */
 const otherMark = '0'
 
 function rawOf(digest: string): string {
@@ -15,12 +15,12 @@ function textOf(raw: string): string {
   return algorithm === undefined ? raw.slice(1) : digestOfHex(algorithm, Buffer.from(raw.slice(1), 'latin1').toString('hex'))
 }
 
-/** Numbers in place of digests, from 0 on: each digest is in memory once, as raw bytes, however often manifests name it. */
+/** Assigns numbers to digests, from 0 on. Each digest is in memory once, in its compact form, even if many manifests name it. */
 export class DigestNumbers {
   readonly #numbers = new Map<string, number>()
   readonly #raw: string[] = []
 
-  /** The number of the digest, which it has from then on. */
+  /** Returns the number of the digest. Assigns one if it has none yet. */
   of(digest: string): number {
     const raw = rawOf(digest)
     const known = this.#numbers.get(raw)
@@ -29,10 +29,10 @@ export class DigestNumbers {
     return this.#raw.push(raw) - 1
   }
 
-  /** The digest that a number stands for. */
+  /** Returns the digest with this number. */
   text(number: number): string {
     const raw = this.#raw[number]
-    if (raw === undefined) throw new RangeError('the number has no digest')
+    if (raw === undefined) throw new RangeError('no digest has this number')
     return textOf(raw)
   }
 }

@@ -3,26 +3,30 @@ import { collectKey, collectingSince, markOf } from '../records/content-epoch.ts
 import type { Services } from '../../engine/services.ts'
 import type { Guard, Revision } from '../../store/store.ts'
 
-/** A mark that stands, as its holder sees it. */
+/** A valid mark that this process holds at a repo's content epoch. */
 export interface HeldMark {
-  /** That it still stands. */
+  /** Condition for a transaction: the mark is still valid. */
   readonly guard: Guard & { readonly kind: 'unchanged' }
-  /** Throws MarkLost where it does not stand any more, or has stood for so long that others may take it for left behind. */
+  /** Throws MarkLost if the mark is no longer valid, or so old that other processes may consider it abandoned. */
   assertStanding(signal: AbortSignal): Promise<void>
 }
 
-/** Another process removes bytes of the repo, or took this mark for an abandoned one. Nothing more may be removed under it. */
+/** Another process removes bytes of the repo, or considered this mark abandoned. The holder must not remove anything else under the mark. */
 export class MarkLost extends Error {
   override readonly name = 'MarkLost'
 }
 
-/** How long its holder counts on a mark, in milliseconds: well below the time after which others do not (content-epoch.ts). */
+/**
+ * How long a holder may rely on its mark, in milliseconds. Much shorter than the time after which others consider a mark abandoned
+ * (content-epoch.ts).
+ */
 const holdMs = 30_000
 const resetTimeoutMs = 5_000
 
 /**
- * Sets the mark of a repo, does the work, and resets the mark. If the work fails, the mark is left: a removal may still be on its way upstream. Writers wait
- * until it has certainly arrived. Rejects with MarkLost if another mark stands, and like `work`.
+ * Sets the mark of a repo, does the work, and resets the mark. If the work fails, the mark stays, because the upstream may still be
+ * working on a removal. Writers then wait until that removal has certainly ended. Rejects with MarkLost if the repo already has a mark.
+ * Also rejects like `work`.
  */
 export async function underMark(
   { services, repo }: { services: Services; repo: Uid },
@@ -44,7 +48,7 @@ export async function underMark(
   await store.transact({ guards: [guard], writes: [{ kind: 'put', key, value: Buffer.from('idle') }] }, AbortSignal.timeout(resetTimeoutMs))
 }
 
-/** Sets a mark where none stands. */
+/** Sets a mark if the repo has none. Rejects with MarkLost otherwise. */
 async function setMark({ store, clock }: Services, key: string, signal: AbortSignal): Promise<{ readonly sinceMs: number; readonly revision: Revision }> {
   for (;;) {
     const before = await store.get(key, signal)
@@ -53,6 +57,6 @@ async function setMark({ store, clock }: Services, key: string, signal: AbortSig
     const free: Guard = before === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: before.revision }
     const set = await store.transact({ guards: [free], writes: [{ kind: 'put', key, value: markOf(sinceMs) }] }, signal)
     if (set.committed) return { sinceMs, revision: set.revision }
-    // The mark now belongs to another process, or a writer removed it as abandoned. Nothing is left to reset.
+    // The mark now belongs to another process, or a writer removed it as abandoned, so there is nothing to reset.
   }
 }

@@ -1,41 +1,47 @@
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 
-/** A manifest as far as a collection looks at it. Numbers stand for digests (DigestNumbers). */
+/** What a garbage collection reads of a manifest. Digests are given as numbers (DigestNumbers). */
 export interface GraphManifest {
-  /** The SHA-256, under which the upstream has it: the manifest's own number, unless it was pushed by another digest. */
+  /**
+   * The SHA-256 digest under which the upstream stores the manifest. Equals the manifest's own digest, unless it was pushed by another
+   * algorithm.
+   */
   readonly upstream: number
-  /** The manifest that it refers to; undefined if it has no subject. */
+  /** The manifest in its `subject` field; undefined if it has none. */
   readonly subject: number | undefined
-  /** Its children, and what it mentions: they may be manifests or blobs. */
+  /** The manifests of an index, and the digests that a manifest of unknown type contains: each may be a manifest or a blob. */
   readonly parts: readonly number[]
-  /** Its config and layers. */
+  /** The digests of its config and layers. */
   readonly blobs: readonly number[]
   readonly createMs: number
-  /** 0 where it was not deleted. */
+  /** When it was deleted, in milliseconds since 1970; 0 if it exists. */
   readonly deleteMs: number
 }
 
-/** A blob as far as a collection looks at it. */
+/** What a garbage collection reads of a blob. */
 export interface GraphBlob {
   readonly touchMs: number
 }
 
-/** What a repo holds, and what points to it, as of one moment. */
+/** The content of a repo, and the digests that its tags need, as of one moment. */
 export interface RepoContent {
-  /** By number of the digest; deleted ones too. */
+  /** Manifests by the number of their digest, including deleted ones. */
   readonly manifests: ReadonlyMap<number, GraphManifest>
   readonly blobs: ReadonlyMap<number, GraphBlob>
-  /** The digests that tags point to, and those that the retained history of its tags has. */
+  /** The digests that tags point to now, or pointed to in their retained history. */
   readonly named: ReadonlySet<number>
 }
 
-/** What may go. */
+/** Content that a collection may remove, by number of the digest. */
 export interface Garbage {
   readonly manifests: readonly number[]
   readonly blobs: readonly number[]
 }
 
-/** The digests of what an image, an index or something else is made of. `parts`, children and what other types mention, may be manifests or blobs. */
+/**
+ * Returns the digests that a manifest consists of. `blobs` are its config and layers. `parts` may be manifests or blobs: images of an
+ * index, or digests in a manifest of unknown type.
+ */
 export function partsOf(manifest: ManifestRecord): { parts: string[]; blobs: string[] } {
   return {
     parts: [...manifest.children.map(({ digest }) => digest), ...manifest.mentions],
@@ -43,13 +49,16 @@ export function partsOf(manifest: ManifestRecord): { parts: string[]; blobs: str
   }
 }
 
-/** True where a manifest that is held needs the blob. */
+/** Returns true if the manifest exists and needs the blob. */
 export function needsBlob(manifest: ManifestRecord, digest: string): boolean {
   const { parts, blobs } = partsOf(manifest)
   return manifest.deleteTimeMs === 0n && (blobs.includes(digest) || parts.includes(digest))
 }
 
-/** Returns what each manifest keeps in addition to its parts: its referrers, and its own bytes under another digest. It may have been pushed or tagged by that digest. */
+/**
+ * Returns the manifests that each manifest keeps in addition to its parts. These are its referrers, and manifests with the same bytes
+ * under another digest, which may have been pushed or tagged by that digest.
+ */
 function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<number, number[]> {
   const followers = new Map<number, number[]>()
   const add = (leader: number, digest: number): void => {
@@ -64,7 +73,7 @@ function followersOf(manifests: RepoContent['manifests']): ReadonlyMap<number, n
   return followers
 }
 
-/** What is needed, see `garbageOf`. */
+/** Returns the needed content; `garbageOf` has the rules. */
 function neededOf({ manifests, blobs, named }: RepoContent, youngAfterMs: number): { manifests: ReadonlySet<number>; blobs: ReadonlySet<number> } {
   const followers = followersOf(manifests)
   const needed = { manifests: new Set<number>(), blobs: new Set<number>() }
@@ -85,9 +94,10 @@ function neededOf({ manifests, blobs, named }: RepoContent, youngAfterMs: number
 }
 
 /**
- * Returns the content that nothing needs (docs/spec/registry.md#garbage-collection). Needed manifests are those that a tag or its history names, or that were
- * put after `youngAfterMs`. Their parts are needed, and so is what refers to any of them or has the bytes of one under another digest. Blobs are needed if they
- * were put, or counted on, after `youngAfterMs`. A deleted manifest is not needed, and is removed once it was deleted before that time.
+ * Returns the content that nothing needs (docs/spec/registry.md#garbage-collection). A manifest is needed if a tag or its history names
+ * it, or if it was put after `youngAfterMs`. The parts of needed manifests are needed, and so are their referrers and the same bytes under
+ * another digest. A blob is needed if it was put, or a request relied on it, after `youngAfterMs`. A deleted manifest is not needed, and
+ * is removed if it was deleted before that time.
  */
 export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
   const needed = neededOf(content, youngAfterMs)
@@ -99,8 +109,8 @@ export function garbageOf(content: RepoContent, youngAfterMs: number): Garbage {
 }
 
 /**
- * Returns the manifests to remove first: no other manifest in `gone` makes them needed. An index makes its images needed, and an image its referrers. So
- * nothing is removed before content that could still need it.
+ * Returns the manifests of `gone` to remove first: those that no other manifest in `gone` needs. An index needs its images, and an image
+ * its referrers. So content is never removed before a manifest that needs it.
  */
 export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonly number[]): number[] {
   const left = new Set(gone)
@@ -114,6 +124,6 @@ export function firstToGo(content: Pick<RepoContent, 'manifests'>, gone: readonl
     if (left.has(upstream) && upstream !== digest) later.add(digest)
   }
   const first = gone.filter((digest) => !later.has(digest))
-  // Where they name each other in a circle there is no order.
+  // Manifests that need each other in a circle have no order: all are returned.
   return first.length > 0 ? first : [...gone]
 }

@@ -11,7 +11,7 @@ import type { Services } from '../../engine/services.ts'
 import { addedTo, counterPrefixes, readCounters, type StoredLimit } from '../../engine/quota/content.ts'
 import { contentLimit, manifestsLimit } from '../../engine/quota/limits.ts'
 
-/** Bytes by limit. */
+/** Usage in bytes, by limit. */
 type Sums = Record<StoredLimit, number>
 
 /** The prefixes of counted records, and the usage that each record adds. Records written by a version without these limits add nothing. */
@@ -33,9 +33,9 @@ const sources: readonly { readonly prefix: string; readonly add: (sums: Sums, va
   },
 ]
 
-/** Number of records to read at a time: a manifest's record may have a megabyte. */
+/** Number of records to read at a time: the record of a manifest may have 1 MiB. */
 const recordsAtOnce = 50
-/** Maximum number of counts if other transactions change the corrected counter; the next recount follows anyway. */
+/** Maximum number of attempts if other transactions change the counter. The next recount corrects what is left. */
 const maxCounts = 3
 
 /** Returns the sums of the organisation's records as of the revision. */
@@ -87,9 +87,10 @@ async function countedRoots({ store, cache }: Services, signal: AbortSignal): Pr
 }
 
 /**
- * Corrects the counters of organisations: a version without such limits changes records without their counters. For the leader, at intervals: it reads the
- * records of all blobs and manifests. Resolves with the number of organisations whose counters were wrong. An organisation with an unreadable record keeps its
- * counters, and its failure is thrown after all others. Rejects with StoreError or the signal's reason.
+ * Corrects the content counters of organisations. They are wrong if a version without these limits wrote records. Only the leader calls
+ * it, at intervals, because it reads the records of all blobs and manifests. Resolves with the number of organisations whose counters were
+ * wrong. If a record cannot be read, the counters of its organisation stay, and the error is thrown after all other organisations are
+ * done. Rejects with StoreError or the signal's reason.
  */
 export async function recountContent(services: Services, signal: AbortSignal): Promise<number> {
   const { log } = services
@@ -98,11 +99,11 @@ export async function recountContent(services: Services, signal: AbortSignal): P
     const added = await recount(services, root, signal)
     if (added === undefined || Object.values(added).every((bytes) => bytes === 0)) return
     corrected += 1
-    log.warn('corrected the content count of an organisation', { root, ...added })
+    log.warn('corrected the content usage of an organisation', { root, ...added })
   }
   await oneByOne(await countedRoots(services, signal), correct, {
     signal,
-    failed: (root, error) => log.warn('the content of an organisation could not be recounted', { root, error: errorText(error) }),
+    failed: (root, error) => log.warn('could not recount the content usage of an organisation', { root, error: errorText(error) }),
   })
   return corrected
 }

@@ -18,31 +18,34 @@ import { underMark, type HeldMark } from './mark.ts'
 import { firstToGo, garbageOf, type Garbage } from './needed.ts'
 import { readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
 
-/** What was removed of one repo, or would be. */
+/** What a collection removed of one repo, or would remove in a dry run. */
 export interface RepoCollected {
   readonly manifests: number
   readonly blobs: number
   readonly bytes: number
-  /** Of how many things the upstream refused to remove the bytes: of these too the record is gone, and the next collection asks again. */
+  /**
+   * Number of objects whose bytes the upstream refused to remove. Their records are gone; the next collection tries again to remove the
+   * bytes.
+   */
   readonly refused: number
 }
 
-/** Maximum number of objects per mark and transaction. Each takes four writes and a guard, and writers wait for the mark. */
+/** Maximum number of objects for each mark and transaction. Each object takes four writes and a guard, and writers wait for the mark. */
 const maxAtOnce = 24
-/** So many bytes of records go in one transaction at most, but one record always. */
+/** Maximum number of bytes of records in one transaction. One record is always allowed. */
 const maxNoteBytes = 1024 * 1024
-/** Maximum number of conflicts in a row, where a request comes to need what was to be removed. The rest is left for the next collection. */
+/** Maximum number of conflicts in a row with requests that need the content again. After that, the next collection continues. */
 const maxConflicts = 5
 
-/** Key prefix for the time since when content is not needed, by kind of content. */
+/** Key prefix of the notes that say since when content is not needed, by kind of content. */
 const unneededPrefix = 'x/unneeded/'
 
 interface Due extends Garbage {
-  /** The digests that the history names: it only grows by moves, and these touch the manifest that they point to. */
+  /** Digests in the retained history of tags. A move that adds one also changes the record of the manifest that it points to. */
   readonly named: ReadonlySet<number>
 }
 
-/** What a collection that did nothing came to. */
+/** The result of a collection that removed nothing. */
 export const nothingCollected: RepoCollected = { manifests: 0, blobs: 0, bytes: 0, refused: 0 }
 
 function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly number[]): number {
@@ -50,9 +53,10 @@ function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly number
 }
 
 /**
- * Garbage of one repo. Content without a need is noted, and removed once it was not needed for the whole grace period. First the record is removed, in a
- * transaction that leaves a note of the bytes. The transaction fails if a request has come to count on the content. Then the bytes are removed, then the note.
- * So the work may stop at any point: no client hears of removed bytes, and no bytes are forgotten.
+ * Removes the garbage of one repo. Content that nothing needs is noted, and removed after the whole grace period. First the record is
+ * removed, in a transaction that also writes a note for the bytes. The transaction fails if a request has started to rely on the content.
+ * Then the bytes are removed, then the note. So an interruption at any point is safe: no client can find content without bytes, and all
+ * bytes have a record or a note.
  */
 export class RepoCollection {
   readonly #services: Services
@@ -66,7 +70,10 @@ export class RepoCollection {
     this.#repo = repo
   }
 
-  /** A repo that is there. With `dryRun` it only counts. Rejects with StoreError, UpstreamError, MarkLost, or the signal's reason. */
+  /**
+   * Collects garbage of an existing repo. With `dryRun` only counts. Rejects with StoreError, UpstreamError, MarkLost, or the signal's
+   * reason.
+   */
   async collect({ graceMs, dryRun }: { graceMs: number; dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
     const nowMs = this.#services.clock.now()
     const youngAfterMs = nowMs - graceMs
@@ -87,7 +94,7 @@ export class RepoCollection {
     return this.#removeAll(find, { isAny: due.manifests.length + due.blobs.length > 0 }, signal)
   }
 
-  /** A repo that was deleted: all that it held goes. */
+  /** Removes all content of a deleted repo. */
   async collectAll({ dryRun }: { dryRun: boolean }, signal: AbortSignal): Promise<RepoCollected> {
     const find = async (): Promise<{ content: HeldContent; garbage: Garbage }> => {
       const content = await this.#content(signal)
@@ -103,7 +110,7 @@ export class RepoCollection {
     return done
   }
 
-  /** True where the tags alone need everything, and nothing is left of earlier collections. */
+  /** Returns true if current tags need all content, and no notes of earlier collections are left. Then there is nothing to collect. */
   async #isClean(content: HeldContent, tagged: ReadonlySet<number>, signal: AbortSignal): Promise<boolean> {
     const { manifests, blobs } = garbageOf({ ...content, named: tagged }, Infinity)
     if (manifests.length + blobs.length > 0) return false
@@ -114,7 +121,10 @@ export class RepoCollection {
     return (await this.#services.store.range({ prefix: `${prefix}${this.#repo}/`, limit: 1 }, signal)).entries.length > 0
   }
 
-  /** Returns the garbage that was not needed for the whole grace period. Notes new garbage, and deletes the notes of content that is no longer garbage. */
+  /**
+   * Returns the garbage that was not needed for the whole grace period. Writes notes for new garbage, and deletes the notes of content
+   * that is needed again.
+   */
   async #due(
     found: { content: HeldContent; tagged: ReadonlySet<number>; nowMs: number; youngAfterMs: number; dryRun: boolean },
     signal: AbortSignal,
@@ -133,7 +143,7 @@ export class RepoCollection {
     ]
     if (!dryRun) await this.#writeAll(writes, signal)
     const isDue = (sort: ContentSort, digest: number): boolean => (notes.get(this.#noteKey(sort, digest)) ?? nowMs) <= youngAfterMs
-    // Waiting garbage needs its parts, however long those were unneeded before it became garbage.
+    // Parts of garbage that is still in its grace period stay too, even if nothing else has needed them for longer.
     const waiting = garbageOf({ ...content, named }, youngAfterMs).manifests.filter((digest) => !isDue('manifest', digest))
     const garbage = garbageOf({ ...content, named: new Set([...named, ...waiting]) }, youngAfterMs)
     return {
@@ -159,7 +169,7 @@ export class RepoCollection {
     return `${unneededPrefix}${this.#repo}/${sort}/${this.#digests.text(digest)}`
   }
 
-  /** Returns the time since when content is not needed, in milliseconds since 1970, by note key. */
+  /** Returns since when content is not needed, in milliseconds since 1970, by key of the note. */
   async #notes(signal: AbortSignal): Promise<Map<string, number>> {
     const notes = new Map<string, number>()
     for await (const { key, value } of entriesOf(this.#services.store, { prefix: `${unneededPrefix}${this.#repo}/` }, signal)) {
@@ -172,7 +182,7 @@ export class RepoCollection {
     for (let at = 0; at < writes.length; at += 100) await this.#services.store.transact({ guards: [], writes: writes.slice(at, at + 100) }, signal)
   }
 
-  /** Removes all garbage, one batch under each mark. */
+  /** Removes all garbage in batches, each under its own mark. */
   async #removeAll(
     find: () => Promise<{ content: HeldContent; garbage: Garbage }>,
     { isAny }: { isAny: boolean },
@@ -185,7 +195,7 @@ export class RepoCollection {
       await underMark(
         { services: this.#services, repo: this.#repo },
         async (mark) => {
-          // Finds the garbage again under the mark: content that was unneeded a moment ago may be needed again.
+          // Reads the content again under the mark: a request may need some of the garbage by now.
           const { content, garbage } = await find()
           const manifests = fitting(content, firstToGo(content, garbage.manifests)).slice(0, maxAtOnce)
           const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
@@ -200,11 +210,14 @@ export class RepoCollection {
     }
     const [first] = refusals.values()
     if (first !== undefined)
-      this.#services.log.warn('the upstream refuses to remove unused content', { repo: this.#repo, refused: refusals.size, error: first.message })
+      this.#services.log.warn('the upstream refuses to remove garbage', { repo: this.#repo, refused: refusals.size, error: first.message })
     return { ...sum, refused: refusals.size }
   }
 
-  /** Removes records and leaves a note of the bytes of each. Returns false, and removes none, if a request has come to count on one of them. */
+  /**
+   * Removes records, and writes a note for the bytes of each. Returns false without a change if a request has started to rely on one of
+   * them.
+   */
   async #forget(found: { content: HeldContent; garbage: Garbage; mark: HeldMark }, signal: AbortSignal): Promise<boolean> {
     const { content, garbage, mark } = found
     const repo = this.#repo
@@ -229,14 +242,14 @@ export class RepoCollection {
     guards.push(...counting.guards)
     counting.writes.forEach(add)
     if (writes.size === 0) return true
-    // Caches of manifests look at this key.
+    // Manifest caches compare this key's revision to detect removals.
     if (garbage.manifests.length > 0) add({ kind: 'put', key: manifestsKey(repo), value: Buffer.from(randomHex(this.#services.random, 8)) })
     const outcome = await this.#services.store.transact({ guards, writes: [...writes.values()] }, signal)
     if (!outcome.committed) await mark.assertStanding(signal)
     return outcome.committed
   }
 
-  /** The record of a manifest or blob; undefined where it is not the one that `content` has. */
+  /** Returns the current record of a manifest or blob; undefined if it changed since `content` was read. */
   async #unchanged(content: HeldContent, { sort, number }: { sort: ContentSort; number: number }, signal: AbortSignal): Promise<Entry | undefined> {
     const digest = this.#digests.text(number)
     const [key, held]: [string, { readonly revision: Revision } | undefined] =
@@ -245,7 +258,7 @@ export class RepoCollection {
     return entry?.revision === held?.revision ? entry : undefined
   }
 
-  /** Notes of bytes, up to as many as go under one mark, except those whose key is among `refusals`. */
+  /** Returns the notes for bytes to remove, at most one batch, without those that have a refusal in `refusals`. */
   async #pendingDeletes(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
     const found: Entry[] = []
     for await (const entry of entriesOf(this.#services.store, { prefix: `${pendingDeletePrefix}${this.#repo}/` }, signal)) {
@@ -256,8 +269,9 @@ export class RepoCollection {
   }
 
   /**
-   * Removes the bytes that have notes, except those still held, even under another digest. No process records new ones while the mark stands. If the upstream
-   * refuses a removal, nothing is on its way there. The refusal is added to `refusals`, the note stays, and the other removals continue.
+   * Removes the bytes that have notes, except bytes that a record needs, even under another digest. No process records new content while
+   * the mark is valid. If the upstream refuses a removal, the refusal is added to `refusals` and the note stays. The other removals
+   * continue.
    */
   async #deletePending(mark: HeldMark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
     const { store } = this.#services
@@ -269,11 +283,11 @@ export class RepoCollection {
     const tagged = await this.#tagged(signal)
     for (const entry of entries) {
       const { key, value, revision } = entry
-      // The notes are ours: they name a sort and a digest.
+      // Only this class writes notes. Their keys end with a sort and a digest.
       const [sort, digest] = key.slice(prefix.length).split('/') as [ContentSort, Digest]
       const number = this.#digests.of(digest)
       await mark.assertStanding(signal)
-      // A tag that was made while its manifest went: none is made of one that is gone. The bytes may be held by another digest.
+      // A tag was created while its manifest was being removed, so the manifest gets its record back.
       if (sort === 'manifest' && tagged.has(number) && value.length > 0 && !content.manifests.has(number)) {
         await this.#bringBack(digest, entry, signal)
         continue
@@ -284,7 +298,7 @@ export class RepoCollection {
     }
   }
 
-  /** Records a manifest again, as its note has it. */
+  /** Writes the record of a manifest again, from the note for its bytes. */
   async #bringBack(digest: Digest, { key, value, revision }: Entry, signal: AbortSignal): Promise<void> {
     const back = manifestKey(this.#repo, digest)
     const guards: Guard[] = [
@@ -296,7 +310,7 @@ export class RepoCollection {
     await this.#services.store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
   }
 
-  /** Removes bytes; resolves with the answer of an upstream that will not. Rejects where nothing is known of what it did. */
+  /** Removes bytes. Resolves with the upstream's error if it refused. Rejects if the outcome is unknown. */
   async #refusalOf(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<UpstreamError | undefined> {
     try {
       await this.#remove(sort, digest, signal)
@@ -307,7 +321,7 @@ export class RepoCollection {
     }
   }
 
-  /** Removes bytes without a record. Only counts them in a dry run. */
+  /** Removes bytes that have no record. Only counts them in a dry run. */
   async removeOrphans(stored: readonly { readonly kind: ContentSort; readonly digest: Digest }[], signal: AbortSignal): Promise<void> {
     for (let at = 0; at < stored.length; at += maxAtOnce) {
       await underMark(
@@ -330,7 +344,7 @@ export class RepoCollection {
   }
 }
 
-/** The first of the manifests whose records fit in the notes of one transaction. */
+/** Returns the first manifests, as many as have records that fit in the notes of one transaction. */
 function fitting({ manifests }: HeldContent, digests: readonly number[]): readonly number[] {
   let bytes = 0
   const end = digests.findIndex((digest, at) => {
@@ -340,7 +354,7 @@ function fitting({ manifests }: HeldContent, digests: readonly number[]): readon
   return end < 0 ? digests : digests.slice(0, end)
 }
 
-/** What the removal of a record writes, and what the record counted for its organisation. */
+/** The writes that accompany the removal of a record, and the usage to subtract from its organisation. */
 interface Gone {
   readonly writes: readonly Write[]
   readonly counted: StoredBytes
@@ -349,7 +363,7 @@ interface Gone {
 function goneManifest(repo: Uid, digest: string, { value }: Entry): Gone {
   const manifest = fromBinary(ManifestRecordSchema, value)
   const upstreamDigest = manifest.upstreamDigest || digest
-  // Where it has to come back, it is not counted. Tags point to the SHA-256 alone.
+  // A record that is written again from its note adds no usage. Tags point only to the SHA-256 digest, so only that record is kept.
   const bare = create(ManifestRecordSchema, { ...manifest, countedSize: 0n, countedRecord: 0n })
   const mayComeBack = manifest.deleteTimeMs === 0n && upstreamDigest === digest
   const note = pendingDeleteNote(repo, 'manifest', { digest: upstreamDigest, record: mayComeBack ? toBinary(ManifestRecordSchema, bare) : new Uint8Array() })

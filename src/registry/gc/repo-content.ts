@@ -11,33 +11,33 @@ import type { Entry, Revision } from '../../store/store.ts'
 import type { DigestNumbers } from './digest-numbers.ts'
 import { partsOf, type GraphBlob, type GraphManifest } from './needed.ts'
 
-/** A manifest that a repo holds, without what its record says beyond that: records may have a megabyte each. */
+/** A manifest that a repo holds, without its full record, which may have 1 MiB. */
 export interface HeldManifest extends GraphManifest {
-  /** The size of its record, in bytes. */
+  /** Size of its record, in bytes. */
   readonly recordBytes: number
-  /** The commit that wrote it. */
+  /** Store revision of the last write of its record. */
   readonly revision: Revision
 }
 
 /** A blob that a repo holds. */
 export interface HeldBlob extends GraphBlob {
-  /** The digest under which the upstream has it. */
+  /** The digest under which the upstream stores it. */
   readonly upstream: number
-  /** In bytes. */
+  /** Size of the blob, in bytes. */
   readonly size: number
   readonly revision: Revision
 }
 
-/** What a repo holds, by numbers of digests. */
+/** The content of a repo, by numbers of digests. */
 export interface HeldContent {
   readonly manifests: ReadonlyMap<number, HeldManifest>
   readonly blobs: ReadonlyMap<number, HeldBlob>
 }
 
-/** Records of manifests are read so many at a time: their bytes are in memory together. */
+/** Number of manifest records to read at a time, which are in memory together. */
 const manifestsAtOnce = 50
 
-/** Everything that the repo holds; deleted manifests too. `digests` gets the digests. */
+/** Reads all content of the repo, including deleted manifests. Adds their digests to `digests`. */
 export async function readContent(
   { store }: Pick<Services, 'store'>,
   { repo, digests }: { repo: Uid; digests: DigestNumbers },
@@ -78,7 +78,7 @@ function heldManifest(digests: DigestNumbers, digest: number, { value, revision 
   }
 }
 
-/** The digests that the repo's tags point to, as of now. */
+/** Returns the digests that the repo's tags point to now. */
 export async function readTagged({ cache }: Services, { repo, digests }: { repo: Uid; digests: DigestNumbers }, signal: AbortSignal): Promise<Set<number>> {
   await cache.barrier(signal)
   const tagged = new Set<number>()
@@ -86,7 +86,7 @@ export async function readTagged({ cache }: Services, { repo, digests }: { repo:
   return tagged
 }
 
-/** The digests that the retained history of the repo's tags has. */
+/** Returns the digests in the retained history of the repo's tags. */
 export async function readNamed(services: Services, { repo, digests }: { repo: Uid; digests: DigestNumbers }, signal: AbortSignal): Promise<Set<number>> {
   const named = new Set<number>()
   for await (const { value } of entriesOf(services.store, { prefix: `${historyPrefix}${repo}:` }, signal)) {
@@ -96,7 +96,7 @@ export async function readNamed(services: Services, { repo, digests }: { repo: U
   return named
 }
 
-/** The digests under which the upstream has what the repo holds. */
+/** Returns the digests under which the upstream stores the content. */
 export function upstreamDigests({ manifests, blobs }: HeldContent): Readonly<Record<'manifest' | 'blob', ReadonlySet<number>>> {
   const of = (held: ReadonlyMap<number, { readonly upstream: number }>): Set<number> => new Set(held.values().map(({ upstream }) => upstream))
   return { manifest: of(manifests), blob: of(blobs) }

@@ -9,15 +9,15 @@ import { historyHeadPrefix, historyKeysAt, historyKeysOf, historyPrefix, history
 import { expireBatch } from '../../engine/jobs/batch.ts'
 
 /**
- * How long moves of each tag are kept after the tag has moved on, and how many moves; all where absent. What a tag points to now is always kept, and what it pointed to
- * at the beginning of the time as well.
+ * Maximum age and number of the moves of each tag to keep; unlimited if absent. The age of a move counts from the next move. What a tag
+ * points to now is always kept, and so is what it pointed to at the start of that period.
  */
 export interface HistoryRetention {
   readonly maxAgeMs?: number
   readonly maxMoves?: number
 }
 
-/** One tag's history as its newest record tells it. */
+/** A tag, with the newest record of its history. */
 interface Tag {
   readonly head: Entry
   readonly lastTimeMs: number
@@ -25,7 +25,7 @@ interface Tag {
   readonly isDeleted: boolean
 }
 
-/** What goes: moves before this time, and all but so many. */
+/** Limits for the moves of a tag: a time before which moves expire, and a maximum number. */
 interface Limits {
   readonly beforeMs: number
   readonly maxMoves: number
@@ -36,7 +36,10 @@ function tagIn(head: Entry): Tag {
   return { head, lastTimeMs: Number(lastTimeMs), sequence: Number(sequence), isDeleted: digest === '' }
 }
 
-/** Removes the oldest of one tag's records: those that another one has replaced long ago, and those that are too many. Returns how many. */
+/**
+ * Removes expired records of one tag, oldest first: those that were replaced before the time limit, and those beyond the maximum number.
+ * Resolves with the number of removed records.
+ */
 async function expireTag(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
   const { beforeMs, maxMoves } = tag
   const isTooMany = (entry: Entry): boolean => Number(fromBinary(HistoryRecordSchema, entry.value).sequence) <= tag.sequence - maxMoves
@@ -58,7 +61,7 @@ async function expireTag(store: Store, tag: Tag & Limits, signal: AbortSignal): 
   return removed + (await trimEnd(store, tag, signal))
 }
 
-/** A tag that was deleted too long ago, by itself or with its repo, is forgotten: nothing is left of it but its last record. */
+/** Removes the history of a tag that was deleted before the time limit, by itself or with its repo. Only the newest record stays. */
 async function trimEnd(store: Store, tag: Tag & Limits, signal: AbortSignal): Promise<number> {
   if (tag.lastTimeMs >= tag.beforeMs) return 0
   const { key, revision } = tag.head
@@ -73,7 +76,10 @@ async function trimEnd(store: Store, tag: Tag & Limits, signal: AbortSignal): Pr
   return committed ? 1 : 0
 }
 
-/** Removes moves of tags that are too old or too many, oldest first. Returns how many. Rejects with StoreError, or the signal's reason. */
+/**
+ * Removes moves of tags that are too old or too many, oldest first. Resolves with the number of removed records. Rejects with StoreError
+ * or the signal's reason.
+ */
 export async function expireTagHistory(store: Store, retention: HistoryRetention & { nowMs: number }, signal: AbortSignal): Promise<number> {
   const { maxAgeMs, maxMoves, nowMs } = retention
   if (maxAgeMs === undefined && maxMoves === undefined) return 0

@@ -13,14 +13,14 @@ const zone = /(?:Z|(?<sign>[+\-\u2212])(?<hours>\d{2})(?::?(?<minutes>\d{2}))?)$
 
 const dayMs = 86_400_000
 
-/** Unit of an instant: 10^-18 s, so that 18 digits of a second count exactly. */
+/** Number of time units in one millisecond. A unit is 10^-18 s, so that 18 decimals of a second are exact. */
 export const perMillisecond = 10n ** 15n
 
 /**
- * Parses an ISO 8601 text into an instant, in 10^-18 s since 1970. Accepts calendar, week and ordinal dates in basic and extended form. They may be reduced to
- * the year, month, day, hour or minute. Accepts a decimal fraction of the last part, and `Z` or an offset. A date alone is its first moment; without a zone UTC
- * is meant. A space may stand for the `T`, and for the `+` of an offset, as in a query whose `+` was not encoded. Returns undefined for anything else,
- * including a day or time that does not exist.
+ * Parses an ISO 8601 text into an instant, in 10^-18 s since 1970. Accepts calendar, week and ordinal dates in basic and extended form.
+ * They may end after the year, month, day, hour or minute. Accepts a decimal fraction of the last part, and `Z` or an offset. A date
+ * without a time means its first moment; without a zone, UTC. Accepts a space in place of `T`, and in place of the `+` of an offset, as in
+ * a query whose `+` was not encoded. Returns undefined for anything else, including a day or time that does not exist.
  */
 export function parseInstant(given: string): bigint | undefined {
   if (given.length > 64) return undefined
@@ -38,7 +38,7 @@ export function parseInstant(given: string): bigint | undefined {
 
 type Parts = Readonly<Record<string, string | undefined>>
 
-/** The first moment of a date; only a whole one may have a time behind it. */
+/** Parses a date into its first moment. `isWhole` is false if the date ends after the year or month: then no time may follow. */
 function readDate(date: string): { readonly startMs: number; readonly isWhole: boolean } | undefined {
   const parts: Parts | undefined = (calendar.exec(date) ?? ordinal.exec(date) ?? week.exec(date))?.groups
   const startMs = parts === undefined ? undefined : startOfParts(parts)
@@ -66,18 +66,18 @@ function startOfOrdinal(year: number, ordinalDay: number): number | undefined {
   return new Date(date).getUTCFullYear() === year ? date : undefined
 }
 
-/** Week 1 is the one with 4 January; weeks begin on Monday. */
+/** Returns the first moment of a day in an ISO week. Week 1 contains 4 January; weeks begin on Monday. */
 function startOfWeekDate(year: number, weekNumber: number, weekday: number): number | undefined {
   const fourth = startOfDay(year, 1, 4)
   if (fourth === undefined || weekNumber < 1) return undefined
   const monday = fourth - ((new Date(fourth).getUTCDay() + 6) % 7) * dayMs
   const date = monday + ((weekNumber - 1) * 7 + weekday - 1) * dayMs
-  // The week's Thursday decides about its year.
+  // The year of a week is the year of its Thursday.
   const thursday = monday + ((weekNumber - 1) * 7 + 3) * dayMs
   return new Date(thursday).getUTCFullYear() === year ? date : undefined
 }
 
-/** Since midnight; 24:00 is the end of the day. A leap second is the second before it. */
+/** Parses a time of day into the time since midnight; 24:00 is the end of the day. A leap second counts as the second before it. */
 function withinDay(time: string): bigint | undefined {
   const parts: Parts | undefined = clock.exec(time)?.groups
   if (parts === undefined) return undefined
@@ -87,7 +87,7 @@ function withinDay(time: string): bigint | undefined {
   if (hour > 24 || minute > 59 || Number(parts['second'] ?? 0) > 60) return undefined
   const unitMs = parts['second'] !== undefined ? 1000 : parts['minute'] !== undefined ? 60_000 : 3_600_000
   const digits = parts['fraction'] ?? '0'
-  // A unit is a thousand milliseconds at least, and there are 18 digits at most: nothing remains.
+  // Exact: a unit has at least 1,000 ms, and there are at most 18 digits.
   const fraction = (BigInt(digits) * BigInt(unitMs) * perMillisecond) / 10n ** BigInt(digits.length)
   const since = BigInt(hour * 3_600_000 + minute * 60_000 + second * 1000) * perMillisecond + fraction
   return since > BigInt(dayMs) * perMillisecond ? undefined : since
@@ -99,7 +99,7 @@ function offsetMs({ sign, hours = '0', minutes = '0' }: Parts): number | undefin
   return (sign === '+' ? 1 : -1) * (Number(hours) * 60 + Number(minutes)) * 60_000
 }
 
-/** Records that one answer holds at most (docs/spec/registry.md#history-endpoint). */
+/** Maximum number of records in one response (docs/spec/registry.md#history-endpoint). */
 export const historyPageSize = 1000
 
 /** Dependencies of the history route. */
@@ -108,15 +108,16 @@ export interface HistoryRouteOptions {
   readonly gate: Gate
 }
 
-/** The window that a request asks for, in milliseconds. */
+/** The period that a request asks for, in milliseconds since 1970. */
 interface HistoryWindow {
   readonly startMs?: number
   readonly endMs?: number
 }
 
 /**
- * `GET /v2/<organization>/<image>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint): what the tag pointed to, oldest first, in [start, end). A full page that others follow names the next one in
- * `Link`. Needs `pull`. Throws RegistryError: NAME_UNKNOWN or MANIFEST_UNKNOWN (404), 400 for a time that can't be read or an end that is not after the start.
+ * Handler for `GET /v2/<organization>/<image>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint). Returns what the tag
+ * pointed to in [start, end), oldest first. If more records follow a full page, `Link` has the URL of the next page. Needs `pull`. Throws
+ * RegistryError: NAME_UNKNOWN or MANIFEST_UNKNOWN (404), or 400 if a time is invalid or the end is not after the start.
  */
 export function createHistoryRoute({ services, gate }: HistoryRouteOptions): HistoryRoute {
   return async (exchange, { repository, tag }) => {
@@ -148,7 +149,7 @@ function boundOf(query: URLSearchParams, name: 'start' | 'end'): bigint | undefi
   return instant
 }
 
-/** Records have whole milliseconds: a bound between two of them means the later one. */
+/** Rounds an instant up to whole milliseconds, the precision of records. */
 function toMs(instant: bigint): number {
   return instant <= 0n ? 0 : Number((instant + perMillisecond - 1n) / perMillisecond)
 }
@@ -157,7 +158,7 @@ function badTime(name: string, description: string): RegistryError {
   return new RegistryError('UNSUPPORTED', `${name} ${description}`, { status: 400, detail: { parameter: name } })
 }
 
-/** The same request from `startMs` on; a path, since the host may have several names. */
+/** Returns the URL of the same request from `startMs` on, without a host, since the host may have several names. */
 function nextPage(exchange: RegistryExchange, startMs: number): string {
   const end = exchange.query.get('end')
   const query = new URLSearchParams({ start: new Date(startMs).toISOString(), ...(end === null || end === '' ? {} : { end }) })

@@ -28,7 +28,7 @@ import { everPointedTo, historyAt, readHistory, type TagName } from './tag-histo
 import { planMove, readMoveFacts } from './tag-moves.ts'
 import { tagKind, tagNamed } from '../records/tags.ts'
 
-/** ListTagHistory: the moves of a tag, oldest first; also of one that was deleted, with its repo or without. */
+/** ListTagHistory: lists the moves of a tag, oldest first. Also works for a deleted tag, and for a tag of a deleted repo. */
 export const listTagHistory: Handler = async (services, context, message) => {
   const { repoUid: repo, tag: name, start, end, pageSize, pageToken } = message as ListTagHistoryRequest
   if (name === '') throw DomainError.invalid('tag', 'is required')
@@ -56,29 +56,32 @@ function notRestorable(reason: string, description: string): DomainError {
   return new DomainError(9, `Precondition failed: ${description}`, { reason, details: { precondition: [{ type: reason, subject: '', description }] } })
 }
 
-/** The digest that the request means. Throws code 9 where the tag did not point to anything then, or never to that digest. */
+/**
+ * Returns the digest that the request selects. Throws code 9 if the tag did not exist at the requested time, or never pointed to the
+ * requested digest.
+ */
 async function wantedDigest({ store }: Services, request: RestoreTagRequest, signal: AbortSignal): Promise<Digest> {
   const tag: TagName = { repo: request.repoUid, name: request.tag }
   if (request.time === undefined) {
-    // The schema checked it.
+    // The schema requires a valid digest.
     const digest = request.digest as Digest
     if (await everPointedTo(store, { ...tag, digest }, signal)) return digest
     throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} never pointed to ${digest}`)
   }
   const digest = await historyAt(store, { ...tag, timeMs: millisecondUpTo(request.time) }, signal)
   if (digest !== undefined && digest !== '') return digest
-  throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} ${digest === '' ? 'was deleted' : 'was not there yet'} at that time`)
+  throw notRestorable('DIGEST_NOT_IN_HISTORY', `the tag ${tag.name} ${digest === '' ? 'was deleted' : 'did not exist yet'} at that time`)
 }
 
-/** A manifest that was deleted and whose bytes are still there: what brings it back. */
+/** Writes that undo the deletion of a manifest whose bytes still exist. */
 interface Revival {
   readonly guards: readonly Guard[]
   readonly writes: readonly Write[]
 }
 
 /**
- * Throws code 9 where the bytes are gone, from our records or from the upstream. A manifest that was deleted comes back as long as nothing of it was removed; undefined
- * where there is nothing to bring back.
+ * Returns how to undo the deletion of a manifest; undefined if it is not deleted. Throws code 9 if the manifest was garbage-collected, or
+ * if the upstream no longer has its bytes.
  */
 async function revivalOf(services: Services, name: { repo: Uid; digest: Digest }, signal: AbortSignal): Promise<Revival | undefined> {
   const { content, store, clock } = services
@@ -101,12 +104,12 @@ async function revivalOf(services: Services, name: { repo: Uid; digest: Digest }
   }
 }
 
-/** RestoreTag: moves a tag, also a deleted one, back to a digest of its history. That is one more move, at the end of the history. */
+/** RestoreTag: points a tag, or a deleted tag, to a digest of its history. Adds this as one more move at the end of the history. */
 export const restoreTag: Handler = async (services, context, message) => {
   const request = message as RestoreTagRequest
   const { repoUid, tag: name, digest: text, time } = request
   if (name === '') throw DomainError.invalid('tag', 'is required')
-  if ((text === '') === (time === undefined)) throw DomainError.invalid('digest', 'either digest or time is required, not both')
+  if ((text === '') === (time === undefined)) throw DomainError.invalid('digest', 'set either digest or time, not both')
   const tag = { repo: repoUid as Uid, name }
   const restored = await commitPrepared(services, context, {
     prepare: async (signal) => {

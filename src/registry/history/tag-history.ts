@@ -5,60 +5,60 @@ import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Store, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 
-/** The newest record of each tag's history: one key per tag that ever was. */
+/** Key prefix of the newest record of each tag's history. Every tag that ever existed has one key. */
 export const historyHeadPrefix = 'x/history-head/'
-/** All records of all tags' histories. */
+/** Key prefix of all history records of all tags. */
 export const historyPrefix = 'x/history/'
 
-/** A tag by its repo and name, be it there or not. */
+/** A tag, existing or not, by its repo and name. */
 export interface TagName {
   readonly repo: string
   readonly name: string
 }
 
-/** The key of a tag's newest record. */
+/** Returns the key of a tag's newest record. */
 export function historyHeadKey({ repo, name }: TagName): string {
   return `${historyHeadPrefix}${repo}:${name}`
 }
 
-/** Key prefix of a tag's records. Neither uids nor tag names have a colon. */
+/** Returns the key prefix of a tag's records. Neither uids nor tag names contain a colon. */
 export function historyPrefixOf({ repo, name }: TagName): string {
   return `${historyPrefix}${repo}:${name}/`
 }
 
-/** The key of the record of one millisecond; keys sort by time. */
+/** Returns the key of the record with this time, in milliseconds since 1970. Keys sort by time. */
 export function historyKey(tag: TagName, timeMs: number): string {
   return `${historyPrefixOf(tag)}${Math.max(0, timeMs).toString(16).padStart(12, '0')}`
 }
 
-/** Distance of marks, in records. A store may read every key of a range to return the first of them, so a range ends at a mark. */
+/** Number of records between two marks. A store may read a whole range to return its first key, so reads use ranges that end at a mark. */
 const markEvery = 512n
 
-/** A mark is the key of its record below this, and has no value. */
+/** Key prefix of marks. A mark is this prefix with the key of its record, and has no value. */
 const historyMarkPrefix = 'x/history-mark/'
 
 function historyMarkKey(tag: TagName, timeMs: number): string {
   return historyMarkPrefix + historyKey(tag, timeMs).slice(historyPrefix.length)
 }
 
-/** The time of a record's key, in milliseconds since 1970. */
+/** Returns the time in a record's key, in milliseconds since 1970. */
 export function historyTimeMs(key: string): number {
   return Number.parseInt(key.slice(-12), 16)
 }
 
-/** A move of a tag. */
+/** One record of a tag's history: the digest that the tag pointed to from this time on. */
 export interface Move {
   readonly timeMs: number
   readonly digest: Digest
 }
 
-/** The newest record of a tag's history, with the entry that guards it. */
+/** The newest record of a tag's history, and the entry to guard in a transaction. */
 export interface TagHead {
   readonly entry: Entry | undefined
   readonly head: HistoryHead | undefined
 }
 
-/** What is written for one record: it, and its mark where it has one. */
+/** Returns the writes for one record, including its mark if it has one. */
 export function historyWrites(tag: TagName, record: { timeMs: number; digest: Digest | ''; sequence: bigint }): Write[] {
   const { timeMs, digest, sequence } = record
   const value = toBinary(HistoryRecordSchema, create(HistoryRecordSchema, { digest, sequence }))
@@ -66,12 +66,12 @@ export function historyWrites(tag: TagName, record: { timeMs: number; digest: Di
   return sequence % markEvery === 0n ? [write, { kind: 'put', key: historyMarkKey(tag, timeMs), value: new Uint8Array() }] : [write]
 }
 
-/** The keys that a record may have: its own, and that of a mark. */
+/** Returns the keys that a record with this time may have: its own, and that of a mark. */
 export function historyKeysAt(tag: TagName, timeMs: number): string[] {
   return [historyKey(tag, timeMs), historyMarkKey(tag, timeMs)]
 }
 
-/** The keys of a record, by its entry: its own, and that of its mark where it has one. */
+/** Returns the keys of a stored record: its own, and that of its mark if it has one. */
 export function historyKeysOf({ key, value }: Entry): string[] {
   const { sequence } = fromBinary(HistoryRecordSchema, value)
   return sequence % markEvery === 0n ? [key, historyMarkPrefix + key.slice(historyPrefix.length)] : [key]
@@ -84,8 +84,8 @@ export async function readHead(store: Store, tag: TagName, signal: AbortSignal):
 }
 
 /**
- * Adds one record to a tag's history: in the tag's own transaction, guarded so that no other comes in between. Its time is after `notBeforeMs` and after that of
- * the record before. Returns it.
+ * Adds one record to a tag's history, in the transaction that changes the tag. A guard makes the transaction fail if another record is
+ * added first. The record's time is after `notBeforeMs` and after the time of the previous record. Returns the record.
  */
 export function appendHistory(changes: ChangeSet, tag: TagName, move: { digest: Digest | ''; nowMs: number; notBeforeMs: number; after: TagHead }): number {
   const { entry, head } = move.after
@@ -99,30 +99,30 @@ export function appendHistory(changes: ChangeSet, tag: TagName, move: { digest: 
   return timeMs
 }
 
-/** Which part of a tag's history is read. */
+/** A part of a tag's history. */
 export interface HistoryWindow extends TagName {
-  /** Included. */
+  /** Start, inclusive, in milliseconds since 1970. */
   readonly startMs?: number
-  /** Excluded. */
+  /** End, exclusive, in milliseconds since 1970. */
   readonly endMs?: number
   readonly limit: number
 }
 
 function moveOf(entry: Entry): Move {
   const { digest } = fromBinary(HistoryRecordSchema, entry.value)
-  // Only appendHistory writes these, with a digest or nothing.
+  // Only appendHistory writes these values: a digest, or nothing for a deletion.
   return { timeMs: historyTimeMs(entry.key), digest: digest as Digest }
 }
 
-/** The last time that a key can have. */
+/** The latest time that a key can have, in milliseconds since 1970. */
 const maxTimeMs = 16 ** 12 - 1
 
-/** The keys of a tag's marks start with this. */
+/** Returns the key prefix of a tag's marks. */
 function markPrefixOf(tag: TagName): string {
   return historyMarkPrefix + historyPrefixOf(tag).slice(historyPrefix.length)
 }
 
-/** A mark that is about `limit` records after `fromMs`, or more; undefined where there are too few for one. */
+/** Returns the time of a mark that is about `limit` records or more after `fromMs`. Returns undefined if fewer records follow. */
 async function markAfter(store: Store, tag: TagName & { fromMs: number; limit: number }, signal: AbortSignal): Promise<number | undefined> {
   const { fromMs, limit } = tag
   const count = Math.ceil(limit / Number(markEvery)) + 1
@@ -132,22 +132,22 @@ async function markAfter(store: Store, tag: TagName & { fromMs: number; limit: n
   return entries.length < count || last === undefined ? undefined : historyTimeMs(last.key)
 }
 
-/** A part of a tag's history, in milliseconds since 1970. */
+/** A period of a tag's history, in milliseconds since 1970. */
 interface Span extends TagName {
-  /** Included. */
+  /** Start, inclusive. */
   readonly fromMs: number
-  /** Excluded. */
+  /** End, exclusive. */
   readonly endMs: number
 }
 
-/** The first `limit` records in it, deletions among them, and from where others follow. */
+/** Returns the first `limit` records of the period, including deletions, and the time to continue from if there are more. */
 async function recordsIn(
   store: Store,
   span: Span & { limit: number },
   signal: AbortSignal,
 ): Promise<{ entries: readonly Entry[]; nextMs: number | undefined }> {
   const { fromMs, endMs, limit } = span
-  // Nothing but digits follows the prefix: what comes before a time is the last key below it.
+  // After the prefix, keys have only hex digits. So the greatest key below `fromMs` is that of the previous millisecond.
   const after = fromMs <= 0 ? {} : { after: historyKey(span, Math.min(fromMs, maxTimeMs) - 1) }
   const before = endMs > maxTimeMs ? {} : { before: historyKey(span, endMs) }
   const { entries, more } = await store.range({ prefix: historyPrefixOf(span), ...after, ...before, limit }, signal)
@@ -155,7 +155,7 @@ async function recordsIn(
   return { entries, nextMs: more && last !== undefined ? historyTimeMs(last.key) + 1 : undefined }
 }
 
-/** Up to `limit` records from `fromMs` on, deletions among them, and from where others may follow. */
+/** Returns up to `limit` records from `fromMs` on, including deletions, and the time to continue from if there may be more. */
 async function recordsFrom(store: Store, window: Span & { limit: number }, signal: AbortSignal): ReturnType<typeof recordsIn> {
   const markMs = await markAfter(store, window, signal)
   const endMs = markMs === undefined ? window.endMs : Math.min(window.endMs, markMs)
@@ -164,8 +164,8 @@ async function recordsFrom(store: Store, window: Span & { limit: number }, signa
 }
 
 /**
- * Moves of a tag, oldest first, deletions left out; `more` tells whether others follow. Undefined where the tag never was. Costs what the window costs,
- * however long the history is.
+ * Returns moves of a tag, oldest first, without deletions. `more` is true if others follow. Returns undefined if the tag never existed.
+ * The cost depends on the size of the window, not on the length of the history.
  */
 export async function readHistory(
   { store }: { store: Store },
@@ -184,10 +184,10 @@ export async function readHistory(
   return { records, more: false }
 }
 
-/** So many entries are read at a time where all are wanted. */
+/** Number of entries in one read, if all are wanted. */
 const pageEntries = 1_000
 
-/** The times from which a tag's records are read part by part, oldest first: the beginning, and each mark up to `untilMs`. */
+/** Returns the times at which the parts of a tag's history begin, oldest first: the start of the history, and each mark up to `untilMs`. */
 async function partsOf(store: Store, tag: TagName & { untilMs: number }, signal: AbortSignal): Promise<number[]> {
   const parts = [0]
   const before = tag.untilMs >= maxTimeMs ? {} : { before: historyMarkKey(tag, tag.untilMs + 1) }
@@ -195,7 +195,7 @@ async function partsOf(store: Store, tag: TagName & { untilMs: number }, signal:
   return parts
 }
 
-/** All moves of a part, oldest first, deletions among them. */
+/** Returns all moves of a part, oldest first, including deletions. */
 async function movesIn(store: Store, span: Span, signal: AbortSignal): Promise<Move[]> {
   const moves: Move[] = []
   for (let fromMs: number | undefined = span.fromMs; fromMs !== undefined;) {
@@ -215,12 +215,12 @@ export async function historyAt(store: Store, tag: TagName & { timeMs: number },
   return (await movesIn(store, { ...tag, fromMs, endMs: tag.timeMs + 1 }, signal)).at(-1)?.digest
 }
 
-/** So many parts are read at once. */
+/** Number of parts to read in parallel. */
 const partsAtOnce = 8
 
 /**
- * True where the tag pointed to the digest at some time that its history still holds. Looks at the newest records first: what is asked for is seldom old. A digest that
- * is not there takes all records.
+ * Returns true if the tag pointed to the digest at some time in its retained history. Reads newest records first, since restored digests
+ * are mostly recent. If the digest is missing, reads all records.
  */
 export async function everPointedTo(store: Store, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<boolean> {
   const parts = await partsOf(store, { ...tag, untilMs: Infinity }, signal)

@@ -22,29 +22,35 @@ import { touchOf } from '../records/manifest-touch.ts'
 import { appendHistory, readHead, type TagHead, type TagName } from './tag-history.ts'
 import { tagKind, tagNamed, tagOf, type TagRecord } from '../records/tags.ts'
 
-/** What a tag is to be. What is left out stays as it is. */
+/** New values for a tag. Absent fields stay as they are. */
 export interface TagState {
   readonly digest: Digest
-  /** The digest that its manifest was pushed by, where it is another one of the same bytes; empty where it is not. A move to another digest without it is to none. */
+  /**
+   * The digest by which the manifest was pushed, if it is another digest of the same bytes; empty if not. If absent, a move to another
+   * digest sets it to empty.
+   */
   readonly pushedDigest?: Digest | ''
   readonly deprecated?: boolean
   readonly bundles?: readonly string[]
 }
 
-/** The keys that a move of a tag looks at. */
+/** The entries that a move of a tag reads and guards. */
 export interface MoveFacts {
   readonly head: TagHead
   /** The manifest's entry; `unchecked` if `services.content` is absent. */
   readonly manifest: Entry | undefined | 'unchecked'
 }
 
-/** Reads what a move of the tag to `digest` looks at. */
+/** Reads the entries for a move of the tag to `digest`. */
 export async function readMoveFacts(services: Services, tag: TagName & { digest: Digest }, signal: AbortSignal): Promise<MoveFacts> {
   const [head, manifest] = await Promise.all([readHead(services.store, tag, signal), services.store.get(manifestKey(tag.repo, tag.digest), signal)])
   return { head, manifest: services.content === undefined ? 'unchecked' : manifest }
 }
 
-/** Throws code 9 where the repo does not hold the digest; else guards that it goes on to (docs/spec/registry.md#tag-creation). */
+/**
+ * Throws code 9 if the repo does not hold the digest. Otherwise adds a guard that fails the transaction if the repo no longer holds it
+ * (docs/spec/registry.md#tag-creation).
+ */
 function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & { state: TagState }, { manifest }: MoveFacts): void {
   if (manifest === 'unchecked') return
   if (manifest === undefined || manifestIn(manifest) === undefined) {
@@ -58,7 +64,7 @@ function assertHeld(changes: ChangeSet, { repo, state: { digest } }: TagName & {
 }
 
 function changed(record: Tag, state: TagState): TagRecord {
-  // Every resource has what TagRecord adds.
+  // TagRecord only requires fields that every stored resource has.
   const next: TagRecord = clone(TagSchema, record)
   next.digest = state.digest
   if (state.deprecated !== undefined) next.deprecated = state.deprecated
@@ -70,17 +76,17 @@ function isSame(one: TagRecord, other: TagRecord): boolean {
   return one.digest === other.digest && one.deprecated === other.deprecated && one.bundles.join('\n') === other.bundles.join('\n')
 }
 
-/** What came of a planned move. */
+/** The result of a planned move. */
 export interface PlannedMove {
-  /** The tag as it will be read. */
+  /** The tag after the move. */
   readonly tag: TagRecord
-  /** What it pointed to before. */
+  /** The digest that the tag pointed to before; undefined if it did not exist. */
   readonly previous: Digest | undefined
 }
 
 /**
- * Plans a tag to be as `state` says: makes it, moves it, or leaves it where nothing differs. A change of the digest adds one record to its history. Throws code 9
- * where the repo does not hold the digest.
+ * Plans to create a tag, to move it, or to leave it if it already has the values in `state`. A change of the digest adds one record to its
+ * history. Throws code 9 if the repo does not hold the digest.
  */
 export function planMove(planning: Planning, changes: ChangeSet, move: TagName & { repo: Uid; state: TagState; facts: MoveFacts }): PlannedMove {
   const { repo, name, state, facts } = move
@@ -97,11 +103,11 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   }
   const current = tagOf(cached)
   const record = changed(current, state)
-  // The digest was checked when it was written.
+  // The digest was validated when it was written.
   const previous = current.digest as Digest
   const pushedDigest = state.pushedDigest ?? (record.digest === current.digest ? cached.pushedDigest : '')
   if (isSame(record, current) && pushedDigest === cached.pushedDigest) {
-    // What else the transaction writes counts on the tag: it may be gone by then.
+    // Other writes of the transaction assume that the tag exists, so a deletion meanwhile must fail it.
     changes.guard({ kind: 'unchanged', key: recordKey('Tag', cached.uid), revision: cached.revision })
     return { tag: current, previous }
   }
@@ -111,10 +117,16 @@ export function planMove(planning: Planning, changes: ChangeSet, move: TagName &
   return { tag: changes.update(tagKind, { cached, record, facts: written }), previous }
 }
 
-/** How old a touch is, in milliseconds, before a move writes another one: well below the shortest grace period that can be set. */
+/**
+ * Minimum age, in milliseconds, of a manifest's last touch before a move touches it again. Much shorter than the shortest allowed grace
+ * period.
+ */
 const touchEveryMs = 60_000
 
-/** Adds the move to the tag's history. A collection that looked before it finds the manifest touched: it stays, also where the tag has moved on by then. */
+/**
+ * Adds the move to the tag's history, and touches the manifest. A collection that started before then keeps the manifest, even if the tag
+ * has moved again.
+ */
 function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state: TagState; facts: MoveFacts; notBeforeMs: number }): number {
   const { state, facts, notBeforeMs } = move
   const { head, manifest } = facts
@@ -123,16 +135,16 @@ function point({ nowMs }: Planning, changes: ChangeSet, move: TagName & { state:
   return appendHistory(changes, move, { digest: state.digest, nowMs, notBeforeMs, after: head })
 }
 
-/** Plans a tag's removal: its history keeps that it went. */
+/** Plans to remove a tag. Its history gets a record of the deletion. */
 export function planRemoval(planning: Planning, changes: ChangeSet, { record, head }: { record: CachedRecord; head: TagHead }): void {
   changes.remove(tagKind, record)
   appendHistory(changes, { repo: record.parent, name: record.name }, { digest: '', nowMs: planning.nowMs, notBeforeMs: record.updateMs + 1, after: head })
 }
 
-/** CreateTag: makes the tag, or moves it (docs/spec/registry.md#tag-creation). */
+/** CreateTag: creates the tag, or moves it (docs/spec/registry.md#tag-creation). */
 export const createTag: Handler = async (services, context, message) => {
   const { parent, tag } = message as CreateTagRequest
-  // The repo was found by authorization.
+  // Authorization has already found the repo.
   const { name, digest, deprecated, bundles } = tag ?? create(TagSchema)
   assertValid(TagSchema, create(TagSchema, { name, digest, deprecated, bundles }))
   const where = { repo: parent as Uid, name }
@@ -156,14 +168,14 @@ export const createTag: Handler = async (services, context, message) => {
   return outcome.kind === 'made' ? recordAnswer(tagKind, services, outcome.made) : earlierTag(services, outcome.uids)
 }
 
-/** A creation made before with the same key is answered with the tag as it is now. */
+/** Answers a request whose idempotency key was used before: with the current state of the tag. */
 function earlierTag(services: Services, [uid = '']: readonly string[]): HandlerAnswer {
   const record = services.cache.tables.get('Tag', uid)
   if (record === undefined) throw notFound('Tag', uid)
   return recordAnswer(tagKind, services, record.message)
 }
 
-/** DeleteTag. The tag's history is kept. */
+/** DeleteTag: deletes the tag and keeps its history. */
 export const deleteTag: Handler = async (services, context, message) => {
   const { uid } = message as DeleteTagRequest
   await removeRecord(services, context, {
@@ -174,7 +186,7 @@ export const deleteTag: Handler = async (services, context, message) => {
   return { message: create(context.method.output), subject: uid }
 }
 
-/** What a removal of one tag needs: how it is found, and what else its transaction writes. */
+/** How to find the tag to remove, and what else the transaction writes. */
 interface TagRemoval {
   find(planning: Pick<Planning, 'tables'>): CachedRecord
   emit(planning: Planning, changes: ChangeSet): void
@@ -201,7 +213,7 @@ async function removeRecord(services: Services, context: MutationContext, remova
 
 const deletedEvent: MethodEvent = { type: 'platform.registry.tag.deleted.v1', group: 'root', internal: false }
 
-/** Adds the event of a tag that was deleted at the registry host. */
+/** Adds the event for a tag that was deleted through the registry host. */
 export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, host }: { uid: Uid; host: string }): void {
   const { services, caller, nowMs } = planning
   const body = { desc: DeleteTagRequestSchema, message: create(DeleteTagRequestSchema, { uid }) }
@@ -211,7 +223,7 @@ export function emitTagDeleted(planning: Planning, changes: ChangeSet, { uid, ho
   changes.proofKey = write.key
 }
 
-/** Removes a tag by its name, for the registry host of this name. Throws code 5 if the tag does not exist. */
+/** Removes a tag by its name. `host` is the registry host that received the request. Throws code 5 if the tag does not exist. */
 export function removeTag(services: Services, context: MutationContext, tag: { repo: Uid; name: string; host: string }): Promise<void> {
   const find = ({ tables }: Pick<Planning, 'tables'>): CachedRecord => {
     const record = tagNamed(tables, tag.repo, tag.name)
@@ -221,16 +233,16 @@ export function removeTag(services: Services, context: MutationContext, tag: { r
   return removeRecord(services, context, { find, emit: (planning, changes) => emitTagDeleted(planning, changes, { uid: find(planning).uid, host: tag.host }) })
 }
 
-/** How many tags one transaction removes at most: each is five writes, and four guards or more. */
+/** Maximum number of tags that one transaction removes: each takes five writes, and at least four guards. */
 const maxTagsAtOnce = 16
 
-/** A tag that goes, with the head of its history. */
+/** A tag to remove, with the newest record of its history. */
 export interface TagToRemove {
   readonly record: CachedRecord
   readonly head: TagHead
 }
 
-/** Reads what the removal of tags looks at: of all of them, or of as many as go at once. */
+/** Reads what the removal of tags needs, for all of them or for as many as one transaction removes. */
 export async function readTags(
   services: Services,
   { repo, records: all }: { repo: Uid; records: readonly CachedRecord[] },

@@ -9,7 +9,7 @@ interface AuditedWrite {
   readonly action: RegistryAction
 }
 
-/** The requests that change what a repo holds. The chunks of an upload change nothing until it is finished. */
+/** Requests that change the content of a repo, by kind of path and method. Chunks of an upload change nothing until the upload is finished. */
 const writes: Partial<Record<OciPathKind, Readonly<Record<string, AuditedWrite>>>> = {
   manifest: { PUT: { method: 'registry/putManifest', action: 'push' }, DELETE: { method: 'registry/deleteManifest', action: 'delete' } },
   blob: { DELETE: { method: 'registry/deleteBlob', action: 'delete' } },
@@ -17,10 +17,13 @@ const writes: Partial<Record<OciPathKind, Readonly<Record<string, AuditedWrite>>
   upload: { PUT: { method: 'registry/putBlob', action: 'push' } },
 }
 
-/** gRPC codes of refused writes, by status. */
+/** gRPC status codes for the audit trail, by HTTP status of a refused write. */
 const codes: Readonly<Record<number, number>> = { 401: 16, 403: 7, 404: 5, 409: 9, 429: 8, 503: 14, 504: 4 }
 
-/** Records a write: done, or refused with `error`. The gate has recorded what it refused. A `POST` that only starts an upload is no write. */
+/**
+ * Records a write in the audit trail, as done or as refused with `error`. Skips writes that the gate refused, since the gate has recorded
+ * them. Skips a `POST` that only starts an upload.
+ */
 export function auditWrite(trail: AuditTrail, exchange: RegistryExchange, { path, error }: { readonly path: OciPath; readonly error?: RegistryError }): void {
   const { admitted, request, response } = exchange
   const write = writes[path.kind]?.[request.method ?? '']
@@ -48,7 +51,7 @@ function outcomeOf(error: RegistryError | undefined): Pick<AuditLine, 'outcome' 
   return { outcome: code === 7 || code === 16 ? 'denied' : 'failed', code, reason: error.code }
 }
 
-/** The repository with the tag or digest, as clients write it. */
+/** Returns `<repository>:<tag>` or `<repository>@<digest>`, as clients write it. */
 function nameOf(repository: string, path: OciPath): string {
   if (path.kind === 'blob') return `${repository}@${path.digest}`
   if (path.kind !== 'manifest') return repository

@@ -13,19 +13,22 @@ import { findRepository, pathOf } from '../records/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
 import { pullCapabilities } from '../tokens/rights.ts'
 
-/** What a page of a catalogue is. */
+/** Limits of one page of the catalogue. */
 interface CatalogPage {
   readonly permissions: EffectivePermissions
-  /** Held at every repo that is listed. */
+  /** Capabilities that the caller must hold at every listed repo. */
   readonly needed: CapabilitySet
-  /** Only repos after this uid. */
+  /** Lists only repos after this uid. */
   readonly after: string | undefined
   readonly n: number
 }
 
 const anywhere = { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: false, ids: [] }
 
-/** Repos where the caller holds the capabilities, in uid order; none of a suspended organisation, but for operators. `next` is what the next page begins after; a page that has one may be shorter than `n`. */
+/**
+ * Returns repos where the caller holds the capabilities, in uid order. Leaves out repos of a suspended organisation, except for operators.
+ * `next` is the uid after which the next page begins. A page with `next` may have fewer than `n` repos.
+ */
 async function pullableRepos(
   { cache }: Services,
   { permissions, needed, after, n }: CatalogPage,
@@ -52,8 +55,9 @@ async function pullableRepos(
 }
 
 /**
- * GET of `_catalog`: the repositories that the caller may pull by role bindings, by path, a page at a time. The order is stable and is not that of the names. `last` is a
- * repository that is there; a `Link` goes on by uid, so that it works also where the last repository was deleted.
+ * Handles GET of `_catalog`: a page of the repositories that the caller may pull by role bindings, as paths. The order is stable, but not
+ * alphabetical. `last` must be an existing repository. The URL in `Link` continues after a uid, so it also works if the last repository
+ * was deleted.
  */
 export async function listCatalog(host: OciHost, exchange: RegistryExchange): Promise<void> {
   if (!host.catalog) throw new RegistryError('UNSUPPORTED', 'registry.catalog is off: list repos through the platform API', { headers: { Allow: '' } })
@@ -69,7 +73,7 @@ export async function listCatalog(host: OciHost, exchange: RegistryExchange): Pr
   exchange.send(200, ['Content-Type', 'application/json', 'Content-Length', Buffer.byteLength(body), 'Cache-Control', 'no-store', ...link], body)
 }
 
-/** The uid that the page begins after. */
+/** Returns the uid after which the page begins. */
 function placeAfter({ services }: OciHost, { query }: RegistryExchange): string | undefined {
   const after = query.get('after')
   if (after !== null) {

@@ -10,33 +10,33 @@ export type HeaderLines = readonly (string | number)[]
 
 const requestIdPattern = /^[A-Za-z0-9._:/=+-]{1,128}$/
 
-/** What an exchange is made with. */
+/** Dependencies and limits of an exchange. */
 export interface RegistryExchangeOptions {
-  /** For requests that bring no id. */
+  /** Creates an id for a request without one. */
   readonly newRequestId: () => string
-  /** How long the client may take nothing of the answer, in milliseconds; 60,000 where absent. */
+  /** How long the client may read nothing of the response, in milliseconds; default 60,000. */
   readonly idleMs?: number | undefined
-  /** Whose request it is; the connection's other end where absent. */
+  /** Returns the client's address; default: the remote address of the connection. */
   readonly clientAddress?: ClientAddress | undefined
 }
 
-/** One request and its answer. */
+/** One request and its response. */
 export class RegistryExchange implements Presented {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly requestId: string
-  /** The client's, see ClientAddress. */
+  /** The client's address, see ClientAddress. */
   readonly remoteAddress: string
-  /** As it stands in the request line, without the query. */
+  /** The path in the request line, without the query and not decoded. */
   readonly path: string
-  /** What the gate let in last. */
+  /** The result of the gate's last admission. */
   admitted: AdmittedRequest | undefined
   readonly #search: string
   #query: URLSearchParams | undefined
   #signal: AbortSignal | undefined
   readonly #idleMs: number | undefined
 
-  /** The client's `X-Request-Id` counts where it is 1 to 128 characters of [A-Za-z0-9._:/=+-]. */
+  /** Uses the client's `X-Request-Id` if it has 1 to 128 characters of [A-Za-z0-9._:/=+-]. */
   constructor(request: IncomingMessage, response: ServerResponse, { newRequestId, idleMs, clientAddress }: RegistryExchangeOptions) {
     this.request = request
     this.response = response
@@ -54,12 +54,12 @@ export class RegistryExchange implements Presented {
     return this.request.headers.authorization
   }
 
-  /** Header `taproot-identity`. */
+  /** The header `taproot-identity`. */
   get identity(): string | undefined {
     return this.header('taproot-identity')
   }
 
-  /** Header `user-agent`. */
+  /** The header `user-agent`. */
   get userAgent(): string | undefined {
     return this.header('user-agent')
   }
@@ -68,18 +68,21 @@ export class RegistryExchange implements Presented {
     return (this.#query ??= new URLSearchParams(this.#search))
   }
 
-  /** Aborts with code 1 where the client goes away before its answer is complete. Made when it is first asked for: most requests are answered before. */
+  /** Aborts with code 1 if the client disconnects before its response is complete. Created on first use, since most requests do not need it. */
   get signal(): AbortSignal {
     return (this.#signal ??= this.#createSignal())
   }
 
-  /** The value of a header that may stand once. */
+  /** Returns the value of a header that may occur once. */
   header(name: string): string | undefined {
     const value = this.request.headers[name]
     return typeof value === 'string' ? value : undefined
   }
 
-  /** Calls `listener` once when the answer is over, whole or not, with the bytes that the connection sent since now. */
+  /**
+   * Calls `listener` once when the response has ended, completely or not. Passes the number of bytes that the connection has sent since
+   * this call.
+   */
   onceAnswered(listener: (sentBytes: number) => void): void {
     const { socket } = this.request
     const before = socket.bytesWritten
@@ -87,17 +90,17 @@ export class RegistryExchange implements Presented {
     else this.response.once('close', () => listener(socket.bytesWritten - before))
   }
 
-  /** Answers with the headers that every answer has, and `body`, which a HEAD request does not get. */
+  /** Sends a response with the headers that every response has, and with `body`. HEAD requests get no body. */
   send(status: number, headers: HeaderLines = [], body?: string | Uint8Array): void {
     this.open(status, headers)
-    // As many bytes as characters: plain ASCII, which is copied and not encoded.
+    // Plain ASCII has as many bytes as characters. Node copies it without encoding it.
     if (typeof body === 'string' && Buffer.byteLength(body) === body.length) this.response.end(body, 'latin1')
     else this.response.end(body)
   }
 
-  /** Sends status and headers; the body follows. Disconnects a client that takes nothing for too long. */
+  /** Sends status and headers; the caller sends the body. Disconnects a client that reads nothing for too long. */
   open(status: number, headers: HeaderLines): void {
-    // A flat list is what Node sends as it is. It takes numbers, though its types do not say so.
+    // Node sends a flat list unchanged. It accepts numbers, although its types exclude them.
     const lines = [...headers, 'Docker-Distribution-Api-Version', 'registry/2.0', 'X-Request-Id', this.requestId] as string[]
     this.response.writeHead(status, lines)
     endWhenIdle(this.response, this.#idleMs)
@@ -114,5 +117,5 @@ export class RegistryExchange implements Presented {
   }
 }
 
-/** Headers of every answer with pushed content. A browser trusts only the declared type, and runs nothing of it. */
+/** Headers of every response with pushed content. Browsers use only the declared type, and run no scripts of it. */
 export const contentHeaders: HeaderLines = ['X-Content-Type-Options', 'nosniff', 'Content-Security-Policy', 'sandbox']

@@ -9,10 +9,13 @@ import { referrersOf } from '../records/manifests.ts'
 import { tagNames } from '../records/tags.ts'
 import { RegistryError } from '../registry-error.ts'
 
-/** How many items a page holds at most, whatever `n` says. */
+/** Maximum number of items on a page, even if `n` is larger. */
 export const maxPageItems = 1000
 
-/** The parameter `n`: how many items a page may hold. Absent means as many as there may be. Throws UNSUPPORTED (400) where it is no such number. */
+/**
+ * Parses the parameter `n`, the maximum number of items on a page; `maxPageItems` if absent. Throws UNSUPPORTED (400) if it is not a
+ * number, 0 or more.
+ */
 export function parsePageLimit(query: URLSearchParams): number {
   const text = query.get('n')
   if (text === null) return maxPageItems
@@ -20,7 +23,7 @@ export function parsePageLimit(query: URLSearchParams): number {
   return Math.min(Number(text), maxPageItems)
 }
 
-/** The `Link` header that leads to the next page (RFC 8288). */
+/** Returns the `Link` header with the URL of the next page (RFC 8288). */
 export function nextLink(path: string, parameters: Readonly<Record<string, string | undefined>>): string {
   const query = new URLSearchParams()
   for (const [name, value] of Object.entries(parameters)) if (value !== undefined) query.set(name, value)
@@ -35,7 +38,7 @@ function sendJson(exchange: RegistryExchange, answer: { body: unknown; mediaType
   exchange.send(200, ['Content-Type', answer.mediaType, 'Content-Length', Buffer.byteLength(text), ...answer.headers], text)
 }
 
-/** GET of the tags, a page at a time. */
+/** Handles GET of tags: returns one page. */
 export async function listTags(host: OciHost, exchange: RegistryExchange, path: TagsPath): Promise<void> {
   const { repository } = path
   const { repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
@@ -47,15 +50,15 @@ export async function listTags(host: OciHost, exchange: RegistryExchange, path: 
   sendJson(exchange, { body: { name: repository, tags: names }, mediaType: 'application/json', headers })
 }
 
-/** How many referrers a page holds at most, and how many are looked at for it. */
+/** Maximum number of referrers on a page, and maximum number that are read to fill one. */
 const maxReferrers = 100
 const maxReferrersSeen = 1_000
-/** A page ends where its descriptors have so many bytes: clients take an index of 4 MiB at most. */
+/** Maximum number of bytes of the descriptors on a page: clients accept an index of at most 4 MiB. */
 const maxReferrersBytes = 2 * 1024 * 1024
 
 interface ReferrersPage {
   readonly manifests: readonly object[]
-  /** The last digest that was looked at, where there may be more. */
+  /** The last digest that was read, if more may follow. */
   readonly next: string | undefined
 }
 
@@ -80,7 +83,7 @@ export async function listReferrers(host: OciHost, exchange: RegistryExchange, p
 
 const emptyPage: ReferrersPage = { manifests: [], next: undefined }
 
-/** Returns the repo, or undefined if it does not exist and the caller may know that. */
+/** Returns the repo. Returns undefined if it does not exist and the caller may know that. */
 async function repoIfThere(host: OciHost, exchange: RegistryExchange, repository: string): Promise<Uid | undefined> {
   try {
     return (await enterRepo(host, exchange, { repository, action: 'pull' })).repo
@@ -105,7 +108,7 @@ async function referrersPage(
       if (artifactType !== undefined && record.artifactType !== artifactType) continue
       const annotations = await annotationsOf(record, async () => {
         const held = await (host.cache.at({ repo, digest }) ?? host.cache.get({ repo, digest }, signal))
-        // Also what is read, and left out, makes the page longer.
+        // Manifests that were read for their annotations count toward the size limit too.
         bytes += held?.bytes.length ?? 0
         return held?.bytes
       })

@@ -3,7 +3,7 @@ import { fromStore } from '../../engine/errors.ts'
 import { RegistryError, type RegistryErrorCode } from '../registry-error.ts'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream/upstream.ts'
 
-/** How an error is answered: its message is the error's own unless there is one here. */
+/** The response for an error. Without `message`, the response has the error's own message. */
 interface OciErrorRow {
   readonly code: RegistryErrorCode
   readonly status?: number
@@ -35,7 +35,7 @@ const ofDomain = {
   7: { code: 'DENIED' },
   8: { code: 'TOOMANYREQUESTS' },
   9: { code: 'DENIED', status: 409 },
-  // Clients send a 503 again, a 409 they do not.
+  // Clients retry after a 503, but not after a 409.
   10: { code: 'UNAVAILABLE', retryAfterSeconds: 1 },
   11: { code: 'UNSUPPORTED', status: 400 },
   12: { code: 'UNSUPPORTED' },
@@ -45,11 +45,11 @@ const ofDomain = {
   16: { code: 'UNAUTHORIZED' },
 } as const satisfies Record<Code, OciErrorRow>
 
-/** Reasons that say more than their code. */
+/** Rows for reasons, which take precedence over the row for the code. */
 const ofReason: Readonly<Record<string, OciErrorRow>> = {
   MANIFEST_BLOB_UNKNOWN: { code: 'MANIFEST_BLOB_UNKNOWN' },
   NAME_INVALID: { code: 'NAME_INVALID' },
-  // Waiting does not help: clients must not send it again, as they do a 429.
+  // Retrying does not help, and clients would retry after a 429.
   QUOTA_EXCEEDED: { code: 'DENIED' },
   STORE_FULL: { code: 'UNAVAILABLE', status: 503 },
 }
@@ -64,13 +64,16 @@ function made(row: OciErrorRow, error: Error, more: { retryAfterMs?: number | un
   })
 }
 
-/** The first digest that the repo does not hold, as clients know it from other registries. */
+/** Returns the `detail` of the response: the first digest that the repo does not hold, as other registries return it. */
 function detailOf({ reason, details }: DomainError): unknown {
   const digest = reason === 'MANIFEST_BLOB_UNKNOWN' ? details.precondition?.[0]?.subject : undefined
   return digest === undefined ? undefined : { digest }
 }
 
-/** What any error is answered as: foreign errors are translated here and nowhere else. What is not known becomes UNKNOWN (500) with a fixed sentence. */
+/**
+ * Converts any error into a RegistryError; only this function converts foreign errors. Unknown errors become UNKNOWN (500) with a fixed
+ * message.
+ */
 export function toRegistryError(error: unknown): RegistryError {
   if (error instanceof RegistryError) return error
   if (error instanceof UpstreamError) return made(ofUpstream[error.kind], error)
@@ -82,12 +85,12 @@ export function toRegistryError(error: unknown): RegistryError {
   return new RegistryError('UNKNOWN', fixedSentence, { cause: error })
 }
 
-/** True for what only our own log can tell more about. */
+/** Returns true for errors whose cause is only in the server's log. */
 export function isServerError(error: RegistryError): boolean {
   return error.status >= 500
 }
 
-/** The error envelope of the distribution specification. */
+/** Returns the error body of the distribution specification, as JSON. */
 export function errorBody(error: RegistryError): string {
   const { code, message, detail } = error
   return `${JSON.stringify({ errors: [detail === undefined ? { code, message } : { code, message, detail }] })}\n`

@@ -20,31 +20,34 @@ import { reportFailure } from './reports.ts'
 import { readBody } from './blobs/request-body.ts'
 import { appendUpload, cancelUpload, finishUpload, startUpload, uploadStatus } from './blobs/upload-routes.ts'
 
-/** Answers `GET /v2/<repository>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint); what it throws is answered like every error. */
+/**
+ * Handler for `GET /v2/<repository>/_service/history/<tag>` (docs/spec/registry.md#history-endpoint). Its errors are sent in the usual
+ * error format.
+ */
 export type HistoryRoute = (exchange: RegistryExchange, path: { readonly repository: string; readonly tag: string }) => Promise<void>
 
-/** Called for every answer: kind of path (`none` if unknown), method, status, seconds. */
+/** Called for every response, with the kind of path (`none` if unknown), the method, the status and the duration in seconds. */
 export type Observe = (route: OciPathKind | 'none', method: string, answer: { readonly status: number; readonly seconds: number }) => void
 
-/** What the handler is made of. */
+/** Dependencies and limits of the handler. */
 export interface OciHandlerOptions extends Omit<OciHost, 'cache' | 'blobs' | 'idleMs'> {
   readonly history: HistoryRoute
-  /** 60,000 where absent. */
+  /** How long a client may send or read nothing of a body, in milliseconds; default 60,000. */
   readonly idleMs?: number
-  /** How many bytes of manifests stay in memory; 64 MiB where absent. */
+  /** Maximum size of cached manifests, in bytes; default 64 MiB. */
   readonly manifestCacheBytes?: number
-  /** How many bytes of blobs stay in memory at most; none where absent. */
+  /** Maximum size of cached blobs, in bytes; default 0. */
   readonly blobCacheBytes?: number
   readonly observe?: Observe
-  /** A fresh request id for requests that bring none. */
+  /** Creates an id for a request without one. */
   readonly newRequestId?: () => string
-  /** Whose request it is; the connection's other end where absent. */
+  /** Returns the client's address; default: the remote address of the connection. */
   readonly clientAddress?: ClientAddress
 }
 
 type RegistryVerb = 'GET' | 'PUT' | 'POST' | 'PATCH' | 'DELETE'
 
-/** How the paths of one kind are answered, by method. HEAD is a GET whose body is not sent. */
+/** Handlers by kind of path and method. HEAD uses the handler of GET; its body is not sent. */
 type Routes = {
   readonly [Kind in OciPathKind]: Partial<
     Record<RegistryVerb, (host: OciHost, exchange: RegistryExchange, path: Extract<OciPath, { kind: Kind }>) => Promise<void>>
@@ -71,8 +74,8 @@ async function answerBase(host: OciHost, exchange: RegistryExchange): Promise<vo
 }
 
 /**
- * The distribution API (OCI distribution specification 1.1) below `/v2/`. Never throws: all that goes wrong is answered. Bodies stream; the server that calls
- * it must not limit how long a whole request may take.
+ * Creates the handler of the distribution API (OCI distribution specification 1.1) below `/v2/`. It never throws: every failure gets a
+ * response. Bodies are streamed, so the server must not limit the duration of a whole request.
  */
 export function createOciHandler(options: OciHandlerOptions): (request: IncomingMessage, response: ServerResponse) => void {
   const { services, upstream, observe, newRequestId = randomUUID } = options
@@ -96,20 +99,20 @@ export function createOciHandler(options: OciHandlerOptions): (request: Incoming
     answer(host, routes, exchange)
       .then((route) => observe?.(route, request.method ?? '', { status: response.statusCode, seconds: (performance.now() - startedMs) / 1000 }))
       .catch((error: unknown) => {
-        // What nothing catches would end the process, and with it all other requests.
+        // An unhandled rejection would end the process, and with it all other requests.
         services.log.error('a request to the registry failed to get an answer', { requestId: exchange.requestId, error: errorText(error) })
         if (!response.writableEnded) response.destroy()
       })
   }
 }
 
-/** Resolves with the kind of path, once it is answered. */
+/** Answers the request. Resolves with the kind of path. */
 async function answer(host: OciHost, routes: Routes, exchange: RegistryExchange): Promise<OciPathKind | 'none'> {
   let kind: OciPathKind | 'none' = 'none'
   try {
     const path = parseOciPath(exchange.path)
     kind = path.kind
-    // What is cut off deletes nothing.
+    // A request that is cut off before its end deletes nothing.
     if (exchange.request.method === 'DELETE') await readBody(exchange.request, { idleMs: host.idleMs, maxBytes: maxUnwantedBytes })
     await answerPath(host, routeOf(routes, exchange, path), { exchange, path })
   } catch (error) {
@@ -131,13 +134,13 @@ async function answerPath(host: OciHost, route: AnyRoute, { exchange, path }: { 
   auditWrite(host.auditLog, exchange, { path })
 }
 
-/** The most that a body of a request which takes none may have, in bytes. */
+/** Maximum size of the body of a request that needs none, in bytes. */
 const maxUnwantedBytes = 64 * 1024
 
 type AnyRoute = (host: OciHost, exchange: RegistryExchange, path: OciPath) => Promise<void>
 
 function routeOf(routes: Routes, exchange: RegistryExchange, path: OciPath): AnyRoute {
-  const row = routes[path.kind] as Partial<Record<string, AnyRoute>> // a cast: a row takes paths of its own kind, which this one is
+  const row = routes[path.kind] as Partial<Record<string, AnyRoute>> // a cast: a row accepts only paths of its own kind, and this path has that kind
   const method = exchange.request.method === 'HEAD' ? 'GET' : (exchange.request.method ?? '')
   const route = Object.hasOwn(row, method) ? row[method] : undefined
   if (route !== undefined) return route
@@ -145,7 +148,10 @@ function routeOf(routes: Routes, exchange: RegistryExchange, path: OciPath): Any
   throw new RegistryError('UNSUPPORTED', `${allowed.join(', ')} only`, { headers: { Allow: allowed.join(', ') } })
 }
 
-/** True for `reason` and for what was thrown because of it, such as an outcome that stayed unknown because the client went away. */
+/**
+ * Returns true if the error is `reason`, or if `reason` is in its chain of causes. An example is an unknown outcome after the client
+ * disconnected.
+ */
 function isCausedBy(error: unknown, reason: unknown): boolean {
   return error === reason || (error instanceof Error && error.cause !== undefined && isCausedBy(error.cause, reason))
 }

@@ -12,24 +12,24 @@ import type { RegistryExchange } from './exchange.ts'
 import type { ManifestCache } from './manifests/manifest-cache.ts'
 import type { ReportedRequest } from './traffic-events.ts'
 
-/** Where the bytes of a blob come from: this process, the upstream, or storage that the client is sent to. */
+/** Source of a blob's bytes: this process, the upstream, or a storage URL that the client is redirected to. */
 export type BlobSource = 'memory' | 'upstream' | 'redirect'
 
-/** What the routes work with. */
+/** Dependencies of the routes. */
 export interface OciHost {
   readonly services: Services
   readonly upstream: Upstream
   readonly gate: Gate
   readonly auditLog: AuditTrail
-  /** Seals the state of uploads, so that any replica can go on with them. */
+  /** Encrypts the state of uploads, so that any replica can continue them. */
   readonly sealer: Keyring
   readonly cache: ManifestCache
   readonly blobs: BlobCache
-  /** The name under which clients reach this host: the source of events. */
+  /** The name by which clients reach this host; also the source of events. */
   readonly registryHost: string
-  /** Whether `_catalog` is served. */
+  /** True if `_catalog` is enabled. */
   readonly catalog: boolean
-  /** How long a client may send, or take, nothing of a body, in milliseconds. */
+  /** How long a client may send or read nothing of a body, in milliseconds. */
   readonly idleMs: number
   /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
@@ -37,27 +37,27 @@ export interface OciHost {
   report(request: ReportedRequest): void
 }
 
-/** An entry whose repo is there. */
+/** An admitted request whose repo exists. */
 export interface RepoEntry {
   readonly entry: AdmittedRequest
   readonly repo: Uid
 }
 
-/** Lets the caller in, and notes it for the audit trail. */
+/** Admits the request through the gate, and stores the result for the audit trail. */
 async function enter({ gate }: OciHost, exchange: RegistryExchange, request: EntryRequest): Promise<AdmittedRequest> {
-  // The gate itself records what it refuses.
+  // The gate records the requests that it refuses.
   exchange.admitted = undefined
   return (exchange.admitted = await gate.enter(exchange, request))
 }
 
-/** Lets the caller in to a repo that is there. Throws what the gate throws. */
+/** Admits a request to an existing repo. Throws the errors of the gate, or NAME_UNKNOWN. */
 export async function enterRepo(host: OciHost, exchange: RegistryExchange, request: { repository: string; action: RegistryAction }): Promise<RepoEntry> {
   const entry = await enter(host, exchange, { repository: request.repository, actions: [request.action] })
   if (entry.target.kind === 'absent') throw new RegistryError('NAME_UNKNOWN', 'there is no such repository')
   return { entry, repo: entry.target.uid }
 }
 
-/** What a mutation needs of an entry: the rights are looked at again with every attempt. */
+/** Returns the context for a mutation. Each attempt of its transaction checks the caller's rights again. */
 export function mutationOf(entry: AdmittedRequest, exchange: RegistryExchange, action: RegistryAction): MutationContext {
   if (entry.caller === undefined) throw new RegistryError('DENIED', 'sign in first')
   return {
@@ -71,7 +71,7 @@ export function mutationOf(entry: AdmittedRequest, exchange: RegistryExchange, a
   }
 }
 
-/** Lets the caller in to push, to a repo that may still have to be made: that only `create` does. */
+/** Admits a push to a repo that may not exist yet. Only `create` creates it. */
 export async function enterToPush(
   host: OciHost,
   exchange: RegistryExchange,
@@ -80,11 +80,11 @@ export async function enterToPush(
   return enter(host, exchange, { repository, actions: ['push'], mountFrom })
 }
 
-/** The repo of an entry to push; a first push makes it. Throws what the gate throws, or DomainError. */
+/** Returns the repo of a push, and creates it on its first push. Throws the errors of the gate, or DomainError. */
 export async function repoOfPush(host: OciHost, exchange: RegistryExchange, entry: AdmittedRequest): Promise<RepoEntry> {
   const { target, repository } = entry
   if (target.kind === 'repo') return { entry, repo: target.uid }
   await createRepoByPush(host.services, mutationOf(entry, exchange, 'push'), { ...target, path: repository, host: host.registryHost })
-  // Enters again: the caller's permissions on the repo differ from those on its group.
+  // Admits the request again: the caller's permissions at the new repo differ from those at its group.
   return enterRepo(host, exchange, { repository, action: 'push' })
 }

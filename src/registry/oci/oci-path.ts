@@ -2,11 +2,11 @@ import { parseDigest, type Digest } from '../../base/digest.ts'
 import { isRepositoryName } from '../records/repo-paths.ts'
 import { RegistryError } from '../registry-error.ts'
 
-/** What a manifest is asked for by. `malformed` can be neither: nothing is stored under it. */
+/** The tag or digest of a manifest in a path. `malformed` is neither, so no manifest has it. */
 export type ManifestReference =
   { readonly kind: 'tag'; readonly tag: string } | { readonly kind: 'digest'; readonly digest: Digest } | { readonly kind: 'malformed'; readonly text: string }
 
-/** A path below `/v2/`: everything that is answered at all. */
+/** A parsed path below `/v2/`. Other paths are not found. */
 export type OciPath =
   | { readonly kind: 'base' }
   | { readonly kind: 'catalog' }
@@ -23,11 +23,11 @@ export type OciPathKind = OciPath['kind']
 
 const tagName = /^[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/
 const uploadId = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-/** The colon of a digest in the last segment, as clients that encode path segments send it. */
+/** The colon of a digest in the last segment, in the form of clients that percent-encode path segments. */
 const encodedColon = /(?<=\/sha(?:256|512))%3a(?=[0-9a-f]+$)/i
 const canonical = /^[A-Za-z0-9._:/+=-]*$/
 
-/** True where the text can be a tag (docs/spec/registry.md#tag-names; OCI distribution specification "Pulling manifests"). */
+/** Returns true if the text is a valid tag name (docs/spec/registry.md#tag-names; OCI distribution specification "Pulling manifests"). */
 export function isTagName(text: string): boolean {
   return tagName.test(text)
 }
@@ -57,11 +57,11 @@ function referenceIn(text: string): ManifestReference {
   return isTagName(text) ? { kind: 'tag', tag: text } : { kind: 'malformed', text }
 }
 
-/** The routes whose last segment but one says what they are. */
+/** Parsers of paths, by their second last segment. */
 const routes: Readonly<Record<string, (before: readonly string[], last: string) => OciPath>> = {
   manifests: (before, last) => ({ kind: 'manifest', repository: nameOf(before), reference: referenceIn(last) }),
   blobs: (before, last) => {
-    // No digest: the uploads, without the last slash.
+    // `uploads` in place of a digest: the path of new uploads, without the final slash.
     if (last === 'uploads') return { kind: 'uploads', repository: nameOf(before) }
     return { kind: 'blob', repository: nameOf(before), digest: digestIn(last) }
   },
@@ -85,8 +85,9 @@ const routes: Readonly<Record<string, (before: readonly string[], last: string) 
 }
 
 /**
- * Parses the path as it stands in the request line, without the query. Only the colon of a digest may be encoded. The paths are an allow-list: stores and
- * upstreams get only what was parsed. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404) for anything else.
+ * Parses the path in the request line, without the query. Only the colon of a digest may be percent-encoded. All other paths are rejected,
+ * so stores and upstreams get only parsed values. Throws RegistryError: NAME_INVALID or DIGEST_INVALID (400), UNSUPPORTED (404) for
+ * anything else.
  */
 export function parseOciPath(sentPath: string): OciPath {
   const path = sentPath.replace(encodedColon, ':')

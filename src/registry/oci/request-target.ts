@@ -1,14 +1,17 @@
 import type { IncomingMessage } from 'node:http'
 
-/** What a request line asks for. */
+/** The target of a request line. */
 export interface RequestTarget {
-  /** As it stands there. */
+  /** The path, not decoded. */
   readonly path: string
   /** The query without the question mark; empty if absent. */
   readonly search: string
 }
 
-/** Takes a request's target apart. A proxy may send the absolute form (RFC 9112, 3.2.2): scheme and authority are left out. */
+/**
+ * Splits a request's target into path and query. A proxy may send the absolute form (RFC 9112, 3.2.2): then scheme and authority are
+ * removed.
+ */
 export function requestTarget({ url = '/' }: IncomingMessage): RequestTarget {
   const target = url.startsWith('/') ? url : url.replace(/^https?:\/\/[^/?]*/i, '')
   const mark = target.indexOf('?')

@@ -2,16 +2,16 @@ import { DomainError } from '../../base/errors.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { ReadmeThread } from './readme-thread.ts'
 
-/** Processor time that one readme may cost, in milliseconds: ordinary ones of the largest size cost a fifth of it. */
+/** Processor time allowed for one readme, in milliseconds. Ordinary readmes of the maximum size use a fifth of it. */
 const maxCpuMs = 2_000
-/** Readmes of one tenant that wait at most. */
+/** Maximum number of waiting readmes of one tenant. */
 const maxWaiting = 16
-/** When a refused caller may try again, in milliseconds. */
+/** Suggested wait before a refused caller tries again, in milliseconds. */
 const retryAfterMs = 1_000
-/** In this time half of what a tenant has used is forgotten, in milliseconds. */
+/** Half-life of the processor time that counts for a tenant, in milliseconds. */
 const halfLifeMs = 60_000
 
-/** A readme to check, and the tenants that answer for what it costs: the organisation of its repo and that of its caller. */
+/** A readme to check, and the tenants that its processor time counts for: the organisations of its repo and of its caller. */
 export interface ReadmeToCheck {
   readonly content: string
   readonly tenants: readonly string[]
@@ -28,8 +28,9 @@ interface TenantUse {
 }
 
 /**
- * One thread that tenants share by the processor time that they used lately. Next is the readme whose tenants used least, of equals the one that waits longest.
- * The use of a readme counts for each of its tenants, so neither more organisations nor more identities give anyone a larger share.
+ * Renders readmes in one thread, which tenants share by their recent processor time. The next readme is the one whose tenants used least;
+ * among equals, the one that has waited longest. The time counts for each tenant of the readme, so more organisations or identities do not
+ * give a larger share.
  */
 class ReadmeScheduler {
   readonly #thread = new ReadmeThread(maxCpuMs)
@@ -53,7 +54,7 @@ class ReadmeScheduler {
     return untilAborted(waiting.done.promise, signal)
   }
 
-  /** Renders until nothing waits. Never rejects. */
+  /** Renders waiting readmes until there are none. Never rejects. */
   async #run(): Promise<void> {
     this.#running = true
     for (let next = this.#take(); next !== undefined; next = this.#take()) {
@@ -86,8 +87,9 @@ class ReadmeScheduler {
 const scheduler = new ReadmeScheduler()
 
 /**
- * Returns the fault of a readme, or undefined. Readmes are rendered one after the other in a separate thread. A readme that costs more than 2 s of processor
- * time is refused, so a hostile one delays another tenant's by that much at most. Throws code 8 `TOO_MANY_WAITING`; rejects with the signal's reason.
+ * Returns the fault of a readme, or undefined if it is valid. Readmes are rendered one after the other in a separate thread. A readme that
+ * takes more than 2 s of processor time is refused, so it delays others by at most that much. Throws code 8 `TOO_MANY_WAITING`; rejects
+ * with the signal's reason.
  */
 export async function checkReadme(readme: ReadmeToCheck, signal: AbortSignal): Promise<string | undefined> {
   return await scheduler.check(readme, signal)

@@ -7,12 +7,15 @@ import MarkdownIt from 'markdown-it'
 import { defaultTreeAdapter, parse, type DefaultTreeAdapterMap, type TreeAdapter } from 'parse5'
 
 const markdown = new MarkdownIt({ html: true })
-// Links of any sort become links: the policy below judges them, not the renderer.
+// All links are rendered, so that the policy below decides which are allowed.
 markdown.validateLink = () => true
 
 const alignment: [string, RegExp] = ['style', /^text-align:(?:center|left|right)$/]
 
-/** What users may write: the policy that a well-known code host has for readmes, without form fields; names stay as they are, comments too (docs/spec/registry.md#readmes). */
+/**
+ * The allowed HTML (docs/spec/registry.md#readmes): GitHub's policy for readmes, without form fields. Comments are allowed, and the names
+ * of elements are not prefixed.
+ */
 const policy: Schema = {
   ...defaultSchema,
   tagNames: (defaultSchema.tagNames ?? []).filter((name) => name !== 'input'),
@@ -28,7 +31,7 @@ const policy: Schema = {
  */
 const maxElements = 300_000
 
-/** The HTML makes more elements than a page should have. */
+/** Thrown if the HTML has more elements than allowed. */
 class TooManyElements extends Error {}
 
 /** Builds the tree, and throws TooManyElements at the first element over the limit. */
@@ -48,7 +51,7 @@ function childrenOf(node: Nodes): readonly Nodes[] {
   return 'children' in node ? node.children : []
 }
 
-/** What a node is, without its children. */
+/** Returns the type and attributes of a node, without its children. */
 function headOf(node: Nodes): unknown[] {
   if (node.type === 'element') return [node.tagName, node.properties]
   return [node.type, 'value' in node ? node.value : '']
@@ -63,17 +66,17 @@ function isSame(one: Nodes, other: Nodes): boolean {
   })
 }
 
-/** True where the element of this id is in the tree. */
+/** Returns true if the tree has an element with this id. */
 function hasElement(node: Nodes, id: string): boolean {
   return (node.type === 'element' && node.properties['id'] === id) || childrenOf(node).some((child) => hasElement(child, id))
 }
 
 /**
- * What the HTML comes to in the body of a page that goes on after it. Undefined where it changes the page round it, or swallows what follows: a tag, a comment or a
- * text that is never closed.
+ * Parses the HTML inside the body of a page that has more content after it. Returns undefined if the HTML changes the surrounding page.
+ * Also returns undefined if an unclosed tag, comment or text absorbs the following content.
  */
 function shownIn(html: string): Nodes | undefined {
-  // No text holds its own digest.
+  // An id that the HTML cannot contain: a text cannot contain its own digest.
   const next = createHash('sha256').update(html).digest('hex')
   const page = fromParse5(parse(`<!doctype html><html><head></head><body>${html}<hr id="${next}">`, { treeAdapter: countingAdapter() }))
   const root = childrenOf(page).find((node): node is Element => node.type === 'element')
@@ -83,7 +86,10 @@ function shownIn(html: string): Nodes | undefined {
   return isUntouched && hasElement(shown, next) ? shown : undefined
 }
 
-/** What is wrong with a readme, or undefined: the HTML that its Markdown makes must stay as it is when it is sanitized (docs/spec/registry.md#readmes). */
+/**
+ * Returns the fault of a readme, or undefined if it is valid. Its Markdown is rendered to HTML, which must stay the same when it is
+ * sanitized (docs/spec/registry.md#readmes).
+ */
 export function readmeError(content: string): string | undefined {
   try {
     const shown = shownIn(markdown.render(content))

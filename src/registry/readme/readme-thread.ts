@@ -1,20 +1,20 @@
 import { Worker } from 'node:worker_threads'
 import type { ReadmeAnswer } from './readme-worker.ts'
 
-/** How long the thread stays when there is nothing to do, in milliseconds. */
+/** How long an idle thread stays alive, in milliseconds. */
 const idleMs = 30_000
-/** How often the processor time of a readme is looked at, in milliseconds. */
+/** Interval at which the processor time of a readme is checked, in milliseconds. */
 const lookEveryMs = 50
-/** A thread whose processor time can't be read any more is stopped after so long, in milliseconds. */
+/** Maximum duration of a rendering if the thread's processor time cannot be read, in milliseconds. After that, the thread is stopped. */
 const maxWallMs = 60_000
 
 const tooExpensive = 'takes too long to render: make it shorter or simpler'
 
-/** What became of one readme. */
+/** The result of rendering one readme. */
 export interface RenderedReadme {
-  /** What is wrong with it. */
+  /** What is wrong with the readme; undefined if it is valid. */
   readonly error: string | undefined
-  /** The processor time that it cost, in milliseconds; `maxCpuMs` where the thread was stopped. */
+  /** The processor time that it took, in milliseconds; `maxCpuMs` if the thread was stopped. */
   readonly cpuMs: number
 }
 
@@ -31,7 +31,7 @@ export class ReadmeThread {
     this.#maxCpuMs = maxCpuMs
   }
 
-  /** Renders one readme; the one before must have settled. Rejects where the thread fails. */
+  /** Renders one readme. Call it only after the previous call has settled. Rejects if the thread fails. */
   render(content: string): Promise<RenderedReadme> {
     const { promise, resolve, reject } = Promise.withResolvers<RenderedReadme>()
     const worker = this.#take()
@@ -91,7 +91,7 @@ export class ReadmeThread {
 
   #create(): Worker {
     const worker = new Worker(new URL('readme-worker.ts', import.meta.url), { resourceLimits: { maxOldGenerationSizeMb: 512 } })
-    // It may fail at any time, also when idle or being stopped. The next readme gets a new one.
+    // The thread may fail at any time, even while it is idle or being stopped. The next readme gets a new one.
     return worker.on('error', () => this.#terminate(worker))
   }
 
@@ -116,7 +116,7 @@ async function cpuTimeOf(worker: Worker): Promise<number | undefined> {
     const { user, system } = await worker.cpuUsage()
     return (user + system) / 1000
   } catch {
-    // It ended meanwhile, which its own events tell.
+    // The thread ended meanwhile. Its `exit` event handles that.
     return undefined
   }
 }

@@ -1,7 +1,7 @@
 import { parentPort } from 'node:worker_threads'
 import { readmeError } from './readme-error.ts'
 
-/** What the thread answers for one readme: the processor time at which it begins, in milliseconds, then the fault. */
+/** Messages of the thread about one readme: first its processor time at the start, in milliseconds, then the fault. */
 export type ReadmeAnswer = { readonly beganAtMs: number } | { readonly error: string | undefined; readonly endedAtMs: number }
 
 /** Processor time of this thread so far, in milliseconds. */
@@ -14,7 +14,7 @@ function answer(message: ReadmeAnswer): void {
   parentPort?.postMessage(message)
 }
 
-/** A thread of its own for readmes: it gets their content, one at a time, from a ReadmeThread. */
+/** Runs in a separate thread. Receives the content of readmes from a ReadmeThread, one at a time. */
 parentPort?.on('message', (content: string) => {
   answer({ beganAtMs: spentMs() })
   const error = readmeError(content)

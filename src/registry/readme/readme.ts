@@ -29,21 +29,21 @@ export function readmeKey(repo: string): string {
   return `x/readme/${repo}`
 }
 
-/** The record of the repo that a readme belongs to, or code 5. */
+/** Returns the record of the repo that a readme belongs to. Throws code 5 if there is none. */
 function repoRecord(services: Services, uid: string): CachedRecord {
   const record = services.cache.tables.get('Repo', uid)
   if (record === undefined) throw notFound('RepoReadme', uid)
   return record
 }
 
-/** A readme as the store has it now; without a revision if it was never written. */
+/** A readme as currently stored; without a revision if it was never written. */
 interface StoredReadme {
   readonly record: ReadmeRecord
   readonly facts: EnvelopeFacts
   readonly revision: Revision | undefined
 }
 
-/** Reads the readme that `repo` shows: for a synced one that of its source. */
+/** Reads the readme of a repo. For a synced repo, reads that of its source. */
 async function readReadme(services: Services, record: CachedRecord, signal: AbortSignal): Promise<StoredReadme> {
   const origin = originOf(recordsOf(services), messageOf(record, 'Repo'))
   let entry
@@ -57,7 +57,7 @@ async function readReadme(services: Services, record: CachedRecord, signal: Abor
     envelope === undefined
       ? { etag: unwrittenEtag, createMs: record.createMs, updateMs: record.createMs, managedBy: '' }
       : { etag: envelope.etag, createMs: Number(envelope.createTimeMs), updateMs: Number(envelope.updateTimeMs), managedBy: envelope.managedBy }
-  // A readme has what every resource has (test/base/schema.test.ts).
+  // a cast: RepoReadme has the fields that every resource has (test/base/schema.test.ts)
   const bare = envelope === undefined ? create(RepoReadmeSchema) : fromBinary(RepoReadmeSchema, envelope.record)
   bare.uid = record.uid
   return { record: stamped(RepoReadmeSchema, bare, facts), facts, revision: entry?.revision }
@@ -69,7 +69,7 @@ function answerOf(record: ReadmeRecord): HandlerAnswer {
 
 /** Handles GetRepoReadme: returns the stored readme, empty if none was written (docs/spec/registry.md#readmes). */
 export const getRepoReadme: Handler = async (services, context, message) => {
-  // The request has a uid.
+  // a cast: the request has a uid
   const record = repoRecord(services, (message as { uid?: string }).uid ?? '')
   return answerOf((await readReadme(services, record, context.signal)).record)
 }
@@ -78,7 +78,7 @@ function isSynced(record: CachedRecord): boolean {
   return messageOf(record, 'Repo').syncConfig !== undefined
 }
 
-/** The readme as the request wants it. Throws code 10, 3, 8. */
+/** Returns the readme with the changes of the request. Throws code 10 for a wrong etag, 3 for invalid content, 8 if too many readmes wait. */
 async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { record: CachedRecord; stored: StoredReadme }): Promise<ReadmeRecord> {
   const { record: current } = at.stored
   const { updateMask: mask } = request
@@ -95,9 +95,9 @@ async function wanted(context: Context, request: UpdateRepoReadmeRequest, at: { 
   return next
 }
 
-/** A readme to be written in place of what was read. */
+/** A new readme, and the state from which it was made. */
 interface ReadmeChange {
-  /** The repo as it was when the readme was read. If it changes, everything is read again. */
+  /** The repo's record when the readme was read. If the record changes, everything is read again. */
   readonly seen: CachedRecord
   readonly stored: StoredReadme
   readonly next: ReadmeRecord
@@ -118,15 +118,18 @@ function planReadme(planning: Planning, context: Context, { seen, stored, next }
   return { changes, result: record }
 }
 
-/** UpdateRepoReadme: changes what the mask names, checks the whole result, in one transaction with the event (docs/spec/registry.md#readmes). */
+/**
+ * UpdateRepoReadme: changes the fields in the mask and checks the whole readme. Writes it and its event in one transaction
+ * (docs/spec/registry.md#readmes).
+ */
 export const updateRepoReadme: Handler = async (services, context, message) => {
-  const request = message as UpdateRepoReadmeRequest // the method's own
+  const request = message as UpdateRepoReadmeRequest // a cast: the method has this request type
   const prepare = async (signal: AbortSignal): Promise<ReadmeChange> => {
     const seen = repoRecord(services, request.repoReadme?.uid ?? '')
     const stored = await readReadme(services, seen, signal)
     return { seen, stored, next: await wanted(context, request, { record: seen, stored }) }
   }
-  // What a synced repo shows is its source's: there is nothing to write.
+  // A synced repo has the readme of its source, so nothing is written.
   if (isSynced(repoRecord(services, request.repoReadme?.uid ?? ''))) return answerOf((await prepare(context.signal)).next)
   return answerOf(await commitPrepared(services, context, { prepare, plan: (planning, change) => planReadme(planning, context, change) }))
 }

@@ -12,40 +12,40 @@ import type { Services } from '../../engine/services.ts'
 import { guardEpoch, type Epoch } from './content-epoch.ts'
 import { pendingDeleteNote } from './pending-deletes.ts'
 
-/** All blobs of all repos. */
+/** Key prefix of all blobs of all repos. */
 export const blobPrefix = 'x/blob/'
 
-/** Where a repo's blob is. */
+/** A blob, by its repo and digest. */
 export interface BlobName {
   readonly repo: Uid
   readonly digest: Digest
 }
 
-/** The key of what a repo holds under a blob's digest. */
+/** Returns the key of a blob's record. */
 export function blobKey(repo: string, digest: string): string {
   return `${blobPrefix}${repo}/${digest}`
 }
 
-/** The blob that the repo holds under the digest. */
+/** Returns the record of a blob; undefined if the repo does not hold it. */
 export async function heldBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<BlobRecord | undefined> {
   const entry = await services.store.get(blobKey(repo, digest), signal)
   return entry === undefined ? undefined : fromBinary(BlobRecordSchema, entry.value)
 }
 
-/** A blob whose bytes are upstream already. */
+/** A blob whose bytes the upstream already has. */
 export interface BlobPut extends BlobName {
-  /** In bytes. */
+  /** Size of the blob, in bytes. */
   readonly size: number
-  /** The digest under which the upstream has it. */
+  /** The digest under which the upstream stores it. */
   readonly upstreamDigest: Digest
-  /** As it was before the bytes were put. */
+  /** The repo's epoch, read before the bytes were stored. */
   readonly epoch: Epoch
 }
 
 /**
- * Records that the repo holds the blob, and counts its size for the organisation. Throws code 10 CONTENT_COLLECTED if bytes were removed since `epoch` (put
- * them again). Throws code 5 if the repo is gone. Throws code 8 QUOTA_EXCEEDED if the organisation may hold no more. Throws code 10 if concurrent changes
- * conflict too often.
+ * Records that the repo holds the blob, and adds its size to the organisation's usage. Throws code 10 CONTENT_COLLECTED if bytes were
+ * removed since `epoch` (store them again). Throws code 5 if the repo is gone. Throws code 8 QUOTA_EXCEEDED if the organisation has
+ * reached its limit. Throws code 10 if concurrent changes conflict too often.
  */
 export async function recordBlob(services: Services, put: BlobPut, signal: AbortSignal): Promise<void> {
   const { repo } = put
@@ -63,7 +63,7 @@ export async function recordBlob(services: Services, put: BlobPut, signal: Abort
   })
 }
 
-/** What records the blob. One that is counted already is not counted again. */
+/** Returns the guards and writes that record the blob. Its size counts only if no record has counted it yet. */
 async function recording(services: Services, put: BlobPut, signal: AbortSignal): Promise<{ guards: Guard[]; writes: Write[] }> {
   const { repo, digest, size, upstreamDigest } = put
   const key = blobKey(repo, digest)
@@ -78,12 +78,12 @@ async function recording(services: Services, put: BlobPut, signal: AbortSignal):
   return { guards: [guard, ...counting.guards], writes: [write, ...counting.writes] }
 }
 
-/** How old a touch is, in milliseconds, before another one is written: half of the shortest grace period that can be set. */
+/** Minimum age, in milliseconds, of the last touch before another one is written. Half of the shortest allowed grace period. */
 export const touchEveryMs = 1_800_000
 
 /**
- * Notes that a client with push permission learned that the blob is here, and will count on it. The blob then stays for as long as a new one would. Does
- * nothing if that was noted recently. Resolves with false if the blob no longer exists.
+ * Records that a client with push permission learned that the repo holds the blob, and will rely on it. The blob then stays for as long as
+ * a new one would. Does nothing if this was recorded recently. Resolves with false if the blob no longer exists.
  */
 export async function touchBlob(services: Services, { repo, digest }: BlobName, signal: AbortSignal): Promise<boolean> {
   const key = blobKey(repo, digest)
@@ -98,15 +98,16 @@ export async function touchBlob(services: Services, { repo, digest }: BlobName, 
   return committed || (await services.store.get(key, signal)) !== undefined
 }
 
-/** What must stand while a blob is forgotten. */
+/** A mark that must be valid while a blob's record is removed. */
 export interface ForgetCondition {
   readonly guard: Guard
-  /** Throws where it does not stand any more. */
+  /** Throws if the mark is no longer valid. */
   assertStanding(signal: AbortSignal): Promise<void>
 }
 
 /**
- * Forgets the blob: the repo no longer contains it. Throws code 5 if it did not, code 10 where others change it too often, and what `standing` throws. Its bytes are removed with the next garbage.
+ * Removes the blob's record: the repo no longer holds it. A garbage collection removes its bytes later. Throws code 5 if the repo does not
+ * hold the blob, code 10 if concurrent changes conflict too often, and the errors of `standing`.
  */
 export async function forgetBlob(
   services: Services,
@@ -124,7 +125,7 @@ export async function forgetBlob(
     const writes: Write[] = [{ kind: 'delete', key }, pendingDeleteNote(repo, 'blob', { digest: record.upstreamDigest }), ...counting.writes]
     const { committed } = await services.store.transact({ guards, writes }, signal)
     if (committed) return { done: record }
-    // Touched, or forgotten by another request, in between.
+    // Another request touched the blob or removed its record meanwhile.
     await standing?.assertStanding(signal)
     return undefined
   })

@@ -4,37 +4,40 @@ import type { Uid } from '../../base/uid.ts'
 import type { Entry, Guard, Revision } from '../../store/store.ts'
 import type { Services } from '../../engine/services.ts'
 
-/** The last removal of a repo's bytes at the time of reading; undefined if there was none. Writers read it before they put bytes, and guard it afterwards. */
+/**
+ * The state of a repo's mark when it was read: the last removal of bytes, undefined if there was none. Writers read it before they store
+ * bytes. Their transaction then checks that it has not changed.
+ */
 export interface Epoch {
   readonly revision: Revision | undefined
 }
 
-/** The mark of a repo whose bytes are being removed, or were. Rewritten by each removal. */
+/** Returns the key of a repo's mark. Each removal of bytes rewrites it. */
 export function collectKey(repo: string): string {
   return `x/collect/${repo}`
 }
 
 const collecting = 'collecting '
-/** So old a mark was left behind, in milliseconds: whatever its holder sent to the upstream is done or refused by then. */
+/** Age after which a mark counts as abandoned, in milliseconds. By then the upstream has finished or refused all requests of its holder. */
 const staleMs = 60_000
 /** How long a writer waits for a removal to end, in milliseconds. */
 const timeoutMs = 10_000
 const pollMs = 50
 
-/** What a mark says while bytes are being removed. */
+/** Returns the value of a mark while bytes are being removed; `sinceMs` is in milliseconds since 1970. */
 export function markOf(sinceMs: number): Uint8Array {
   return Buffer.from(`${collecting}${sinceMs}`)
 }
 
-/** Since when bytes are being removed; undefined where they are not, or where the mark was left behind. */
+/** Returns since when bytes are being removed, in milliseconds since 1970. Returns undefined if none are, or if the mark is abandoned. */
 export function collectingSince({ value }: Entry, nowMs: number): number | undefined {
   const text = Buffer.from(value).toString()
   const sinceMs = text.startsWith(collecting) ? Number(text.slice(collecting.length)) : undefined
-  // A clock that was set back is no reason to wait for ever.
+  // If the clock was set back, the difference is negative. It must not make writers wait forever.
   return sinceMs !== undefined && Math.abs(nowMs - sinceMs) < staleMs ? sinceMs : undefined
 }
 
-/** Takes away a mark that was left behind, so that its holder, should it wake up, finds it gone. Resolves with what stands then. */
+/** Removes an abandoned mark, so that its holder cannot continue. Resolves with the current state of the mark. */
 async function withoutStale(services: Services, entry: Entry, signal: AbortSignal): Promise<Epoch> {
   const { key, revision } = entry
   if (!Buffer.from(entry.value).toString().startsWith(collecting)) return { revision }
@@ -60,7 +63,10 @@ export async function contentEpoch(services: Services, repo: Uid, signal: AbortS
   }
 }
 
-/** The guard that no bytes were removed since; throws code 10 CONTENT_COLLECTED where some were: the bytes are to be put again. */
+/**
+ * Returns a guard that fails if bytes are removed after this call. Throws code 10 CONTENT_COLLECTED if bytes were removed since `epoch`:
+ * then store them again.
+ */
 export async function guardEpoch(services: Services, { repo, epoch }: { repo: Uid; epoch: Epoch }, signal: AbortSignal): Promise<Guard> {
   const key = collectKey(repo)
   const entry = await services.store.get(key, signal)

@@ -9,7 +9,7 @@ import { notFound } from '../../engine/errors.ts'
 import type { Context, Handler, Services } from '../../engine/services.ts'
 import { heldManifest } from './manifests.ts'
 
-/** What attestations in an index call their architecture. */
+/** The architecture that an index gives for attestations. */
 const noArchitecture = 'unknown'
 const defaultArchitecture = 'amd64'
 
@@ -25,13 +25,13 @@ async function imageAt(services: Services, context: Context, image: { repoUid: s
   return record
 }
 
-/** The images of an index, in its order; a single image is one of its own. */
+/** Returns the images of an index, in its order. For a single image, returns only that one. */
 function imagesOf(digest: string, record: ManifestRecord): { architecture: string; digest: string }[] {
   const images = record.children.length > 0 ? record.children : [{ architecture: record.architecture, digest }]
   return images.filter(({ architecture }) => architecture !== '' && architecture !== noArchitecture)
 }
 
-/** GetArchitectures: in the order of the index, attestations left out (docs/spec/registry.md#images). */
+/** GetArchitectures: returns the architectures in the order of the index, without attestations (docs/spec/registry.md#images). */
 export const getArchitectures: Handler = async (services, context, message) => {
   const request = message as GetArchitecturesRequest
   const record = await imageAt(services, context, request)
@@ -39,7 +39,7 @@ export const getArchitectures: Handler = async (services, context, message) => {
   return { message: create(ArchitecturesSchema, { architectures }) }
 }
 
-/** GetSize: the bytes of the image of one architecture, its layers and its config (docs/spec/registry.md#images). */
+/** GetSize: returns the size of the image of one architecture in bytes, layers and config together (docs/spec/registry.md#images). */
 export const getSize: Handler = async (services, context, message) => {
   const request = message as GetSizeRequest
   const wanted = request.architecture === '' ? defaultArchitecture : request.architecture

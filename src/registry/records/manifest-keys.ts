@@ -4,28 +4,28 @@ import type { Uid } from '../../base/uid.ts'
 import { ManifestRecordSchema, type ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 import type { Entry } from '../../store/store.ts'
 
-/** All manifests of all repos. */
+/** Key prefix of all manifests of all repos. */
 export const manifestPrefix = 'x/manifest/'
-/** All referrers: one key per manifest with a subject. */
+/** Key prefix of all referrers. There is one key for each manifest with a subject. */
 export const referrerPrefix = 'x/referrer/'
 
-/** Where a repo's manifest is. */
+/** A manifest, by its repo and digest. */
 export interface ManifestName {
   readonly repo: Uid
   readonly digest: Digest
 }
 
-/** The key of what a repo holds under a digest. */
+/** Returns the key of a manifest's record. */
 export function manifestKey(repo: string, digest: string): string {
   return `${manifestPrefix}${repo}/${digest}`
 }
 
-/** Key prefix of everything that refers to a digest. */
+/** Returns the key prefix of all manifests whose subject is this digest. */
 export function referrerKeyPrefix(repo: string, subject: string): string {
   return `${referrerPrefix}${repo}/${subject}/`
 }
 
-/** The record in an entry; undefined where the manifest was deleted. */
+/** Returns the record in an entry; undefined if the manifest was deleted. */
 export function manifestIn(entry: Entry): ManifestRecord | undefined {
   const record = fromBinary(ManifestRecordSchema, entry.value)
   return record.deleteTimeMs === 0n ? record : undefined

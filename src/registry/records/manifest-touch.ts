@@ -7,8 +7,8 @@ import { touchEveryMs } from './blobs.ts'
 import { manifestIn, manifestKey, type ManifestName } from './manifest-keys.ts'
 
 /**
- * Returns a write that notes that a request counts on a manifest, which then stays for as long as a new one would. Returns undefined if that was noted within
- * the last `everyMs`. Many requests may count on one manifest at once, and each write makes the others plan again.
+ * Returns a write which records that a request relies on a manifest. The manifest then stays for as long as a new one would. Returns
+ * undefined if this was recorded within the last `everyMs`. Otherwise many requests that rely on one manifest would make each other retry.
  */
 export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: number; everyMs: number }): Write | undefined {
   const record = fromBinary(ManifestRecordSchema, value)
@@ -17,8 +17,9 @@ export function touchOf({ key, value }: Entry, { nowMs, everyMs }: { nowMs: numb
 }
 
 /**
- * Notes that a client with push permission learned that the manifest is here, and will not send it. The manifest stays for as long as a new one would. Does
- * nothing if that was noted recently. Resolves with false if the manifest no longer exists. Throws code 10 if it changes too often.
+ * Records that a client with push permission learned that the repo holds the manifest, and will not send it. The manifest stays for as
+ * long as a new one would. Does nothing if this was recorded recently. Resolves with false if the manifest no longer exists. Throws code
+ * 10 if it changes too often.
  */
 export async function touchManifest({ store, clock, random }: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<boolean> {
   const key = manifestKey(repo, digest)
@@ -28,7 +29,7 @@ export async function touchManifest({ store, clock, random }: Services, { repo, 
     const touch = touchOf(entry, { nowMs: clock.now(), everyMs: touchEveryMs })
     if (touch === undefined) return { done: true }
     const { committed } = await store.transact({ guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [touch] }, signal)
-    // Else pushed, touched or deleted in between.
+    // Otherwise another request pushed, touched or deleted the manifest meanwhile.
     return committed ? { done: true } : undefined
   })
 }

@@ -22,7 +22,7 @@ import { emitTagDeleted, planMove, planRemoval, readTags } from '../history/tag-
 import { tagsAt } from './tags.ts'
 import { writePush, type Traffic } from './traffic.ts'
 
-/** What the repo holds under the digest. */
+/** Returns the record of a manifest; undefined if the repo does not hold it. */
 export async function heldManifest(services: Services, { repo, digest }: ManifestName, signal: AbortSignal): Promise<ManifestRecord | undefined> {
   const entry = await services.store.get(manifestKey(repo, digest), signal)
   return entry === undefined ? undefined : manifestIn(entry)
@@ -33,32 +33,32 @@ export function manifestGeneration(tables: RecordTables, repo: Uid): number {
   return tables.entry(manifestsKey(repo))?.revision ?? 0
 }
 
-/** A manifest whose bytes are upstream already. */
+/** A manifest whose bytes the upstream already has. */
 export interface ManifestPut extends ManifestName {
-  /** Its times are set here. */
+  /** The record without its times, which the write sets. */
   readonly record: ManifestRecord
-  /** Tags to point to it. */
+  /** Names of tags to move to the manifest. */
   readonly tags: readonly string[]
-  /** As it was before the bytes were put. */
+  /** The repo's epoch, read before the bytes were stored. */
   readonly epoch: Epoch
-  /** Of the request, without a tag. */
+  /** Data of the request for its event, without a tag. */
   readonly traffic: Traffic
 }
 
-/** Up to this many keys are read at once. */
+/** Maximum number of keys to read one by one, in parallel. */
 const readsAtOnce = 64
-/** Entries of one range. */
+/** Maximum number of entries to read in one range. */
 const rangeEntries = 128
 
-/** What is looked for: digests as the last part of a key, below a prefix. */
+/** Digests to look for; each is the last part of a key with this prefix. */
 interface Sought {
   readonly prefix: string
   readonly digests: readonly string[]
-  /** Whether an entry counts. */
+  /** Returns true if the entry shows that the repo holds the digest. */
   readonly isHeld: (entry: Entry) => boolean
 }
 
-/** The digests that have an entry which counts. A few are read by key, many in ranges. */
+/** Returns the digests that the repo holds. Reads a few by key, and many in ranges. */
 async function heldAmong(store: Store, { prefix, digests, isHeld }: Sought, signal: AbortSignal): Promise<Set<string>> {
   const held = new Set<string>()
   const note = (entry: Entry | undefined): void => {
@@ -71,7 +71,7 @@ async function heldAmong(store: Store, { prefix, digests, isHeld }: Sought, sign
   const sorted = [...digests].sort()
   for (let at = 0; at < sorted.length;) {
     const first = sorted[at] ?? ''
-    // Just before the key that is wanted next.
+    // Starts just before the next wanted key.
     const { entries, more } = await store.range({ prefix, after: `${prefix}${first.slice(0, -1)}`, limit: rangeEntries }, signal)
     for (const entry of entries) note(entry)
     const last = entries.at(-1)?.key.slice(prefix.length)
@@ -81,7 +81,10 @@ async function heldAmong(store: Store, { prefix, digests, isHeld }: Sought, sign
   return held
 }
 
-/** The digests that the manifest names and the repo does not hold. A child of an index is a manifest, or a blob, as in the cache that BuildKit exports. */
+/**
+ * Returns the digests that the manifest names and the repo does not hold. A child of an index is a manifest, or a blob as in caches
+ * exported by BuildKit.
+ */
 export async function missingReferences({ store }: Services, { repo, record }: Pick<ManifestPut, 'repo' | 'record'>, signal: AbortSignal): Promise<string[]> {
   const children = new Set(record.children.map(({ digest }) => digest))
   const blobs = new Set([...(record.config === undefined ? [] : [record.config]), ...record.layers].map(({ digest }) => digest))
@@ -102,26 +105,29 @@ function missingError(missing: readonly string[]): DomainError {
   })
 }
 
-/** The keys and times of a record, in bytes, about. */
+/** Approximate size of the keys and times of a record, in bytes. */
 const recordOverheadBytes = 300
 
-/** A record that a put writes. */
+/** A record to write. */
 interface PutRecord {
   readonly digest: Digest
-  /** What is there now. */
+  /** The current entry; undefined if there is none. */
   readonly entry: Entry | undefined
-  /** What it adds to what the organisation is counted to hold, in bytes. */
+  /** The size that it adds to the organisation's usage, in bytes. */
   readonly size: number
   readonly bytes: number
 }
 
-/** The digests that a put records the manifest under: its own, and with tags that of the SHA-256, which tags and their history have. */
+/** Returns the digests under which to record the manifest: its own, and if it has tags the SHA-256 digest, which tags and their history use. */
 function digestsOf({ digest, record, tags }: ManifestPut): Digest[] {
   const upstreamDigest = record.upstreamDigest as Digest // a cast: the record holds nothing else
   return tags.length === 0 || upstreamDigest === digest ? [digest] : [digest, upstreamDigest]
 }
 
-/** A record as it counts: one that is counted already does not change; the bytes of the manifest count once. */
+/**
+ * Returns the record with the usage to count. A record that already counts is unchanged. The bytes of the manifest count once, even with
+ * two digests.
+ */
 function countedRecord(put: ManifestPut, { digest, entry }: Pick<PutRecord, 'digest' | 'entry'>): PutRecord & { readonly isNew: boolean } {
   const held = entry === undefined ? undefined : fromBinary(ManifestRecordSchema, entry.value)
   if (held !== undefined && held.countedRecord > 0n) return { digest, entry, size: Number(held.countedSize), bytes: Number(held.countedRecord), isNew: false }
@@ -130,7 +136,8 @@ function countedRecord(put: ManifestPut, { digest, entry }: Pick<PutRecord, 'dig
 }
 
 /**
- * The records of a put, and what counts them for the organisation: their sizes towards `content_mib`, the records towards `manifest_mib`. Throws code 8 QUOTA_EXCEEDED.
+ * Returns the records to write, and the writes that count them for the organisation: their bytes in `content_mib`, the records in
+ * `manifest_mib`. Throws code 8 QUOTA_EXCEEDED.
  */
 async function recordsOf(services: Services, put: ManifestPut, signal: AbortSignal): Promise<Extra & { readonly records: readonly PutRecord[] }> {
   const { repo } = put
@@ -149,9 +156,10 @@ async function recordsOf(services: Services, put: ManifestPut, signal: AbortSign
 }
 
 /**
- * Records a manifest, and moves its tags to it, in one transaction with history and events. A tag points to the SHA-256 of the bytes, and remembers another
- * digest that they were pushed by. Throws code 9 MANIFEST_BLOB_UNKNOWN if the repo lacks what the manifest names. Throws code 10 CONTENT_COLLECTED if bytes
- * were removed since `epoch` (put them again). Throws code 5 if the repo is gone.
+ * Records a manifest, and moves its tags to it, in one transaction with history and events. A tag points to the SHA-256 digest. It also
+ * stores the other digest that the manifest was pushed by, if any. Throws code 9 MANIFEST_BLOB_UNKNOWN if the repo lacks content that the
+ * manifest names. Throws code 10 CONTENT_COLLECTED if bytes were removed since `epoch` (store them again). Throws code 5 if the repo is
+ * gone.
  */
 export async function putManifest(services: Services, context: MutationContext, put: ManifestPut): Promise<void> {
   const { repo, tags } = put
@@ -180,7 +188,7 @@ export async function putManifest(services: Services, context: MutationContext, 
   })
 }
 
-/** Plans the records of a put. */
+/** Adds the records of a push to the transaction. */
 function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { put: ManifestPut; found: Extra & { records: readonly PutRecord[] } }): void {
   const { repo } = put
   changes.add(found)
@@ -194,24 +202,24 @@ function planRecords({ nowMs }: Planning, changes: ChangeSet, { put, found }: { 
     record.deleteTimeMs = 0n
     changes.write({ kind: 'put', key, value: toBinary(ManifestRecordSchema, record) })
   }
-  // Under the digest that it was pushed by: lists of referrers have it once.
+  // Adds the referrer under the pushed digest only, so that lists of referrers have it once.
   const { subject } = put.record
   if (subject !== '') changes.write({ kind: 'put', key: `${referrerKeyPrefix(repo, subject)}${put.digest}`, value: new Uint8Array() })
 }
 
-/** Plans to point a tag to the manifest of this push; returns the data of its event. */
+/** Adds the move of a tag to the pushed manifest to the transaction. Returns the data of its event. */
 function planTag(planning: Planning, changes: ChangeSet, { put, name, head }: { put: ManifestPut; name: string; head: TagHead }): Traffic {
   const { repo, digest: pushed, record, traffic } = put
   const digest = record.upstreamDigest as Digest // a cast: the record holds nothing else
   const state = { digest, pushedDigest: pushed === digest ? ('' as const) : pushed }
-  // The very manifest that this transaction writes is held by then.
+  // The same transaction writes the manifest, so its presence needs no check.
   const { previous } = planMove(planning, changes, { repo, name, state, facts: { head, manifest: 'unchecked' } })
   return { ...traffic, tag: name, digest, ...(previous === undefined ? {} : { tagPreviousDigest: previous }) }
 }
 
 /**
- * Deletes a manifest by digest, and the tags that point to it. Few tags are deleted in the same transaction. Many are deleted afterwards, in batches. Its bytes
- * are removed later, when nothing needs them. Throws code 5 if the repo does not contain the manifest.
+ * Deletes a manifest by digest, and the tags that point to it. A few tags are deleted in the same transaction, many in batches afterwards.
+ * Its bytes are removed later, when nothing needs them. Throws code 5 if the repo does not hold the manifest.
  */
 export async function removeManifest(services: Services, context: MutationContext, name: ManifestName & { host: string }): Promise<void> {
   const { repo, digest, host } = name
@@ -236,13 +244,13 @@ export async function removeManifest(services: Services, context: MutationContex
         return { changes, result: undefined }
       },
     })
-    // Also those that were made while it went: none is made of one that is gone.
+    // Includes tags that were created during the deletion. No later tag can point to the deleted manifest.
     await services.cache.barrier(context.signal)
     if (tagsAt(services.cache.tables, repo, { digest, upstreamDigest }).length === 0) return
   }
 }
 
-/** What marks a manifest as deleted. */
+/** Returns the writes that mark a manifest as deleted. */
 function deletionOf({ random }: Services, { repo, digest }: ManifestName, { entry, nowMs }: { entry: Entry; nowMs: number }): Extra {
   const record = fromBinary(ManifestRecordSchema, entry.value)
   const value = toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { ...record, deleteTimeMs: BigInt(nowMs) }))
@@ -253,14 +261,14 @@ function deletionOf({ random }: Services, { repo, digest }: ManifestName, { entr
   }
 }
 
-/** Some of what refers to a manifest. */
+/** One page of the manifests that refer to a manifest. */
 export interface Referrers {
   readonly items: readonly { readonly digest: Digest; readonly record: ManifestRecord }[]
-  /** Where others follow: pass the last digest as `after`. */
+  /** True if more follow: pass the last digest as `after`. */
   readonly more: boolean
 }
 
-/** The manifests whose subject this digest is, in the order of their digests; the subject itself need not be there. */
+/** Returns the manifests whose subject is this digest, sorted by digest. The repo need not hold the subject itself. */
 export async function referrersOf(
   services: Services,
   query: { repo: Uid; subject: Digest; after?: string; limit: number },
@@ -272,7 +280,7 @@ export async function referrersOf(
   const items: { digest: Digest; record: ManifestRecord }[] = []
   for (let at = 0; at < entries.length; at += readsAtOnce) {
     const part = entries.slice(at, at + readsAtOnce)
-    // Only putManifest writes these keys, of parsed digests.
+    // Only putManifest writes these keys, from parsed digests.
     const digests = part.map((entry) => entry.key.slice(prefix.length) as Digest)
     const records = await Promise.all(digests.map((digest) => heldManifest(services, { repo, digest }, signal)))
     digests.forEach((digest, index) => {

@@ -52,13 +52,16 @@ function repoOf(record: CachedRecord): Repo {
 
 const listsIdentities = setOf(['identity.list'])
 
-/** Which identities an answer may name (docs/spec/registry.md#mirrors): the caller's own, those that they may list, and those of bindings that they may list. */
+/**
+ * Decides which identities a response may name (docs/spec/registry.md#mirrors). These are the caller's own, those that the caller may
+ * list, and those whose role bindings the caller may list.
+ */
 class IdentitySight {
   readonly #tables: RecordTables
   readonly #caller: Caller
   readonly #permissions: EffectivePermissions
   readonly #bindings: BindingSight
-  /** A page mostly repeats a few identities, and each may have many bindings. */
+  /** Results by identity: a page often repeats a few identities, and each may have many role bindings. */
   readonly #known = new Map<string, boolean>()
 
   constructor(tables: RecordTables, caller: Caller) {
@@ -68,7 +71,7 @@ class IdentitySight {
     this.#bindings = new BindingSight(this.#permissions)
   }
 
-  /** True where the caller may see the identity, by a binding at most in the organisations `roots`. */
+  /** Returns true if the caller may see the identity. Role bindings count if they are in the organisations `roots`. */
   shows(identity: string, roots: readonly Uid[]): boolean {
     if (identity === '') return false
     const key = [identity, ...roots].join(' ')
@@ -97,7 +100,7 @@ function mirrorOf(facts: RenderFacts, record: CachedRecord, { parent, sight }: {
   })
 }
 
-/** ListMirrors: the repos that are synced with a repo, whichever organisation they are in. A mirror of a mirror is the mirror's. */
+/** ListMirrors: returns the repos that are synced with a repo, in all organisations. Leaves out mirrors of its mirrors. */
 export const listMirrors: Handler = async (services, context, message) => {
   const { parent, orderBy, pageToken, pageSize, skip } = message as ListMirrorsRequest
   const order = parseOrder(orderBy.trim() === '' ? schema.defaultOrder : orderBy, schema)
@@ -105,7 +108,7 @@ export const listMirrors: Handler = async (services, context, message) => {
   const { after, restarted } = await continuationOf(services, context, { text: pageToken, queryHash, order })
   const limit = pageLimit(pageSize)
   const query = (): ListQuery => {
-    // Time may have passed: the right to ask is looked at again.
+    // Rights may have changed during the wait, so they are checked again.
     context.authorize()
     return {
       kind: repoKind.index.kind,
@@ -115,7 +118,7 @@ export const listMirrors: Handler = async (services, context, message) => {
       order,
       ...(after === undefined ? {} : { after }),
       skip,
-      // One more than the page tells whether another follows.
+      // Reads one more than the page holds, to find out whether more follow.
       limit: limit + 1,
     }
   }
@@ -138,20 +141,20 @@ export const listMirrors: Handler = async (services, context, message) => {
   return { ...answered, ...(restarted ? { pageTokenRestarted: true } : {}) }
 }
 
-/** Takes the sync out of the repo in `row`, also where a Kubernetes object owns the record, with the event that the repo was changed. */
+/** Removes the sync from a repo, even if a Kubernetes object owns the repo, and adds the repo's change event. */
 function planEnd(planning: Planning, context: Context, cached: CachedRecord): MutationPlan<true> {
   const record = clone(RepoSchema, repoOf(cached))
   delete record.syncConfig
   const changes = new ChangeSet()
   const { createMs, managedBy } = cached
   const facts = { etag: newEtag(planning.services.random), createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1), managedBy }
-  // A repo has what every resource has.
+  // a cast: a repo has the fields that every resource has
   const changed = changes.update(repoKind, { cached, record, facts })
   emit(planning, context, { changes, subject: cached.uid, body: bodyOf(repoKind, planning, changed) })
   return { changes, result: true }
 }
 
-/** EndMirror: ends the sync of a repo with the one that the caller may change. Code 5 where it is no mirror of that, or no longer one. */
+/** EndMirror: ends the sync of a mirror with a repo that the caller may change. Throws code 5 if the mirror is not synced with that repo. */
 export const endMirror: Handler = async (services, context, message) => {
   const { parent, mirrorUid } = message as EndMirrorRequest
   await commit(services, context, (planning) => {
@@ -162,7 +165,7 @@ export const endMirror: Handler = async (services, context, message) => {
   return { message: create(EndMirrorResponseSchema), subject: mirrorUid }
 }
 
-/** The platform itself as the caller of an update of a repo. */
+/** Returns a context in which the platform itself updates a repo. */
 function ownContext(services: Services, signal: AbortSignal): Context {
   const method = methods.find((row) => row.kind === repoKind.index.kind && row.verb === 'update')
   if (method === undefined) throw new TypeError('repos have no update')
@@ -189,8 +192,8 @@ function isExpired(record: CachedRecord, nowMs: number): boolean {
 }
 
 /**
- * Takes syncs that have expired out of their repos, each in a transaction of its own. Returns how many. One repo that fails holds up no other: the first failure is thrown at
- * the end. Rejects with DomainError, or the signal's reason.
+ * Removes expired syncs from their repos, each in its own transaction. Resolves with the number removed. Continues if one repo fails, and
+ * throws the first failure at the end. Rejects with DomainError, or the signal's reason.
  */
 export async function endExpiredSyncs(services: Services, signal: AbortSignal): Promise<number> {
   const { cache, clock, log } = services
@@ -210,7 +213,7 @@ export async function endExpiredSyncs(services: Services, signal: AbortSignal): 
   }
   await oneByOne([...cache.tables.table(repoKind.index.kind).having(sourceFilter)], end, {
     signal,
-    failed: ({ uid }, error) => log.warn('a sync that has expired could not be ended', { repo: uid, error: errorText(error) }),
+    failed: ({ uid }, error) => log.warn('could not end an expired sync of a repo', { repo: uid, error: errorText(error) }),
   })
   return ended
 }

@@ -3,12 +3,12 @@ import { hostError } from '../../auth/safe-address.ts'
 import { DomainError, type FieldViolation } from '../../base/errors.ts'
 import type { CustomOverlay, CustomOverlay_Certificates, CustomOverlay_ImageContents } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
-/** All keys of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
+/** Maximum size of all keys of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
 const maxKeyringBytes = 512 * 1024
-/** All certificates of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
+/** Maximum size of all certificates of a repo together, in bytes (docs/spec/registry.md#custom-overlays). */
 const maxCertificateBytes = 50 * 1024
 
-/** One PEM block and nothing else. */
+/** Exactly one PEM block. */
 const pemBlock = /^\s*-----BEGIN ([A-Z0-9 ]+)-----\s[A-Za-z0-9+/=\s]+-----END \1-----\s*$/
 
 function blockLabel(text: string): string | undefined {
@@ -20,12 +20,12 @@ function keyError(content: string): string | undefined {
   try {
     return createPublicKey(content).asymmetricKeyType === 'rsa' ? undefined : 'must be an RSA key'
   } catch {
-    // What the parser says may quote the key.
+    // The parser's message may contain the key, so it is not shown.
     return 'is not a valid public key'
   }
 }
 
-/** TBSCertificate of version 3: two sequences, then `[0] { INTEGER 2 }` (RFC 5280, 4.1). */
+/** Returns true if the certificate is of version 3: it begins with two sequences, then `[0] { INTEGER 2 }` (RFC 5280, 4.1). */
 function isVersion3(der: Uint8Array): boolean {
   let at = 0
   for (let depth = 0; depth < 2; depth++) {
@@ -75,7 +75,7 @@ function* certificateErrors({ additional }: CustomOverlay_Certificates): Generat
   if (bytesOf(additional) > maxCertificateBytes) yield { field, description: `must be at most ${maxCertificateBytes} bytes in all` }
 }
 
-/** Throws code 3 with every fault of an overlay that the schema can't say (docs/spec/registry.md#custom-overlays). */
+/** Throws code 3 with every fault of an overlay that the schema cannot express (docs/spec/registry.md#custom-overlays). */
 export function assertOverlay(overlay: CustomOverlay | undefined): void {
   if (overlay === undefined) return
   const violations: FieldViolation[] = []

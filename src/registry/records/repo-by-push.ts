@@ -16,7 +16,7 @@ import { assertValid } from '../../engine/validate.ts'
 import { planCreate } from '../../engine/write.ts'
 import { repoKind } from './repos.ts'
 
-/** The objects that a push may create, with their events. */
+/** The kinds of object that a push may create, and their events. */
 const made = {
   group: { kind: groupKind, desc: GroupSchema, event: { type: 'iam.group.created.v1', group: 'self', internal: false } },
   repo: { kind: repoKind, desc: RepoSchema, event: { type: 'platform.registry.repo.created.v1', group: 'parent', internal: false } },
@@ -25,24 +25,27 @@ const made = {
 interface PushTarget {
   readonly parent: Uid
   readonly name: string
-  /** The registry host's name: the source of the event. */
+  /** Name of the registry host; the source of the event. */
   readonly host: string
   /** The target of the push, for errors. */
   readonly path: string
 }
 
-/** Says which part of the path can not be made: the client named the whole of it. */
+/** Returns an error that says which part of the path cannot be created, since the client named the whole path. */
 function unmakeable(error: DomainError, { sort, name, path }: PushTarget & { sort: keyof typeof made }): DomainError {
   const why = error.details.badRequest?.map(({ field, description }) => `${field} ${description}`).join(', ') ?? error.message
   return new DomainError(3, `the ${sort} "${name}" of ${path} cannot be created: ${why}`, { reason: 'NAME_INVALID', details: error.details, cause: error })
 }
 
-/** Makes what is not there, or finds what another push has just made. Throws code 3 NAME_INVALID where its name won't do, code 5 where its parent is gone. */
+/**
+ * Creates an object, or returns one that another push has just created. Throws code 3 NAME_INVALID if its name is invalid, code 5 if its
+ * parent is gone.
+ */
 async function makeByPush(services: Services, context: MutationContext, place: PushTarget & { sort: keyof typeof made }): Promise<Uid> {
   const { parent, name, host, sort } = place
   const { kind, desc, event } = made[sort]
   const there = (): Uid | undefined => services.cache.tables.table(kind.index.kind).child(parent, name)?.uid
-  // Every resource has what Resource adds.
+  // a cast: every resource has the fields of Resource
   const draft = create(desc as DescMessage, { name }) as Resource
   try {
     assertValid(desc, draft)
@@ -69,8 +72,8 @@ async function makeByPush(services: Services, context: MutationContext, place: P
 }
 
 /**
- * Makes the repo that a first push needs, and the groups on its path that are not there, each in a transaction of its own. Never a root group. Throws code 3
- * NAME_INVALID where a name won't do, code 5 where the group is gone.
+ * Creates the repo of a first push, and the missing groups on its path, each in its own transaction. Never creates a root group. Throws
+ * code 3 NAME_INVALID if a name is invalid, code 5 if the group is gone.
  */
 export async function createRepoByPush(services: Services, context: MutationContext, repo: PushTarget & { groups: readonly string[] }): Promise<Uid> {
   const { groups, name, host, path } = repo

@@ -2,23 +2,29 @@ import { isUid, lineage, rootParent, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 
-/** The repo that a path names, or the place where one of that name may be made. */
+/** The repo at a path, or the place where a push would create it. */
 export type RepoTarget =
   | { readonly kind: 'repo'; readonly uid: Uid; readonly parent: Uid; readonly name: string }
-  /** Below `parent` the groups of these names would have to be made too, each in the one before. */
+  /** `parent` is the last existing group on the path. `groups` are the names of the missing groups below it, outermost first. */
   | { readonly kind: 'absent'; readonly parent: Uid; readonly groups: readonly string[]; readonly name: string }
 
-/** The longest path that is looked at, in characters (OCI distribution specification: host and name together are 255 for many clients). */
+/** Maximum length of a path, in characters. Many clients limit host and name together to 255 (OCI distribution specification). */
 const longestPath = 255
 
 const namePattern = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*$/
 
-/** True for a name of the OCI distribution specification: components separated by slashes, 255 characters at most. Other names of groups and repos are on no path (docs/spec/registry.md#repo-paths). */
+/**
+ * Returns true for a valid repository name of the OCI distribution specification: components separated by slashes, at most 255 characters.
+ * Groups and repos with other names have no path (docs/spec/registry.md#repo-paths).
+ */
 export function isRepositoryName(path: string): boolean {
   return path.length <= longestPath && path.split('/').every((name) => namePattern.test(name))
 }
 
-/** A root group by its uid or its name (docs/spec/registry.md#repo-paths). The uid wins: else a tenant could take another's paths by calling a group like that uid. */
+/**
+ * Returns a root group by its uid or its name (docs/spec/registry.md#repo-paths). The uid takes precedence. Otherwise a tenant could take
+ * over another's paths with a group whose name is that uid.
+ */
 function organisation(tables: RecordTables, segment: string): CachedRecord | undefined {
   const identified = isUid(segment) ? tables.get('Group', segment) : undefined
   return identified ?? tables.table('Group').child(rootParent, segment)
@@ -39,8 +45,8 @@ function groupsOn(tables: RecordTables, names: readonly string[]): CachedRecord[
 }
 
 /**
- * What `<organisation>/<group>.../<repo>` names as of `tables`: the organisation by name or uid, the rest by names. Undefined where the path is no OCI name or is the
- * organisation alone, and where there is no such organisation.
+ * Resolves the path `<organisation>/<group>.../<repo>` as of `tables`: the organisation by name or uid, the rest by names. Returns
+ * undefined if the path is not a valid OCI name, is only an organisation, or names an unknown organisation.
  */
 export function findRepository(tables: RecordTables, path: string): RepoTarget | undefined {
   if (!isRepositoryName(path)) return undefined

@@ -6,20 +6,20 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import type { MutationDraft, Planning } from '../../engine/kind.ts'
 import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
-/** Whether anybody may pull from the repo: it is one of the public organisation, which `publicOrganization` names. */
+/** Returns true if anyone may pull from the repo, because it belongs to the organisation with the name `publicOrganization`. */
 export function isPublicRepo(tables: RecordTables, publicOrganization: string | undefined, repo: Uid): boolean {
   if (publicOrganization === undefined) return false
   const root = tables.table('Group').child(rootParent, publicOrganization)
   return root !== undefined && rootOf(repo) === root.uid && !isSuspended(tables, root.uid)
 }
 
-/** A repo as it is kept. */
+/** A repo as it is stored. */
 export type RepoRecord = Repo & Resource
 
-/** The longest name of a repository, in characters: an upstream's, and that of a path at the registry host (docs/spec/registry.md#repo-paths). */
+/** Maximum length of a repository name, in characters: for upstreams, and for paths at the registry host (docs/spec/registry.md#repo-paths). */
 const maxRepositoryLength = 255
 
-/** Throws code 3 where the new uid or the path is longer than a registry takes. */
+/** Throws code 3 if the new uid or the path is longer than a registry accepts. */
 export function assertReachable(planning: Planning, draft: MutationDraft<RepoRecord>): void {
   const { services, tables } = planning
   const prefix = services.settings.registry?.upstreamPrefixLength ?? 0

@@ -16,15 +16,21 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Deleted repos whose bytes are still upstream. */
+/** Key prefix of deleted repos whose bytes are still in the upstream. */
 export const removedRepoPrefix = 'x/removed-repo/'
 
-/** The key that tells the garbage collection that a deleted repo's bytes are still upstream. Its value is the time of the deletion in ms, as text. */
+/**
+ * Returns the key which shows garbage collection that a deleted repo's bytes are still in the upstream. Its value is the time of the
+ * deletion in milliseconds since 1970, as text.
+ */
 export function removedRepoKey(repo: string): string {
   return `${removedRepoPrefix}${repo}`
 }
 
-/** The tags are removed behind the mark, the readme goes at once, the bytes later; history is kept (docs/spec/conventions.md#deletion-order). */
+/**
+ * Returns the writes for a repo's deletion. Its readme is removed at once, its tags after the deletion mark, its bytes later. History is
+ * kept (docs/spec/conventions.md#deletion-order).
+ */
 function removal(planning: Planning, record: CachedRecord): Extra {
   return {
     writes: [
@@ -35,7 +41,7 @@ function removal(planning: Planning, record: CachedRecord): Extra {
   }
 }
 
-/** Repos: what images are pushed to and pulled from, as `<root group>/<subgroup>.../<name>` at the registry host. */
+/** The kind Repo: images are pushed to it and pulled from it, as `<root group>/<subgroup>.../<name>` at the registry host. */
 export const repoKind = defineKind<RepoRecord>({
   index,
   desc: RepoSchema,

@@ -7,14 +7,17 @@ import type { SyncConfig } from '../../gen/taproot/registry/v2/repos_pb.ts'
 import type { RenderFacts, Planning } from '../../engine/kind.ts'
 import { isPublicRepo } from './repo-rules.ts'
 
-/** What it takes at a repo to show it elsewhere: the right to pull from it. */
+/** Capabilities needed at the source repo of a sync: the right to pull from it. */
 const neededAtSource = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
 
 function isPublic({ tables, settings }: RenderFacts, repo: Uid): boolean {
   return isPublicRepo(tables, settings.registry?.publicOrganization, repo)
 }
 
-/** Whether an identity may pull from a repo now, by its own role bindings: roles of a session do not count. Cost: that of the depth of the repo. */
+/**
+ * Returns true if an identity may pull from a repo now, by its own role bindings. Roles of a session do not count. The cost grows with the
+ * depth of the repo.
+ */
 function holdsPull({ tables, grants, settings }: RenderFacts, identity: Uid, repo: Uid): boolean {
   if (settings.operators.has(identity)) return true
   if (isSuspended(tables, repo) || tables.get('Identity', identity) === undefined) return false
@@ -22,7 +25,10 @@ function holdsPull({ tables, grants, settings }: RenderFacts, identity: Uid, rep
   return containsAll(capabilitiesAt(permissions, repo), neededAtSource)
 }
 
-/** Whether the right under which a sync was set up holds now. A Kubernetes object has no rights of its own beyond its organisation. */
+/**
+ * Returns true if the identity that created a sync may still pull from the source. A sync of a Kubernetes object has no identity: its
+ * source must be in the object's organisation.
+ */
 function hasRight(facts: RenderFacts, { mirror, identity, source }: { mirror: Uid; identity: string; source: Uid }): boolean {
   if (isPublic(facts, source)) return true
   if (identity === '') return rootOf(source) === rootOf(mirror) && !isSuspended(facts.tables, source)
@@ -30,15 +36,15 @@ function hasRight(facts: RenderFacts, { mirror, identity, source }: { mirror: Ui
 }
 
 /**
- * Returns whether the repo `mirror` shows the source of its sync now. The sync must not have expired, and the identity that set it up must be allowed to pull
- * from the source.
+ * Returns whether the repo `mirror` currently shows the content of its source. The sync must not have expired, and the identity that
+ * created it must be allowed to pull from the source.
  */
 export function isInForce(facts: RenderFacts, mirror: Uid, { source, identityUid, expirationTime }: SyncConfig): boolean {
   if (!isUid(source) || (expirationTime !== undefined && facts.nowMs >= timestampMs(expirationTime))) return false
   return hasRight(facts, { mirror, identity: identityUid, source })
 }
 
-/** Under whose right the caller sets a sync up; empty for a Kubernetes object. */
+/** Returns the identity whose rights a new sync depends on; empty for a Kubernetes object. */
 export function identityOfSync({ ownership, caller }: Planning): string {
   return ownership.kind === 'object' ? '' : caller.identity
 }

@@ -14,21 +14,21 @@ import type { RepoRecord } from './repo-rules.ts'
 import { identityOfSync, isInForce, maySync } from './sync-rights.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** The filter that finds the repos which are synced with a repo, by its uid. */
+/** Filter that selects the repos which are synced with a repo, by the uid of that repo. */
 export const sourceFilter = 'source'
 
 const dayMs = 24 * 3600 * 1000
 
-/** How long a sync lasts from the moment that it was set up. */
+/** How long a sync lasts, in milliseconds, from the time it was created or renewed. */
 const syncLifeMs = 14 * dayMs
 
-/** An update that names the source sets the sync up again where less than this is left. */
+/** If a sync has less than this time left, in milliseconds, an update that names the source renews it. */
 const renewalMs = 7 * dayMs
 
-/** A sync that leads to another sync is followed so many times. */
+/** Maximum length of a chain of syncs, where each source is itself synced. */
 const maxHops = 8
 
-/** The fields that a synced repo takes from its source. */
+/** Returns the fields that a synced repo inherits from its source. */
 function inheritedOf({ catalogTier, bundles, aliases, activeTags }: Repo): Pick<Repo, 'catalogTier' | 'bundles' | 'aliases' | 'activeTags'> {
   return { catalogTier, bundles, aliases, activeTags }
 }
@@ -43,8 +43,8 @@ function repoAt(records: Pick<Records, 'get'>, uid: string): Repo | undefined {
 }
 
 /**
- * The repo whose own fields and readme `repo` shows: itself, or where it is synced the end of its chain of sources. Undefined where a source is gone, or a sync on the
- * way is not in force. Everything that shows something of a source asks here.
+ * Returns the repo whose fields and readme `repo` shows: itself, or for a synced repo the end of its chain of sources. Returns undefined
+ * if a source is gone, or if a sync in the chain is not in force. All code that shows content of a source calls this.
  */
 export function originOf(records: Records, repo: Repo): Repo | undefined {
   let at = repo
@@ -58,7 +58,7 @@ export function originOf(records: Records, repo: Repo): Repo | undefined {
   return at
 }
 
-/** The identities under whose rights `record` and the mirrors that it leads to show their sources: originOf asks what they may. */
+/** Returns the identities whose rights the syncs of `record` and of the chain behind it depend on. originOf checks these rights. */
 export function mirroringIdentities(tables: RecordTables, record: CachedRecord): Uid[] {
   const repos = tables.table('Repo')
   const identities: Uid[] = []
@@ -72,7 +72,7 @@ export function mirroringIdentities(tables: RecordTables, record: CachedRecord):
   return identities
 }
 
-/** What is shown of a repo: a synced one with what it inherits, as it is now. */
+/** Returns a repo as callers see it; a synced repo has the current fields of its source. */
 export function shownRepo(records: Records, record: RepoRecord): RepoRecord {
   if (record.syncConfig === undefined) return record
   const shown = clone(RepoSchema, record)
@@ -83,7 +83,10 @@ function isSame(one: unknown, other: unknown): boolean {
   return JSON.stringify(one) === JSON.stringify(other)
 }
 
-/** A synced repo has no values of its own in what it inherits. One that sends back what it was shown, or had before, changes nothing. */
+/**
+ * Clears the inherited fields of a synced repo. A request may send the values that it was shown, or earlier ones: they change nothing.
+ * Other values throw code 3.
+ */
 function settleInherited({ services }: Planning, { uid, record }: MutationDraft<RepoRecord>, current: Repo | undefined): void {
   const empty = inheritedOf(create(RepoSchema))
   const given = inheritedOf(record)
@@ -98,14 +101,14 @@ function settleInherited({ services }: Planning, { uid, record }: MutationDraft<
   Object.assign(record, empty)
 }
 
-/** The path that an image reference or a name in the catalogue means: without the host, tag and digest. */
+/** Returns the path of an image reference, or of a name in the catalogue, without the host, tag and digest. */
 function pathOfReference(text: string, settings: RegistrySettings | undefined): string {
   const path = settings !== undefined && text.startsWith(`${settings.host}/`) ? text.slice(settings.host.length + 1) : text
   const bare = path.replace(/@[a-z0-9]+:[0-9a-f]+$/, '').replace(/:[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}$/, '')
   return bare.includes('/') || settings?.publicOrganization === undefined ? bare : `${settings.publicOrganization}/${bare}`
 }
 
-/** Resolves a text to a repo. The text is a uid, a name in the catalogue (a repo of the public organisation), or a reference to an image in the repo. */
+/** Finds a repo by its uid, by a name in the catalogue (a repo of the public organisation), or by an image reference. */
 function namedSource(planning: Planning, text: string): Repo | undefined {
   const { tables, services } = planning
   if (isUid(text)) return repoAt(tables, text)
@@ -113,7 +116,7 @@ function namedSource(planning: Planning, text: string): Repo | undefined {
   return target?.kind === 'repo' ? repoAt(tables, target.uid) : undefined
 }
 
-/** The repo that a sync is to copy from, where the caller may set up a sync with it. Foreign and missing are the same code 3. */
+/** Returns the source repo of a sync. Throws code 3 if the caller may not sync with it, and the same if it does not exist. */
 function resolveSource(planning: Planning, mirror: Uid, text: string): Repo {
   const source = namedSource(planning, text)
   const maySet = source !== undefined && maySync(planning, factsOf(planning.services), { mirror, source: trustedUid(source.uid) })
@@ -122,25 +125,28 @@ function resolveSource(planning: Planning, mirror: Uid, text: string): Repo {
   return source
 }
 
-/** True where the request says what the source is, even if it is the same as before. */
+/** Returns true if the request names the source, even if it is the same as before. */
 function namesSource({ paths }: MutationDraft<RepoRecord>): boolean {
   return paths === undefined || paths.includes('*') || isNamed(paths, 'sync_config') || isNamed(paths, 'sync_config.source')
 }
 
-/** True where a sync shows nothing, or will not for much longer. */
+/** Returns true if a sync is not in force, or expires soon. */
 function isDue(planning: Planning, mirror: Uid, sync: SyncConfig): boolean {
   const endMs = sync.expirationTime === undefined ? 0 : timestampMs(sync.expirationTime)
   return endMs - planning.nowMs < renewalMs || !isInForce(factsOf(planning.services), mirror, sync)
 }
 
-/** Whether this write sets the sync up: with another source, or again with the same one where that is due and the caller may. */
+/**
+ * Returns true if this write creates or renews the sync. It does with another source, or with the same source if the sync is due and the
+ * caller may sync.
+ */
 function isSetUp(planning: Planning, draft: MutationDraft<RepoRecord>, { sync, before }: { sync: SyncConfig; before: SyncConfig | undefined }): boolean {
   if (sync.source !== before?.source) return true
   if (!namesSource(draft) || !isDue(planning, draft.uid, before)) return false
   return maySync(planning, factsOf(planning.services), { mirror: draft.uid, source: trustedUid(sync.source) })
 }
 
-/** Fills in what the server owns of a sync. */
+/** Sets the fields of a sync that only the server may set. */
 function settleServerOwned(planning: Planning, sync: SyncConfig, kept: SyncConfig | undefined): void {
   sync.expirationTime = kept?.expirationTime ?? timestampFromMs(planning.nowMs + syncLifeMs)
   sync.identityUid = kept?.identityUid ?? identityOfSync(planning)
@@ -150,8 +156,8 @@ function settleServerOwned(planning: Planning, sync: SyncConfig, kept: SyncConfi
 }
 
 /**
- * Checks and completes where a repo is copied from. A write that does not set the sync up leaves it as it is, also where its source, or the right to that, is gone. Throws
- * code 3 on `sync_config.source` and on fields that are inherited.
+ * Checks and completes the sync of a repo. A write that does not create or renew the sync leaves it unchanged, even if the source or its
+ * permission is gone. Throws code 3 on `sync_config.source` and on inherited fields.
  */
 export function settleSync(planning: Planning, draft: MutationDraft<RepoRecord>, current: Repo | undefined): void {
   const { record, uid } = draft

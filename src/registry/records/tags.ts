@@ -9,14 +9,17 @@ import { defineKind } from '../../engine/kind.ts'
 /** A tag as it is stored. */
 export type TagRecord = Tag & Resource
 
-/** The families whose current tags lists leave out unless they are asked for, each with the letter that stands for it (docs/spec/registry.md#tag-families). */
+/** Families of tags that lists leave out by default, each with the letter that represents it (docs/spec/registry.md#tag-families). */
 const hiddenFamilies = [
   { letter: 'r', include: 'includeReferrers', pattern: /^sha256-/ },
   { letter: 'd', include: 'includeDates', pattern: /-20\d{6}(\d{4}|\d{6})?$/ },
   { letter: 'e', include: 'includeEpochs', pattern: /-r[0-9]+$/ },
 ] as const satisfies readonly { letter: string; include: keyof ListTagsRequest; pattern: RegExp }[]
 
-/** The hidden families that a tag belongs to, a letter each. Empty for an ordinary name, and for a deprecated tag: clients list all tags and select those (docs/spec/registry.md#tag-families). */
+/**
+ * Returns the letters of the hidden families that a tag belongs to. Empty for an ordinary name, and for a deprecated tag, because clients
+ * select those from the list themselves (docs/spec/registry.md#tag-families).
+ */
 function familyOf([name = '', deprecated]: readonly string[]): string {
   if (deprecated === 'true') return ''
   return hiddenFamilies
@@ -25,7 +28,7 @@ function familyOf([name = '', deprecated]: readonly string[]): string {
     .join('')
 }
 
-/** Every combination of families of which all are among `letters`. */
+/** Returns every combination of these letters. */
 function combinations(letters: readonly string[]): string[] {
   return letters.reduce<string[]>((found, letter) => [...found, ...found.map((one) => one + letter)], [''])
 }
@@ -39,7 +42,7 @@ const index: KindIndex = {
   removedWith: [{ kind: 'Repo', filter: 'parent' }],
 }
 
-/** Tags: names for digests in a repo. They are written by tag-moves.ts only. */
+/** The kind Tag: a name for a digest in a repo. Only tag-moves.ts writes tags. */
 export const tagKind = defineKind<TagRecord>({
   index,
   desc: TagSchema,
@@ -47,11 +50,11 @@ export const tagKind = defineKind<TagRecord>({
   listFilters: {
     fields: new Set(['updated_since', 'include_referrers', 'include_dates', 'include_epochs']),
     read(request) {
-      // Only ListTags lists this kind.
+      // a cast: only ListTags lists this kind
       const { name, updatedSince, ...included } = request as ListTagsRequest
       const letters = hiddenFamilies.filter(({ include }) => included[include]).map(({ letter }) => letter)
       return {
-        // A request that names a tag finds it, hidden or not.
+        // A request with a tag name finds that tag even if its family is hidden.
         ...(name !== '' || letters.length === hiddenFamilies.length ? {} : { anyOf: { filter: 'family', values: combinations(letters) } }),
         ...(updatedSince === undefined ? {} : { changedAfterMs: millisecondUpTo(updatedSince) }),
       }
@@ -59,23 +62,26 @@ export const tagKind = defineKind<TagRecord>({
   },
 })
 
-/** The message of a record of kind Tag. */
+/** Returns the message in a record of kind Tag. */
 export function tagOf(record: CachedRecord): TagRecord {
   return record.message as TagRecord
 }
 
-/** The tag of this name in the repo. */
+/** Returns the tag with this name in the repo. */
 export function tagNamed(tables: RecordTables, repo: string, name: string): CachedRecord | undefined {
   return tables.table('Tag').child(repo, name)
 }
 
-/** The digest by which the registry host answers a tag: the one that its manifest was pushed by. */
+/** Returns the digest that the registry host sends for a tag: the one that its manifest was pushed by. */
 export function answeredDigest(record: CachedRecord): Digest {
   // A cast: digests are checked before they are written.
   return (record.pushedDigest || tagOf(record).digest) as Digest
 }
 
-/** The tags of the repo that point to the manifest under the digest. `upstreamDigest` is the SHA-256 of its bytes: tags that it was pushed with by another digest have that one. */
+/**
+ * Returns the tags of the repo that point to the manifest. `upstreamDigest` is the SHA-256 digest of its bytes, which tags point to if the
+ * manifest was pushed by another digest.
+ */
 export function tagsAt(tables: RecordTables, repo: string, { digest, upstreamDigest }: { digest: Digest; upstreamDigest: Digest }): CachedRecord[] {
   const pointing = [...tables.table('Tag').matching('digest', upstreamDigest)].filter((record) => record.parent === repo)
   return digest === upstreamDigest ? pointing : pointing.filter((record) => record.pushedDigest === digest)
@@ -87,10 +93,10 @@ function compareNames(a: string, b: string): number {
   return a === b ? 0 : a < b ? -1 : 1
 }
 
-/** The order of tag lists at the registry host: letter case does not count (OCI distribution specification, "Listing Tags"). */
+/** Order of tag lists at the registry host, which ignores letter case (OCI distribution specification, "Listing Tags"). */
 const listingOrder: Order = { terms: [], id: 'name-fold', compare: (a, b) => compareNames(a.name, b.name) }
 
-/** Names of the repo's tags in the order of the registry's lists: `n` of them at most, those after `last` where it is given. `more` tells whether others follow. */
+/** Returns up to `n` names of the repo's tags in the registry's list order, after `last` if it is given. `more` is true if others follow. */
 export async function tagNames(tables: RecordTables, repo: string, page: { last?: string; n: number }): Promise<{ names: string[]; more: boolean }> {
   const { last, n } = page
   for (;;) {

@@ -16,12 +16,15 @@ export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | '
   readonly error?: Pick<RegistryFailure, 'status' | 'code' | 'message'>
 }
 
-/** `2026-08-20T20:16:31.304000`: a time as registry events have it, without a zone (docs/spec/events.md#registry-traffic). */
+/**
+ * Formats a time in the form of registry events, in UTC without a zone: `2026-08-20T20:16:31.304000`
+ * (docs/spec/events.md#registry-traffic).
+ */
 function zoneless(timeMs: number): string {
   return new Date(timeMs).toISOString().replace(/Z$/, '000')
 }
 
-/** The event's body. Optional facts are left out if they are empty (docs/spec/events.md#registry-traffic). */
+/** Returns the event's body. Optional fields are left out if they are empty (docs/spec/events.md#registry-traffic). */
 export function trafficBody(repo: string, traffic: Traffic, nowMs: number): RegistryTraffic {
   const { host: _host, tag, method, tagPreviousDigest, subdomain, displayName, error, ...facts } = traffic
   const texts = { tag, method, tagPreviousDigest, subdomain, displayName }

@@ -2,22 +2,22 @@ import { toRegistryError } from '../oci/oci-errors.ts'
 import { RegistryError } from '../registry-error.ts'
 import { catalogScope, formatScope, type RepositoryScope } from './scope.ts'
 
-/** What a challenge names. */
+/** A scope in a challenge: a repository or the catalogue. */
 export type ChallengeScope = RepositoryScope | typeof catalogScope
 
 /** Builds the challenge that shows clients where to get tokens (distribution token protocol). */
 export interface Challenger {
-  /** The `WWW-Authenticate` value; `error` as RFC 6750 3.1 names it. */
+  /** Returns the `WWW-Authenticate` header; `error` as in RFC 6750 3.1. */
   header(scopes?: readonly ChallengeScope[], error?: 'invalid_token' | 'insufficient_scope'): string
-  /** 401: there is no credential, or one that does not do. */
+  /** Returns a 401 error with the challenge, for a missing or insufficient credential. */
   unauthorized(message: string, scopes?: readonly ChallengeScope[], error?: 'insufficient_scope'): RegistryError
-  /** Converts any error into the answer of a listener that takes credentials. A 401 carries the challenge. */
+  /** Converts any error into the error that a listener for credentials returns. A 401 carries the challenge. */
   refusal(error: unknown, scopes?: readonly ChallengeScope[]): RegistryError
 }
 
-/** Names the registry host's token endpoint in challenges. */
+/** Creates challenges that point to the registry host's token endpoint. */
 export function createChallenger({ scheme, host }: { readonly scheme: 'http' | 'https'; readonly host: string }): Challenger {
-  // A host name and a repository's name have no quotes to escape.
+  // Neither host names nor repository names contain quotes, so nothing needs escaping.
   const base = `Bearer realm="${scheme}://${host}/token",service="${host}"`
   const header: Challenger['header'] = (scopes = [], refused) => {
     const texts = scopes.filter((scope) => scope === catalogScope || scope.actions.length > 0).map(formatScope)

@@ -12,35 +12,41 @@ import type { RegistryTokens } from './registry-tokens.ts'
 /** Dependencies of the authenticator of the registry host. */
 export interface RegistryAuthenticatorOptions {
   readonly services: Services
-  /** For access tokens and external ones that are meant for the registry host. It reads identities from the snapshot as it is: the barrier comes before. */
+  /**
+   * Verifies access tokens and external tokens for the registry host. It reads identities from the current snapshot, so the barrier must
+   * come first.
+   */
   readonly authenticator: Authenticator
   readonly tokens: RegistryTokens
   readonly operators: readonly Operator[]
-  /** `bounded` leaves out the question to the store (docs/spec/storage.md#consistent-reads). */
+  /** `bounded` skips the query to the store before a read (docs/spec/storage.md#consistent-reads). */
   readonly reads: 'linearizable' | 'bounded'
-  /** Undefined where requests are not limited. */
+  /** Undefined if requests are not rate-limited. */
   readonly limits: RegistryLimits | undefined
 }
 
-/** A credential that was verified, as far as it goes without the records. */
+/** A credential whose signature and claims are valid. Its identity is not yet checked. */
 export type VerifiedCredential =
   | { readonly kind: 'none' }
   | { readonly kind: 'platform'; readonly token: AuthenticatedCaller }
   | { readonly kind: 'registry'; readonly claims: RegistryClaims }
 
-/** Verifies what comes with a request. When it resolves the snapshot holds what was acknowledged before the request came: one shared question to the store, nothing more. */
+/**
+ * Verifies the credential of a request. When it resolves, the snapshot contains all changes acknowledged before the request arrived. This
+ * takes one query to the store, which requests share.
+ */
 export interface RegistryAuthenticator {
-  /** Access tokens and external tokens: what the token endpoint takes. The request counts as a read. Throws DomainError. */
+  /** Verifies a credential for the token endpoint: an access token or external token. The request counts as a read. Throws DomainError. */
   platformCredential(input: Presented): Promise<Exclude<VerifiedCredential, { kind: 'registry' }>>
-  /** Those and registry tokens. Throws DomainError. */
+  /** Verifies a credential for any other path: also accepts registry tokens. Throws DomainError. */
   credential(input: Presented, sort: RequestSort): Promise<VerifiedCredential>
-  /** Counts a request without a credential that needs one. Throws DomainError code 8. */
+  /** Counts a request that lacks a required credential for the rate limit. Throws DomainError code 8. */
   refused(input: Presented): void
   /** Returns the caller as of the current snapshot; undefined for an anonymous credential. Throws code 16 if the identity is gone. */
   callerOf(credential: VerifiedCredential): Caller | undefined
 }
 
-/** See RegistryAuthenticator. */
+/** Creates a RegistryAuthenticator. */
 export function createRegistryAuthenticator(options: RegistryAuthenticatorOptions): RegistryAuthenticator {
   const { services, authenticator, tokens, operators, reads } = options
   const counts = createCounts(options.limits)
@@ -50,7 +56,10 @@ export function createRegistryAuthenticator(options: RegistryAuthenticatorOption
     else await services.cache.barrier()
   }
 
-  /** `barrier`, and what the bearer may do as of then: of one with very many role bindings that takes several turns. */
+  /**
+   * Waits for the barrier and returns the bearer's rights as of then. For a bearer with very many role bindings, this takes several turns
+   * of the event loop.
+   */
   async function upToDate({ identityUid, restrictions }: Pick<AuthenticatedCaller, 'identityUid' | 'restrictions'>): Promise<void> {
     await barrier()
     await services.grants.prepare(identityUid, restrictions)
@@ -100,14 +109,14 @@ export function createRegistryAuthenticator(options: RegistryAuthenticatorOption
   }
 }
 
-/** What a registry token says of its bearer: what a platform credential said. */
+/** Returns the bearer for a registry token, from a verified platform credential. */
 export function bearerOf(services: Services, { identityUid, act, restrictions }: AuthenticatedCaller): GrantBearer {
-  // This replica's clock may be behind the one that made the identity.
+  // The clock of this replica may be behind the clock of the one that created the identity.
   const notBeforeMs = services.cache.tables.get('Identity', identityUid)?.createMs ?? 0
   return { identityUid, act, restrictions, notBeforeMs }
 }
 
-/** Runs `work`; what it throws is said in the words of what the client typed. */
+/** Runs `work`. Rewords its errors for what the client entered. */
 async function explained<T>(input: Presented, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -120,7 +129,7 @@ function isBasic(authorization: string | undefined): boolean {
   return /^\s*basic\b/i.test(authorization ?? '')
 }
 
-/** Rewords an error for a client that sent a user name and a password. That a password is no JWT means nothing to its user. */
+/** Rewords an error for a client that sent a user name and a password. Its user does not know that the password must be a JWT. */
 function aboutPassword(error: unknown): unknown {
   const isUnreadable = error instanceof DomainError && error.cause instanceof TokenError && error.cause.reason === 'unreadable'
   if (!isUnreadable) return error

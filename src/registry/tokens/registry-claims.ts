@@ -5,53 +5,53 @@ import { TokenError } from '../../auth/tokens/token-error.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import type { RegistryAction } from '../gate.ts'
 
-/** What a registry token allows with one repository: it names the path AND what the path meant when it was issued. */
+/** Access to one repository: the actions, and the object that the path named when the token was issued. */
 export interface TokenAccess {
   readonly path: string
   readonly actions: readonly RegistryAction[]
-  /** The repo, or the group in which one of the path's last name may be made. */
+  /** The repo, or the group in which a push may create a repo with the last name of the path. */
   readonly place: { readonly uid: Uid } | { readonly parent: Uid }
 }
 
-/** Whom a registry token was issued to. */
+/** The caller for whom a registry token was issued. */
 export interface TokenBearer extends CallerClaims {
   readonly identityUid: Uid
 }
 
-/** What a verified registry token says. */
+/** The claims of a verified registry token. */
 export interface RegistryClaims {
   /** Undefined for an anonymous token. */
   readonly bearer: TokenBearer | undefined
-  /** By path. */
+  /** Access by path. */
   readonly access: ReadonlyMap<string, TokenAccess>
-  /** Whether it lists repositories. */
+  /** True if the token allows `_catalog`. */
   readonly catalog: boolean
 }
 
-/** What a registry token allows. */
+/** The access that a registry token grants. */
 export interface TokenRights {
   readonly access: readonly TokenAccess[]
   readonly catalog?: boolean
 }
 
-/** The `use` claim: no other listener accepts such a token. */
+/** The `use` claim of registry tokens. Only this listener accepts it. */
 export const registryUse: TokenUse = 'registry'
 /** The `sub` claim of an anonymous token; it is not a uid. */
 const anonymous = 'anonymous'
 
-/** The claims that say who may do what. */
+/** Returns the claims for a registry token. */
 export function writeClaims(bearer: Omit<TokenBearer, 'issuedAtMs'> | undefined, { access, catalog = false }: TokenRights): Readonly<Record<string, unknown>> {
   return {
     sub: bearer?.identityUid ?? anonymous,
     ...(bearer === undefined ? {} : writeCallerFacts(bearer)),
     use: registryUse,
     access: access.map(({ path, actions, place }) => ({ type: 'repository', name: path, actions, ...place })),
-    // Apart from `access`: the version before reads that strictly, and passes over this.
+    // Not part of `access`, which older versions parse strictly. They ignore unknown claims.
     ...(catalog ? { catalog } : {}),
   }
 }
 
-/** What the claims of such a token say. Throws TokenError `unreadable`. */
+/** Parses the claims of a registry token. Throws TokenError `unreadable`. */
 export function readClaims(token: DecodedToken): RegistryClaims {
   const { access } = token.claims
   if (!Array.isArray(access)) throw new TokenError('unreadable')
@@ -63,7 +63,7 @@ export function readClaims(token: DecodedToken): RegistryClaims {
   }
 }
 
-/** We signed it: what has another form is of another version, and allows nothing. */
+/** Parses one entry of `access`. The token is signed by this server, so an unknown form comes from another version. It grants nothing. */
 function readAccess(entry: unknown): TokenAccess {
   const { name, actions, uid, parent } = (typeof entry === 'object' && entry !== null ? entry : {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked below
   if (typeof name !== 'string' || !Array.isArray(actions)) throw new TokenError('unreadable')
@@ -72,7 +72,7 @@ function readAccess(entry: unknown): TokenAccess {
   return { path: name, actions: actions.filter(isRegistryAction), place }
 }
 
-/** True for the actions that are known here. */
+/** Returns true for a known action. */
 export function isRegistryAction(action: unknown): action is RegistryAction {
   return action === 'pull' || action === 'push' || action === 'delete'
 }

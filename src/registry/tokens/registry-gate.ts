@@ -14,7 +14,7 @@ import type { TokenAccess } from './registry-claims.ts'
 import { holds, isPublic, placeOf } from './rights.ts'
 import { assertInOrganization, catalogScope, type RepositoryScope } from './scope.ts'
 
-/** What the gate is made of. */
+/** Dependencies of the gate. */
 export interface RegistryGateOptions {
   readonly services: Services
   readonly endpoint: RegistryAuthenticator
@@ -24,17 +24,20 @@ export interface RegistryGateOptions {
   readonly auditLog: AuditTrail
 }
 
-/** A request under decision: who asks, with what, for what. */
+/** A request to decide on, with its credential and the access that it asks for. */
 interface RequestedAccess {
   readonly path: string
   readonly actions: readonly RegistryAction[]
-  /** What a challenge names. */
+  /** Scopes for a challenge. */
   readonly scopes: readonly RepositoryScope[]
   readonly credential: VerifiedCredential
   readonly caller: Caller | undefined
 }
 
-/** See Gate. Of a token only the signature is remembered: identity, path and bindings are looked at in the snapshot at each use. */
+/**
+ * Creates a Gate. Only the verified signature of a token is cached. Identity, path and role bindings are read from the snapshot for each
+ * request.
+ */
 export function createRegistryGate(options: RegistryGateOptions): Gate {
   const { endpoint, challenger } = options
   return {
@@ -76,7 +79,7 @@ export function createRegistryGate(options: RegistryGateOptions): Gate {
   }
 }
 
-/** What a client must ask a token for. A mount needs `pull` where the blob comes from. */
+/** Returns the scopes that the client must request a token for. A mount also needs `pull` at the source. */
 function scopesOf({ path, actions }: RepositoryScope, mountFrom: string | undefined): readonly RepositoryScope[] {
   if (mountFrom === undefined || !isRepositoryName(mountFrom) || !mountFrom.includes('/')) return [{ path, actions }]
   if (mountFrom === path) return [{ path, actions: [...new Set<RegistryAction>(['pull', ...actions])] }]
@@ -109,14 +112,14 @@ function refuse(
   return error
 }
 
-/** All of it as of one snapshot. Throws RegistryError. */
+/** Decides on a request as of one snapshot. Throws RegistryError. */
 function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedRequest {
   const { path, actions, credential, caller } = asked
   const access = credential.kind === 'registry' ? credential.claims.access.get(path) : undefined
   if (credential.kind === 'registry' && access === undefined)
     throw denied('the token grants no access to this image: sign in for this image, and check your roles')
   const target = findRepository(options.services.cache.tables, path)
-  // A token is issued for what is there, or could be made. The answer is the same whatever has the name now: it does not tell what an heir has.
+  // A token covers only the object that the path named when the token was issued. Callers get the same error whatever the path names now.
   if (access !== undefined && (target === undefined || !agrees(access, target)))
     throw denied('the token is for an earlier repository of this name: sign in again')
   if (target === undefined) throw unknown(options, asked)
@@ -136,7 +139,7 @@ function decide(options: RegistryGateOptions, asked: RequestedAccess): AdmittedR
   }
 }
 
-/** By the bindings as they are now. */
+/** Returns whether the caller's current role bindings allow the actions. */
 function isAllowed(
   { services, publicOrganization }: RegistryGateOptions,
   caller: Caller | undefined,
@@ -155,14 +158,14 @@ function agrees({ place }: TokenAccess, target: RepoTarget): boolean {
   return 'uid' in place ? target.kind === 'repo' && target.uid === place.uid : isWithin(target.parent, place.parent)
 }
 
-/** Whether the caller may know what is there. */
+/** Returns whether the caller may know that the object exists. */
 function mayLookAt(caller: Caller, uid: Uid): boolean {
   return decideAccess(caller.permissions(), uid, emptySet).kind !== 'hidden'
 }
 
 /**
- * Returns the error for a path without a target. Only callers with permissions on the parent learn that nothing is there. To others the path looks like a
- * foreign repo.
+ * Returns the error for a path without a target. Only callers with rights at the parent learn that the path names nothing. Others get the
+ * same error as for a repo of another tenant.
  */
 function unknown({ services, challenger }: RegistryGateOptions, { path, scopes, caller }: RequestedAccess): RegistryError {
   if (caller === undefined) return challenger.unauthorized('sign in first', scopes)

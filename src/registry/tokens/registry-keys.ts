@@ -7,15 +7,15 @@ import { issueAuthority, issueLeaf } from '../../base/certificate.ts'
 import type { Random, Clock } from '../../base/runtime.ts'
 import type { Store } from '../../store/store.ts'
 
-/** Our own certificate authority for the keys that sign registry tokens: made once, in the store. */
+/** The certificate authority for the keys that sign registry tokens. It is created once and kept in the store. */
 interface TokenAuthority {
-  /** Its certificate, DER: what a verifier of registry tokens trusts. */
+  /** Its certificate, DER, which verifiers of registry tokens trust. */
   readonly certificate: Buffer
-  /** A certificate, DER, for a key that is used until `notAfterMs`. */
+  /** Returns a certificate, DER, for a key that signs until `notAfterMs` (milliseconds since 1970). */
   issue(key: { readonly id: string; readonly publicKey: KeyObject }, notAfterMs: number): Buffer
 }
 
-/** What a token authority is made of. */
+/** Dependencies of the token authority. */
 interface TokenAuthorityOptions {
   readonly store: Store
   readonly keyring: Keyring
@@ -23,10 +23,10 @@ interface TokenAuthorityOptions {
   readonly random: Random
 }
 
-/** Where it is kept. */
+/** The key of the authority in the store. */
 export const authorityKey = 'meta/registry-ca'
 
-/** The stored form: JSON; `certificate` and `sealed` (PKCS #8) are base64. */
+/** The stored authority: JSON, with `certificate` and `sealed` (PKCS #8) in base64. */
 interface StoredAuthority {
   readonly version: 1
   readonly name: string
@@ -36,12 +36,12 @@ interface StoredAuthority {
 
 const yearMs = 365.25 * 24 * 3_600_000
 const lifeMs = 30 * yearMs
-/** How far clocks may be behind. */
+/** How much earlier than now a certificate becomes valid, in milliseconds, for verifiers whose clocks are behind. */
 const backdateMs = 3_600_000
 
 /**
- * Reads the authority, and creates it if the store has none. Of several processes that start at once one wins, and the others use its authority. Throws
- * SealingError or StoreError.
+ * Reads the authority, and creates it if the store has none. If several processes start at once, all use the first one that is stored.
+ * Throws SealingError or StoreError.
  */
 async function openTokenAuthority(options: TokenAuthorityOptions, signal: AbortSignal): Promise<TokenAuthority> {
   const { store } = options
@@ -66,7 +66,7 @@ function make({ keyring, clock, random }: TokenAuthorityOptions): StoredAuthorit
 }
 
 function load(value: Uint8Array, { keyring, clock, random }: TokenAuthorityOptions): TokenAuthority {
-  const stored = JSON.parse(Buffer.from(value).toString('utf8')) as StoredAuthority // a cast of our own record; what is secret in it is authenticated by the seal
+  const stored = JSON.parse(Buffer.from(value).toString('utf8')) as StoredAuthority // a cast of a record that only this file writes; its secret part is authenticated by encryption
   const secret = keyring.open(Buffer.from(stored.sealed, 'base64'), authorityKey)
   const privateKey = createPrivateKey({ key: Buffer.from(secret), type: 'pkcs8', format: 'der' })
   return {
@@ -86,34 +86,34 @@ function load(value: Uint8Array, { keyring, clock, random }: TokenAuthorityOptio
 
 type Jwk = KeySet['keys'][number]
 
-/** A key that signs registry tokens. It is not in the JWKS: external verifiers of such tokens use its certificate. */
+/** A key that signs registry tokens. It is not in the JWKS: external verifiers of registry tokens use its certificate. */
 export interface RegistryKey {
   readonly kid: string
   readonly publicJwk: Jwk
   readonly privateKey: KeyObject
-  /** The header of what it signs, encoded: the same for every token. */
+  /** The encoded token header, the same for every token. */
   readonly header: string
 }
 
-/** The keys that sign registry tokens, on their schedule. */
+/** The keys that sign registry tokens, with their rotation schedule. */
 export interface RegistryKeys extends Omit<RotatingKeys<RegistryKey>, 'generation'> {
-  /** The public half of every live key. */
+  /** Returns the public keys of all valid keys. */
   keySet(): KeySet
   readonly authority: TokenAuthority
 }
 
 const hourMs = 3_600_000
 
-/** As the signing keys of access tokens; registry tokens live minutes. */
+/** Same rotation as the signing keys of access tokens. The retention is shorter, since registry tokens live only minutes. */
 export const registryKeySchedule = { rotateEveryMs: 30 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: hourMs } as const
 
-/** A certificate outlives its key's use: rotation may be late. */
+/** Lifetime of a certificate, in milliseconds. Longer than its key is used, since a rotation may be late. */
 const certificateLifeMs = 90 * 24 * hourMs
 
-/** What is shown of a stored key. */
+/** The public part of a stored key. */
 interface ShownKey {
   readonly jwk: Jwk
-  /** DER, base64. */
+  /** The certificate: DER, base64. */
   readonly certificate: string
 }
 
@@ -128,13 +128,13 @@ function keyKind(authority: TokenAuthority, nowMs: () => number): KeyKind<Regist
       return Promise.resolve({ id, shown, secret: exportEs256(privateKey) })
     },
     load(id, shown, secret) {
-      const { jwk, certificate } = shown as ShownKey // a cast of our own record
+      const { jwk, certificate } = shown as ShownKey // a cast of a record that only this file writes
       return Promise.resolve({ kid: id, publicJwk: jwk, privateKey: importEs256(secret), header: es256Header(id, { x5c: [certificate] }) })
     },
   }
 }
 
-/** The keys from the store, and the authority that their certificates are under; makes both in a fresh one. Throws SealingError or StoreError. */
+/** Reads the keys and their authority from the store; creates both if the store has none. Throws SealingError or StoreError. */
 export async function createRegistryKeys(options: RotatingKeysOptions & { readonly random: Random }, signal: AbortSignal): Promise<RegistryKeys> {
   const authority = await openTokenAuthority(options, signal)
   const kind = keyKind(authority, () => options.clock.now())

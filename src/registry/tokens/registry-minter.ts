@@ -5,49 +5,49 @@ import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { writeClaims, type TokenBearer, type TokenRights } from './registry-claims.ts'
 import type { RegistryKey, RegistryKeys } from './registry-keys.ts'
 
-/** What a registry token is to say. */
+/** The content of a registry token. */
 export interface TokenGrant extends TokenRights {
   /** Undefined for an anonymous request. */
   readonly bearer: GrantBearer | undefined
 }
 
-/** Whom a token is made for. */
+/** The caller for whom a token is issued. */
 export interface GrantBearer extends Omit<TokenBearer, 'issuedAtMs'> {
-  /** When the identity was made: no token of theirs is older. */
+  /** When the identity was created, in milliseconds since 1970. Its tokens must not be older. */
   readonly notBeforeMs: number
 }
 
-/** A registry token, and when it was made. */
+/** A registry token, and when it was issued. */
 export interface MintedToken {
   readonly token: string
   readonly issuedAtMs: number
 }
 
-/** What registry tokens are made of. */
+/** Dependencies and settings of the minter. */
 export interface RegistryMinterOptions {
-  /** `iss`: our own issuer, so that no exchange takes such a token. */
+  /** `iss` of the tokens: this platform. So no token exchange accepts a registry token. */
   readonly issuer: string
-  /** `aud`: the registry host. */
+  /** `aud` of the tokens: the name of the registry host. */
   readonly service: string
   readonly keys: RegistryKeys
   readonly clock: Clock
   readonly random: Random
 }
 
-/** How long a registry token lives, in seconds (docs/spec/registry.md#registry-token-endpoint). */
+/** Lifetime of a registry token, in seconds (docs/spec/registry.md#registry-token-endpoint). */
 export const registryTokenSeconds = 600
 
 /**
- * Time during which identical grants return the same token, in milliseconds. During a rollout many machines pull an image at once, mostly with one credential.
- * A signature costs as much as the rest of the answer. The grant is still decided for each request.
+ * How long identical grants return the same token, in milliseconds. During a rollout many machines pull an image at once, mostly with one
+ * credential. A signature costs as much as the rest of the response. The grant itself is still decided for each request.
  */
 const reuseMs = 1000
-/** Approximate maximum size of all tokens that can be returned again, in bytes. */
+/** Approximate maximum size of all reusable tokens, in bytes. */
 const lateBytes = 16 * 1024 * 1024
 
-/** Makes registry tokens. */
+/** Creates the function that issues registry tokens. */
 export function createRegistryMinter({ issuer, service, keys, clock, random }: RegistryMinterOptions): (grant: TokenGrant) => MintedToken {
-  // What a token says is in its name here once, and once in itself.
+  // The claims are in memory twice: in the cache key and in the token.
   const lately = new RecentMap<string, MintedToken>(lateBytes, ({ token }) => 4 * token.length, { clock, ms: reuseMs })
 
   function make(key: RegistryKey, said: Readonly<Record<string, unknown>>, issuedAtMs: number): MintedToken {
@@ -61,7 +61,7 @@ export function createRegistryMinter({ issuer, service, keys, clock, random }: R
     const issuedAtMs = Math.max(clock.now(), notBeforeMs)
     const key = keys.current()
     const said = { iss: issuer, aud: service, ...writeClaims(bearer, rights) }
-    // An identity that is created again gets no token of its predecessor.
+    // A new identity with the same uid must not get a token of the earlier identity, so the creation time is part of the name.
     const name = `${key.kid} ${notBeforeMs} ${JSON.stringify(said)}`
     const known = lately.get(name)
     if (known !== undefined && known.issuedAtMs <= issuedAtMs && issuedAtMs - known.issuedAtMs < reuseMs) return known

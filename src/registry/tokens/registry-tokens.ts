@@ -13,22 +13,25 @@ import { createRegistryMinter, type MintedToken, type RegistryMinterOptions, typ
  * (docs/spec/tokens.md#token-uses).
  */
 export interface RegistryTokens {
-  /** A new token, or one of a moment ago that says the same. */
+  /** Issues a token, or returns a recent one with the same content. */
   mint(grant: TokenGrant): MintedToken
-  /** What the credential says, where it is a registry token; undefined where it is another token. Throws DomainError: 16 for a bad one, 7 for another registry's. */
+  /**
+   * Returns the claims of a registry token; undefined for a token with another use. Throws DomainError: code 16 for an invalid token, code
+   * 7 for one with another audience.
+   */
   verify(authorization: string, signal: AbortSignal): Promise<RegistryClaims | undefined>
-  /** The same without waiting; undefined where it was not verified lately. */
+  /** Like `verify`, but from the cache only; undefined if this token was not verified recently. */
   verifyRemembered(authorization: string): RegistryClaims | undefined
 }
 
-/** What registry tokens are made of, and verified with. */
+/** Dependencies for issuing and verifying registry tokens. */
 export interface RegistryTokensOptions extends RegistryMinterOptions {
   readonly checks: SignatureChecks
 }
 
 /** Approximate maximum size of all verified tokens that are cached by their header, in bytes. */
 const rememberedBytes = 16 * 1024 * 1024
-/** Approximate size of a token in addition to its texts. */
+/** Approximate memory for a token in addition to its strings, in bytes. */
 const tokenBytes = 2048
 
 interface KnownToken {
@@ -36,12 +39,12 @@ interface KnownToken {
   readonly claims: RegistryClaims
 }
 
-/** See RegistryTokens. */
+/** Creates RegistryTokens. */
 export function createRegistryTokens(options: RegistryTokensOptions): RegistryTokens {
   const { issuer, service, keys, checks, clock } = options
   const remembered = new RecentMap<string, KnownToken>(rememberedBytes, ({ token }) => 2 * token.text.length + tokenBytes, { clock, ms: rememberMs })
 
-  /** Throws where a token with a good signature is not valid now, or not for this. */
+  /** Throws if a token with a valid signature has expired, or has another audience. */
   function assertAccepted(token: DecodedToken): void {
     checkTimes(token, clock.now())
     if (token.claims['use'] !== registryUse) throw new TokenError('unreadable')

@@ -1,37 +1,40 @@
 import { DomainError } from '../../base/errors.ts'
 import type { Presented } from '../gate.ts'
 
-/** Whose requests are counted together. */
+/** The principal or address whose requests are counted together. */
 export type LimitKey = { readonly principal: string } | { readonly address: string }
 
-/** How much one principal, or one address, may ask. `write`, `refusal` and `read` throw DomainError code 8 where it is too much. */
+/** Rate limits for each principal and each address. `write`, `refusal` and `read` throw DomainError code 8 if the limit is exceeded. */
 export interface RegistryLimits {
-  /** Counts a request that changes something. */
+  /** Counts a write request of a principal. */
   write(uid: string): void
-  /** Counts a request that was refused for its credential. */
+  /** Counts a request from an address whose credential was rejected. */
   refusal(address: string): void
-  /** Begins a read, or a request for a token. The result is called once when it is answered, with the bytes that were sent. */
+  /** Starts a read, or a token request. Call the returned function once when the response has ended, with the number of bytes sent. */
   read(key: LimitKey): (sentBytes: number) => void
-  /** Resolves when it is the turn of the key's next read; undefined where that is now. */
+  /** Resolves when the key's next read may start; returns undefined if it may start now. */
   turn(key: LimitKey): Promise<void> | undefined
 }
 
-/** What a request does. */
+/** The limit under which a request counts. */
 export type RequestSort = 'read' | 'write'
 
-/** Counts requests by address and by principal. */
+/** Counts requests by principal and by address. */
 export interface RequestCounts {
-  /** Counts the request of a principal whose credential is good. A read waits for its turn. Throws DomainError code 8. */
+  /** Counts a request with a valid credential. A read waits until it may start. Throws DomainError code 8. */
   ofPrincipal(input: Presented, principal: string, sort: RequestSort): Promise<void> | undefined
-  /** Resolves when it is the turn of a read without a credential; undefined where that is now. */
+  /** Resolves when a read without a credential may start; returns undefined if it may start now. */
   turn(input: Presented): Promise<void> | undefined
-  /** Counts a request that was refused for its credential. Throws DomainError code 8. */
+  /** Counts a request whose credential was rejected. Throws DomainError code 8. */
   refused(input: Presented): void
-  /** Runs `work` and counts the request by its address: each read, and of the others those that are refused for their credential. */
+  /** Runs `work` and counts the request for its address: every read, and writes whose credential was rejected. */
   byAddress<T>(input: Presented, sort: RequestSort, work: () => Promise<T>): Promise<T>
 }
 
-/** See RequestCounts. Without limits nothing is counted. Requests below `/v2/` without a credential are no refusals: every pull begins with one. */
+/**
+ * Creates RequestCounts. Counts nothing if `limits` is undefined. Requests below `/v2/` without a credential are not counted as rejected,
+ * because every pull begins with one.
+ */
 export function createCounts(limits: RegistryLimits | undefined): RequestCounts {
   function countRead(input: Presented, key: LimitKey): void {
     const end = limits?.read(key)

@@ -12,7 +12,7 @@ const needed: Readonly<Record<RegistryAction, CapabilitySet>> = {
   push: setOf(capabilitiesOfAction.push),
   delete: setOf(capabilitiesOfAction.delete),
 }
-/** What a repo must be held with to be pulled from. */
+/** Capabilities needed at a repo to pull from it. */
 export const pullCapabilities = needed.pull
 const neededToCreate = union(needed.push, setOf(['repo.create']))
 const neededToCreateGroups = union(neededToCreate, setOf(['groups.create']))
@@ -22,7 +22,7 @@ function neededFor(target: RepoTarget, action: RegistryAction): CapabilitySet {
   return target.groups.length > 0 ? neededToCreateGroups : neededToCreate
 }
 
-/** Where rights on a target are looked at: the repo, or the group it would be made in. */
+/** Returns the object at which rights are checked: the repo, or the group in which a push would create it. */
 export function placeOf(target: RepoTarget): Uid {
   return target.kind === 'repo' ? target.uid : target.parent
 }
@@ -33,7 +33,7 @@ export function holds(tables: RecordTables, permissions: EffectivePermissions, {
   return decide(permissions, place, neededFor(target, action)).kind === 'allowed' && (permissions.operator || !isSuspended(tables, place))
 }
 
-/** Whether anybody may pull from it: a repo of the public organisation. */
+/** Returns whether anyone may pull from the target, because it is a repo of the public organisation. */
 export function isPublic(tables: RecordTables, publicOrganization: string | undefined, target: RepoTarget): boolean {
   return target.kind === 'repo' && isPublicRepo(tables, publicOrganization, target.uid)
 }

@@ -3,17 +3,17 @@ import type { RegistryAction } from '../gate.ts'
 import { RegistryError } from '../registry-error.ts'
 import { isRegistryAction } from './registry-claims.ts'
 
-/** What a client asks to do with one repository. */
+/** A repository and the actions that a client requests for it. */
 export interface RepositoryScope {
   readonly path: string
-  /** In a fixed order, each once; none where all that is asked for is unknown. */
+  /** In a fixed order, without duplicates. Empty if the request has only unknown actions. */
   readonly actions: readonly RegistryAction[]
 }
 
-/** The actions, in the order in which scopes name them. */
+/** The actions, in the order in which scopes list them. */
 const order: readonly RegistryAction[] = ['pull', 'push', 'delete']
 
-/** Scopes that one request may name. */
+/** Maximum number of scopes in one request. */
 const maxScopes = 100
 
 const typePattern = /^[a-z0-9]+(?:\([a-z0-9]+\))?$/
@@ -23,26 +23,27 @@ function malformed(): RegistryError {
   return new RegistryError('UNSUPPORTED', 'a scope must be `repository:<organization>/<image>:<action>,...`', { status: 400 })
 }
 
-/** Throws NAME_INVALID (400) for a name of one component: no organisation, so nothing can ever be there. */
+/** Throws NAME_INVALID (400) for a name with only one component. It has no organisation, so it never names a repository. */
 export function assertInOrganization(name: string): void {
   if (!name.includes('/')) throw new RegistryError('NAME_INVALID', 'a repository is `<organization>/<image>`: the name lacks the organization')
 }
 
-/** The scope of `_catalog`, as other registries name it. */
+/** The scope for `_catalog`, as in other registries. */
 export const catalogScope = 'registry:catalog:*'
 
-/** What a token request asks for. */
+/** The scopes of a token request. */
 export interface AskedScopes {
   readonly repositories: readonly RepositoryScope[]
-  /** Whether the token is to list repositories. */
+  /** True if the request asks for access to `_catalog`. */
   readonly catalog: boolean
-  /** Whether anything was asked for. */
+  /** True if the request has any scope, even an unsupported one. */
   readonly asked: boolean
 }
 
 /**
- * Reads the `scope` parameters of a token request (distribution token protocol): each may hold several scopes, separated by spaces. Scopes of other types are well-formed
- * and ask for nothing that is given here. `*` is every action. Scopes of one repository are merged. Throws RegistryError with status 400 for a malformed one.
+ * Parses the `scope` parameters of a token request (distribution token protocol). Each may hold several scopes, separated by spaces.
+ * Scopes of other types are accepted and grant nothing. `*` means every action. Scopes of one repository are merged. Throws RegistryError
+ * with status 400 if a scope is malformed.
  */
 export function parseScopes(parameters: readonly string[]): AskedScopes {
   const scopes = parameters.flatMap((parameter) => parameter.split(' ')).filter((scope) => scope !== '')
@@ -74,7 +75,7 @@ function parseScope(scope: string): { type: string; name: string; actions: reado
   return { type, name, actions }
 }
 
-/** The text of a scope. */
+/** Formats a scope as text. */
 export function formatScope(scope: RepositoryScope | typeof catalogScope): string {
   if (scope === catalogScope) return scope
   const { path, actions } = scope

@@ -24,26 +24,30 @@ import type { RegistryTokens } from './registry-tokens.ts'
 import { holds, isPublic } from './rights.ts'
 import { parseScopes, type RepositoryScope } from './scope.ts'
 
-/** A request for a registry token, in either form of the protocol. */
+/** A request for a registry token, from either form of the protocol. */
 interface TokenRequest {
-  /** As it would stand in the header of that name. */
+  /** The credential, as an `Authorization` header. */
   readonly authorization: string | undefined
-  /** The `scope` parameters as they are. */
+  /** The `scope` parameters, not parsed. */
   readonly scopes: readonly string[]
 }
 
 /** How long a client may send nothing of its form, in milliseconds. */
 const idleMs = 10_000
 
-/** Reads a GET: the credential is in the header, the scopes in the query. `service`, `account`, `client_id` and `offline_token` change nothing. */
+/**
+ * Reads a GET request: the credential from the header, the scopes from the query. Ignores `service`, `account`, `client_id` and
+ * `offline_token`.
+ */
 function readQuery(request: IncomingMessage): TokenRequest {
   const query = new URLSearchParams(requestTarget(request).search)
   return { authorization: request.headers.authorization, scopes: query.getAll('scope') }
 }
 
 /**
- * Reads a POST in the OAuth2 form: `grant_type=password` with `username` and `password`, or `refresh_token` with an access token or external token as `refresh_token`. Throws
- * RegistryError: 400 for another form, 413 for one over 8 KiB, 408 for one that does not come.
+ * Reads a POST request in the OAuth2 form. `grant_type=password` has `username` and `password`. `refresh_token` has an access token or
+ * external token as `refresh_token`. Throws RegistryError: 400 for another form, 413 for one over 8 KiB, 408 for one that arrives too
+ * slowly.
  */
 async function readForm(request: IncomingMessage): Promise<TokenRequest> {
   const type = request.headers['content-type']?.split(';', 1)[0]?.trim().toLowerCase()
@@ -52,7 +56,7 @@ async function readForm(request: IncomingMessage): Promise<TokenRequest> {
   return { authorization: authorizationOf(form), scopes: form.getAll('scope') }
 }
 
-/** The header that says the same. */
+/** Returns the form's credential as an `Authorization` header. */
 function authorizationOf(form: URLSearchParams): string {
   const grant = form.get('grant_type')
   if (grant === 'password') return `Basic ${Buffer.from(`${form.get('username') ?? ''}:${form.get('password') ?? ''}`).toString('base64')}`
@@ -64,7 +68,7 @@ function badForm(message: string): RegistryError {
   return new RegistryError('UNSUPPORTED', message, { status: 400 })
 }
 
-/** What the token endpoint is made of. */
+/** Dependencies of the token endpoint. */
 export interface TokenEndpointOptions {
   readonly services: Services
   readonly endpoint: RegistryAuthenticator
@@ -78,15 +82,16 @@ export interface TokenEndpointOptions {
 }
 
 interface Noting extends TokenEndpointOptions {
-  /** Called with the caller of each sign-in. */
+  /** Records the sign-in of a caller. */
   readonly note: (caller: Caller) => void
 }
 
 const headers = ['Content-Type', 'application/json', 'Cache-Control', 'no-store', 'X-Content-Type-Options', 'nosniff']
 
 /**
- * `/token`, the distribution token protocol (docs/spec/registry.md#registry-token-endpoint): GET, and POST in the OAuth2 form. Grants of what is asked for what the caller may do now, which may be nothing: that is
- * said when the token is used. Without a scope only the credential is checked.
+ * Creates the handler of `/token`, the distribution token protocol (docs/spec/registry.md#registry-token-endpoint): GET, and POST in the
+ * OAuth2 form. The token grants those requested actions that the caller may do now. That may be none; then requests with the token are
+ * refused. Without a scope, only checks the credential.
  */
 export function createTokenEndpoint(options: TokenEndpointOptions): (request: IncomingMessage, response: ServerResponse) => Promise<void> {
   const noting: Noting = { ...options, note: createNotes(options) }
@@ -132,7 +137,7 @@ function auditSignIn(trail: AuditTrail, { requestId, remoteAddress, userAgent }:
   trail.record({ outcome: 'done', method: 'registry/token', transport: 'http', requestId, ...auditedCaller(caller), remoteAddress, userAgent })
 }
 
-/** Makes answers, as JSON in ASCII: one for each token, however often it is given. */
+/** Creates a function that formats responses as JSON in ASCII. Keeps the last response of each token. */
 function createBodies(): (minted: MintedToken) => string {
   const bodies = new WeakMap<MintedToken, string>()
   return (minted) => {
@@ -145,7 +150,7 @@ function createBodies(): (minted: MintedToken) => string {
   }
 }
 
-/** Who asks: a form has its credential in itself. */
+/** A token request with its credential, which may come from a form instead of a header. */
 class Asking implements Presented {
   readonly authorization: string | undefined
   readonly #exchange: RegistryExchange
@@ -178,7 +183,7 @@ function read(request: IncomingMessage): TokenRequest | Promise<TokenRequest> {
   throw new RegistryError('UNSUPPORTED', 'use GET or POST', { headers: { Allow: 'GET, POST' } })
 }
 
-/** What the caller may do of what is asked; nothing at all where that is nothing. */
+/** Returns the requested access that the caller has; undefined if the caller has none. */
 function grant({ services, publicOrganization }: TokenEndpointOptions, caller: Caller | undefined, { path, actions }: RepositoryScope): TokenAccess[] {
   const { tables } = services.cache
   const target = findRepository(tables, path)
@@ -192,14 +197,14 @@ function grant({ services, publicOrganization }: TokenEndpointOptions, caller: C
   return [{ path, actions: granted, place: target.kind === 'repo' ? { uid: target.uid } : { parent: target.parent } }]
 }
 
-/** Notes sign-ins, one at a time for each identity. No request waits for it. */
+/** Creates a function that records sign-ins, one at a time for each identity. No request waits for it. */
 function createNotes({ services, log }: TokenEndpointOptions): (caller: Caller) => void {
   const running = new Set<string>()
   return ({ identity }) => {
     if (running.has(identity)) return
     running.add(identity)
     noteSignIn(services, identity)
-      .catch((error: unknown) => log.warn('lastSeenTime was not written', { uid: identity, error: errorText(error) }))
+      .catch((error: unknown) => log.warn('could not write lastSeenTime of an identity', { uid: identity, error: errorText(error) }))
       .finally(() => running.delete(identity))
   }
 }

@@ -1,11 +1,11 @@
 import type { Readable } from 'node:stream'
 import type { Chunk } from './upstream.ts'
 
-/** Bytes of a body, and why it has no more. It ended, it exceeded the limit (and was destroyed), or it broke off. */
+/** The first bytes of a body, and how reading ended. The body ended, exceeded the limit (and was destroyed), or failed. */
 type BoundedBytes =
   { readonly kind: 'whole' | 'too_large'; readonly bytes: Buffer } | { readonly kind: 'broken'; readonly bytes: Buffer; readonly cause: unknown }
 
-/** Reads a body of which no more than `maxBytes`, and the rest of the last piece, is to be held. Never rejects. */
+/** Reads a body into memory, up to `maxBytes` and the rest of the last piece. Never rejects. */
 export async function readBounded(body: Readable, maxBytes: number): Promise<BoundedBytes> {
   const pieces: Buffer[] = []
   let size = 0
@@ -31,9 +31,9 @@ export class BodyError extends Error {
   }
 }
 
-/** A body's pieces; its errors come as BodyError. It is destroyed where the reader stops, or the signal says so. */
+/** Yields the pieces of a body. Its errors are thrown as BodyError. Destroys the body if the reader stops or the signal aborts. */
 export async function* piecesOf(body: Readable, signal: AbortSignal): AsyncGenerator<Uint8Array> {
-  const onAbort = (): void => void body.destroy(signal.reason as Error) // a cast: destroy passes on what it gets
+  const onAbort = (): void => void body.destroy(signal.reason as Error) // a cast: destroy accepts any reason
   if (signal.aborted) onAbort()
   signal.addEventListener('abort', onAbort, { once: true })
   const pieces = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]() // a cast: bodies are streams of bytes
@@ -51,7 +51,7 @@ export async function* piecesOf(body: Readable, signal: AbortSignal): AsyncGener
   }
 }
 
-/** Runs `work`, which takes a chunk; where it fails the chunk's body is destroyed. */
+/** Runs `work`, which consumes a chunk. If it fails, destroys the chunk's body. */
 export async function consuming<T>(chunk: Chunk | undefined, work: () => Promise<T>): Promise<T> {
   try {
     return await work()

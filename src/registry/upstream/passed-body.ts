@@ -1,28 +1,28 @@
 import { Readable } from 'node:stream'
 import { UpstreamError } from './upstream.ts'
 
-/** How bytes are passed on. */
+/** Options of PassedBody. */
 export interface PassedBodyOptions {
-  /** Translates an error of the source. */
+  /** Converts an error of the source. */
   readonly translate: (error: unknown) => Error
-  /** Ends the stream with its reason. */
+  /** Destroys the stream with its reason. */
   readonly signal: AbortSignal
-  /** How many bytes there are to be; the stream ends with an UpstreamError where there are others. Not checked where absent. */
+  /** The expected number of bytes; not checked if absent. The stream fails with an UpstreamError if the source has more or fewer. */
   readonly bytes?: number
 }
 
-/** `source`, byte for byte and at the reader's pace. Each destroys the other. */
+/** Passes on the bytes of `source` at the reader's pace. Destroying either stream destroys the other. */
 export class PassedBody extends Readable {
   readonly #source: Readable
   readonly #options: PassedBodyOptions
-  readonly #onAbort = (): void => void this.destroy(this.#options.signal.reason as Error) // a cast: destroy passes on what it gets
+  readonly #onAbort = (): void => void this.destroy(this.#options.signal.reason as Error) // a cast: destroy accepts any reason
   #passed = 0
   #started = false
   #isComplete = false
 
   constructor(source: Readable, options: PassedBodyOptions) {
     super({ highWaterMark: source.readableHighWaterMark })
-    // The source may break before its reader listens; the reader gets the error all the same. Without this listener, an upstream that breaks off would end the
+    // The source may fail before the reader listens; the reader gets the error later. Without this listener, the failure would end the
     // process.
     this.on('error', () => undefined)
     this.#source = source
@@ -33,7 +33,7 @@ export class PassedBody extends Readable {
     if (options.signal.aborted) this.#onAbort()
   }
 
-  /** Bytes that went through so far. */
+  /** Number of bytes passed on so far. */
   get passed(): number {
     return this.#passed
   }

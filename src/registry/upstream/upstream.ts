@@ -4,17 +4,17 @@ import type { Uid } from '../../base/uid.ts'
 
 /**
  * Why a call to the upstream failed:
- * - `unavailable`: no answer, or one that says to come again. Nothing is known of what it did.
- * - `exhausted`: there is no room for more bytes.
- * - `digest_mismatch`: the bytes that came are not those that the digest names. Nothing is visible under it.
- * - `corrupt`: the bytes that it keeps are not those that the digest names.
- * - `upload_unknown`: there is no such upload: finished, cancelled, or forgotten.
- * - `range_invalid`: a chunk does not begin where the upload ends. Nothing of it was taken.
- * - `refused`: the upstream will not do it, now or later (its credentials, its settings).
+ * - `unavailable`: no response, or a temporary failure. The outcome is unknown.
+ * - `exhausted`: there is no space for more bytes.
+ * - `digest_mismatch`: the received bytes do not match the digest. Nothing is stored under it.
+ * - `corrupt`: the stored bytes do not match the digest.
+ * - `upload_unknown`: there is no such upload: it was finished, cancelled, or lost.
+ * - `range_invalid`: a chunk does not begin where the upload ends. None of its bytes were stored.
+ * - `refused`: the upstream permanently refuses the request, because of its credentials or settings.
  */
 export type UpstreamErrorKind = 'unavailable' | 'exhausted' | 'digest_mismatch' | 'corrupt' | 'upload_unknown' | 'range_invalid' | 'refused'
 
-/** The one error class of the upstream port. */
+/** An error of the upstream port; its only error class. */
 export class UpstreamError extends Error {
   override readonly name = 'UpstreamError'
   readonly kind: UpstreamErrorKind
@@ -24,14 +24,14 @@ export class UpstreamError extends Error {
   }
 }
 
-/** A manifest's bytes under their SHA-256 digest. */
+/** A manifest and its SHA-256 digest. */
 export interface ManifestBytes {
   readonly digest: Digest
   readonly mediaType: string
   readonly bytes: Uint8Array
 }
 
-/** Which bytes of a blob: both ends count, as in HTTP. */
+/** A range of bytes of a blob; both ends are inclusive, as in HTTP. */
 export interface ByteRange {
   readonly first: number
   readonly last: number
@@ -39,79 +39,90 @@ export interface ByteRange {
 
 /** A blob in transit. Its receiver reads `body` to its end or destroys it. */
 export interface BlobStream {
-  /** Of the whole blob. */
+  /** Size of the whole blob, in bytes. */
   readonly size: number
-  /** The bytes asked for, in order; an error in it is an UpstreamError. Its pieces belong to the reader, who may free them: they are in no cache. */
+  /** The requested bytes, in order. Its errors are UpstreamErrors. Its pieces belong to the reader, who may free them; no cache uses them. */
   readonly body: Readable
 }
 
 /**
- * An upload in progress. `state` is the adapter's own text (at most 2,048 characters, printable ASCII): all that any process needs to go on with it. It changes
- * with every call: only the newest is good. It holds no secret that its owner must not see once sealed by the caller.
+ * An upload in progress. `state` is a text of the adapter, at most 2,048 printable ASCII characters. Any process can continue the upload
+ * with it. It changes with every call, and only the newest is valid. The caller encrypts it before it gives it to the client.
  */
 export interface Upload {
   readonly state: string
-  /** Bytes that are there. */
+  /** Number of bytes received so far. */
   readonly offset: number
 }
 
 /**
- * Bytes for an upload. `body` is read to its end, or destroyed if the call fails; the upstream sets the pace. The call rejects with an error of `body`. Its
- * pieces may share memory and stay unchanged, except those that were given away (`transferOwnership`). The upstream may free these once they are sent.
+ * Bytes for an upload. `body` is read to its end, or destroyed if the call fails; the upstream sets the pace. The call rejects with an
+ * error of `body`. Its pieces may share memory and must not change. Transferred pieces (`transferOwnership`) may be freed once they are
+ * sent.
  */
 export interface Chunk {
   readonly body: Readable
-  /** Where it begins; not checked where absent. `range_invalid` where the upload ends at another offset. */
+  /**
+   * Offset in the upload at which the chunk begins; not checked if absent. If the upload ends elsewhere, the call fails with
+   * `range_invalid`.
+   */
   readonly offset?: number
-  /** In bytes, where it is known. */
+  /** Number of bytes, if known. */
   readonly length?: number
 }
 
 /**
- * Storage of the bytes (docs/spec/registry.md#content-ownership). The name of a repository is a repo's uid, which is never reused. Our own records state what a
- * repo holds, not the upstream. So an upstream that shares bytes between repositories reveals none to others. Every method rejects with UpstreamError, with the
- * signal's reason, or with the error of a chunk's body. Two adapters pass one contract suite: test/registry/upstream/contract/contract.ts.
+ * Storage of the bytes (docs/spec/registry.md#content-ownership). The name of a repository is a repo's uid, which is never reused. The
+ * platform's own records state what a repo holds, not the upstream. So an upstream that shares bytes between repositories reveals none to
+ * others. Every method rejects with UpstreamError, with the signal's reason, or with the error of a chunk's body. Two adapters pass one
+ * contract suite: test/registry/upstream/contract/contract.ts.
  */
 export interface Upstream {
-  /** Resolves where the upstream answers. */
+  /** Resolves if the upstream answers. */
   ready(signal: AbortSignal): Promise<void>
 
-  /** The bytes, checked against the digest (SHA-256); undefined where they are not there. `corrupt`. */
+  /** Returns a manifest, after checking its SHA-256 digest; undefined if it does not exist. Errors: `corrupt`. */
   getManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<ManifestBytes | undefined>
   /** Returns true if the manifest exists. */
   hasManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
-  /** Keeps the bytes under their SHA-256 digest until they are deleted, whatever refers to them. Doing it again is no fault. */
+  /** Stores a manifest under its SHA-256 digest until it is deleted. Succeeds if it is already stored. */
   putManifest(repo: Uid, manifest: ManifestBytes, signal: AbortSignal): Promise<void>
-  /** Does nothing where it is not there. */
+  /** Deletes a manifest. Does nothing if it does not exist. */
   deleteManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void>
 
-  /** The size in bytes; undefined where the blob is not there. */
+  /** Returns the size of a blob in bytes; undefined if it does not exist. */
   statBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<number | undefined>
-  /** The bytes, from the whole or `range` of it (within the blob); undefined where it is not there. Aborting ends the stream. */
+  /** Reads a blob, or a `range` within it; undefined if it does not exist. Aborting the signal ends the stream. */
   readBlob(repo: Uid, source: { digest: Digest; range?: ByteRange }, signal: AbortSignal): Promise<BlobStream | undefined>
   /**
    * Returns a URL from which any client gets the blob for a limited time, without a credential. Returns undefined if the blob must be read here, or does not
    * exist.
    */
   locateBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<string | undefined>
-  /** Does nothing where it is not there. */
+  /** Deletes a blob. Does nothing if it does not exist. */
   deleteBlob(repo: Uid, digest: Digest, signal: AbortSignal): Promise<void>
-  /** Makes a blob of `from` visible in `repo` without copying its bytes; false where the upstream can't or it is not there. */
+  /**
+   * Makes a blob of `from` available in `repo` without copying its bytes. Returns false if the upstream cannot do this, or if the blob
+   * does not exist.
+   */
   mountBlob(repo: Uid, source: { digest: Digest; from: Uid }, signal: AbortSignal): Promise<boolean>
 
-  /** Begins an upload. */
+  /** Starts an upload. */
   startUpload(repo: Uid, signal: AbortSignal): Promise<Upload>
-  /** The upload as it is now. `upload_unknown`. */
+  /** Returns the current state of an upload. Errors: `upload_unknown`. */
   uploadStatus(repo: Uid, state: string, signal: AbortSignal): Promise<Upload>
-  /** Appends a chunk. What arrived before a break stays and may be gone on from; of a chunk that there is no room for, nothing need stay. `upload_unknown`, `range_invalid`, `exhausted`. */
+  /**
+   * Appends a chunk. After an interruption, bytes received before it stay, and the upload can continue after them. If there is no space,
+   * part of the chunk or none of it stays. Errors: `upload_unknown`, `range_invalid`, `exhausted`.
+   */
   appendUpload(repo: Uid, source: { state: string; chunk: Chunk }, signal: AbortSignal): Promise<Upload>
   /**
-   * Appends the last chunk, if any, and makes the whole visible under `digest` at once, durably. Resolves with its size and with the digest under which the
-   * upstream has it: the blob is read, and deleted, under that one. `digest_mismatch` (the upload is gone then), `upload_unknown`,
-   * `range_invalid`, `exhausted`.
+   * Appends the last chunk, if any, and makes the blob available under `digest` atomically and durably. Resolves with its size, and with
+   * the digest under which the upstream stores it: use that one to read and delete the blob. Errors: `digest_mismatch` (the upload is gone
+   * then), `upload_unknown`, `range_invalid`, `exhausted`.
    */
   finishUpload(repo: Uid, source: { state: string; digest: Digest; chunk?: Chunk }, signal: AbortSignal): Promise<{ size: number; digest: Digest }>
-  /** Drops an upload with what arrived of it. Does nothing if the upload does not exist. */
+  /** Cancels an upload and discards its bytes. Does nothing if it does not exist. */
   cancelUpload(repo: Uid, state: string, signal: AbortSignal): Promise<void>
 
   /** Releases connections and files. */

@@ -5,44 +5,44 @@ import type { Uid } from '../../../base/uid.ts'
 import type { BlobStream, ByteRange } from '../../upstream/upstream.ts'
 import { CachedBlob } from './cached-blob.ts'
 
-/** A blob as the upstream knows it. */
+/** A blob of a repo and its size in the upstream. */
 export interface SizedBlob {
   readonly repo: Uid
   readonly digest: Digest
   readonly size: number
 }
 
-/** What a cache is made of. */
+/** Dependencies and limits of the blob cache. */
 export interface BlobCacheOptions {
-  /** How many bytes of blobs are in memory at most; 0 for none. */
+  /** Maximum total size of cached blobs, in bytes; 0 turns the cache off. */
   readonly maxBytes: number
   readonly clock: Clock
-  /** Begins to read a whole blob. */
+  /** Starts to read a whole blob from the upstream. */
   readonly read: (name: SizedBlob, signal: AbortSignal) => Promise<BlobStream>
   /** Called if a blob with waiting readers could not be read. */
   readonly failed: (name: SizedBlob, error: unknown) => void
 }
 
-/** A blob in use by a reader. It stays in memory until it is released. */
+/** A cached blob in use by a reader. It stays in memory until it is released. */
 export interface AcquiredBlob {
   readonly blob: CachedBlob
-  /** True where the memory is wanted for another blob: the reader is to give it back, and reads the rest from the upstream. */
+  /** Returns true if another blob needs the memory. The reader must then release this one and read the rest from the upstream. */
   isEvicted(): boolean
-  /** Gives it back; what comes after the first time does nothing. */
+  /** Ends the use by this reader. Further calls do nothing. */
   release(): void
 }
 
 interface BlobCacheEntry {
   readonly key: string
   readonly blob: CachedBlob
-  /** Which ask was the last one for it. */
+  /** Sequence number of the last request for the entry. */
   askedAt: number
   readers: number
   /** If set, no new reader gets the entry; its memory counts until its last reader releases it. */
   isDropped: boolean
 }
 
-/** One blob takes this share of the memory at most. */
+/** A cached blob may take at most `1 / share` of the memory. */
 const share = 2
 /** Maximum number of remembered requests for blobs, and how long each is kept without another one. */
 const remembered = { blobs: 10_000, ms: 10 * 60_000 }
@@ -55,9 +55,9 @@ const remembered = { blobs: 10_000, ms: 10 * 60_000 }
  */
 export class BlobCache {
   readonly #options: BlobCacheOptions
-  /** In the order of their last asks. */
+  /** Entries, least recently requested first. */
   readonly #entries = new Map<string, BlobCacheEntry>()
-  /** What was asked for lately, and when. */
+  /** Recent requests for blobs: the sequence number of the last one, by blob. */
   readonly #asked: RecentMap<string, number>
   #asks = 0
   /** Bytes of everything in memory, including dropped entries with readers. */
@@ -70,18 +70,21 @@ export class BlobCache {
     this.#asked = new RecentMap(remembered.blobs, () => 1, { clock: options.clock, ms: remembered.ms })
   }
 
-  /** How many bytes it holds, in memory that is taken whether it is filled yet or not. */
+  /** Number of bytes of memory in use, including memory that is not filled yet. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** The blob, for who reads all of it, or a part; undefined where that is to be read from the upstream. Only who reads all of it brings it into memory. */
+  /**
+   * Returns the cached blob; undefined if the caller must read it from the upstream. Only a request for the whole blob may add it to the
+   * cache.
+   */
   acquire(name: SizedBlob, { first, last }: ByteRange = { first: 0, last: name.size - 1 }): AcquiredBlob | undefined {
     if (name.size === 0 || name.size > this.#options.maxBytes / share) return undefined
     const key = `${name.repo} ${name.digest}`
     const entry = this.#entries.get(key)
     const isAll = first === 0 && last === name.size - 1
-    // What a part begins with may be far from there yet.
+    // The cache may be far from having read the first byte of the range.
     if (!isAll && (entry === undefined || entry.blob.available < first)) return undefined
     const askedBefore = this.#asked.get(key)
     this.#asked.set(key, ++this.#asks)
@@ -138,8 +141,8 @@ export class BlobCache {
   }
 
   /**
-   * Returns the entries to evict for so many bytes: those not requested since `before`, oldest first. Returns undefined if that is not enough yet. Then entries
-   * with readers are recalled, for later requests.
+   * Returns the entries to evict to make room for `size` bytes: those not requested since `before`, oldest first. If that is not enough,
+   * returns undefined and recalls entries that have readers, to make room for later requests.
    */
   #victims(size: number, before: number): readonly BlobCacheEntry[] | undefined {
     let room = this.#options.maxBytes - this.#bytes
@@ -172,7 +175,7 @@ export class BlobCache {
   }
 }
 
-/** Undefined where the system has none: then the blob is passed on as it comes. */
+/** Allocates memory. Returns undefined if the system has not enough; the blob is then streamed without caching. */
 function memoryOf(size: number): Buffer | undefined {
   try {
     return Buffer.allocUnsafeSlow(size)

@@ -18,8 +18,8 @@ import { release } from '../../release.ts'
 import type { BlobStream, ByteRange } from '../../upstream/upstream.ts'
 
 /**
- * Sends `body` as fast as the client takes it, and ends the response. What it reads belongs to it: pieces are given back once they are sent. Rejects with the
- * error of the body, or where the client goes away; the body is destroyed then.
+ * Sends `body` as fast as the client reads it, and ends the response. Takes ownership of the pieces of `body`, and releases their memory
+ * once they are sent. If the body fails or the client disconnects, rejects with that error and destroys the body.
  */
 export async function sendBody(response: ServerResponse, body: Readable): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
@@ -49,13 +49,13 @@ export async function sendBody(response: ServerResponse, body: Readable): Promis
   }
 }
 
-/** Bytes of a blob in memory that are sent at a time. */
+/** Number of bytes of a cached blob to send at a time. */
 const cachedPieceBytes = 1024 * 1024
 
 /**
- * Sends these bytes of a cached blob as fast as they arrive and the client takes them. Resolves once the sent bytes have left the memory. Resolves with the
- * first byte that was not sent, if the memory is needed for something else. Resolves with undefined, and ends the response, if all was sent. Rejects with the
- * error of the blob, or with the signal's reason, which says that the client went away.
+ * Sends these bytes of a cached blob as fast as they arrive and the client reads them. Resolves once the sent bytes have left the memory.
+ * If the memory is needed for something else, resolves with the position of the first byte that was not sent. If all was sent, ends the
+ * response and resolves with undefined. Rejects with the error of the blob, or with the signal's reason if the client disconnected.
  */
 async function sendCachedBlob(
   response: ServerResponse,
@@ -85,14 +85,14 @@ function neededBlob(digest: string): RegistryError {
   })
 }
 
-/** GET and HEAD of a blob, whole or one range of it. */
+/** Handles GET and HEAD of a blob, or of one range of it. */
 export async function getBlob(host: OciHost, exchange: RegistryExchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
   const { entry, repo } = await enterRepo(host, exchange, { repository, action: 'pull' })
   const held = await heldBlob(host.services, { repo, digest }, exchange.signal)
   if (held === undefined) throw unknownBlob()
   const isHead = exchange.request.method === 'HEAD'
-  // A client with push permission does not send a blob that it found here.
+  // A client that may push skips the upload of a blob that it finds here. So the blob must stay.
   if (isHead && entry.may('push') && !(await touchBlob(host.services, { repo, digest }, exchange.signal))) throw unknownBlob()
   const size = Number(held.size)
   const etag = `"${digest}"`
@@ -116,7 +116,7 @@ export async function getBlob(host: OciHost, exchange: RegistryExchange, path: B
   const location = await host.upstream.locateBlob(repo, upstreamDigest, exchange.signal)
   if (location !== undefined) {
     pulled('redirect')
-    // The client asks there for the range that it wants. The URL is a credential.
+    // The client sends its `Range` header to the storage itself. The URL is a credential.
     exchange.send(307, ['Docker-Content-Digest', digest, 'Location', location, 'Content-Length', 0, 'Cache-Control', 'no-store'])
     return
   }
@@ -134,12 +134,12 @@ export async function getBlob(host: OciHost, exchange: RegistryExchange, path: B
   } else await sendAcquired(host, exchange, { name, acquired, range: range ?? { first: 0, last: size - 1 }, begin })
 }
 
-/** What is sent of a blob in memory. */
+/** A cached blob, and what to send of it. */
 interface AcquiredSend {
   readonly name: SizedBlob
   readonly acquired: AcquiredBlob
   readonly range: ByteRange
-  /** Sends what stands before the bytes. */
+  /** Sends the status and headers. */
   readonly begin: (source: BlobSource) => void
 }
 
@@ -153,7 +153,7 @@ async function sendAcquired(host: OciHost, exchange: RegistryExchange, { name, a
     await sendBody(response, body)
   }
   try {
-    // Where there is nothing to send, the status says so.
+    // If the range has no bytes, reports a failed read by the status.
     await acquired.blob.bytes(range.first, range.last + 1, signal)
     begin('memory')
     await sendBlob(host, exchange, send())
@@ -164,7 +164,7 @@ async function sendAcquired(host: OciHost, exchange: RegistryExchange, { name, a
 
 const whole: RangeRequest = { kind: 'whole' }
 
-/** A range counts only for the very blob that the client has a part of (RFC 9110, 13.1.5). */
+/** Parses `Range`. Ignored if `If-Range` does not match the ETag of the blob (RFC 9110, 13.1.5). */
 function rangeOf(exchange: RegistryExchange, size: number, etag: string): RangeRequest {
   const condition = exchange.header('if-range')
   return condition === undefined || condition === etag ? parseRange(exchange.header('range'), size) : whole
@@ -180,7 +180,10 @@ function unsatisfiable(size: number): RegistryError {
   return new RegistryError('SIZE_INVALID', 'the range is outside the blob', { status: 416, headers: { 'Content-Range': `bytes */${size}` } })
 }
 
-/** Begins to read a blob that a repo holds, or a part of it. Rejects with RegistryError where the upstream lacks it, with UpstreamError, or with the signal's reason. */
+/**
+ * Starts to read a blob that a repo holds, or a range of it. Rejects with RegistryError if the upstream lacks it, with UpstreamError, or
+ * with the signal's reason.
+ */
 export async function readBlob(
   { upstream, services }: Pick<OciHost, 'upstream' | 'services'>,
   { repo, digest, size, range }: SizedBlob & { readonly range?: ByteRange | undefined },
@@ -195,18 +198,18 @@ export async function readBlob(
   return stream
 }
 
-/** Resolves when all is sent, or the client is gone. */
+/** Waits until all bytes are sent or the client disconnects. Does not reject; failures are logged. */
 async function sendBlob(host: OciHost, { response, signal, requestId }: RegistryExchange, sending: Promise<void>): Promise<void> {
   try {
     await sending
   } catch (error) {
-    // The status is sent: all that is left is to end the connection.
+    // The status is already sent, so a failure can only end the connection.
     if (!signal.aborted) host.services.log.warn('a blob was not sent completely', { requestId, error: errorText(error) })
     response.destroy()
   }
 }
 
-/** DELETE of a blob: removes it from the repo. One that a manifest needs is refused: its pulls would fail. */
+/** Handles DELETE of a blob: removes it from the repo. Refused if a manifest needs the blob, since pulls of that manifest would fail. */
 export async function deleteBlob(host: OciHost, exchange: RegistryExchange, path: BlobPath): Promise<void> {
   const { repository, digest } = path
   const { repo } = await enterRepo(host, exchange, { repository, action: 'delete' })

@@ -1,13 +1,13 @@
 import type { ByteRange } from '../../upstream/upstream.ts'
 
-/** What a `Range` header asks for, of something that has a size. */
+/** What a `Range` header selects of content with a known size. */
 export type RangeRequest = { readonly kind: 'whole' } | { readonly kind: 'part'; readonly range: ByteRange } | { readonly kind: 'unsatisfiable' }
 
 const whole: RangeRequest = { kind: 'whole' }
 
 /**
- * Reads `bytes=<first>-<last>`, `bytes=<first>-` and `bytes=-<count>` (RFC 9110, 14.2). Anything else, several ranges too, counts as no header at all: the
- * whole is answered.
+ * Parses `bytes=<first>-<last>`, `bytes=<first>-` and `bytes=-<count>` (RFC 9110, 14.2). Treats anything else, including several ranges,
+ * as a request for the whole content.
  */
 export function parseRange(header: string | undefined, size: number): RangeRequest {
   const match = header === undefined ? null : /^bytes=[ \t]*(\d{0,15})-(\d{0,15})[ \t]*$/i.exec(header)
@@ -32,7 +32,7 @@ export function parseContentRange(header: string): ByteRange | undefined {
   return range.last < range.first ? undefined : range
 }
 
-/** The `Range` header of an upload that holds `offset` bytes. There is no way to say none: that is `0-0` too. */
+/** Returns the `Range` header of an upload that holds `offset` bytes. The format cannot express an empty upload: it is `0-0` too. */
 export function uploadRange(offset: number): string {
   return `0-${Math.max(0, offset - 1)}`
 }

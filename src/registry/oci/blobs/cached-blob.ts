@@ -4,18 +4,21 @@ import { untilAborted } from '../../../base/timing.ts'
 import { release } from '../../release.ts'
 import { UpstreamError, type BlobStream } from '../../upstream/upstream.ts'
 
-/** What a blob in memory is made of. */
+/** What a cached blob is created from. */
 export interface CachedBlobOptions {
   readonly digest: Digest
-  /** As large as the blob. Nothing of it is given to anybody before it is written. */
+  /** Memory of the blob's size. Readers get only bytes that were written since. */
   readonly memory: Buffer
-  /** Begins to read the whole blob, which has the size that was said. What it rejects with is what readers of the blob get. */
+  /** Starts to read the whole blob, which must have the size of `memory`. Readers of the cached blob get its errors. */
   readonly read: (signal: AbortSignal) => Promise<BlobStream>
   /** Called if the blob could not be read. */
   readonly failed: (error: unknown) => void
 }
 
-/** A blob in memory, or on its way there. The bytes are those of the digest, or reading them fails before the last of them. */
+/**
+ * A blob in memory, complete or still being read. Verifies the digest before it gives out the last byte, and fails if the bytes do not
+ * match.
+ */
 export class CachedBlob {
   readonly #memory: Buffer
   readonly #stop = new AbortController()
@@ -23,7 +26,7 @@ export class CachedBlob {
   #failure: { readonly error: unknown } | undefined
   #progress = Promise.withResolvers<void>()
 
-  /** Begins to fill the memory. */
+  /** Starts to read the blob into the memory. */
   constructor(options: CachedBlobOptions) {
     this.#memory = options.memory
     this.#fill(options).catch((error: unknown) => {
@@ -37,17 +40,20 @@ export class CachedBlob {
     return this.#memory.length
   }
 
-  /** How many bytes are there so far. */
+  /** Number of bytes read so far. */
   get available(): number {
     return this.#available
   }
 
-  /** True where all of it is there. */
+  /** True if all bytes are in memory. */
   get isWhole(): boolean {
     return this.#available === this.size
   }
 
-  /** Bytes from `first` on, before `end`, as far as they are there: waits for the first of them. Rejects with what broke the blob, or the signal's reason. */
+  /**
+   * Returns the available bytes of the range from `first`, inclusive, to `end`, exclusive. Waits until at least one is available. Rejects
+   * with the error of the read, or with the signal's reason.
+   */
   async bytes(first: number, end: number, signal: AbortSignal): Promise<Uint8Array> {
     while (this.#available <= first) {
       if (this.#failure !== undefined) throw this.#failure.error
@@ -56,7 +62,7 @@ export class CachedBlob {
     return this.#memory.subarray(first, Math.min(end, this.#available))
   }
 
-  /** Fills it no further. */
+  /** Stops the read. */
   abandon(): void {
     this.#stop.abort(new UpstreamError('unavailable', 'no client waits for the blob any more'))
   }
@@ -84,7 +90,7 @@ export class CachedBlob {
       if (filled < this.size) this.#proceed(filled)
     })
     if (signal.aborted) onAbort()
-    // It may have broken before anybody listened.
+    // The body may have failed before these listeners were added.
     else if (body.closed) reject(body.errored ?? brokenOff())
     try {
       await promise

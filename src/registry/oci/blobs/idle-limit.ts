@@ -1,9 +1,9 @@
 import type { ServerResponse, IncomingMessage } from 'node:http'
 
-/** Time during which a client may go on sending unread bytes, in milliseconds. It lets the client read its answer. */
+/** How long a client may continue to send bytes that are discarded, in milliseconds. Meanwhile it can read the response. */
 const drainMs = 5_000
 
-/** Discards the unread rest of an answered request as it arrives, for a limited time. Then the connection ends. */
+/** After the response, discards the unread rest of the request for a limited time. Then closes the connection. */
 export function beginDrain(request: IncomingMessage): void {
   if (request.complete || request.destroyed) return
   request.resume()
@@ -13,10 +13,13 @@ export function beginDrain(request: IncomingMessage): void {
   request.once('close', done)
 }
 
-/** How long a client may send, or take, nothing where no setting says otherwise, in milliseconds. */
+/** Default of the idle limit, in milliseconds: how long a client may send no bytes, or read no bytes. */
 export const defaultIdleMs = 60_000
 
-/** Ends the connection where nothing of the answer is taken for so long. For an answer that begins now: until then it is not the client who is waited for. */
+/**
+ * Closes the connection if the client reads nothing of the response for `idleMs` milliseconds. Call it when the response begins: before
+ * that, the client has nothing to read.
+ */
 export function endWhenIdle(response: ServerResponse, idleMs = defaultIdleMs): void {
   response.setTimeout(idleMs, () => response.destroy())
 }

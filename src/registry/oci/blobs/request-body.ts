@@ -3,19 +3,20 @@ import { Readable } from 'node:stream'
 import { RegistryError } from '../../registry-error.ts'
 import { transferOwnership } from '../../release.ts'
 
-/** How a body is read. */
+/** Limits for reading a body. */
 export interface BodyOptions {
-  /** How long the client may send nothing while it is waited for, in milliseconds. */
+  /** How long the client may send nothing while the server waits for it, in milliseconds. */
   readonly idleMs: number
-  /** How many bytes there must be, where that is known. */
+  /** The required number of bytes, if known. */
   readonly length?: number
   /** Maximum number of bytes, and the error if there are more. */
   readonly most?: { readonly bytes: number; readonly failure: () => RegistryError }
 }
 
 /**
- * Body of a request as a separate stream. Destroying it does not destroy the connection, which still carries the answer. Reads from the connection only as fast
- * as it is read itself. `failure` is why it ended early: the client was idle, went away, or sent more or less than it declared.
+ * Body of a request as a separate stream. Destroying it does not destroy the connection, which still carries the response. Reads from the
+ * connection only as fast as the stream itself is read. `failure` says why it ended early: the client was idle, disconnected, or sent more
+ * or less than it declared.
  */
 export class RequestBody extends Readable {
   readonly #request: IncomingMessage
@@ -41,7 +42,7 @@ export class RequestBody extends Readable {
     return this.#failure
   }
 
-  /** Bytes that came so far. */
+  /** Number of bytes received so far. */
   get received(): number {
     return this.#received
   }
@@ -56,7 +57,7 @@ export class RequestBody extends Readable {
     this.#request.off('data', this.#onData)
     this.#request.off('end', this.#onEnd)
     this.#request.off('close', this.#onGone)
-    // What still comes is dropped; its errors are of no interest any more.
+    // The rest of the request is discarded, so its errors no longer matter.
     this.#request.off('error', this.#onGone)
     this.#request.on('error', () => undefined)
     callback(error)
@@ -77,7 +78,7 @@ export class RequestBody extends Readable {
       this.#wait()
       return
     }
-    // The reader is slow, not the client.
+    // The reader is slow, not the client, so the idle limit does not apply.
     this.#rest()
     this.#request.pause()
   }
@@ -93,7 +94,7 @@ export class RequestBody extends Readable {
     if (!this.#request.complete) this.#fail(new RegistryError('BLOB_UPLOAD_INVALID', 'the client went away'))
   }
 
-  /** From now on it is the client who is waited for. */
+  /** Starts the idle limit: from now on the server waits for the client. */
   #wait(): void {
     if (this.destroyed) return
     if (this.#timer === undefined) this.#timer = setTimeout(this.#onIdle, this.#options.idleMs)
@@ -113,19 +114,19 @@ export class RequestBody extends Readable {
   }
 }
 
-/** The number that `Content-Length` says; undefined where the body ends by itself. */
+/** Returns the value of `Content-Length`; undefined if the header is absent. */
 export function lengthOf(request: IncomingMessage): number | undefined {
   const header = request.headers['content-length']
   return header === undefined ? undefined : Number(header)
 }
 
-/** True where the request brings bytes, or may. */
+/** Returns true if the request has a body, or may have one. */
 export function hasBody(request: IncomingMessage): boolean {
   const length = lengthOf(request)
   return length === undefined ? request.headers['transfer-encoding'] !== undefined : length > 0
 }
 
-/** How long a whole body may take at least, in milliseconds, and the bytes that must then arrive in each second. */
+/** Minimum time allowed for a whole body, in milliseconds, and the number of bytes per second that a body must reach after that. */
 const shortestMs = 10_000
 const slowestBytesPerSecond = 16 * 1024
 

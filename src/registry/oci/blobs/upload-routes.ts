@@ -20,11 +20,11 @@ import { isRepositoryName } from '../../records/repo-paths.ts'
 import { RegistryError } from '../../registry-error.ts'
 import { UpstreamError, type Chunk, type Upload } from '../../upstream/upstream.ts'
 
-/** Whose upload it is, and where. */
+/** The id, repo and caller of an upload. */
 interface UploadName {
   readonly repo: Uid
   readonly identity: Uid
-  /** A UUID. */
+  /** The id in the upload's URL: a UUID. */
   readonly id: string
 }
 
@@ -36,17 +36,17 @@ function newUploadId(random: Random): string {
   return bytes.toString('hex').replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
 }
 
-/** What is sealed can be opened for this upload alone. */
+/** Returns the context for encryption: what is sealed with it can be opened for this upload only. */
 function contextOf({ repo, identity, id }: UploadName): string {
   return `registry upload ${id} to ${repo} by ${identity}`
 }
 
-/** All that a replica needs to go on with an upload, as a text for a URL that tells the client nothing. */
+/** Encrypts the state of an upload as a URL parameter, so that any replica can continue it. The client cannot read it. */
 function sealUpload(sealer: Keyring, name: UploadName, { state, offset }: Upload): string {
   return Buffer.from(sealer.seal(Buffer.from(`${offset} ${state}`), contextOf(name))).toString('base64url')
 }
 
-/** Opens what sealUpload made. Throws BLOB_UPLOAD_UNKNOWN where it was made for another upload, repo or caller, or not by us. */
+/** Decrypts the result of sealUpload. Throws BLOB_UPLOAD_UNKNOWN if it is for another upload, repo or caller, or not created by this server. */
 function openUpload(sealer: Keyring, name: UploadName, sealed: string): Upload {
   let text: string
   try {
@@ -65,7 +65,7 @@ type UploadPath = Extract<OciPath, { kind: 'upload' }>
 /** Timeout for cancelling an upload that no client can continue, in milliseconds. */
 const cancelTimeoutMs = 10_000
 
-/** An upload that a request names: its place, and what the upstream needs to go on with it. */
+/** An upload that a request names, with the state that the upstream needs to continue it. */
 interface OpenUpload {
   readonly name: UploadName
   readonly repository: string
@@ -83,7 +83,7 @@ function nameOf({ entry, repo }: RepoEntry, id: string): UploadName {
   return { repo, identity: entry.caller.identity, id }
 }
 
-/** Where an upload goes on, in our own terms: any replica can answer there, for this caller and repo alone. */
+/** Returns headers with the URL at which the upload continues. Any replica can answer there, for the same caller and repo only. */
 function placeOf(host: OciHost, open: OpenUpload): HeaderLines {
   const { name, repository, upload } = open
   const location = `/v2/${repository}/blobs/uploads/${name.id}?_state=${sealUpload(host.sealer, name, upload)}`
@@ -94,7 +94,7 @@ function answerBlob(exchange: RegistryExchange, repository: string, digest: Dige
   exchange.send(201, ['Location', `/v2/${repository}/blobs/${digest}`, 'Docker-Content-Digest', digest, 'Content-Length', 0])
 }
 
-/** POST: a mount, a whole blob in one request, or the beginning of an upload. A first push makes the repo. */
+/** Handles POST: mounts a blob, stores a whole blob from one request, or starts an upload. Creates the repo on its first push. */
 export async function startUpload(host: OciHost, exchange: RegistryExchange, { repository }: UploadsPath): Promise<void> {
   const { query } = exchange
   const mount = parseDigest(query.get('mount') ?? '')
@@ -120,7 +120,7 @@ export async function startUpload(host: OciHost, exchange: RegistryExchange, { r
   try {
     await finish(host, exchange, { name, repository, upload, digest })
   } catch (error) {
-    // The client never learned where to continue the upload.
+    // The client did not get the URL, so no client can continue the upload.
     await host.upstream.cancelUpload(repo, upload.state, AbortSignal.timeout(cancelTimeoutMs)).catch((cause: unknown) => {
       host.services.log.warn('an upload was left behind', { repo, error: errorText(cause) })
     })
@@ -131,7 +131,10 @@ export async function startUpload(host: OciHost, exchange: RegistryExchange, { r
   answerBlob(exchange, repository, digest)
 }
 
-/** Whether the blob is in the repo now, by way of one that the caller may pull from. False says the same of missing and of foreign. */
+/**
+ * Mounts the blob from a repo that the caller may pull from. Resolves with true if the target repo now holds it. Resolves with false both
+ * for a missing blob and for one that the caller may not pull.
+ */
 async function mounted(host: OciHost, exchange: RegistryExchange, target: { entry: AdmittedRequest; repo: Uid; digest: Digest }): Promise<boolean> {
   const { entry, repo, digest } = target
   const { signal, query } = exchange
@@ -139,7 +142,7 @@ async function mounted(host: OciHost, exchange: RegistryExchange, target: { entr
   const from = path !== null && isRepositoryName(path) ? entry.pullable(path) : undefined
   if (from === undefined) return false
   const held = await heldBlob(host.services, { repo: from, digest }, signal)
-  // Mounted, it would be there under the digest that the upstream has for it alone.
+  // A mounted blob is found only under the digest that the upstream uses. So a blob with another digest cannot be mounted.
   if (held === undefined || (from !== repo && held.upstreamDigest !== digest)) return false
   if (from === repo) return touchBlob(host.services, { repo, digest }, signal)
   return whileUncollected(async () => {
@@ -150,14 +153,14 @@ async function mounted(host: OciHost, exchange: RegistryExchange, target: { entr
   })
 }
 
-/** The upload that path and state name. Throws BLOB_UPLOAD_UNKNOWN where it is another repo's or another caller's. */
+/** Returns the upload that the path and the state parameter name. Throws BLOB_UPLOAD_UNKNOWN if it belongs to another repo or caller. */
 async function enterUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<OpenUpload> {
   const { repository } = path
   const name = nameOf(await enterRepo(host, exchange, { repository, action: 'push' }), path.id)
   return { name, repository, upload: openUpload(host.sealer, name, exchange.query.get('_state') ?? '') }
 }
 
-/** The bytes of a request as a chunk. Throws where what it says of itself makes no sense. */
+/** Returns the body of a request as a chunk. Throws if Content-Range and Content-Length are invalid or do not match. */
 async function chunkOf(
   host: OciHost,
   exchange: RegistryExchange,
@@ -171,7 +174,7 @@ async function chunkOf(
   const length = range === undefined ? said : range.last - range.first + 1
   if (said !== undefined && said !== length) throw new RegistryError('SIZE_INVALID', 'Content-Length does not match Content-Range', { status: 400 })
   const known = length === undefined ? {} : { length }
-  // Before any byte is read; of what has no length no more is read than there is room for.
+  // Checked before the body is read. A body without a length is read only up to the organisation's free space.
   const room = await storedRoom(host.services, { repo, limit: contentLimit, bytes: upload.offset + (length ?? 0) }, signal)
   const most =
     room === undefined
@@ -186,7 +189,7 @@ async function chunkOf(
   return { chunk: { body, offset: range?.first ?? upload.offset, ...known }, body }
 }
 
-/** Passes the request's bytes on. If that fails because of the client, throws the client's error. */
+/** Passes the request's body to `take`. If that fails because of the client, throws the client's error. */
 async function withChunk<T>(host: OciHost, exchange: RegistryExchange, use: { repo: Uid; upload: Upload; take: (chunk: Chunk) => Promise<T> }): Promise<T> {
   const { chunk, body } = await chunkOf(host, exchange, use)
   try {
@@ -198,7 +201,7 @@ async function withChunk<T>(host: OciHost, exchange: RegistryExchange, use: { re
   }
 }
 
-/** PATCH: one more chunk, or a stream of any length. */
+/** Handles PATCH: appends one chunk, or a stream of any length. */
 export async function appendUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const { name, upload } = open
@@ -207,7 +210,7 @@ export async function appendUpload(host: OciHost, exchange: RegistryExchange, pa
   exchange.send(202, [...placeOf(host, { ...open, upload: longer }), 'Content-Length', 0])
 }
 
-/** PUT: the last chunk, if any, and the digest of the whole. */
+/** Handles PUT: appends the last chunk, if any, and finishes the upload under its digest. */
 export async function finishUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const digest = digestParameter(exchange, 'digest')
@@ -230,14 +233,14 @@ function isQuota(error: unknown): boolean {
   return error instanceof DomainError && error.reason === 'QUOTA_EXCEEDED'
 }
 
-/** Makes the whole visible upstream, then says that the repo holds it. */
+/** Finishes the upload in the upstream, then records that the repo holds the blob. */
 async function finish(host: OciHost, exchange: RegistryExchange, open: OpenUpload & { digest: Digest }): Promise<void> {
   const { name, upload, digest } = open
   const { repo } = name
   const { signal } = exchange
   const take = (chunk?: Chunk): Promise<{ size: number; digest: Digest }> =>
     host.upstream.finishUpload(repo, { state: upload.state, digest, ...(chunk === undefined ? {} : { chunk }) }, signal)
-  // One that is due is not taken from under the new bytes.
+  // If the repo already holds the blob but no longer needs it, keeps garbage collection from removing the new bytes.
   await touchBlob(host.services, { repo, digest }, signal)
   let epoch = await contentEpoch(host.services, repo, signal)
   const made = hasBody(exchange.request) ? await withChunk(host, exchange, { repo, upload, take }) : await take()
@@ -245,20 +248,20 @@ async function finish(host: OciHost, exchange: RegistryExchange, open: OpenUploa
   await whileUncollected(async () => {
     if (!isFresh) {
       epoch = await contentEpoch(host.services, repo, signal)
-      // The upload is over: what an earlier removal had left behind, and was taken now, is to be brought again. Clients do so after a 503.
+      // An earlier removal may have deleted the new bytes. Then the client must upload them again, which clients do after a 503.
       if ((await host.upstream.statBlob(repo, made.digest, signal)) === undefined)
         throw new RegistryError('UNAVAILABLE', 'unused content of the repo was being removed; start the upload again', { headers: { 'Retry-After': '1' } })
     }
     isFresh = false
     await recordBlob(host.services, { repo, digest, size: made.size, upstreamDigest: made.digest, epoch }, signal)
   }).catch(async (error: unknown) => {
-    // Its bytes are upstream, and nothing says so.
+    // The upstream has the bytes, but no record names them.
     if (isQuota(error)) await scheduleDelete(host.services, { repo, sort: 'blob', digest: made.digest })
     throw error
   })
 }
 
-/** A chunk that does not fit is answered with where the upload is: the client goes on from there. */
+/** Runs `work`. If a chunk does not start where the upload ends, responds with the current offset, so that the client can continue there. */
 async function goOn<T>(host: OciHost, exchange: RegistryExchange, step: { open: OpenUpload; work: Promise<T> }): Promise<T> {
   const { open, work } = step
   try {
@@ -272,14 +275,14 @@ async function goOn<T>(host: OciHost, exchange: RegistryExchange, step: { open: 
   }
 }
 
-/** GET: how far it has come. */
+/** Handles GET: returns how many bytes the upload has. */
 export async function uploadStatus(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const open = await enterUpload(host, exchange, path)
   const upload = await host.upstream.uploadStatus(open.name.repo, open.upload.state, exchange.signal)
   exchange.send(204, placeOf(host, { ...open, upload }))
 }
 
-/** DELETE: what arrived is dropped. */
+/** Handles DELETE: cancels the upload and discards its bytes. */
 export async function cancelUpload(host: OciHost, exchange: RegistryExchange, path: UploadPath): Promise<void> {
   const { name, upload } = await enterUpload(host, exchange, path)
   await host.upstream.cancelUpload(name.repo, upload.state, exchange.signal)

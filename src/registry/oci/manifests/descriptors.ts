@@ -1,10 +1,10 @@
 import { isDigest, type Digest } from '../../../base/digest.ts'
 import { RegistryError } from '../../registry-error.ts'
 
-/** An object of JSON that nothing is known of yet. */
+/** A JSON object with unknown fields. */
 export type JsonRecord = Readonly<Record<string, unknown>>
 
-/** A descriptor (OCI image specification, "Content descriptors"): what is needed of it, and the rest. */
+/** A descriptor (OCI image specification, "Content descriptors"): its required fields, and all others. */
 export interface Descriptor {
   readonly mediaType: string
   readonly digest: Digest
@@ -12,29 +12,32 @@ export interface Descriptor {
   readonly fields: JsonRecord
 }
 
-/** MANIFEST_INVALID with what is wrong. */
+/** Returns the error MANIFEST_INVALID; `what` says what is wrong. */
 export function invalidManifest(what: string, cause?: unknown): RegistryError {
   return new RegistryError('MANIFEST_INVALID', what, { cause })
 }
 
-/** The keys of a document by what it is (OCI image specification). */
+/** The known keys of each kind of JSON object in a manifest (OCI image specification). */
 const keysOf = {
   manifest: ['schemaVersion', 'mediaType', 'artifactType', 'config', 'layers', 'manifests', 'subject', 'annotations'],
   descriptor: ['mediaType', 'digest', 'size', 'urls', 'annotations', 'data', 'artifactType', 'platform'],
   platform: ['architecture', 'os', 'os.version', 'os.features', 'variant'],
 } as const
 
-/** What an object of a manifest is. */
+/** A kind of JSON object in a manifest. */
 type KeyedObject = keyof typeof keysOf
 
-/** Upper and lower case are one; so are the few letters that Go's JSON takes for `k` and `s`. */
+/** Returns the key in one letter case. Also maps the few letters that Go's JSON parser accepts in place of `k` and `s`. */
 const folded = (key: string): string => key.toUpperCase().toLowerCase()
 
 const known = Object.fromEntries(Object.entries(keysOf).map(([sort, keys]) => [sort, new Map(keys.map((key) => [folded(key), key]))])) as unknown as Readonly<
   Record<KeyedObject, ReadonlyMap<string, string>>
 > // a cast: it has the keys of `keysOf`
 
-/** Throws MANIFEST_INVALID for a key that differs from a known one only in case: some clients take it for that one, others ignore it. `path` leads to the object. */
+/**
+ * Throws MANIFEST_INVALID if a key differs from a known key only in letter case, since some clients accept it and others ignore it. `path`
+ * is the path of the object.
+ */
 export function assertPlainKeys(fields: JsonRecord, sort: KeyedObject, path = ''): void {
   for (const key of Object.keys(fields)) {
     const right = known[sort].get(folded(key))
@@ -43,7 +46,10 @@ export function assertPlainKeys(fields: JsonRecord, sort: KeyedObject, path = ''
   }
 }
 
-/** Returns the text under `name`; empty if absent. Throws MANIFEST_INVALID if it is not a text; `path` leads to it. */
+/**
+ * Returns the string in the field `name`; empty if absent. Throws MANIFEST_INVALID if the field is not a string. `path` is the path of the
+ * object.
+ */
 export function optionalText(fields: JsonRecord, name: string, path: string): string {
   const value = fields[name]
   if (value === undefined || value === null) return ''
@@ -51,7 +57,7 @@ export function optionalText(fields: JsonRecord, name: string, path: string): st
   throw invalidManifest(`${path}${name} must be a string`)
 }
 
-/** Annotations: texts under texts; undefined where they are something else. */
+/** Returns the value if it is an object of strings, as annotations are; undefined otherwise. */
 export function textsIn(value: unknown): Record<string, string> | undefined {
   if (value === undefined || value === null) return {}
   if (typeof value !== 'object' || Array.isArray(value)) return undefined
@@ -63,24 +69,27 @@ export function textsIn(value: unknown): Record<string, string> | undefined {
   return Object.fromEntries(texts)
 }
 
-/** As `textsIn`; throws MANIFEST_INVALID where they are something else. */
+/** Like `textsIn`, but throws MANIFEST_INVALID if the value is not an object of strings. */
 export function textMap(value: unknown, path: string): Record<string, string> {
   const texts = textsIn(value)
   if (texts === undefined) throw invalidManifest(`${path} must be an object of strings`)
   return texts
 }
 
-/** The digest in what looks like a descriptor: an object with a digest that is understood and a number of bytes. Undefined in anything else. */
+/**
+ * Returns the digest of a value that looks like a descriptor: an object with a supported digest and a size in bytes. Returns undefined for
+ * anything else.
+ */
 export function digestIn(value: unknown): Digest | undefined {
   if (typeof value !== 'object' || value === null) return undefined
   const { digest, size } = value as JsonRecord // a cast: a list has no such fields
   return typeof digest === 'string' && isDigest(digest) && Number.isSafeInteger(size) && Number(size) >= 0 ? digest : undefined
 }
 
-/** The digests of all that look like descriptors, at any depth of a document of JSON. */
+/** Returns the digests of all objects that look like descriptors, at any depth of a JSON document. */
 export function digestsWithin(document: unknown): Set<Digest> {
   const found = new Set<Digest>()
-  // Documents may be deeper than calls.
+  // Uses a list instead of recursion: a document may be nested more deeply than the call stack allows.
   const open = [document]
   for (let value = open.pop(); value !== undefined; value = open.pop()) {
     const digest = digestIn(value)
@@ -90,7 +99,7 @@ export function digestsWithin(document: unknown): Set<Digest> {
   return found
 }
 
-/** The descriptor that `value` is. Throws MANIFEST_INVALID with what it lacks. */
+/** Parses `value` as a descriptor. Throws MANIFEST_INVALID if a field is missing or invalid. */
 export function descriptorIn(value: unknown, path: string): Descriptor {
   if (typeof value !== 'object' || value === null || Array.isArray(value)) throw invalidManifest(`${path} must be a descriptor`)
   const fields = value as JsonRecord // a cast: what is no array and not null is an object of JSON

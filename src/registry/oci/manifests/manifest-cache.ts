@@ -8,17 +8,17 @@ import type { Services } from '../../../engine/services.ts'
 import { UpstreamError, type Upstream } from '../../upstream/upstream.ts'
 import { contentHeaders, type HeaderLines } from '../exchange.ts'
 
-/** A manifest that a repo holds, ready to be answered. */
+/** A manifest of a repo, with all that a response needs. */
 export interface CachedManifest {
   readonly bytes: Uint8Array
-  /** `"<digest>"` */
+  /** The `ETag` header: `"<digest>"`. */
   readonly etag: string
   readonly headers: HeaderLines
-  /** Of the repo, as of before the record was read. */
+  /** The repo's generation before the record was read. */
   readonly generation: number
 }
 
-/** What a cache is made of. */
+/** Dependencies and limits of the manifest cache. */
 export interface ManifestCacheOptions {
   readonly services: Services
   readonly upstream: Pick<Upstream, 'getManifest'>
@@ -28,9 +28,9 @@ export interface ManifestCacheOptions {
   readonly missing: (held: ManifestName) => void
 }
 
-/** How long what was asked for may take to come, in milliseconds. */
+/** Timeout for reading a manifest, in milliseconds. */
 const timeoutMs = 30_000
-/** Overhead of an entry in addition to its bytes. */
+/** Memory for an entry in addition to its bytes, in bytes. */
 const overheadBytes = 1024
 
 /**
@@ -47,7 +47,7 @@ export class ManifestCache {
     this.#entries = new RecentMap(options.maxBytes, ({ bytes }) => bytes.length + overheadBytes)
   }
 
-  /** The manifest where it is at hand and still held, as of the snapshot. */
+  /** Returns the manifest if it is cached, and if the repo still holds it as of the snapshot. */
   at({ repo, digest }: ManifestName): CachedManifest | undefined {
     const entry = this.#entries.get(`${repo} ${digest}`)
     return entry !== undefined && entry.generation === this.#generationOf(repo) ? entry : undefined
@@ -56,7 +56,7 @@ export class ManifestCache {
   /** The manifest; undefined if the repo does not contain it. Rejects with StoreError, UpstreamError, or the signal's reason. */
   async get(held: ManifestName, signal: AbortSignal): Promise<CachedManifest | undefined> {
     const generation = this.#generationOf(held.repo)
-    // Who asks after a delete must not be answered with what was begun before it.
+    // A request that arrives after a delete must not get the result of a read that started before it.
     const key = `${held.repo} ${held.digest} ${generation}`
     let filling = this.#filling.get(key)
     if (filling === undefined) {
@@ -71,7 +71,7 @@ export class ManifestCache {
   }
 
   async #fill(held: ManifestName, generation: number): Promise<CachedManifest | undefined> {
-    // Several clients may wait for it: none of them ends it.
+    // Several clients may wait for this read, so the signal of one client does not abort it.
     const signal = AbortSignal.timeout(timeoutMs)
     try {
       return await this.#read(held, { generation, signal })

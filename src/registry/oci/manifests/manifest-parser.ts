@@ -22,22 +22,22 @@ import {
   type JsonRecord,
 } from './descriptors.ts'
 
-/** The most bytes that a manifest may have (OCI distribution specification, "Pushing manifests"). */
+/** Maximum size of a manifest, in bytes (OCI distribution specification, "Pushing manifests"). */
 export const maxManifestBytes = 4 * 1024 * 1024
 
-/** The most bytes of a manifest's record: the larger part of what one transaction of the store takes. */
+/** Maximum size of a manifest's record, in bytes. This is most of what one transaction of the store accepts. */
 export const maxRecordBytes = 1024 * 1024
 
-/** Annotations up to this many bytes are in the record too, for lists of referrers; larger ones are in the bytes of the manifest alone. */
+/** Maximum size of annotations to keep in the record, in bytes, for lists of referrers. Larger ones are read from the manifest itself. */
 const maxKeptAnnotationBytes = 256 * 1024
 
-/** What a manifest may hold: of descriptors more than its record has room for. */
+/** Limits for the JSON of a manifest. They allow more descriptors than fit in its record. */
 const manifestBounds: JsonBounds = { maxDepth: 64, maxValues: 262_144, maxKeys: 262_144 }
 
-/** The media type of an OCI image index: what referrers are answered in. */
+/** The media type of an OCI image index. Lists of referrers have this form. */
 export const indexMediaType = 'application/vnd.oci.image.index.v1+json'
 
-/** How a manifest of a media type that is understood is read. */
+/** How to read a manifest of a supported media type. */
 type ManifestForm = 'image' | 'index'
 
 const forms: Readonly<Record<string, ManifestForm>> = {
@@ -47,47 +47,47 @@ const forms: Readonly<Record<string, ManifestForm>> = {
   'application/vnd.docker.distribution.manifest.list.v2+json': 'index',
 }
 
-/** Docker's first manifest format: its digest is not that of its bytes. */
+/** Media types of Docker's first manifest format, which is refused: its digest is not the digest of its bytes. */
 const refusedTypes: ReadonlySet<string> = new Set([
   'application/vnd.docker.distribution.manifest.v1+json',
   'application/vnd.docker.distribution.manifest.v1+prettyjws',
 ])
 
-/** Layers that clients keep back: their bytes are elsewhere and need not be here. */
+/** Media types of layers that clients do not push. Their bytes are stored elsewhere, so the repo need not hold them. */
 const foreignLayer = /^application\/vnd\.(?:docker\.image\.rootfs\.foreign\.diff|oci\.image\.layer\.nondistributable)\b/
 
-/** Configs that say for what architecture an image is. */
+/** Media types of configs that name the architecture of an image. */
 const imageConfigs: ReadonlySet<string> = new Set(['application/vnd.oci.image.config.v1+json', 'application/vnd.docker.container.image.v1+json'])
 
 const mediaTypePattern = /^[a-z0-9][a-z0-9!#$&^_.+-]{0,126}\/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}$/
 
-/** Manifests are JSON. What a browser would take for a page, or a script, is never answered as one. */
+/** Manifests have a JSON media type. Other types are refused, so that no browser treats a manifest as a page or script. */
 const isJsonType = /^application\/(?:json|.+\+json)$/i
 
-/** A manifest as a client sent it. */
+/** A manifest as the client sent it. */
 export interface SentManifest {
   readonly bytes: Uint8Array
-  /** The header, with or without parameters. */
+  /** The `Content-Type` header, with or without parameters. */
   readonly contentType: string | undefined
-  /** What the client says that it is, where it is pushed by digest. */
+  /** The digest in the path of a push by digest. */
   readonly digest?: Digest
 }
 
-/** A manifest that was read. */
+/** A parsed manifest. */
 export interface ParsedManifest {
-  /** As the client named it; SHA-256 where it named none. */
+  /** The digest that the client named; SHA-256 if it named none. */
   readonly digest: Digest
-  /** The SHA-256 digest. */
+  /** The SHA-256 digest, under which the upstream stores the manifest. */
   readonly upstreamDigest: Digest
-  /** Without architecture and times. */
+  /** The record, without the architecture and times. */
   readonly record: ManifestRecord
-  /** The config, where it is one of an image: it says the architecture. */
+  /** The config of an image, which names the architecture. */
   readonly imageConfig: BlobReference | undefined
-  /** Layers in the record that may be elsewhere. */
+  /** Digests of layers in the record that the repo need not hold. */
   readonly foreignLayers: ReadonlySet<string>
 }
 
-/** The media type, which header and body must agree in. */
+/** Returns the media type of a manifest. Throws if the header and the body differ. */
 function mediaTypeOf(contentType: string | undefined, body: JsonRecord): string {
   const header = contentType?.split(';', 1)[0]?.trim().toLowerCase() || undefined
   const own = optionalText(body, 'mediaType', '')
@@ -135,7 +135,7 @@ function reference({ digest, size }: Descriptor): BlobReference {
   return { $typeName: 'taproot.store.v1.BlobReference', digest, size: BigInt(size) }
 }
 
-/** Of a child its digest and architecture are kept; the rest is in the bytes. */
+/** Returns a child of an index with its digest and architecture. The other fields are only in the manifest itself. */
 function childOf(value: unknown, at: number): ChildManifest {
   const field = `manifests[${at}]`
   const { digest, fields } = descriptorIn(value, field)
@@ -147,7 +147,7 @@ function childOf(value: unknown, at: number): ChildManifest {
   return create(ChildManifestSchema, { digest, architecture: text('architecture') })
 }
 
-/** The annotations that the record keeps. */
+/** Returns the annotations to keep in the record: all of them, or none if they are too large. */
 function keptAnnotations(annotations: Record<string, string>): Record<string, string> {
   return Buffer.byteLength(JSON.stringify(annotations)) > maxKeptAnnotationBytes ? {} : annotations
 }
@@ -160,8 +160,9 @@ export async function annotationsOf(record: ManifestRecord, read: () => Promise<
 }
 
 /**
- * Fills `record` from a manifest of another media type. The meaning of its fields is unknown. What looks like a descriptor may be needed by the manifest: it is
- * kept as long as the manifest, but need not exist. `subject`, `artifactType` and `annotations` have their usual meaning if they have the usual form.
+ * Fills `record` from a manifest of an unknown media type. Anything in it that looks like a descriptor may be needed, so it is kept as
+ * long as the manifest. The repo need not hold it. `subject`, `artifactType` and `annotations` have their usual meaning if they have the
+ * usual form.
  */
 function readOther(body: JsonRecord, record: ManifestRecord): void {
   const { subject, ...rest } = body
@@ -171,11 +172,11 @@ function readOther(body: JsonRecord, record: ManifestRecord): void {
   record.annotations = keptAnnotations(textsIn(body['annotations']) ?? {})
 }
 
-/** What the record of a form holds beyond what all have. `record` is filled. */
+/** Fills `record` with the fields that only this form of manifest has. */
 function readReferences(form: ManifestForm, body: JsonRecord, record: ManifestRecord): Pick<ParsedManifest, 'imageConfig' | 'foreignLayers'> {
   const foreignLayers = new Set<string>()
   if (body['schemaVersion'] !== 2) throw invalidManifest('schemaVersion must be 2')
-  // A document that can be read in two ways means different things to different clients.
+  // Rejects a document that is both an image and an index, because clients would read it differently.
   const other = form === 'image' ? ['manifests'] : ['config', 'layers']
   for (const field of other) if (body[field] !== undefined) throw invalidManifest(`a manifest of media type ${record.mediaType} has no ${field}`)
   record.artifactType = optionalText(body, 'artifactType', '')
@@ -196,7 +197,7 @@ function readReferences(form: ManifestForm, body: JsonRecord, record: ManifestRe
   return { imageConfig: imageConfigs.has(config.mediaType) ? record.config : undefined, foreignLayers }
 }
 
-/** Everything but the record lies upstream; that is in the store, together with the move of a tag. */
+/** Throws if the record is too large to be written in one transaction with the move of a tag. The manifest itself is stored in the upstream. */
 function assertKeepable(record: ManifestRecord): void {
   const { length } = toBinary(ManifestRecordSchema, record)
   if (length <= maxRecordBytes) return
@@ -229,7 +230,7 @@ export function parseManifest(sent: SentManifest): ParsedManifest {
   return { digest, upstreamDigest, record, ...references }
 }
 
-/** The architecture that an image's config names; empty where it names none. */
+/** Returns the architecture in an image's config; empty if there is none. */
 export function architectureIn(config: Uint8Array): string {
   try {
     const { architecture } = bodyOf(config)

@@ -26,8 +26,8 @@ import { readBounded } from '../../upstream/chunk-body.ts'
 import { UpstreamError } from '../../upstream/upstream.ts'
 
 /**
- * The `Warning` header that a deprecated tag's manifest carries: code 299, agent `-`, a quoted text, no date (OCI distribution specification 1.1, "Warnings").
- * A tag keeps no text of its own. Names are plain ASCII without quotes, so nothing needs escaping.
+ * Returns the `Warning` header for the manifest of a deprecated tag: code 299, agent `-`, a quoted text, no date (OCI distribution
+ * specification 1.1, "Warnings"). The text is the same for all tags. Names are plain ASCII without quotes, so nothing needs escaping.
  */
 function deprecationWarning(repository: string, tag: string): string {
   return `299 - "tag ${tag} of ${repository} is deprecated (end of life)"`
@@ -35,14 +35,17 @@ function deprecationWarning(repository: string, tag: string): string {
 
 type ManifestPath = Extract<OciPath, { kind: 'manifest' }>
 
-/** The most bytes of a config that are looked at for the architecture. */
+/** Maximum size of a config that is read for the architecture, in bytes. */
 const maxConfigBytes = 256 * 1024
 
 function unknownManifest(): RegistryError {
   return new RegistryError('MANIFEST_UNKNOWN', 'there is no such manifest')
 }
 
-/** What a reference leads to now, by the snapshot. `answered` is the digest that the answer names: for a tag the one that its manifest was pushed by. */
+/**
+ * Resolves a tag or digest as of the snapshot. `answered` is the digest in the response: for a tag, the one that its manifest was pushed
+ * by.
+ */
 function resolve(host: OciHost, repo: Uid, reference: ManifestReference): { digest: Digest; answered: Digest; tag: string | undefined; deprecated: boolean } {
   if (reference.kind === 'digest') return { digest: reference.digest, answered: reference.digest, tag: undefined, deprecated: false }
   const record = reference.kind === 'tag' ? tagNamed(host.services.cache.tables, repo, reference.tag) : undefined
@@ -51,27 +54,28 @@ function resolve(host: OciHost, repo: Uid, reference: ManifestReference): { dige
   return { digest: digest as Digest, answered: answeredDigest(record), tag: name, deprecated } // a cast: digests are checked before they are written
 }
 
-/** True where the client holds what is asked for already (RFC 9110, 13.1.2). */
+/** Returns true if `If-None-Match` shows that the client already has the current content (RFC 9110, 13.1.2). */
 export function isUnchanged(ifNoneMatch: string | undefined, etag: string): boolean {
   if (ifNoneMatch === undefined) return false
   return ifNoneMatch.split(',').some((tag) => ['*', etag].includes(tag.trim().replace(/^W\//, '')))
 }
 
-/** GET and HEAD of a manifest by tag or digest: what is stored, whatever the client accepts. */
+/** Handles GET and HEAD of a manifest by tag or digest. Returns the stored media type and ignores the `Accept` header. */
 export async function getManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
   const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'pull' })
   const { digest, answered, tag, deprecated } = resolve(host, repo, path.reference)
   const manifest = (await held(host, { repo, digest: answered }, exchange)) ?? (answered === digest ? undefined : await held(host, { repo, digest }, exchange))
   if (manifest === undefined) throw unknownManifest()
   const method = exchange.request.method === 'HEAD' ? 'HEAD' : 'GET'
-  // A client with push permission does not send an index's image that it found here. The target of a tag stays anyway.
+  // A client that may push does not send an image of an index that it finds here, so the image must stay. A manifest with a tag stays
+  // anyway.
   if (method === 'HEAD' && tag === undefined && entry.may('push') && !(await touchManifest(host.services, { repo, digest }, exchange.signal)))
     throw unknownManifest()
   answerManifest(exchange, manifest, deprecated && tag !== undefined ? deprecationWarning(path.repository, tag) : undefined)
   reportPull(host, exchange, { entry, repo, digest, tag, type: 'manifest', method })
 }
 
-/** The manifest from memory, or from the upstream. */
+/** Returns the manifest from the cache, or else from the upstream. */
 async function held({ cache }: OciHost, name: ManifestName, { signal }: RegistryExchange): Promise<CachedManifest | undefined> {
   return cache.at(name) ?? cache.get(name, signal)
 }
@@ -85,7 +89,7 @@ function answerManifest(exchange: RegistryExchange, manifest: CachedManifest, wa
   exchange.send(200, headers, manifest.bytes)
 }
 
-/** The most tags that one request sets: they move in one transaction. */
+/** Maximum number of tags in one request: all move in one transaction. */
 const maxTagsAtOnce = 10
 
 /**
@@ -99,7 +103,10 @@ function tagsOf(exchange: RegistryExchange, reference: ManifestReference): strin
   return tags
 }
 
-/** PUT of a manifest by tag or digest: the bytes go upstream first, then one transaction makes it, and the tag, visible. */
+/**
+ * Handles PUT of a manifest by tag or digest. Stores the bytes in the upstream, then makes the manifest and its tags visible in one
+ * transaction.
+ */
 export async function putManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
   const entry = await enterToPush(host, exchange, path)
   const { reference } = path
@@ -139,7 +146,7 @@ async function keepManifest(
   const { digest, record } = parsed
   const { signal } = exchange
   await leaveOutForeign(host, repo, { parsed, signal })
-  // Before anything is put upstream: a manifest that is refused leaves no bytes there. It is looked at again where it is recorded.
+  // Checked before the upstream stores anything, so that a refused manifest leaves no bytes there. The transaction checks it again.
   const [missing] = await missingReferences(host.services, { repo, record }, signal)
   if (missing !== undefined) throw unknownBlob(missing)
   record.architecture = await architectureOf(host, repo, { config: parsed.imageConfig, signal })
@@ -176,14 +183,17 @@ async function putUpstream(host: OciHost, repo: Uid, put: { parsed: ParsedManife
   }
 }
 
-/** Why the upstream may have refused a manifest. It has manifests under SHA-256 digests alone, and one that looks for the children of an index finds no other. */
+/**
+ * Returns why the upstream may have refused a manifest. The upstream stores manifests only by SHA-256 digest, so it may fail to find
+ * children of an index that have another.
+ */
 function refusalOf({ record }: ParsedManifest): string {
   const other = record.children.map(({ digest }) => digest).find((digest) => !digest.startsWith('sha256:'))
   if (other === undefined) return `the upstream registry does not accept manifests of media type ${record.mediaType}`
   return `the upstream registry does not accept an index that names ${other}: push its images, and the index, with sha256 digests`
 }
 
-/** Something that the manifest refers to and the repo does not hold. */
+/** Returns the digest of some content that the manifest needs and the repo does not hold; undefined if there is none. */
 async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedManifest; signal: AbortSignal }): Promise<Digest | undefined> {
   const { parsed, signal } = put
   const { record } = parsed
@@ -195,7 +205,10 @@ async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedM
     return (await heldManifest(services, name, among)) ?? isThere(services, name, among)
   }
 
-  /** A blob that the upstream has lost is forgotten here too: so the client brings it again. */
+  /**
+   * Returns the record of a blob; undefined if the repo does not hold it. If the upstream has lost the blob, also removes the record, so
+   * that the client pushes the blob again.
+   */
   async function isThere(services: Services, name: BlobName, among: AbortSignal): Promise<BlobRecord | undefined> {
     const blob = await heldBlob(services, name, among)
     // A cast: the record holds nothing else.
@@ -206,7 +219,7 @@ async function missingReference(host: OciHost, repo: Uid, put: { parsed: ParsedM
   }
 }
 
-/** Leaves out foreign layers that the client did not push. Pushed ones are kept like other layers. */
+/** Removes from the record the foreign layers that the client did not push. Pushed ones are kept like other layers. */
 async function leaveOutForeign(host: OciHost, repo: Uid, source: { parsed: ParsedManifest; signal: AbortSignal }): Promise<void> {
   const { parsed, signal } = source
   const away = new Set<string>()
@@ -216,7 +229,7 @@ async function leaveOutForeign(host: OciHost, repo: Uid, source: { parsed: Parse
   if (away.size > 0) parsed.record.layers = parsed.record.layers.filter(({ digest }) => !away.has(digest))
 }
 
-/** The architecture that the config names, where it is small enough to be one. Only a config that the repo holds is looked at. */
+/** Returns the architecture that the config names; empty if the config is too large. Reads it only if the repo holds it. */
 async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobReference | undefined; signal: AbortSignal }): Promise<string> {
   const { config, signal } = source
   if (config === undefined || !isDigest(config.digest)) return ''
@@ -230,7 +243,7 @@ async function architectureOf(host: OciHost, repo: Uid, source: { config: BlobRe
   return read.kind === 'whole' ? architectureIn(read.bytes) : ''
 }
 
-/** DELETE by tag takes the tag alone, by digest the manifest and all its tags. */
+/** Handles DELETE: by tag, deletes only the tag; by digest, deletes the manifest and all its tags. */
 export async function deleteManifest(host: OciHost, exchange: RegistryExchange, path: ManifestPath): Promise<void> {
   const { entry, repo } = await enterRepo(host, exchange, { repository: path.repository, action: 'delete' })
   const { reference } = path

@@ -1,14 +1,17 @@
 import { DomainError } from '../../../base/errors.ts'
 
-/** How often bytes are put again where something came in between. */
+/** Maximum number of attempts if garbage collections remove bytes of the repo meanwhile. */
 const maxAttempts = 4
 
-/** True where a removal of unused bytes came in between: they are to be put again. */
+/** True if a garbage collection removed bytes of the repo meanwhile, so that the bytes must be stored again. */
 function isCollected(error: unknown): boolean {
   return error instanceof DomainError && error.reason === 'CONTENT_COLLECTED'
 }
 
-/** Puts bytes and records them, again if bytes of the repo were removed in between. `put` reads the epoch again each time. */
+/**
+ * Runs `put`, which stores bytes and records them. Runs it again if a garbage collection removed bytes of the repo meanwhile. `put` must
+ * read the epoch each time.
+ */
 export async function whileUncollected<T>(put: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {

@@ -2,7 +2,7 @@ import { mkdir, open, rm, stat } from 'node:fs/promises'
 import { dirname } from 'node:path'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
-/** What an error of the system means for the upstream; every other is `unavailable`. */
+/** Kinds of upstream error by system error code; all others are `unavailable`. */
 const kinds: Readonly<Record<string, UpstreamErrorKind>> = {
   ENOSPC: 'exhausted',
   EDQUOT: 'exhausted',
@@ -12,19 +12,19 @@ const kinds: Readonly<Record<string, UpstreamErrorKind>> = {
   EPERM: 'refused',
 }
 
-/** The system's code of an error, as in `ENOENT`. */
+/** Returns the system's code of an error, such as `ENOENT`. */
 export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined
 }
 
-/** An error of the file system as the port has it. */
+/** Converts an error of the file system into an UpstreamError. */
 export function diskError(error: unknown): UpstreamError {
   if (error instanceof UpstreamError) return error
   const code = codeOf(error)
-  return new UpstreamError(kinds[code ?? ''] ?? 'unavailable', `the disk of the embedded upstream: ${code ?? 'unknown error'}`, error)
+  return new UpstreamError(kinds[code ?? ''] ?? 'unavailable', `the disk of the embedded upstream failed: ${code ?? 'unknown error'}`, error)
 }
 
-/** What `work` resolves with, or undefined where the file is not there. */
+/** Resolves with the result of `work`, or with undefined if the file does not exist. */
 export async function ifThere<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work
@@ -34,9 +34,9 @@ export async function ifThere<T>(work: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** Makes the names in a directory last. */
+/** Flushes the names in a directory to the disk. */
 export async function syncDirectory(directory: string): Promise<void> {
-  // Windows keeps them without being asked, and opens no directories.
+  // Windows flushes names by itself, and cannot open directories.
   if (process.platform === 'win32') return
   const handle = await open(directory, 'r')
   try {
@@ -46,14 +46,14 @@ export async function syncDirectory(directory: string): Promise<void> {
   }
 }
 
-/** Makes a directory and those above it, durably. */
+/** Creates a directory and its parents, and flushes them to the disk. */
 export async function makeDirectory(directory: string): Promise<void> {
   const first = await mkdir(directory, { recursive: true, mode: 0o700 })
   if (first === undefined) return
   for (let made = directory; made.length >= first.length; made = dirname(made)) await syncDirectory(dirname(made))
 }
 
-/** Writes a new file, whose bytes are on the disk when this resolves. A file that could not be written is removed. */
+/** Writes a new file. Its bytes are on the disk when this resolves. If writing fails, removes the file. */
 export async function writeFlushed(path: string, parts: readonly Uint8Array[]): Promise<void> {
   try {
     const handle = await open(path, 'wx', 0o600)
@@ -69,7 +69,7 @@ export async function writeFlushed(path: string, parts: readonly Uint8Array[]): 
   }
 }
 
-/** Removes a file that was last changed at `beforeMs` or earlier; true where it did. */
+/** Removes a file if it was last changed at `beforeMs` (milliseconds since 1970) or earlier. Resolves with true if it was removed. */
 export async function removeOlder(file: string, beforeMs: number): Promise<boolean> {
   const found = await ifThere(stat(file))
   if (found === undefined || found.mtimeMs > beforeMs) return false

@@ -3,21 +3,21 @@ import { join, resolve } from 'node:path'
 import { algorithmOf, hexOf, isDigest, type Digest } from '../../../base/digest.ts'
 import { isUid, type Uid } from '../../../base/uid.ts'
 
-/** What a repository holds. */
+/** Kinds of content in a repository. */
 export type StoredKind = 'manifest' | 'blob'
 
-/** The folder of each kind. Segments of a uid are hex digits, so none is taken for one of them. */
+/** Folder names by kind of content. Folders of uid segments have hex digits only, so the names cannot collide. */
 export const foldersOf = { manifest: 'manifests', blob: 'blobs' } as const satisfies Readonly<Record<StoredKind, string>>
 
 const uploadId = /^[0-9a-f]{32}$/
 
-/** Where things are below the directory of an embedded upstream. Nothing but uids, digests and ids of the right shape becomes part of a path. */
+/** Paths of files below the directory of an embedded upstream. Only valid uids, digests and upload ids become part of a path. */
 export class DiskLayout {
   readonly root: string
-  /** Everything that is stored, by repo. */
+  /** Directory of all stored content, by repo. */
   readonly repos: string
   readonly uploads: string
-  /** Files that were not complete when the process ended mean nothing here. */
+  /** Directory of files that are being written. Those of an ended process are useless. */
   readonly temporary: string
 
   constructor(directory: string) {

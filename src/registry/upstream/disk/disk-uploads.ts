@@ -14,16 +14,16 @@ import type { DurableDirectories } from './durable-directories.ts'
 import { PieceWriter } from './piece-writer.ts'
 import { UpstreamError, type Chunk, type Upload } from '../upstream.ts'
 
-/** Lets one piece of work at a time have a key, in the order of asking. */
+/** Runs one task at a time for each key, in the order of the calls. */
 class KeyedLock {
   readonly #last = new Map<string, Promise<void>>()
 
-  /** True where some work has the key or waits for it. */
+  /** Returns true if a task for the key runs or waits. */
   holds(key: string): boolean {
     return this.#last.has(key)
   }
 
-  /** Runs `work` once nothing else has the key. Rejects with the signal's reason where it is aborted before. */
+  /** Runs `work` once no earlier task for the key runs or waits. Rejects with the signal's reason if it is aborted before. */
   async run<T>(key: string, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     signal.throwIfAborted()
     const before = this.#last.get(key)
@@ -42,24 +42,24 @@ class KeyedLock {
   }
 }
 
-/** Uploads whose hash is kept while nothing arrives; the files of others are read again when they end. */
+/** Maximum number of idle uploads whose hash state is kept. Files of others are read again when they are finished. */
 const maxHashes = 1000
 
-/** The hash of the first `bytes` bytes of an upload. */
+/** Hash state of the first `bytes` bytes of an upload. */
 interface RunningHash {
   readonly hash: Hash
   readonly algorithm: DigestAlgorithm
   bytes: number
 }
 
-/** A file that grows until it gets its name. `state` is `<id>.<offset>`: the offset distinguishes an old state from the newest. */
+/** The file of an upload in progress. `state` is `<id>.<offset>`: the offset distinguishes an outdated state from the newest. */
 interface UploadFile {
   readonly id: string
   readonly file: string
   readonly offset: number
 }
 
-/** The uploads of an embedded upstream: what arrived is in a file each, which becomes the blob. */
+/** The uploads of an embedded upstream. Each has a file, which becomes the blob when the upload is finished. */
 export class DiskUploads {
   readonly #layout: DiskLayout
   readonly #directories: DurableDirectories
@@ -117,7 +117,7 @@ export class DiskUploads {
         this.#hashes.delete(place.id)
         return { size, digest }
       } catch (error) {
-        // Bytes of another digest are of no use to anybody.
+        // An upload with the wrong digest cannot be used any more.
         if (error instanceof UpstreamError && error.kind === 'digest_mismatch') await this.#remove(place)
         throw error
       } finally {
@@ -131,13 +131,14 @@ export class DiskUploads {
     return this.#lock.run(place.id, signal, () => this.#remove(place))
   }
 
-  /** Removes uploads to which nothing was added for `olderThanMs`, but for those that something is being added to. Resolves with how many there were. */
+  /** Removes uploads that got no bytes for `olderThanMs` milliseconds, except those that are in use. Resolves with the number removed. */
   async collect(olderThanMs: number, signal: AbortSignal): Promise<number> {
     let removed = 0
     for (const name of await readdir(this.#layout.uploads)) {
       const [id = ''] = name.split('.')
       const file = join(this.#layout.uploads, name)
-      // A request that continues the upload now waits for the lock, and then finds the file or not. Nothing is added to a file that is being removed.
+      // A request that continues this upload now waits for the lock. Then it either finds the file or not, but never appends to a removed
+      // file.
       const isRemoved = !this.#lock.holds(id) && (await this.#lock.run(id, signal, () => removeOlder(file, this.#clock.now() - olderThanMs)))
       if (!isRemoved) continue
       this.#hashes.delete(id)
@@ -146,7 +147,10 @@ export class DiskUploads {
     return removed
   }
 
-  /** Gives the file our own time, by which it is collected: a disk of the network has another. Where that fails, the disk's stands. */
+  /**
+   * Sets the file's time, by which it is collected, from this process's clock, since the clock of a network disk may differ. If that
+   * fails, the disk's time stays.
+   */
   async #used(handle: FileHandle): Promise<void> {
     const now = new Date(this.#clock.now())
     await handle.utimes(now, now).catch(() => undefined)
@@ -159,7 +163,7 @@ export class DiskUploads {
     return { id, file, offset: Number(offset) }
   }
 
-  /** The upload's file, where it ends at the offset that the state and the chunk say. */
+  /** Opens the upload's file. Throws if it does not end at the offset in the state and the chunk. */
   async #open(place: UploadFile, chunk: Chunk | undefined): Promise<FileHandle> {
     const handle = await ifThere(open(place.file, 'r+'))
     if (handle === undefined) throw unknownUpload()
@@ -173,7 +177,7 @@ export class DiskUploads {
     }
   }
 
-  /** Appends a body and resolves with the size it makes. Each piece is hashed while those before it are written. */
+  /** Appends a body. Resolves with the new size. Hashes each piece while earlier ones are being written. */
   async #write(handle: FileHandle, place: UploadFile, source: { chunk: Chunk; signal: AbortSignal; algorithm: DigestAlgorithm }): Promise<number> {
     const { chunk, signal } = source
     const running = this.#running(place, source.algorithm)
@@ -193,7 +197,7 @@ export class DiskUploads {
     return size
   }
 
-  /** The hash so far, taken out: it comes back only with all of the bytes. */
+  /** Removes and returns the hash state, if it is up to date. It is stored again only when all bytes are hashed. */
   #running(place: UploadFile, algorithm: DigestAlgorithm): RunningHash | undefined {
     const kept = this.#hashes.get(place.id)
     this.#hashes.delete(place.id)
@@ -224,14 +228,14 @@ function unknownUpload(): UpstreamError {
 }
 
 /**
- * Runs work on an upload's file. If the disk has no room for its bytes, the file is cut back to those before them. On a full disk an abandoned part would block
- * other uploads.
+ * Runs work on an upload's file. If the disk is full, truncates the file to its size before. Otherwise, abandoned partial uploads would
+ * block other uploads.
  */
 async function roomBack<T>(handle: FileHandle, { offset }: UploadFile, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (error) {
-    // Where that fails too, the upload is collected later.
+    // If truncating fails too, the upload is removed by a later collection.
     if (diskError(error).kind === 'exhausted') await handle.truncate(offset).catch(() => undefined)
     throw error
   }

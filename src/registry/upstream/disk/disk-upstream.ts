@@ -15,34 +15,37 @@ import { DurableDirectories } from './durable-directories.ts'
 const readSize = 256 * 1024
 const newline = 0x0a
 
-/** Something that a repository of the embedded upstream holds. */
+/** Content of a repository in the embedded upstream. */
 export interface StoredContent {
   readonly repo: Uid
   readonly kind: StoredKind
   readonly digest: Digest
-  /** When it last got there; copies of a directory may say a later time. */
+  /** When it was stored last, in milliseconds since 1970. Later if the directory was copied. */
   readonly modifiedMs: number
 }
 
-/** The embedded upstream: the port, and what a garbage collector needs in addition. */
+/** The embedded upstream: the port, and further methods for garbage collection. */
 export interface DiskUpstream extends Upstream {
   /** Lists everything that is stored, in no order. It may include or omit content that is added or removed meanwhile. */
   stored(): AsyncIterable<StoredContent>
-  /** Removes uploads to which nothing was added for so long, and what processes that were killed left behind. Resolves with how many uploads there were. */
+  /**
+   * Removes uploads that got no bytes for `olderThanMs` milliseconds, and temporary files of killed processes. Resolves with the number of
+   * uploads removed.
+   */
   collectUploads(olderThanMs: number, signal: AbortSignal): Promise<number>
 }
 
 /** Options of an embedded upstream. */
 export interface DiskUpstreamOptions {
-  /** Made where it is missing. One process at a time uses it. */
+  /** Created if missing. Only one process may use it at a time. */
   readonly directory: string
   readonly clock: Clock
   readonly random: Random
 }
 
 /**
- * Creates an upstream that keeps the bytes in files below a directory, each under its digest. A file is there whole or not at all, even after kill -9 or loss
- * of power. A mount is a hard link. A manifest's file begins with a line that states its media type.
+ * Creates an upstream that keeps bytes in files below a directory, each under its digest. A file exists complete or not at all, even after
+ * kill -9 or loss of power. A mount creates a hard link. A manifest's file begins with a line with its media type.
  */
 export async function createDiskUpstream(options: DiskUpstreamOptions): Promise<DiskUpstream> {
   const layout = new DiskLayout(options.directory)
@@ -56,7 +59,7 @@ class FileUpstream implements DiskUpstream {
   readonly #clock: Clock
   readonly #random: Random
   readonly #uploads: DiskUploads
-  /** The temporary files that are being written. */
+  /** Paths of temporary files that are being written. */
   readonly #writing = new Set<string>()
 
   constructor(layout: DiskLayout, { clock, random }: DiskUpstreamOptions) {
@@ -87,7 +90,7 @@ class FileUpstream implements DiskUpstream {
   async putManifest(repo: Uid, manifest: ManifestBytes, signal: AbortSignal): Promise<void> {
     const { digest, mediaType, bytes } = manifest
     if (digestOf(bytes, algorithmOf(digest)) !== digest) throw new UpstreamError('digest_mismatch', 'the bytes do not match the digest')
-    if (mediaType.includes('\n')) throw new UpstreamError('refused', 'a media type is one line')
+    if (mediaType.includes('\n')) throw new UpstreamError('refused', 'a media type must be one line')
     const path = this.#layout.stored(repo, 'manifest', digest)
     const name = randomHex(this.#random, 16)
     const temporary = join(this.#layout.temporary, name)
@@ -143,14 +146,14 @@ class FileUpstream implements DiskUpstream {
         await link(from, path)
       } catch (error) {
         const code = codeOf(error) ?? ''
-        // It went away, or the file system has no (more) links of it.
+        // The blob was removed, or the file system cannot create a (further) link to it.
         if (['ENOENT', 'EXDEV', 'EPERM', 'EMLINK', 'ENOTSUP'].includes(code)) return false
         if (code !== 'EEXIST') throw error
-        // For a collector it has just come.
+        // The link gets the current time, so that garbage collection treats it as new.
         const now = new Date(this.#clock.now())
         if ((await ifThere(utimes(path, now, now).then(() => true))) === undefined) return false
       }
-      // Also where another call has made the link: it may not be on the disk yet.
+      // Flushed even if another call created the link: it may not be on the disk yet.
       await this.#directories.flush(dirname(path))
       return true
     })
@@ -195,11 +198,11 @@ class FileUpstream implements DiskUpstream {
   }
 
   async close(): Promise<void> {
-    // Files are open only while a call, or the stream it gave, lasts.
+    // Nothing to close: files are open only during a call, or while its stream is read.
   }
 }
 
-/** The size of an open file, which is closed where that can't be said. */
+/** Returns the size of an open file. If that fails, closes the file. */
 async function sizeOrClosed(handle: FileHandle): Promise<number> {
   try {
     return (await handle.stat()).size
@@ -209,11 +212,11 @@ async function sizeOrClosed(handle: FileHandle): Promise<number> {
   }
 }
 
-/** What the folder of `uid` holds, and those of the uids below it. */
+/** Yields the content of the folder of `uid`, and of the uids below it. */
 async function* storedBelow(directory: string, uid: string): AsyncGenerator<StoredContent> {
   if (!isUid(uid)) return
   for await (const name of entriesOf(directory)) {
-    const kind = (Object.keys(foldersOf) as StoredKind[]).find((each) => foldersOf[each] === name) // a cast: keys of that table
+    const kind = (Object.keys(foldersOf) as StoredKind[]).find((each) => foldersOf[each] === name) // a cast: the keys of that table
     if (kind === undefined) yield* storedBelow(join(directory, name), `${uid}/${name}`)
     else yield* storedOfKind(join(directory, name), trustedUid(uid), kind)
   }
@@ -224,19 +227,19 @@ async function* storedOfKind(directory: string, repo: Uid, kind: StoredKind): As
     for await (const hex of entriesOf(join(directory, algorithm))) {
       const digest = digestOfHex(algorithm, hex)
       const found = isDigest(digest) ? await ifThere(stat(join(directory, algorithm, hex))) : undefined
-      // A link, or a file that got its name, is as old as that: its bytes may be older.
+      // The content is as old as its link or its name; its bytes may be older.
       if (found !== undefined) yield { repo, kind, digest, modifiedMs: Math.max(found.mtimeMs, found.ctimeMs) }
     }
   }
 }
 
-/** The names in a directory; none where it is not there. */
+/** Yields the names in a directory; none if it does not exist. */
 async function* entriesOf(directory: string): AsyncGenerator<string> {
   const opened = await ifThere(opendir(directory))
   if (opened !== undefined) for await (const entry of opened) yield entry.name
 }
 
-/** Runs `work` with its errors as the port has them: the signal's reason, what a chunk's body broke with, UpstreamError. */
+/** Runs `work`. Converts its errors into those of the port: the signal's reason, the error of a chunk's body, or UpstreamError. */
 async function guarded<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   signal.throwIfAborted()
   try {
@@ -248,7 +251,7 @@ async function guarded<T>(signal: AbortSignal, work: () => Promise<T>): Promise<
   }
 }
 
-/** What has no code is no error of the system, but of the program. */
+/** An error without a code is a programming error, not one of the system. */
 function rethrow(error: unknown): never {
   throw codeOf(error) === undefined ? error : diskError(error)
 }

@@ -3,30 +3,33 @@ import { dirname } from 'node:path'
 import { RecentMap } from '../../../base/recent-map.ts'
 import { syncDirectory } from './disk-files.ts'
 
-/** Maximum number of directories known to be on the disk; others are flushed again at their next use. */
+/** Maximum number of directories known to be on the disk. Others are flushed again when they are next used. */
 const mostKnown = 10_000
 
-/** The directories below `root`, whose names and contents reach the disk before a call that needs them resolves. Calls at one time share their flushes. */
+/**
+ * Directories below `root`. Their names and contents are flushed to the disk before a call that needs them resolves. Concurrent calls
+ * share flushes.
+ */
 export class DurableDirectories {
   readonly #root: string
-  /** By directory: settles when its name, and those of the directories above it, are on the disk. */
+  /** By directory: a promise that resolves when its name, and the names of its parents, are on the disk. */
   readonly #known = new RecentMap<string, Promise<unknown>>(mostKnown)
-  /** By directory: the flush that has begun. */
+  /** By directory: the flush in progress. */
   readonly #flushing = new Map<string, Promise<void>>()
-  /** By directory: the flush that begins when that one ends. It covers every change until then. */
+  /** By directory: the flush that starts after the one in progress. It covers every change until it starts. */
   readonly #waiting = new Map<string, Promise<void>>()
 
   constructor(root: string) {
     this.#root = root
   }
 
-  /** Makes a directory and those above it. All of them are on the disk when this resolves, whichever call has made them. */
+  /** Creates a directory and its parents. All of them are on the disk when this resolves, even if another call created them. */
   async make(directory: string): Promise<void> {
     await this.#make(directory)
     await this.#flushName(directory)
   }
 
-  /** Gives a file, whose bytes are on the disk, its final name; a file of that name is replaced. */
+  /** Moves a file, whose bytes are on the disk, to its final name. Replaces an existing file. */
   async moveInto(from: string, to: string): Promise<void> {
     const directory = dirname(to)
     await this.#make(directory)
@@ -34,7 +37,7 @@ export class DurableDirectories {
     await Promise.all([this.#flushName(directory), this.flush(directory)])
   }
 
-  /** Resolves when the names in a directory are on the disk, as they were at the call. */
+  /** Resolves when the names in a directory, as of this call, are on the disk. */
   flush(directory: string): Promise<void> {
     const waiting = this.#waiting.get(directory)
     if (waiting !== undefined) return waiting
@@ -59,7 +62,7 @@ export class DurableDirectories {
     for (let made = directory; made.length >= first.length; made = dirname(made)) this.#known.delete(made)
   }
 
-  /** Resolves when the names of a directory and of those above it are on the disk. */
+  /** Resolves when the names of a directory and of its parents are on the disk. */
   #flushName(directory: string): Promise<unknown> {
     if (directory === this.#root) return Promise.resolve()
     const known = this.#known.get(directory)

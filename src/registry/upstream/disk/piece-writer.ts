@@ -1,12 +1,12 @@
 import type { FileHandle } from 'node:fs/promises'
 import { isTransferred, release } from '../../release.ts'
 
-/** How many bytes may wait for the write before theirs. */
+/** Maximum number of bytes that wait for an earlier write to end. */
 const mostGathered = 512 * 1024
 
 /**
- * Writes pieces to the end of a file, in order, with one write at a time. Pieces that arrive meanwhile share the next write. So a fast client costs few calls,
- * and the piece of a slow one does not wait. The memory of pieces that were given away is released once they are written.
+ * Writes pieces to the end of a file, in order, with one write at a time. Pieces that arrive during a write share the next one. So a fast
+ * client costs few calls, and the piece of a slow client does not wait. Releases the memory of transferred pieces once they are written.
  */
 export class PieceWriter {
   readonly #handle: FileHandle
@@ -21,7 +21,7 @@ export class PieceWriter {
     this.#position = position
   }
 
-  /** Takes a piece; resolves when there is room for another. Rejects with the error of an earlier write. */
+  /** Adds a piece. Resolves when there is room for another one. Rejects with the error of an earlier write. */
   async add(piece: Uint8Array): Promise<void> {
     this.#check()
     this.#gathered.push(piece)
@@ -36,7 +36,7 @@ export class PieceWriter {
     this.#check()
   }
 
-  /** Writes what was gathered, and after that what was gathered meanwhile. */
+  /** Writes the waiting pieces, then those that arrived meanwhile. */
   #write(): void {
     const pieces = this.#gathered
     this.#gathered = []
@@ -66,7 +66,7 @@ export class PieceWriter {
   }
 }
 
-/** Returns the rest of the pieces after so many bytes. */
+/** Returns the pieces without their first `bytes` bytes. */
 function after(pieces: readonly Uint8Array[], bytes: number): readonly Uint8Array[] {
   let skipped = 0
   for (const [at, piece] of pieces.entries()) {

@@ -6,16 +6,16 @@ import { dump, headerOf, type RegistryClient, type UpstreamAnswer, type Upstream
 
 const maxStateLength = 2048
 
-/** Where an upload continues, as stated by the upstream: path and query. */
+/** The URL at which an upload continues, as path and query, as stated by the upstream. */
 interface UploadLocation {
   readonly location: string
   readonly offset: number
 }
 
-/** How an upstream names a repository. */
+/** Returns the name of a repo's repository in the upstream. */
 export type NameOf = (repo: Uid) => string
 
-/** Uploads at a registry: what `Location` said and how much arrived is their state. */
+/** Uploads to a registry. The state of an upload is its last `Location`, and the number of bytes received. */
 export class HttpUploads {
   readonly #client: RegistryClient
   readonly #nameOf: NameOf
@@ -50,7 +50,8 @@ export class HttpUploads {
       chunk.body.resume()
       return this.status(repo, state, signal)
     }
-    // Of a chunk without a length a registry can't see that it is sent twice, unless `Location` has a state: it is asked first.
+    // A registry cannot detect that a chunk without a length is sent twice, unless `Location` has a state. So it is asked for the offset
+    // first.
     if (chunk.length === undefined && !place.location.includes('?') && (await this.status(repo, state, signal)).offset !== place.offset)
       throw new UpstreamError('range_invalid', 'the upload ends at another offset')
     const answer = await this.#client.send(
@@ -66,7 +67,7 @@ export class HttpUploads {
 
   async finish(repo: Uid, source: { state: string; digest: Digest; chunk?: Chunk }, signal: AbortSignal): Promise<{ size: number; digest: Digest }> {
     const { digest, chunk } = source
-    // Some registries count what a last chunk has by the length it says: one that says none goes before.
+    // Some registries take the size of a last chunk from its length. So a chunk without a length is sent before the last request.
     if (chunk !== undefined && (chunk.length === undefined || chunk.length === 0)) {
       const { state } = await this.append(repo, { state: source.state, chunk }, signal)
       return this.finish(repo, { state, digest }, signal)
@@ -89,7 +90,7 @@ export class HttpUploads {
     await this.#delete(repo, place, signal)
   }
 
-  /** Cancels the upload that an answer names. */
+  /** Cancels the upload that a response names. */
   async drop(repo: Uid, answer: UpstreamAnswer, signal: AbortSignal): Promise<void> {
     await this.#delete(repo, this.#open(repo, this.#upload(repo, answer, 0).state), signal)
   }
@@ -100,7 +101,7 @@ export class HttpUploads {
     await dump(answer)
   }
 
-  /** The answer to the end of an upload, a 201 without its body. What has another digest is dropped. */
+  /** Returns the response to the end of an upload: a 201, without its body. If the digest does not match, cancels the upload. */
   async #ended(repo: Uid, end: { place: UploadLocation; digest: Digest; chunk: Chunk | undefined }, signal: AbortSignal): Promise<UpstreamAnswer> {
     try {
       const answer = await this.#put(repo, end, signal)
@@ -108,15 +109,15 @@ export class HttpUploads {
       await dump(answer)
       return answer
     } catch (error) {
-      // Not every registry drops it by itself.
+      // Some registries do not drop the upload by themselves.
       if (error instanceof UpstreamError && error.kind === 'digest_mismatch') await this.cancel(repo, pack(end.place), signal)
       throw error
     }
   }
 
   /**
-   * Completes an upload. A registry with a new secret no longer knows the state, but still knows the upload. Distribution makes a secret at each start unless
-   * one is configured. Without a chunk the newest state is tried.
+   * Finishes an upload. A registry with a new secret rejects the state, but still has the upload. Distribution creates a secret at each
+   * start, unless one is configured. Then, for a request without a chunk, fetches the newest state and tries again.
    */
   async #put(
     repo: Uid,
@@ -147,12 +148,12 @@ export class HttpUploads {
     return [`repository:${this.#nameOf(repo)}:${actions}`]
   }
 
-  /** Returns the upload that an answer names. */
+  /** Returns the upload that a response names. */
   #upload(repo: Uid, answer: UpstreamAnswer, offset: number): Upload {
     const location = headerOf(answer, 'location') ?? ''
     const base = 'http://upstream'
     if (!URL.canParse(location, base)) throw new UpstreamError('refused', 'the upstream sent no Location for an upload')
-    // Whatever host it names: the upstream is where the configuration says.
+    // Only the path and query are used. The configuration determines the host.
     const { pathname, search } = new URL(location, base)
     const state = pack({ location: pathname + search, offset })
     if (!this.#isOf(repo, pathname) || state.length > maxStateLength) throw new UpstreamError('refused', 'the upstream sent an unusable Location for an upload')
@@ -166,7 +167,7 @@ export class HttpUploads {
     return { location, offset }
   }
 
-  /** True where the path is below the uploads of the repo. */
+  /** Returns true if the path is below the uploads of the repo. */
   #isOf(repo: Uid, path: string): boolean {
     return path.startsWith(`/v2/${this.#nameOf(repo)}/blobs/uploads/`) && !path.includes('/../')
   }
@@ -176,18 +177,21 @@ function pack({ location, offset }: UploadLocation): string {
   return `${offset} ${location}`
 }
 
-/** A chunk that begins elsewhere is not sent. */
+/** Throws if a chunk does not start at the upload's offset. Such a chunk is not sent. */
 function checkOffset(place: UploadLocation, chunk: Chunk): void {
   if (chunk.offset !== undefined && chunk.offset !== place.offset) throw new UpstreamError('range_invalid', `the upload ends at ${place.offset}`)
 }
 
-/** Headers and body of a request with a chunk. */
+/** Returns the headers and body of a request with a chunk. */
 function contentOf(place: UploadLocation, { body, length }: Chunk): Pick<UpstreamRequest, 'headers' | 'stream'> {
   const range = length === undefined ? {} : { 'content-range': `${place.offset}-${place.offset + length - 1}` }
   return { headers: { 'content-type': 'application/octet-stream', ...range }, stream: { body, length } }
 }
 
-/** A failure of a request about an upload. A state that is not taken (any more) is asked for again, like an offset. */
+/**
+ * Returns the error for a failed request about an upload. A rejected state is `range_invalid`, like a wrong offset: the caller asks for
+ * the upload's status.
+ */
 function uploadError(failure: Failure, doing: string): UpstreamError {
   if (failure.code === 'BLOB_UPLOAD_INVALID') return new UpstreamError('range_invalid', `the upstream answered ${failure.status} ${failure.code} to ${doing}`)
   if (failure.status === 404) return new UpstreamError('upload_unknown', `the upstream answered 404 to ${doing}`)
@@ -195,7 +199,8 @@ function uploadError(failure: Failure, doing: string): UpstreamError {
 }
 
 /**
- * How much an upload has. `Range: 0-0` is said of none and of one byte: then the state of distribution tells, which its answer holds, or what was known before.
+ * Returns the number of bytes of an upload. `Range: 0-0` means either none or one. Then the state of distribution in the response decides,
+ * or else the number known before.
  */
 function offsetOf(answer: UpstreamAnswer, known: number): number {
   const end = /^(?:bytes=)?0-(-?\d{1,15})$/.exec(headerOf(answer, 'range') ?? '')?.[1]
@@ -204,15 +209,15 @@ function offsetOf(answer: UpstreamAnswer, known: number): number {
   return distributionOffset(headerOf(answer, 'location') ?? '') ?? Math.min(known, 1)
 }
 
-/** `Offset` of the JSON behind the 32 bytes of a MAC in `_state`. */
+/** Returns `Offset` of the JSON after the 32 bytes of a MAC in `_state`; undefined if `_state` has another form. */
 function distributionOffset(location: string): number | undefined {
   const state = URL.canParse(location, 'http://upstream') ? new URL(location, 'http://upstream').searchParams.get('_state') : null
   if (state === null) return undefined
   try {
-    const { Offset: offset } = JSON.parse(Buffer.from(state, 'base64url').toString('utf8', 32)) as { Offset?: unknown } // a cast of their JSON
+    const { Offset: offset } = JSON.parse(Buffer.from(state, 'base64url').toString('utf8', 32)) as { Offset?: unknown } // a cast of JSON from distribution
     return typeof offset === 'number' ? offset : undefined
   } catch {
-    // Another registry's.
+    // The state comes from another registry software.
     return undefined
   }
 }

@@ -9,7 +9,7 @@ import { HttpUploads } from './http-uploads.ts'
 import { type UpstreamTimeouts, failureOf, upstreamError } from './registry-answers.ts'
 import { connectionError, dump, headerOf, RegistryClient, type UpstreamAnswer } from './registry-client.ts'
 
-/** Registries take up to 4 MiB. */
+/** Maximum size of a manifest, in bytes. Registries accept up to 4 MiB. */
 const maxManifestBytes = 32 * 1024 * 1024
 const defaultTimeouts: UpstreamTimeouts = { headersMs: 30_000, finishMs: 10 * 60_000, stallMs: 60_000 }
 const accept = [
@@ -21,28 +21,31 @@ const accept = [
 ].join(', ')
 const nameComponents = /^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:\/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$/
 
-/** Which registry, and how it is spoken to. */
+/** Address, credentials and timeouts of the registry. */
 export interface HttpUpstreamOptions {
   /** `http(s)://host[:port]`, without a path. */
   readonly url: string
-  /** What stands in front of every repository there, such as a project of Harbor; nothing where absent. */
+  /** First component of every repository name in the registry, such as a Harbor project; none if absent. */
   readonly prefix?: string
-  /** The account; anonymous where absent. */
+  /** User name; anonymous if absent. */
   readonly username?: string
-  /** Asked for at each use. */
+  /** Returns the password. Called for each use. */
   readonly password?: () => string
-  /** PEM: the authority of its certificate, in place of the system's; asked for at each connection. */
+  /** Returns the CA certificates (PEM) to trust in place of the system's. Called for each connection. */
   readonly ca?: () => string
-  /** Sends clients to the storage that the registry redirects blobs to: only over TLS, or also in the clear. If absent, the bytes are read here. */
+  /**
+   * Redirects clients to the storage URLs that the registry returns for blobs: `https` URLs only, or `any`. If absent, this server reads
+   * the blobs.
+   */
   readonly passRedirects?: 'https' | 'any'
   readonly clock: Clock
-  /** How long it may take; 30 s to begin an answer, 10 minutes to end an upload, 60 s between two pieces of a body. */
+  /** Default: 30 s until a response begins, 10 minutes to finish an upload, 60 s between two pieces of a body. */
   readonly timeouts?: Partial<UpstreamTimeouts>
 }
 
 /**
- * An upstream that is an OCI registry (CNCF distribution, zot, Harbor). A manifest is kept there by the tag `k-<SHA-256 of its digest>`, as a registry may collect
- * what has none. Throws TypeError where `url` or `prefix` can't be used.
+ * Creates an upstream that is an OCI registry (CNCF distribution, zot, Harbor). Each manifest has a tag `k-<SHA-256 of its digest>`, since
+ * a registry may collect untagged manifests. Throws TypeError if `url` or `prefix` is invalid.
  */
 export function createHttpUpstream(options: HttpUpstreamOptions): Upstream {
   return new RegistryUpstream(options)
@@ -144,14 +147,14 @@ class RegistryUpstream implements Upstream {
     const answer = await this.#client.send({ method: 'POST', path: `/v2/${this.#nameOf(repo)}/blobs/uploads/?${query}`, scopes }, signal)
     if (answer.statusCode === 404) return dump(answer).then(() => false)
     if (answer.statusCode === 202) {
-      // It began an upload instead.
+      // The upstream started an upload instead of mounting the blob.
       await dump(answer)
       await this.#uploads.drop(repo, answer, signal)
       return false
     }
     if (answer.statusCode !== 201) throw upstreamError(await failureOf(answer, signal), 'a mount')
     await dump(answer)
-    // Distribution 3.1 says yes to a digest that it keeps under another one, but then it is not there.
+    // Distribution 3.1 accepts a mount by a digest other than sha256, but does not store the blob under it.
     return algorithmOf(digest) === 'sha256' || (await this.statBlob(repo, digest, signal)) !== undefined
   }
 
@@ -179,7 +182,7 @@ class RegistryUpstream implements Upstream {
     return this.#client.close()
   }
 
-  /** The answer to a question about content, or undefined where the upstream does not have it. */
+  /** Returns the response to a request about content; undefined if the upstream does not have it. */
   async #ask(
     repo: Uid,
     asked: { method: 'GET' | 'HEAD'; path: string; headers?: Readonly<Record<string, string>> },
@@ -207,7 +210,7 @@ class RegistryUpstream implements Upstream {
   }
 }
 
-/** The whole of a manifest. */
+/** Reads the whole body of a manifest. */
 async function bytesOf({ body }: UpstreamAnswer, signal: AbortSignal): Promise<Buffer> {
   const read = await readBounded(body, maxManifestBytes)
   if (read.kind === 'broken') {
@@ -224,7 +227,7 @@ function lengthOf(answer: UpstreamAnswer): number {
   return Number(length)
 }
 
-/** The size of the whole, of an answer with exactly the range that was asked for. */
+/** Returns the size of the whole blob, from a response with exactly the requested range. */
 function wholeOf(answer: UpstreamAnswer, { first, last }: ByteRange): number {
   const [, from, to, size] = /^bytes (\d{1,15})-(\d{1,15})\/(\d{1,15})$/.exec(headerOf(answer, 'content-range') ?? '') ?? []
   if (answer.statusCode !== 206 || Number(from) !== first || Number(to) !== last)

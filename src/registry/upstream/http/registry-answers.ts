@@ -2,30 +2,30 @@ import type { Dispatcher } from 'undici'
 import { readBounded } from '../chunk-body.ts'
 import { UpstreamError, type UpstreamErrorKind } from '../upstream.ts'
 
-/** How long the upstream may take. None of them limits a body that flows. */
+/** Timeouts of the upstream. None of them limits a body that makes progress. */
 export interface UpstreamTimeouts {
-  /** Timeout to begin the answer, and to take the next bytes of the request. */
+  /** Until a response begins, and between two reads of the request body, in milliseconds. */
   readonly headersMs: number
-  /** To begin its answer where it has to go over a whole blob first. */
+  /** Until a response begins to a request for which the upstream reads a whole blob, in milliseconds. */
   readonly finishMs: number
-  /** Between two pieces of a body. */
+  /** Between two pieces of a response body, in milliseconds. */
   readonly stallMs: number
 }
 
 const maxErrorBytes = 64 * 1024
 
-/** The meaning of each code of the OCI error envelope, whatever the status. */
+/** Kinds of error by the code in the OCI error envelope, for any status. */
 const kindsOfCodes: Readonly<Record<string, UpstreamErrorKind>> = {
   BLOB_UPLOAD_UNKNOWN: 'upload_unknown',
   RANGE_INVALID: 'range_invalid',
   DIGEST_INVALID: 'digest_mismatch',
   TOOMANYREQUESTS: 'unavailable',
-  // Distribution says 500 where what it says is several things.
+  // Distribution sends 500 if it reports several errors.
   MANIFEST_BLOB_UNKNOWN: 'refused',
   MANIFEST_INVALID: 'refused',
 }
 
-/** The meaning of each status. */
+/** Kinds of error by HTTP status. */
 const kindsOfStatuses: Readonly<Record<number, UpstreamErrorKind>> = {
   408: 'unavailable',
   413: 'exhausted',
@@ -35,33 +35,33 @@ const kindsOfStatuses: Readonly<Record<number, UpstreamErrorKind>> = {
   507: 'exhausted',
 }
 
-/** An answer that is no success. */
+/** A response with an error status. */
 export interface Failure {
   readonly status: number
   /** The first meaningful code of the OCI error envelope; undefined without one. */
   readonly code: string | undefined
 }
 
-/** Reads what an answer says went wrong: where that breaks off, the status has to do. Rejects with the reason of a signal that is aborted. */
+/** Reads the error code of a response. If its body breaks off, only the status is known. Rejects with the signal's reason if it is aborted. */
 export async function failureOf({ statusCode, body }: Dispatcher.ResponseData, signal: AbortSignal): Promise<Failure> {
   const { kind, bytes } = await readBounded(body, maxErrorBytes)
-  // Where the connection broke, that the request failed is known all the same.
+  // If the connection broke, the failed status is still known.
   if (kind === 'broken') signal.throwIfAborted()
   const codes = codesIn(bytes.toString())
   return { status: statusCode, code: codes.find((code) => code !== 'UNKNOWN') ?? codes[0] }
 }
 
-/** The codes of an OCI error envelope; none in a proxy's page, whose status has to do. */
+/** Returns the codes of an OCI error envelope; none for other content, such as an error page of a proxy. */
 function codesIn(text: string): string[] {
   try {
-    const { errors } = JSON.parse(text) as { errors?: { code?: unknown }[] } // a cast of what is not known yet: whatever does not fit throws
+    const { errors } = JSON.parse(text) as { errors?: { code?: unknown }[] } // a cast of unverified JSON: anything that does not fit throws
     return (errors ?? []).map(({ code }) => code).filter((code) => typeof code === 'string')
   } catch {
     return []
   }
 }
 
-/** The failure as the port has it. */
+/** Converts the failure into an UpstreamError. `doing` names the request, for the message. */
 export function upstreamError({ status, code }: Failure, doing: string): UpstreamError {
   const kind = kindsOfCodes[code ?? ''] ?? kindsOfStatuses[status] ?? (status >= 500 ? 'unavailable' : 'refused')
   return new UpstreamError(kind, `the upstream answered ${status}${code === undefined ? '' : ` ${code}`} to ${doing}`)

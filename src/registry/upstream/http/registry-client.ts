@@ -20,7 +20,7 @@ export interface RegistryClientOptions {
   /** `https://host[:port]` */
   readonly origin: string
   readonly account: (() => RegistryAccount) | undefined
-  /** PEM: the authority of its certificate, in place of the system's; asked for at each connection. */
+  /** Returns the CA certificates (PEM) to trust in place of the system's. Called for each connection. */
   readonly ca: (() => string) | undefined
   readonly clock: Clock
   readonly timeouts: UpstreamTimeouts
@@ -34,22 +34,22 @@ export interface UpstreamRequest {
   /** Scopes that a token must allow, as in `repository:a/b:pull`. */
   readonly scopes: readonly string[]
   readonly headers?: Readonly<Record<string, string>>
-  /** Sent again where that is safe. */
+  /** A body in memory. It is sent again on a retry if that is safe. */
   readonly bytes?: Uint8Array
-  /** Sent once. */
+  /** A body as a stream. It is sent only once. */
   readonly stream?: { readonly body: Readable; readonly length: number | undefined }
   readonly headersMs?: number
 }
 
-/** An answer; its body is read to its end, dumped or destroyed. `sent` are the bytes of `stream` that were sent. */
+/** A response. The receiver must read its body to the end, dump it or destroy it. `sent` is the number of bytes of `stream` that were sent. */
 export type UpstreamAnswer = Dispatcher.ResponseData & { readonly sent: number }
 
-/** Speaks HTTP with one registry: credentials, timeouts, retries, errors. */
+/** HTTP client for one registry: handles credentials, timeouts, retries and errors. */
 export class RegistryClient {
   readonly #options: RegistryClientOptions
   readonly #credentials: RegistryCredentials
   readonly #agent: Agent
-  /** For storage that the registry redirects to: it may have a certificate of another authority. */
+  /** For storage that the registry redirects to, whose certificate may come from another authority. */
   readonly #storageAgent: Agent
   readonly #closing = new AbortController()
 
@@ -64,12 +64,13 @@ export class RegistryClient {
   }
 
   /**
-   * Sends a request and resolves with the answer, whatever its status. A 401 is answered with credentials instead. A connection that broke before an answer is
-   * retried once, except for streams. Rejects with UpstreamError, the error of the stream, or the signal's reason.
+   * Sends a request and resolves with the response, whatever its status. After a 401, sends the request again with credentials. If the
+   * connection breaks before a response, retries once, except for streams. Rejects with UpstreamError, the error of the stream, or the
+   * signal's reason.
    */
   async send(asked: UpstreamRequest, signal: AbortSignal): Promise<UpstreamAnswer> {
     signal.throwIfAborted()
-    // A stream can't be sent again after a 401: what the registry asks for is learned before.
+    // A stream cannot be sent again after a 401. So another request first finds out which credentials the registry requires.
     if (asked.stream !== undefined && !this.#credentials.known) await dump(await this.send({ method: 'GET', path: '/v2/', scopes: [] }, signal))
     const first = await this.#authorized(asked, signal)
     this.#credentials.learn(first.answer.statusCode, headerOf(first.answer, 'www-authenticate'))
@@ -82,7 +83,7 @@ export class RegistryClient {
     throw new UpstreamError('refused', 'the upstream refuses the configured credentials')
   }
 
-  /** As `send` for GET and HEAD, and follows redirects to a storage, without our credentials. */
+  /** Like `send`, for GET and HEAD. Follows redirects to a storage, without the registry's credentials. */
   async read(asked: UpstreamRequest & { readonly method: 'GET' | 'HEAD' }, signal: AbortSignal): Promise<UpstreamAnswer> {
     let answer = await this.send(asked, signal)
     let from = this.#options.origin
@@ -94,9 +95,12 @@ export class RegistryClient {
     return answer
   }
 
-  /** Where the registry sends those who GET this; undefined where it answers itself, by whatever name of its own. Rejects as `send`. */
+  /**
+   * Returns the URL to which the registry redirects a GET of this path; undefined if it does not redirect to another host. Rejects like
+   * `send`.
+   */
   async locate({ path, scopes }: Pick<UpstreamRequest, 'path' | 'scopes'>, signal: AbortSignal): Promise<URL | undefined> {
-    // A storage's URL is good for every range; a registry that answers itself is not to send much.
+    // The URL of a storage works for every range. A registry that does not redirect sends only one byte.
     const answer = await this.send({ method: 'GET', path, scopes, headers: { range: 'bytes=0-0' } }, signal)
     if (redirects.has(answer.statusCode)) {
       const target = await targetOf(answer, { from: this.#options.origin, hop: 0 })
@@ -124,7 +128,7 @@ export class RegistryClient {
     await this.#credentials.forget(scopes, authorization)
   }
 
-  /** A request, tried twice where the first try met no answer and nothing speaks against it. */
+  /** Sends a request. If the connection breaks before a response and the request can be repeated, tries a second time. */
   async #exchange(asked: UpstreamExchange, signal: AbortSignal): Promise<UpstreamAnswer> {
     try {
       return await this.#once(asked, signal)
@@ -165,7 +169,7 @@ export class RegistryClient {
 
   async #fetchToken(url: string, authorization: string | undefined): Promise<unknown> {
     if (!isAsSafe(new URL(url), this.#options.origin)) throw new UpstreamError('refused', 'the token endpoint of the upstream is not https')
-    // A waiting request may be aborted, while others still wait for the same token.
+    // Not the request's signal: other requests may wait for the same token.
     const signal = AbortSignal.any([this.#closing.signal, AbortSignal.timeout(this.#options.timeouts.headersMs)])
     const headers = authorization === undefined ? {} : { authorization }
     const asked = { method: 'GET', path: '', scopes: [], headers, url: new URL(url), dispatcher: this.#agent } as const
@@ -182,7 +186,7 @@ export class RegistryClient {
   }
 }
 
-/** An answer and its request. */
+/** A response and its request. */
 interface Tried {
   readonly authorization: string | undefined
   readonly answer: UpstreamAnswer
@@ -190,7 +194,7 @@ interface Tried {
 
 type UpstreamExchange = UpstreamRequest & { readonly url: URL; readonly dispatcher: Dispatcher }
 
-/** Where a redirect leads. */
+/** Returns the target URL of a redirect. */
 async function targetOf(answer: UpstreamAnswer, { from, hop }: { from: string; hop: number }): Promise<URL> {
   await dump(answer)
   const location = headerOf(answer, 'location') ?? ''
@@ -200,13 +204,13 @@ async function targetOf(answer: UpstreamAnswer, { from, hop }: { from: string; h
   return target
 }
 
-/** A header of an answer, the first where there are several. */
+/** Returns a header of a response; the first value if there are several. */
 export function headerOf({ headers }: { readonly headers: Readonly<Record<string, string | string[] | undefined>> }, name: string): string | undefined {
   const value = headers[name]
   return Array.isArray(value) ? value.join(', ') : value
 }
 
-/** Reads an answer to its end, so that its connection can be used again. */
+/** Reads a response to its end, so that its connection can be reused. */
 export async function dump({ body }: Dispatcher.ResponseData): Promise<void> {
   try {
     await body.dump()
@@ -215,20 +219,20 @@ export async function dump({ body }: Dispatcher.ResponseData): Promise<void> {
   }
 }
 
-/** An error of a connection as the port has it. */
+/** Converts an error of a connection into an UpstreamError. */
 export function connectionError(error: unknown): UpstreamError {
   if (error instanceof UpstreamError) return error
   if (error instanceof errors.RequestContentLengthMismatchError) return new UpstreamError('refused', 'the chunk does not have the announced length', error)
   return new UpstreamError('unavailable', 'the upstream does not answer', error)
 }
 
-/** True where the connection ended before an answer, as one does that was idle for too long. */
+/** Returns true if the connection closed before a response, as idle connections may. */
 function isBroken(error: unknown): boolean {
   if (error instanceof errors.SocketError) return true
   return error instanceof Error && 'code' in error && (error.code === 'ECONNRESET' || error.code === 'EPIPE')
 }
 
-/** True unless `from` is encrypted and `target` is not. */
+/** Returns true unless a redirect leads from an encrypted URL to an unencrypted one. */
 function isAsSafe(target: URL, from: string): boolean {
   return target.protocol === 'https:' || (target.protocol === 'http:' && !from.startsWith('https:'))
 }

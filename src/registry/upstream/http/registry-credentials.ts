@@ -2,18 +2,18 @@ import { RecentMap } from '../../../base/recent-map.ts'
 import type { Clock } from '../../../base/runtime.ts'
 import { UpstreamError } from '../upstream.ts'
 
-/** Tokens that are kept. */
+/** Maximum number of cached tokens. */
 const maxTokens = 2000
-/** The life of a token whose issuer does not say it (distribution token specification). */
+/** Lifetime of a token, in seconds, if its issuer does not state one (distribution token specification). */
 const defaultLifeSeconds = 60
-/** A token is used for this part of its life. */
+/** A token is used for this fraction of its lifetime. */
 const usedPart = 0.8
 
-/** The challenge of a registry in `WWW-Authenticate`. */
+/** A registry's challenge in `WWW-Authenticate`. */
 export type Challenge =
   { readonly scheme: 'none' } | { readonly scheme: 'basic' } | { readonly scheme: 'bearer'; readonly realm: string; readonly service?: string }
 
-/** An account of the registry. */
+/** User name and password for the registry. */
 export interface RegistryAccount {
   readonly username: string
   readonly password: string
@@ -24,12 +24,15 @@ interface RegistryToken {
   readonly goodUntil: number
 }
 
-/** How tokens are fetched: GET of a URL, with or without Basic credentials; resolves with the JSON of a 200, else rejects with UpstreamError. */
+/**
+ * Fetches a token by GET of a URL, with or without Basic credentials. Resolves with the JSON of a 200 response, otherwise rejects with
+ * UpstreamError.
+ */
 export type FetchToken = (url: string, authorization: string | undefined) => Promise<unknown>
 
 /**
- * What a registry wants to see before it answers: nothing, Basic credentials, or a Bearer token for each scope (distribution token specification). What it asks
- * for is learned from its first 401.
+ * Credentials for a registry: none, Basic, or a Bearer token for each set of scopes (distribution token specification). Its first 401
+ * shows which kind it requires.
  */
 export class RegistryCredentials {
   readonly #account: (() => RegistryAccount) | undefined
@@ -38,7 +41,7 @@ export class RegistryCredentials {
   readonly #tokens = new RecentMap<string, { readonly token: Promise<RegistryToken> }>(maxTokens)
   #challenge: Challenge | undefined
 
-  /** `account` is asked for at each use. */
+  /** `account` is called for each use. */
   constructor(account: (() => RegistryAccount) | undefined, { fetchToken, clock }: { fetchToken: FetchToken; clock: Clock }) {
     this.#account = account
     this.#fetchToken = fetchToken
@@ -50,13 +53,13 @@ export class RegistryCredentials {
     return this.#challenge !== undefined
   }
 
-  /** Takes what a registry answered: a 401 with its challenge, or anything else. */
+  /** Learns the required kind of credential from a response: a 401 with its challenge, or any other status. */
   learn(status: number, header: string | undefined): void {
     if (status === 401) this.#challenge = parseChallenge(header)
     else this.#challenge ??= { scheme: 'none' }
   }
 
-  /** The header `Authorization` for these scopes; undefined where none is needed. A token comes from the issuer where none is kept. */
+  /** Returns the `Authorization` header for these scopes; undefined if none is required. Fetches a token if none is cached. */
   async authorization(scopes: readonly string[]): Promise<string | undefined> {
     const challenge = this.#challenge
     if (challenge === undefined || challenge.scheme === 'none') return undefined
@@ -66,7 +69,7 @@ export class RegistryCredentials {
     const good = kept && (await kept.token.catch(() => undefined))
     if (good !== undefined && good.goodUntil > this.#clock.now()) return `Bearer ${good.value}`
     let next = this.#tokens.get(key)
-    // The first request fetches the token for all.
+    // The first request fetches the token for all that wait.
     if (next === undefined || next === kept) {
       next = { token: this.#fetch(challenge, scopes) }
       this.#tokens.set(key, next)
@@ -74,7 +77,7 @@ export class RegistryCredentials {
     return `Bearer ${(await next.token).value}`
   }
 
-  /** Forgets the token for these scopes, where it is still the one of this header: the registry does not take it. */
+  /** Removes the cached token for these scopes if it is the one in this header, because the registry rejected it. */
   async forget(scopes: readonly string[], authorization: string | undefined): Promise<void> {
     const key = scopes.join(' ')
     const kept = this.#tokens.get(key)
@@ -94,7 +97,7 @@ export class RegistryCredentials {
     const account = this.#account?.()
     if (account !== undefined) url.searchParams.set('account', account.username)
     const startedAt = this.#clock.now()
-    const answer = (await this.#fetchToken(url.href, this.#basic())) as { token?: unknown; access_token?: unknown; expires_in?: unknown } | null // a cast of the issuer's JSON
+    const answer = (await this.#fetchToken(url.href, this.#basic())) as { token?: unknown; access_token?: unknown; expires_in?: unknown } | null // a cast of unverified JSON from the issuer
     const value = answer?.token ?? answer?.access_token
     if (typeof value !== 'string' || !/^[\x21-\x7e]+$/.test(value))
       throw new UpstreamError('unavailable', 'the token endpoint of the upstream returned no token')
@@ -103,7 +106,7 @@ export class RegistryCredentials {
   }
 }
 
-/** The challenge of a 401: Bearer where it is offered, else Basic. */
+/** Parses the challenge of a 401: Bearer if offered, otherwise Basic. */
 export function parseChallenge(header: string | undefined): Challenge {
   const text = header ?? ''
   const bearer = /(?:^|,\s*)bearer\s+/i.exec(text)

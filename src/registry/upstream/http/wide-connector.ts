@@ -2,21 +2,27 @@ import type { OnReadOpts, Socket } from 'node:net'
 import { buildConnector } from 'undici'
 import { filledTo, isTransferred, readMemory, release } from '../../release.ts'
 
-/** So much is written at once, in bytes. */
+/** Maximum number of bytes to write at once. */
 const gatheredBytes = 512 * 1024
-/** Up to so many bytes are copied, and the memory takes the next read. */
+/** A read of up to this many bytes is copied, and its memory is reused for the next read. */
 const smallRead = 32 * 1024
-/** So many reads, each within so many milliseconds of the one before, are made by a connection that flows. */
+/**
+ * After this many reads, each soon after the previous one, a connection counts as busy and reads in large pieces. `ms` is the maximum time
+ * between two of them.
+ */
 const flowingReads = 32
 const flowingMs = 250
 
-/** Memory for the reads of one connection, in large pieces where bytes flow: with Node's own reads a blob takes nearly twice the processor time. */
+/**
+ * Memory for the reads of one connection, in large pieces while it is busy. With Node's own reads, a blob takes nearly twice the processor
+ * time.
+ */
 class ReadPieces {
   #memory = readMemory('narrow')
   #reads = 0
   #lastMs = 0
 
-  /** Where the next bytes go. */
+  /** Memory for the next bytes. */
   get memory(): Buffer {
     return this.#memory
   }
@@ -33,15 +39,15 @@ class ReadPieces {
   }
 }
 
-/** `socketOf` is asked once bytes come. */
+/** Read options for a socket. `socketOf` is called when bytes arrive. */
 function wideReads(socketOf: () => Socket): OnReadOpts {
   const pieces = new ReadPieces()
   return { buffer: () => pieces.memory, callback: (length) => socketOf().push(pieces.take(length)) }
 }
 
-/** Writes what comes in one turn of the event loop in one call, and gives memory back when what was given away is written. */
+/** Makes a socket write all chunks of one event loop turn in one call. Releases the memory of transferred chunks once they are written. */
 function gathering(socket: Socket): Socket {
-  const write = socket.write.bind(socket) as (chunk: Uint8Array | string, ...rest: unknown[]) => boolean // a cast: of its overloads one is enough
+  const write = socket.write.bind(socket) as (chunk: Uint8Array | string, ...rest: unknown[]) => boolean // a cast: this overload is enough
   let isGathering = false
   const flush = (): void => {
     isGathering = false
@@ -59,7 +65,7 @@ function gathering(socket: Socket): Socket {
   return socket
 }
 
-/** Connects over TLS with the authorities of the moment: sessions that began with others are not resumed. */
+/** Connects over TLS with the current CA certificates. Does not resume sessions that started with other certificates. */
 function tlsConnector(options: buildConnector.BuildOptions, authorities: (() => string[]) | undefined): buildConnector.connector {
   if (authorities === undefined) return buildConnector(options)
   let made: { readonly text: string; readonly connect: buildConnector.connector } | undefined
@@ -85,7 +91,7 @@ export function createWideConnector(options: buildConnector.BuildOptions, author
     }
     if (target.protocol === 'https:') connectTls(target, connected)
     else {
-      const wide = { ...options, highWaterMark: gatheredBytes, onread: wideReads(() => socket as Socket) } // a cast: bytes come after the connection
+      const wide = { ...options, highWaterMark: gatheredBytes, onread: wideReads(() => socket as Socket) } // a cast: the socket exists before bytes arrive
       buildConnector(wide)(target, connected)
     }
   }
