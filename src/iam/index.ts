@@ -1,4 +1,4 @@
-// What other folders may import of identities, rights and sign-in. They import nothing else of it.
+// The exports that other folders may use of src/iam. Nothing else of it may be imported.
 export { accessRequestPrefix, accessWindowMs, checkEligibility, createGroup, joinGroup, lookupGroup, requestGroupAccess } from './records/group-verbs.ts'
 export { listAccess } from './records/access.ts'
 export { accountAssociationKind, checkAccountAssociation } from './records/account-associations.ts'

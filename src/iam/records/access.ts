@@ -32,8 +32,9 @@ function accessOf(services: Services, record: CachedRecord): Access {
 }
 
 /**
- * ListAccess: the identities with access to a resource, one result per role binding. Role bindings in groups above are missing if the caller cannot list them,
- * and the response names these groups. A page costs as much as reading all role bindings at the resource and above.
+ * ListAccess: lists the identities with access to a resource, one result per role binding. If the caller cannot list the role bindings of
+ * a group above, the results lack them, and the response names that group. A page costs as much as reading all role bindings at the
+ * resource and above.
  */
 export const listAccess: Handler = async (services, context, message) => {
   const request = message as ListAccessRequest
@@ -42,7 +43,8 @@ export const listAccess: Handler = async (services, context, message) => {
   const order = parseOrder(request.orderBy.trim() === '' ? sortable.defaultOrder : request.orderBy, sortable)
   const queryHash = hashQuery([context.method.rpc, resource, capability ?? '', order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
-  // The records can have changed since the access check. From here on, one commit is used, also for another access check.
+  // Records may have changed since the first access check. From here on, everything is read at one commit, including this second access
+  // check.
   context.authorize()
   const { tables } = services.cache
   const { open, withheld } = new BindingSight(callerOf(context).permissions()).split(resource)

@@ -29,9 +29,9 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Returns the service principal of the identity in this record, by its name in the schema. Undefined if it has none. */
+/** Returns the service principal of the identity in this record, by its name in the schema; undefined if it has none. */
 function principalOf(record: CachedRecord | undefined): string | undefined {
-  // A record of kind Identity holds an Identity.
+  // a cast: a record of kind Identity contains an Identity
   const relationship = (record?.message as Identity | undefined)?.relationship
   if (relationship?.case !== 'servicePrincipal' || relationship.value === 0) return undefined
   return ServicePrincipalSchema.value[relationship.value]?.name
@@ -84,14 +84,17 @@ function accountAt({ amazon, google, azure }: AccountAssociation, provider: Acco
   }
 }
 
-/** Result of a check. */
+/** Results of a check. */
 const answers = {
   ready: { status: CheckStatus.READY, reason: '' },
   not_configured: { status: CheckStatus.NOT_READY, reason: 'not configured' },
   refused: { status: CheckStatus.NOT_READY, reason: 'error exchanging credentials' },
 } as const satisfies Record<AccountCheck['kind'], { status: CheckStatus; reason: string }>
 
-/** CheckAccountAssociation: tries a credential exchange with one provider. A failed exchange is a result, not an error (docs/spec/iam.md#account-checks). */
+/**
+ * CheckAccountAssociation: tries to exchange credentials with one cloud provider. A failed exchange is a result, not an error
+ * (docs/spec/iam.md#account-checks).
+ */
 export const checkAccountAssociation: Handler = async (services, context, message) => {
   const { uid, providerType } = message as CheckAccountAssociationRequest
   const record = services.cache.tables.get(index.kind, uid)

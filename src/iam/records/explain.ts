@@ -21,7 +21,7 @@ import { callerOf, type Handler, type Services } from '../../engine/services.ts'
 import { shownOf } from '../../engine/shown.ts'
 import { renderIdentity, roleBindingKind } from './role-bindings.ts'
 
-/** Maximum number of role bindings in a response. */
+/** Maximum number of role bindings in a response of Explain. */
 const maxBindings = 100
 
 const readsIdentities = setOf(['identity.list'])
@@ -42,7 +42,7 @@ export function capabilityNamed(name: string): Capability {
 
 /** Returns a role binding in the form of ListRoleBindings. */
 export function shownBinding(services: Services, record: CachedRecord): RoleBinding {
-  // A record of kind RoleBinding is shown as one.
+  // a cast: a record of kind RoleBinding contains a RoleBinding
   return shownOf(roleBindingKind, services, record).message as RoleBinding
 }
 
@@ -59,7 +59,7 @@ function isSeen(tables: RecordTables, asker: { permissions: EffectivePermissions
   return bindings.some((record) => asker.sight.shows(record) && isMember(tables, identity, rootOf(record.uid)))
 }
 
-/** Returns the first obstacle, in the order in which a call meets them (docs/spec/iam.md#explain-and-access). */
+/** Returns the first reason why a call would be refused, in the order in which a call is checked (docs/spec/iam.md#explain-and-access). */
 function blockerOf({ registered, decision, suspended }: Explanation): Obstacle {
   if (!registered) return Obstacle.NOT_REGISTERED
   if (decision.kind === 'hidden') return Obstacle.NO_REACH
@@ -73,14 +73,15 @@ function explainedBinding(services: Services, { record, effect }: Explanation['c
 }
 
 /**
- * Explain: whether an identity holds a capability at a resource, and through which role bindings. `allowed` is correct even if the caller cannot list all role
- * bindings; these are not listed. Throws code 5 for an identity that is missing or that the caller cannot see.
+ * Explain: returns whether an identity holds a capability at a resource, and through which role bindings. `allowed` is correct even if it
+ * depends on role bindings that the caller cannot list; these are left out. Throws code 5 for an identity that does not exist or that the
+ * caller cannot see.
  */
 export const explain: Handler = (services, context, message) => {
   const request = message as ExplainRequest
   const { tables } = services.cache
   const capability = capabilityNamed(request.capability)
-  // The schema checked the first, the pipeline the second.
+  // The schema checked the identity, the request pipeline the resource.
   const [identity, resource] = [trustedUid(request.identity), trustedUid(request.resource)]
   const permissions = callerOf(context).permissions()
   const sight = new BindingSight(permissions)

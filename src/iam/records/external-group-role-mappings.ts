@@ -60,7 +60,7 @@ export const externalGroupRoleMappingKind = defineKind<MappingRecord>({
   },
 })
 
-/** A role that a session has through the groups in its token, and its scope. */
+/** A role that a session has because of a group in its token, and the role's scope. */
 export interface GroupMappedRole {
   readonly roleUid: string
   readonly scope: Uid
@@ -70,8 +70,8 @@ export interface GroupMappedRole {
 }
 
 /**
- * Returns the roles that the mappings of the provider confer on a member of `groups`, ordered by uid of the mapping. Look up each role when you use it, because
- * a deleted role grants nothing. Empty for a deleted provider.
+ * Returns the roles that the mappings of the provider confer on a member of `groups`, ordered by uid of the mapping. Empty for a deleted
+ * provider. Look up each role when it is used, because a deleted role grants nothing.
  */
 export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonly string[]): GroupMappedRole[] {
   const table = tables.table(index.kind)
@@ -79,7 +79,7 @@ export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonl
   const found = new Map<Uid, CachedRecord>()
   for (const group of new Set(groups)) {
     const named = table.matching('external_group_id', group)
-    // Other tenants can map groups with the same name, in any number.
+    // Other organisations may have any number of mappings for groups with the same names.
     for (const record of named.size < own.size ? named : own) {
       if (record.parent === provider && table.valueOf(record, 'external_group_id') === group) found.set(record.uid, record)
     }
@@ -92,11 +92,11 @@ export function mappingsFor(tables: RecordTables, provider: Uid, groups: readonl
   })
 }
 
-/** Mappings per transaction. Each needs two writes of the 127 that a transaction can have. */
+/** Maximum number of mappings per transaction. Each needs two writes of the 127 that a transaction can have. */
 const batchSize = 60
 
 /**
- * Returns the uids to delete, without duplicates. Throws code 3 if one is not of this provider; then nothing is deleted
+ * Returns the uids to delete, without duplicates. Throws code 3 if one is not a mapping of this provider; then nothing is deleted
  * (docs/spec/identities.md#mapping-batches).
  */
 function namedMappings({ parent, names }: BatchDeleteExternalGroupRoleMappingsRequest): Uid[] {
@@ -129,15 +129,15 @@ async function deleteBatch(services: Services, context: Context, batch: { parent
 }
 
 /**
- * BatchDeleteExternalGroupRoleMappings: skips missing mappings (docs/spec/identities.md#mapping-batches). A long list needs several transactions, each with its
- * own event. If one fails, the earlier ones stay committed, and the same call continues.
+ * BatchDeleteExternalGroupRoleMappings: deletes mappings and skips missing ones (docs/spec/identities.md#mapping-batches). A long list
+ * needs several transactions, each with its own event. If one fails, the earlier deletions stay, and a repeated call continues.
  */
 export const batchDeleteMappings: Handler = async (services, context, message) => {
   const request = message as BatchDeleteExternalGroupRoleMappingsRequest
   const uids = namedMappings(request)
   const deleted: ExternalGroupRoleMapping[] = []
   for (let at = 0; at < uids.length; at += batchSize) {
-    // The scope of the call is a uid.
+    // a cast: the scope of the call is a uid
     deleted.push(...(await deleteBatch(services, context, { parent: request.parent as Uid, uids: uids.slice(at, at + batchSize) })))
   }
   const { parent } = request

@@ -13,22 +13,23 @@ import { messageOf } from '../../cache/records/record-types.ts'
 
 /** The mapping in a record of kind ExternalGroupRoleMapping. */
 export function mappingOf(record: CachedRecord): ExternalGroupRoleMapping {
-  // The table of a kind holds that kind's messages.
+  // a cast: the table of a kind contains messages of that kind
   return messageOf(record, 'ExternalGroupRoleMapping')
 }
 
-/** A role to confer, and where. */
+/** A role to confer, and the group in which it will apply. */
 export interface Conferral {
   readonly role: string
-  /** The group where the role applies, with everything below. */
+  /** The group where the role applies, and everything below it. */
   readonly at: string
-  /** Field with the role, for errors. */
+  /** Name of the request field with the role, for errors. */
   readonly field: string
 }
 
 /**
- * Throws code 3 if the role cannot be conferred there. A role that is missing, not visible or not usable there gets the same error. Throws code 7 if the caller
- * does not hold its capabilities (docs/spec/iam.md#no-escalation). Returns the guard that the role exists.
+ * Throws code 3 if the role cannot be conferred on the group. The error is the same if the role does not exist, is not visible, or cannot
+ * be used there. Throws code 7 if the caller lacks one of its capabilities there (docs/spec/iam.md#no-escalation). Returns the guard that
+ * the role still exists.
  */
 export function assertCanConfer(planning: Planning, { role, at, field }: Conferral): Extra {
   const record = bindableBy(planning, role, at)
@@ -37,15 +38,19 @@ export function assertCanConfer(planning: Planning, { role, at, field }: Conferr
   return isBuiltInRole(role) ? {} : { guards: [{ kind: 'exists', key: recordKey('Role', record.uid) }] }
 }
 
-/** Returns the capabilities of a referenced role. Empty if it was deleted (docs/spec/identities.md#default-roles) or cannot be bound there. */
+/**
+ * Returns the capabilities of a role at a group. Empty if the role was deleted (docs/spec/identities.md#default-roles) or cannot be bound
+ * there.
+ */
 function grantedBy(tables: RecordTables, role: string, at: string): CapabilitySet {
   const record = bindableRole(tables, role, at)
   return record === undefined ? emptySet : roleCapabilities(record)
 }
 
 /**
- * Checks that the caller holds what the provider confers: its default role in the group of the provider, and each mapped role at its scope. A caller who changes
- * the sign-in could otherwise sign in as any of its people (docs/spec/iam.md#no-escalation). Throws code 7.
+ * Throws code 7 if the caller lacks a capability that sign-ins with the provider confer. These come from its default role in the
+ * provider's group, and from each mapped role at its scope. Otherwise, a caller who changes the sign-in could sign in as any person of the
+ * provider (docs/spec/iam.md#no-escalation).
  */
 export function assertHoldsWhatProviderConfers(planning: Planning, provider: { readonly uid: Uid; readonly defaultRole: string }): void {
   const { tables } = planning

@@ -23,12 +23,12 @@ type InviteRecord = GroupInvite & Resource
 const index: KindIndex = {
   kind: 'GroupInvite',
   desc: GroupInviteSchema,
-  // No request filters by the code. `findInvite` uses it.
+  // Only `findInvite` filters by the code, not a request.
   filters: { key_id: { field: 'key_id' }, code: { field: 'code' } },
   removedWith: [],
 }
 
-/** Stored digest of a code. Invites are found by it. */
+/** Returns the digest of a code, which is stored and used to find the invite. */
 function digestOf(code: string): string {
   return createHash('sha256').update(code).digest('hex')
 }
@@ -37,7 +37,10 @@ function newCode({ random }: Pick<Services, 'random'>): string {
   return Buffer.from(random.bytes(32)).toString('base64url')
 }
 
-/** Checks that the inviter holds the capabilities of the role: everyone with the code gets them (docs/spec/iam.md#no-escalation). */
+/**
+ * Completes a new invite. Throws code 7 if the inviter lacks a capability of the role, since everyone with the code gets them
+ * (docs/spec/iam.md#no-escalation).
+ */
 function settle(planning: Planning, { record, parent }: MutationDraft<InviteRecord>, code: string): undefined {
   const role = bindableBy(planning, record.roleUid, parent)
   if (role === undefined) throw DomainError.invalid('role_uid', noSuchRole)
@@ -67,7 +70,7 @@ const rules: Kind<InviteRecord> = {
   index,
   desc: GroupInviteSchema,
   uniqueName: false,
-  // This code is never returned. createGroupInvite creates invites with a usable code.
+  // The code for this invite is never returned. Only createGroupInvite returns a usable code.
   create: (planning, draft) => settle(planning, draft, newCode(planning.services)),
   render,
   eventPayload: ({ uid, expirationTime }) => create(GroupInviteSchema, { uid, ...(expirationTime === undefined ? {} : { expirationTime }) }),
@@ -93,14 +96,14 @@ export const createGroupInvite: Handler = (services, context, message) => {
     message,
     parent,
     showOnce(shown) {
-      // The message is of this kind.
+      // a cast: the message is a GroupInvite
       const invite = shown as InviteRecord
       invite.code = code
     },
   })
 }
 
-/** The role, group and address of an invite. */
+/** What an invite grants, and to whom. */
 export interface InviteTerms {
   /** The group to join. */
   readonly group: Uid
@@ -108,11 +111,11 @@ export interface InviteTerms {
   /** E-mail address in lower case. Only a person with this verified address can use the invite. Undefined if everyone with the code can. */
   readonly email: string | undefined
   readonly singleUse: boolean
-  /** End of the invite, exclusive. */
+  /** Expiry of the invite, exclusive, in milliseconds since 1970. */
   readonly expirationMs: number
 }
 
-/** Returns the invite with this code, even if it is expired. Undefined if there is none. */
+/** Returns the invite with this code, even if it is expired; undefined if there is none. */
 export function findInvite(tables: RecordTables, code: string): CachedRecord | undefined {
   const [record] = tables.table(index.kind).matching('code', digestOf(code))
   return record
@@ -131,9 +134,9 @@ export function inviteTerms(record: CachedRecord): InviteTerms {
 }
 
 /**
- * Plans the membership of a person by an invite: the role binding, if it is new, and the deletion of a single-use invite. The guards prevent a second use of a
- * single-use invite, and a use after the invite or the group was deleted. Throws code 5, as for an unknown code, if the invite expired or its role was deleted.
- * The caller checks the e-mail address and the record of the person.
+ * Plans that a person joins by an invite. Writes the role binding, if it is new, and deletes a single-use invite. The guards prevent a
+ * second use of a single-use invite, and any use after the invite or group was deleted. Throws code 5, as for an unknown code, if the
+ * invite expired or its role was deleted. The caller checks the e-mail address and the person's record.
  */
 export function planRedeem(planning: Planning, changes: ChangeSet, { record, personUid }: { readonly record: CachedRecord; readonly personUid: Uid }): void {
   if (personUid.includes('/')) throw new TypeError(`${personUid} is not a person`)

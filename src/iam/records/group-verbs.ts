@@ -27,10 +27,10 @@ import {
 } from '../../gen/taproot/iam/v2/groups_pb.ts'
 import { groupKind, planFirstOwner, planFounded, verifiedRoot } from './groups.ts'
 
-/** Last access requests: `x/access-request/<group>/<identity>`, milliseconds since 1970 as text. */
+/** Key prefix of the last access requests: `x/access-request/<group>/<identity>`. The value is the time in milliseconds since 1970, as text. */
 export const accessRequestPrefix = 'x/access-request/'
 
-/** Time in which a repeated request of the same caller is refused, in milliseconds (docs/spec/iam.md#group-lookup). */
+/** For this long, a second access request of the same caller is refused, in milliseconds (docs/spec/iam.md#group-lookup). */
 export const accessWindowMs = 24 * 3600 * 1000
 
 const needed = setOf(['groups.create'])
@@ -59,7 +59,7 @@ const freeMail: ReadonlySet<string> = new Set([
   'yandex.ru',
 ])
 
-/** Returns the groups that a partial parent can mean: by name, or by the last part of the uid (docs/spec/iam.md#groups). */
+/** Returns the groups that the text may name: by name, or by the last part of the uid (docs/spec/iam.md#groups). */
 function namedGroups(tables: RecordTables, text: string): CachedRecord[] {
   const groups = tables.table('Group')
   const byName = [...groups.matching('name', text)]
@@ -68,8 +68,9 @@ function namedGroups(tables: RecordTables, text: string): CachedRecord[] {
 }
 
 /**
- * Returns the group that the parent of the request means, if the caller can create groups in it. A name never means a group of an organisation that the caller
- * did not join, because others could make it ambiguous. Throws code 5, 7 or 3 (ambiguous).
+ * Returns the group that the request names as parent, if the caller can create groups in it. A name never selects a group of an
+ * organisation that the caller did not join, because other tenants could make it ambiguous. Throws code 5 (not found), 7 (not allowed) or
+ * 3 (ambiguous).
  */
 function resolveParent(services: Services, caller: Caller, text: string): Uid {
   const permissions = caller.permissions()
@@ -87,7 +88,7 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   return uid
 }
 
-/** Checks that the caller can create a root group: an operator, or a person if self service is on and the token is not restricted. */
+/** Throws unless the caller can create a root group: an operator, or a person if self-service is on and the token is not restricted. */
 function assertMayCreateRoot(services: Services, caller: Caller): void {
   if (caller.permissions().operator) return
   const { scopes, capabilities, trustedGroups } = caller.restrictions
@@ -118,8 +119,8 @@ export const createGroup: Handler = (services, context, message) => {
 }
 
 /**
- * Returns the domain of the caller's e-mail address, if a trusted sign-in verified it and it identifies an organisation. Only for the person with that issuer
- * and subject: any tenant can create an identity with a trusted issuer and its own keys.
+ * Returns the domain of the caller's e-mail address. Undefined unless a trusted sign-in verified it and it identifies an organisation.
+ * Only for the person with that issuer and subject, since any tenant can create an identity with a trusted issuer and its own keys.
  */
 function verifiedDomain(services: Services, caller: Caller): string | undefined {
   const { iss, sub, email } = caller.actor
@@ -129,7 +130,7 @@ function verifiedDomain(services: Services, caller: Caller): string | undefined 
   return domain === '' || freeMail.has(domain) ? undefined : domain
 }
 
-/** Returns the verified organisation with the caller's mail domain. A suspended one counts as missing. */
+/** Returns the verified organisation with the caller's mail domain; undefined if there is none, or if it is suspended. */
 function groupOfDomain(services: Services, context: Context): CachedRecord | undefined {
   const { tables } = services.cache
   const domain = verifiedDomain(services, callerOf(context))
@@ -137,7 +138,7 @@ function groupOfDomain(services: Services, context: Context): CachedRecord | und
   return record === undefined || isSuspended(tables, record.uid) ? undefined : record
 }
 
-/** LookupGroup: all failures are the same NOT_FOUND (docs/spec/iam.md#group-lookup). */
+/** LookupGroup: returns the organisation with the caller's mail domain. All failures are the same NOT_FOUND (docs/spec/iam.md#group-lookup). */
 export const lookupGroup: Handler = (services, context) => {
   const record = groupOfDomain(services, context)
   if (record === undefined) return Promise.reject(notFound('Group', ''))
@@ -146,7 +147,7 @@ export const lookupGroup: Handler = (services, context) => {
   })
 }
 
-/** CheckEligibility: whether the caller meets the conditions of LookupGroup. A group need not exist. */
+/** CheckEligibility: returns whether the caller may use LookupGroup, even if no organisation matches. */
 export const checkEligibility: Handler = (services, context) =>
   Promise.resolve({ message: create(CheckEligibilityResponseSchema, { eligible: verifiedDomain(services, callerOf(context)) !== undefined }) })
 
@@ -172,7 +173,7 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
 }
 
 /**
- * Throws code 5 if the caller has no role binding at the group, above or below it, in a place where the sign-in applies. Throws code 7 if the token is
+ * Throws code 5 if the caller has no role binding at, above or below the group where its sign-in applies. Throws code 7 if the token is
  * restricted, or the organisation is suspended.
  */
 function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: string): void {

@@ -31,13 +31,16 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Returns the verified organisation with this name (docs/spec/iam.md#verified-groups). Undefined if there is none. */
+/** Returns the verified organisation with this name (docs/spec/iam.md#verified-groups); undefined if there is none. */
 export function verifiedRoot(tables: RecordTables, name: string): CachedRecord | undefined {
   const record = tables.table('Group').child(rootParent, name)
   return record !== undefined && messageOf(record, 'Group').verified ? record : undefined
 }
 
-/** Kinds whose records prevent the deletion of a group: all in groups except its own role bindings (docs/spec/conventions.md#deletion-order). */
+/**
+ * Kinds whose records prevent the deletion of their group: all kinds in groups, except the group's own role bindings
+ * (docs/spec/conventions.md#deletion-order).
+ */
 const blockingKinds: readonly ResourceRow[] = [...resources.values()].filter(
   (row) => row.parents.includes('Group') && row.kind !== 'RoleBinding' && !row.catalogue && !row.embedded,
 )
@@ -62,7 +65,7 @@ function words(row: ResourceRow): string {
   return row.plural.replaceAll('_', ' ')
 }
 
-/** Throws code 9 if the group has children. Returns the guards that it stays empty. */
+/** Throws code 9 if the group has children. Returns guards that fail if it gets any before the deletion. */
 function assertEmpty(tables: RecordTables, uid: Uid): Guard[] {
   const held = blockingKinds.map((row) => ({ words: words(row), count: childCount(tables, row, uid) })).filter(({ count }) => count > 0)
   if (held.length > 0) {
@@ -91,8 +94,8 @@ function removal(planning: Planning, record: CachedRecord): Extra {
 }
 
 /**
- * Checks `verified` and `kind`, which only operators can set (docs/spec/iam.md#verified-groups). Others are refused before the values are checked. A subgroup
- * shows the kind of its root group, and an update can contain it.
+ * Checks `verified` and `kind`, which only operators can set (docs/spec/iam.md#verified-groups). Other callers are refused before the
+ * values are checked. A subgroup has the kind of its root group, and an update may repeat it.
  */
 function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, current: Group): void {
   const { record } = draft
@@ -119,7 +122,7 @@ function createMsOf({ tables, nowMs }: Planning, uid: Uid): number {
   return tables.get(index.kind, uid)?.createMs ?? nowMs
 }
 
-/** Groups: the tree. A root group is an organisation. */
+/** The kind Group, which forms the tree of all resources. A root group is an organisation. */
 export const groupKind = defineKind<GroupRecord>({
   index,
   desc: GroupSchema,
@@ -149,8 +152,8 @@ export const groupKind = defineKind<GroupRecord>({
 })
 
 /**
- * Counts a root group that the caller creates. Throws code 8 `QUOTA_EXCEEDED` at the maximum per person, because several organisations would avoid the limits of
- * one. Operators are exempt.
+ * Counts a root group that the caller creates. Throws code 8 `QUOTA_EXCEEDED` if the caller has created the maximum number, because
+ * several organisations would avoid the limits of one. Operators are exempt.
  */
 export function planFounded({ tables, caller, permissions, services }: Planning, changes: ChangeSet, root: Uid): void {
   if (permissions.operator) return

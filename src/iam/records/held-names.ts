@@ -15,14 +15,14 @@ import { parseManagedBy } from '../../engine/ownership.ts'
  * not reach another organisation. The transaction that frees the name writes `i/held/<name>`. Every transaction that takes a name guards that key.
  */
 
-/** Maximum number of owners in an entry. */
+/** Maximum number of owners in the entry of a reserved name. */
 const maxOwners = 100
 /** Maximum number of names that one group reserves by renames. */
 const maxNamesOfGroup = 5
 /** Minimum age of a group to reserve its name, in milliseconds. Otherwise short-lived groups could fill the store. */
 const youngMs = 3_600_000
 
-/** The namespace of a Kubernetes object, `<cluster id>/<namespace>`; empty for a call of the API. */
+/** Returns the namespace of a Kubernetes object as `<cluster id>/<namespace>`; empty for an API call. */
 function namespaceOf(ownership: Ownership): string {
   const owner = ownership.kind === 'object' ? parseManagedBy(ownership.managedBy) : undefined
   return owner === undefined ? '' : `${owner.clusterId}/${owner.namespace}`
@@ -32,7 +32,7 @@ function ownersOf(tables: RecordTables, root: Uid): string[] {
   return ownerBindings(tables, root).map((record) => bindingOf(record).identityUid)
 }
 
-/** A root group that frees its name, with that name and its creation time. */
+/** A root group that gives up its name, with that name and the group's creation time. */
 interface Releasing {
   readonly uid: Uid
   readonly name: string
@@ -58,8 +58,8 @@ function releasedNames(tables: RecordTables, root: Uid): string[] {
 }
 
 /**
- * Reserves the former name of a renamed root group for the group, its owners and the caller. A group reserves at most five names; the oldest one becomes free.
- * The caller changes the record of the group in the same transaction.
+ * Reserves the former name of a renamed root group for the group, its owners and the caller. A group reserves at most five names; the
+ * oldest one then becomes available. The caller changes the record of the group in the same transaction.
  */
 export function planRenamed(planning: Planning, releasing: Releasing, next: string): Extra {
   const { tables } = planning
@@ -94,12 +94,13 @@ function heldUntilMs(held: HeldName, holdMs: number): number {
 }
 
 /**
- * Takes a name for the root group `uid`. Throws code 6 `NAME_HELD` while the name is reserved for others, operators included: they release it by ReleaseGroupName.
+ * Plans that the root group `uid` takes a name. Throws code 6 `NAME_HELD` while the name is reserved for others. That includes operators,
+ * who can release it by ReleaseGroupName.
  */
 export function planNameTaken(planning: Planning, { uid, name }: { uid: string; name: string }): Extra {
   const key = heldNameKey(name)
   const entry = planning.tables.entry(key)
-  // Guards against a release between this plan and its commit.
+  // Fails the transaction if the name is reserved or released before its commit.
   if (entry === undefined) return { guards: [{ kind: 'absent', key }] }
   const held = fromBinary(HeldNameSchema, entry.value)
   const untilMs = heldUntilMs(held, planning.services.settings.nameHoldMs)
@@ -111,7 +112,7 @@ export function planNameTaken(planning: Planning, { uid, name }: { uid: string; 
   return { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] }
 }
 
-/** Makes the name available to everyone. Returns the group that reserved it. Undefined if the name is not reserved. */
+/** Plans that a reserved name becomes available to everyone. Returns the group that reserved it; undefined if the name is not reserved. */
 export function planNameFreed({ tables, services, nowMs }: Planning, name: string): { groupUid: string; extra: Extra } | undefined {
   const key = heldNameKey(name)
   const entry = tables.entry(key)
@@ -120,10 +121,10 @@ export function planNameFreed({ tables, services, nowMs }: Planning, name: strin
   return { groupUid: held.groupUid, extra: { guards: [{ kind: 'unchanged', key, revision: entry.revision }], writes: [{ kind: 'delete', key }] } }
 }
 
-/** Names to remove per transaction. */
+/** Maximum number of names to remove per transaction. */
 const batch = 100
 
-/** Removes expired reservations. Returns their number. Rejects with StoreError, or the signal's reason. */
+/** Removes expired reservations. Resolves with their number. Rejects with StoreError, or the signal's reason. */
 export async function forgetHeldNames({ store, cache, clock, settings }: Services, signal: AbortSignal): Promise<number> {
   const nowMs = clock.now()
   const ended: Entry[] = []

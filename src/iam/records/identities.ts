@@ -47,7 +47,7 @@ function refuseOwnIssuer(planning: Planning, issuer: string, field: string): voi
   if (isSameIssuer(issuer, planning.services.settings.ownIssuer)) throw DomainError.invalid(field, 'must not be the issuer of this platform')
 }
 
-/** An unchanged issuer stays, even if a later rule refuses it. */
+/** Checks the issuer of an identity. An unchanged issuer is accepted, even if a later rule would refuse it. */
 function checkIssuer(planning: Planning, issuer: string, current: Identity | undefined): void {
   const { development, privateIssuers } = planning.services.settings
   refuseOwnIssuer(planning, issuer, 'claim_match.issuer')
@@ -113,7 +113,10 @@ function checkRelationship(planning: Planning, record: Identity, current: Identi
   }
 }
 
-/** Checks that the caller holds all that the identity confers, because a change of the sign-in allows to act as it (docs/spec/iam.md#no-escalation). */
+/**
+ * Throws code 7 unless the caller holds all capabilities of the identity, since a caller who changes its sign-in can act as it
+ * (docs/spec/iam.md#no-escalation).
+ */
 function assertHoldsWhatItConfers(planning: Planning, draft: MutationDraft<IdentityRecord>): void {
   for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
 }
@@ -130,19 +133,19 @@ function ownedBy(bindings: readonly CachedRecord[]): Set<Uid> {
   return new Set(atRoots.filter((binding) => makesOwner(binding.parent, bindingOf(binding).roleUid)).map((binding) => trustedUid(binding.parent)))
 }
 
-/** Plans the deletion of the role bindings of an identity. Every root group that it owns must keep another owner. */
+/** Plans the deletion of the role bindings of an identity. Each root group that it owns must have another owner. */
 function removal(planning: Planning, record: CachedRecord): Extra {
   const bindings = [...planning.tables.table('RoleBinding').matching('identity', record.uid)]
   const owners = [...ownedBy(bindings)].map((root) => ownersLeave(planning, root, (binding) => bindingOf(binding).identityUid === record.uid))
-  // Guards that it gets no role in the meantime, which could be that of an owner.
+  // Fails the transaction if the identity gets another role before the commit, such as that of an owner.
   const unbound: Extra = { guards: [{ kind: 'quiet', prefix: usedByPrefix('RoleBinding.identity', record.uid), revision: planning.services.cache.revision }] }
-  // A person can be pending in organisations. The cascade finds these.
+  // A person may be pending in organisations; the cascade finds these entries.
   const mark: Extra =
     bindings.length === 0 && !isPerson(record.uid) ? {} : { writes: [{ kind: 'put', key: cascadeKey(record.uid), value: Buffer.from(index.kind) }] }
   return mergeExtras(unbound, mark, ...owners)
 }
 
-/** Identities: people and workloads, and how their tokens are matched (docs/spec/identities.md#relationships). */
+/** The kind Identity: a person or workload, and how its tokens are matched (docs/spec/identities.md#relationships). */
 export const identityKind = defineKind<IdentityRecord>({
   index,
   desc: IdentitySchema,
@@ -153,7 +156,7 @@ export const identityKind = defineKind<IdentityRecord>({
     return undefined
   },
   update(planning, draft, current) {
-    // The new owner of an identity can later change how it signs in.
+    // The Kubernetes object that takes over an identity can later change how it signs in.
     const isAdopted = planning.ownership.kind === 'object' && current.managedBy === ''
     if (isAdopted || !sameRelationship(draft.record, current)) assertHoldsWhatItConfers(planning, draft)
     checkRelationship(planning, draft.record, current)
@@ -164,7 +167,8 @@ export const identityKind = defineKind<IdentityRecord>({
 })
 
 /**
- * LookupIdentity: returns the uid of the person with this issuer and subject, also before the registration. Never 404 (docs/spec/identities.md#identity-lookup).
+ * LookupIdentity: returns the uid of the person with this issuer and subject, even before the person registers. Never 404
+ * (docs/spec/identities.md#identity-lookup).
  */
 export const lookupIdentity: Handler = (_services, _context, message) => {
   const { issuer, subject } = message as LookupIdentityRequest

@@ -31,16 +31,16 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Path of the client secret among the secrets of a provider's record. */
+/** Path of the client secret in the secret fields of a provider. */
 export const clientSecretPath = 'oidc.client_secret'
 
-/** The OIDC settings of a provider. Undefined if it has none. */
+/** Returns the OIDC settings of a provider; undefined if it has none. */
 export function oidcOf(record: IdentityProvider): IdentityProvider_OIDC | undefined {
   return record.configuration.case === 'oidc' ? record.configuration.value : undefined
 }
 
 /**
- * Checks the issuer: an https URL, unless the configuration allows a private address, and not the issuer of this platform
+ * Throws unless the issuer is an https URL. The configuration may also allow private addresses. The issuer of this platform is not allowed
  * (docs/spec/identities.md#identity-providers).
  */
 function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: string): void {
@@ -50,7 +50,7 @@ function assertIssuer({ ownIssuer, privateIssuers }: ResourceSettings, issuer: s
     throw DomainError.invalid('oidc.issuer', 'must not be the issuer of this platform')
 }
 
-/** Checks the correlation rule: after the creation, it can only be repeated or omitted (docs/spec/identities.md#correlation-rules). */
+/** Checks the correlation rule: after creation, a request may only repeat or omit it (docs/spec/identities.md#correlation-rules). */
 function settleCorrelationRule(oidc: IdentityProvider_OIDC, current: IdentityProvider_OIDC | undefined): void {
   const fixed = current?.correlationRule
   if (oidc.correlationRule === CorrelationRule.UNSPECIFIED) oidc.correlationRule = fixed ?? CorrelationRule.SUB_EQUALS_EXTERNAL_ID
@@ -64,7 +64,7 @@ function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<P
   const before = current === undefined ? undefined : oidcOf(current)
   assertIssuer(services.settings, oidc.issuer)
   settleCorrelationRule(oidc, before)
-  // The secret would be sent to another issuer than the one that shares it.
+  // The stored secret would be sent to an issuer that does not know it.
   if (before !== undefined && before.issuer !== oidc.issuer && secrets.get(clientSecretPath)?.kind === 'kept') {
     throw DomainError.invalid(
       clientSecretPath,
@@ -74,14 +74,17 @@ function settleOidc({ services }: Planning, { record, secrets }: MutationDraft<P
   if (!oidc.pkceEnabled && !isSecretSet(secrets, clientSecretPath)) throw DomainError.invalid(clientSecretPath, 'is required unless `pkce_enabled` is set')
 }
 
-/** True if the sign-in of people changes. */
+/** Returns true if the change affects how people sign in. */
 function changesSignIn({ record, secrets }: MutationDraft<ProviderRecord>, current: IdentityProvider): boolean {
   const [oidc, before] = [oidcOf(record), oidcOf(current)]
   const fate = secrets.get(clientSecretPath)?.kind ?? 'kept'
   return fate !== 'kept' || oidc === undefined || before === undefined || !equals(IdentityProvider_OIDCSchema, oidc, before)
 }
 
-/** Deletes the SCIM credentials at once. The cascade deletes the mappings later (docs/spec/conventions.md#deletion-order). */
+/**
+ * Plans the deletion of a provider. Its SCIM credentials are deleted at once, its mappings later by the cascade
+ * (docs/spec/conventions.md#deletion-order).
+ */
 function removal(_planning: Planning, record: CachedRecord): Extra {
   return {
     writes: [
@@ -91,7 +94,7 @@ function removal(_planning: Planning, record: CachedRecord): Extra {
   }
 }
 
-/** Identity providers with which the people of a group sign in (docs/spec/identities.md#identity-providers). */
+/** The kind IdentityProvider: the people of a group sign in with it (docs/spec/identities.md#identity-providers). */
 export const identityProviderKind = defineKind<ProviderRecord>({
   index,
   desc: IdentityProviderSchema,
@@ -124,8 +127,8 @@ export const identityProviderKind = defineKind<ProviderRecord>({
 })
 
 /**
- * Throws code 3 if the discovery document of the issuer shows that it does not support PKCE (docs/spec/identities.md#identity-providers). An issuer that does
- * not answer passes.
+ * Throws code 3 if the discovery document of the issuer shows that it does not support PKCE (docs/spec/identities.md#identity-providers).
+ * Does nothing if the issuer does not answer.
  */
 async function assertPkce(services: Services, context: Context, oidc: IdentityProvider_OIDC): Promise<void> {
   assertIssuer(services.settings, oidc.issuer)
@@ -137,14 +140,17 @@ async function assertPkce(services: Services, context: Context, oidc: IdentityPr
 const createProvider = createHandler(identityProviderKind)
 const updateProvider = updateHandler(identityProviderKind)
 
-/** CreateIdentityProvider: checks the discovery document of the issuer, then creates the record. */
+/** CreateIdentityProvider: checks the discovery document of the issuer, then creates the provider. */
 export const createIdentityProvider: Handler = async (services, context, message) => {
   const oidc = oidcOf(resourceIn(identityProviderKind, context, message) as ProviderRecord)
   if (oidc?.pkceEnabled === true && oidc.issuer !== '') await assertPkce(services, context, oidc)
   return await createProvider(services, context, message)
 }
 
-/** UpdateIdentityProvider: updates the record. It first checks the discovery document if PKCE is turned on, or is on and the issuer changes. */
+/**
+ * UpdateIdentityProvider: updates the provider. Checks the discovery document first if PKCE is turned on, or if it is on and the issuer
+ * changes.
+ */
 export const updateIdentityProvider: Handler = async (services, context, message) => {
   const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
   const patch = resourceIn(identityProviderKind, context, message)

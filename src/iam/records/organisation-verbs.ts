@@ -30,19 +30,22 @@ import { groupKind } from './groups.ts'
 import { planNameFreed } from './held-names.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** Returns the root group with this uid. Throws code 5, and code 3 for a subgroup. */
+/** Returns the root group with this uid. Throws code 5 if there is none, and code 3 for a subgroup. */
 function organisationRecord(planning: Pick<Planning, 'tables'>, uid: string): CachedRecord {
   const record = existingRecord(groupKind, planning, uid)
   if (record.parent !== rootParent) throw DomainError.invalid('uid', 'must be a root group')
   return record
 }
 
-/** Changes fields of an organisation that operators set. All creations in it that were planned before are planned again, so that they see the change. */
+/**
+ * Changes fields of an organisation that only operators set. Creations in it that were planned before are planned again, so that the
+ * change applies to them.
+ */
 async function changeOrganisation(services: Services, context: Context, what: { uid: string; change: (group: Group) => void }): Promise<HandlerAnswer> {
   const changed = await commit(services, context, (planning): MutationPlan<Resource> => {
     const cached = organisationRecord(planning, what.uid)
     assertEtag(cached, context.ifMatch)
-    // A record of kind Group holds a Group, and a Group is a resource.
+    // a cast: a record of kind Group contains a Group
     const record = clone(GroupSchema, messageOf(cached, 'Group'))
     what.change(record)
     const changes = new ChangeSet()
@@ -72,15 +75,15 @@ export const setGroupLimits: Handler = (services, context, message) => {
   return changeOrganisation(services, context, { uid, change: (group) => (group.resourceLimits = resourceLimits) })
 }
 
-/** SuspendGroup: closes the organisation to its members. */
+/** SuspendGroup: blocks an organisation's members from using it. */
 export const suspendGroup: Handler = (services, context, message) =>
   changeOrganisation(services, context, { uid: (message as SuspendGroupRequest).uid, change: (group) => (group.status = OrgStatus.SUSPENDED) })
 
-/** ResumeGroup: opens the organisation to its members again. */
+/** ResumeGroup: ends the suspension of an organisation. */
 export const resumeGroup: Handler = (services, context, message) =>
   changeOrganisation(services, context, { uid: (message as ResumeGroupRequest).uid, change: (group) => (group.status = OrgStatus.READY) })
 
-/** ReleaseGroupName: makes a reserved name available. Code 5 if it is not reserved. */
+/** ReleaseGroupName: makes a reserved name available to everyone. Throws code 5 if the name is not reserved. */
 export const releaseGroupName: Handler = async (services, context, message) => {
   const { name } = message as ReleaseGroupNameRequest
   const rooted = context.authorizedBy(() => {

@@ -28,7 +28,7 @@ import { defaultRoleOf, unchangedProvider } from '../signin/sign-in-providers.ts
 
 /** A person with a verified token, who is not an identity of a group (docs/spec/identities.md#registration). */
 export interface Person {
-  /** Derived from issuer and subject. */
+  /** The uid, which is derived from issuer and subject. */
   readonly uid: Uid
   readonly act: Actor
   /** Name of the person in the token. */
@@ -42,18 +42,18 @@ export interface Person {
 /** Input of a registration. */
 export interface Registration {
   readonly person: Person
-  /** Identity providers of the sign-in. */
+  /** Identity providers with the issuer of the sign-in. */
   readonly via: readonly ProviderFacts[]
   /** Code of an invite. Empty if there is none. */
   readonly code?: string
-  /** Uid that the caller expects. Empty if the request has none. */
+  /** The uid that the caller expects for the person; empty if the request has none. */
   readonly identityId?: string
   readonly validateOnly: boolean
   readonly requestId: string
   readonly signal: AbortSignal
 }
 
-/** The registered person and the joined group. The group is empty if none was joined. */
+/** Result of a registration: the person and the joined group, which is empty if none was joined. */
 export interface Registered {
   readonly identity: Uid
   readonly group: Uid | ''
@@ -67,7 +67,10 @@ function methodNamed(rpc: string): MethodRow {
   return found
 }
 
-/** Marks the first sign-in of a person by a provider. The default role is granted once, so a removed role does not come back. */
+/**
+ * Key prefix of first sign-ins of a person by a provider. A default role is granted only at the first one, so a removed role does not come
+ * back.
+ */
 export const firstSignInPrefix = 'x/first-sign-in/'
 
 function firstSignInKey(provider: Uid, person: Uid): string {
@@ -96,8 +99,8 @@ function nameOf({ name, act }: Person): string {
 export type Addresses = Pick<Identity, 'email' | 'emailUnverified'>
 
 /**
- * Returns the addresses after a sign-in, from the token (docs/spec/identities.md#records-of-people). Only trusted issuers set `email`; others set
- * `emailUnverified`. A sign-in that applies only in some groups does not change a trusted address.
+ * Returns the addresses after a sign-in, from the token (docs/spec/identities.md#records-of-people). A token of a trusted issuer sets
+ * `email`; other tokens set `emailUnverified`. A sign-in that applies only in some groups does not change a trusted address.
  */
 export function addressesAfter(
   { act, trustedGroups, emailUnverified }: Omit<Person, 'name'>,
@@ -119,7 +122,7 @@ function recordOf(person: Person, nowMs: number): Identity {
   })
 }
 
-/** Returns the person as caller of the registration, without any permissions. */
+/** Returns the context of a registration: the person is the caller, and has no permissions. */
 function contextOf({ person, requestId, signal, validateOnly }: Registration): Context {
   return innerContext({
     method: registerMethod,
@@ -139,12 +142,12 @@ function contextOf({ person, requestId, signal, validateOnly }: Registration): C
 }
 
 /**
- * Throws code 7 if no invite, role binding or provider expects this person. Otherwise everyone with a token of a known issuer could fill the store. Suspended
- * organisations expect no one.
+ * Throws code 7 if no invite, role binding or identity provider allows this person to register. Otherwise everyone with a token of a known
+ * issuer could fill the store. Those of suspended organisations do not count.
  */
 function assertExpected({ tables, services, permissions }: Planning, { person, via, code = '' }: Registration): void {
   if (via.some(({ group }) => !isSuspended(tables, group)) || code !== '' || services.settings.selfServiceRootGroups) return
-  // A role binding exists before the registration (docs/spec/identities.md#registration, LookupIdentity).
+  // A role binding may exist before the registration, by the uid from LookupIdentity (docs/spec/identities.md#registration).
   if (tables.table('RoleBinding').matching('identity', person.uid).size > 0) return
   for (const { group } of via) assertNotSuspended(tables, permissions, group)
   throw new DomainError(7, 'registration needs an invite, a role binding or an identity provider', { reason: 'NOT_INVITED' })
@@ -155,7 +158,7 @@ function planPerson(planning: Planning, changes: ChangeSet, registration: Regist
   const { person } = registration
   if (planning.tables.get('Identity', person.uid) !== undefined) return
   assertExpected(planning, registration)
-  // Role bindings of a deleted person with this uid must be gone first.
+  // If a deleted person had this uid, the role bindings of that person must be deleted first.
   changes.guard({ kind: 'absent', key: cascadeKey(person.uid) })
   const record = recordOf(person, planning.nowMs)
   planChild(identityKind, planning, { changes, parent: rootParent, record, uid: person.uid })
@@ -165,9 +168,9 @@ function planPerson(planning: Planning, changes: ChangeSet, registration: Regist
 const maxDefaultRoles = 8
 
 /**
- * Returns the providers whose default roles a registration grants: those of the invite's organisation, or else of the only organisation with providers of this
- * sign-in. Everyone can configure a foreign issuer and client. So several organisations, or too many providers, grant nothing until the exchange names a
- * provider.
+ * Returns the providers whose default roles a registration grants. With an invite, these are the providers of its organisation. Otherwise,
+ * these are the providers of the only organisation that uses this sign-in. Everyone can configure a foreign issuer and client. So with
+ * several organisations or too many providers, nothing is granted until the exchange names a provider.
  */
 function givingProviders(tables: RecordTables, { via, code = '' }: Registration): readonly ProviderFacts[] {
   const invite = code === '' ? undefined : findInvite(tables, code)
@@ -176,7 +179,7 @@ function givingProviders(tables: RecordTables, { via, code = '' }: Registration)
   return organisations.size === 1 && giving.length <= maxDefaultRoles ? giving : []
 }
 
-/** Returns the providers of a first sign-in, in their order. */
+/** Returns those of the providers with which the person signs in for the first time, in their order. */
 async function firstSignIns({ store, cache }: Services, registration: Registration, signal: AbortSignal): Promise<readonly ProviderFacts[]> {
   const giving = givingProviders(cache.tables, registration)
   const before = await Promise.all(giving.map(({ uid }) => store.get(firstSignInKey(uid, registration.person.uid), signal)))
@@ -184,8 +187,8 @@ async function firstSignIns({ store, cache }: Services, registration: Registrati
 }
 
 /**
- * Grants the default roles of these providers. The guard on the provider ensures that a role removed in the meantime is not granted. A suspended organisation
- * grants its roles at the first sign-in after the suspension. Returns the first joined group.
+ * Plans the default roles of these providers. A guard on each provider fails the transaction if the default role is removed meanwhile. A
+ * suspended organisation grants its roles at the first sign-in after the suspension. Returns the first joined group.
  */
 function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, first }: { person: Person; first: readonly ProviderFacts[] }): Uid | '' {
   let joined: Uid | '' = ''
@@ -204,8 +207,8 @@ function planFirstSignIns(planning: Planning, changes: ChangeSet, { person, firs
 }
 
 /**
- * Returns the verified address for an invite of `group`. Only trusted issuers and the providers of the group and of groups above it count: other providers
- * could claim any address.
+ * Returns the person's verified address for an invite of `group`. Counts only addresses from trusted issuers and from providers of the
+ * group or groups above it, since other providers could claim any address.
  */
 function believedEmail({ act, trustedGroups }: Person, group: Uid): string | undefined {
   const isBelieved = trustedGroups === undefined || trustedGroups.some((known) => isWithin(group, known))
@@ -213,8 +216,8 @@ function believedEmail({ act, trustedGroups }: Person, group: Uid): string | und
 }
 
 /**
- * Redeems the invite. Returns the joined group. Throws code 5 for an unknown or used code. Throws code 7 for an invite to another address, or of a suspended
- * organisation.
+ * Plans that the person uses the invite. Returns the joined group. Throws code 5 for an unknown or used code. Throws code 7 for an invite
+ * to another address, or of a suspended organisation.
  */
 function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' }: Registration): Uid | '' {
   if (code === '') return ''
@@ -232,8 +235,8 @@ function planInvite(planning: Planning, changes: ChangeSet, { person, code = '' 
 }
 
 /**
- * Joins the organisations of the invite and of the sign-in provider. Role bindings that others created there then apply. Returns the organisation that was
- * joined by the sign-in alone.
+ * Plans that the person joins the organisations of the invite and of the sign-in provider. Role bindings that others created there then
+ * apply. Returns the organisation that was joined by the sign-in alone.
  */
 function planMembership(planning: Planning, changes: ChangeSet, { registration, given }: { registration: Registration; given: Uid | '' }): Uid | '' {
   const { tables } = planning
@@ -269,13 +272,13 @@ export async function registerPerson(services: Services, registration: Registrat
 }
 
 /**
- * Auth.Delete: deletes the caller's person, its role bindings and refresh tokens. Every organisation that it owns must keep another owner
- * (docs/spec/identities.md#registration).
+ * Auth.Delete: deletes the caller's own person, with its role bindings and refresh tokens. Each organisation that it owns must have
+ * another owner (docs/spec/identities.md#registration).
  */
 export const deleteSelf: Handler = async (services, context, message) => {
   const { id } = message as DeleteRequest
   const caller = callerOf(context)
-  // Other uids count as missing.
+  // Any uid except the caller's own is treated as missing.
   if (id !== caller.identity || id.includes('/') || services.cache.tables.get('Identity', id) === undefined) throw notFound('Identity', id)
   if (isRestricted(caller.restrictions)) throw denied([], id)
   const answer = await deleteHandler(identityKind)(services, context, create(DeleteIdentityRequestSchema, { uid: id }))
@@ -283,7 +286,7 @@ export const deleteSelf: Handler = async (services, context, message) => {
   return { ...answer, message: create(context.method.output) }
 }
 
-/** True for a token that is restricted to a part of what its person can do. */
+/** Returns true if the token restricts its person to a part of the person's permissions. */
 function isRestricted({ scopes, capabilities, trustedGroups }: TokenRestrictions): boolean {
   return scopes !== undefined || capabilities !== undefined || trustedGroups !== undefined
 }

@@ -45,16 +45,19 @@ const index: KindIndex = {
   ],
 }
 
-/** True if the identity can act on `group`: its group is at or above it, or it is a person (docs/spec/iam.md#role-bindings). */
+/**
+ * Returns true if the identity can have a role on `group`: it is a person, or belongs to the group or one above it
+ * (docs/spec/iam.md#role-bindings).
+ */
 function mayBeBound(tables: RecordTables, identity: string, group: string): boolean {
   if (!isUid(identity)) return false
   const home = parentOf(identity)
-  // A root uid can also be the group of another tenant. This is not revealed: a role binding to it grants nothing.
+  // The uid may be that of another tenant's root group. The result does not reveal this; a role binding to it grants nothing.
   if (home === rootParent) return !isBuiltInRole(identity) && !isWithin(group, identity)
   return isWithin(group, home) && tables.get('Identity', identity) !== undefined
 }
 
-/** Returns the role if it can be bound on `group`: built-in, or custom at or above it. */
+/** Returns the role if it can be bound on `group`: a built-in role, or a custom role of the group or one above it. */
 export function bindableRole(tables: RecordTables, role: string, group: string): CachedRecord | undefined {
   const record = tables.get('Role', role)
   if (record === undefined) return undefined
@@ -67,7 +70,7 @@ export const noSuchRole = 'is not a role that can be bound here: use a built-in 
 /** Error for an identity that is missing, not visible or not usable here. */
 export const noSuchIdentity = 'is not an identity that can be bound here: use a person, or an identity of this group or a group above it'
 
-/** True if the caller has any access to the record. Without access, it counts as missing. */
+/** Returns true if the caller has any access to the record. Otherwise the record is treated as missing. */
 function isSeen({ permissions }: Pick<Planning, 'permissions'>, uid: string): boolean {
   return decide(permissions, uid, emptySet).kind !== 'hidden'
 }
@@ -77,14 +80,17 @@ export function bindableBy(planning: Pick<Planning, 'tables' | 'permissions'>, r
   return isBuiltInRole(role) || isSeen(planning, role) ? bindableRole(planning.tables, role, group) : undefined
 }
 
-/** True if the caller can refer to the identity: a person, even before the registration, the caller, or a visible identity. */
+/**
+ * Returns true if the caller can refer to the identity. It can refer to itself, to visible identities, and to any person, even before
+ * registration.
+ */
 function mayBeNamed(planning: Planning, identity: string): boolean {
   return !identity.includes('/') || identity === planning.caller.identity || isSeen(planning, identity)
 }
 
 /**
- * Checks the references of a role binding. Missing, foreign, invisible and unusable records get the same error (docs/spec/iam.md#references-in-bodies).
- * References that the role binding already has are allowed.
+ * Throws code 3 for invalid references of a role binding. Records that are missing, invisible, of another tenant or unusable get the same
+ * error (docs/spec/iam.md#references-in-bodies). References that the stored role binding already has are allowed.
  */
 function referenceViolations(planning: Planning, { record, parent: group }: MutationDraft<BindingRecord>, current?: RoleBinding): FieldViolation[] {
   const { tables } = planning
@@ -99,7 +105,7 @@ function referenceViolations(planning: Planning, { record, parent: group }: Muta
   return found
 }
 
-/** Checks a role binding before it is stored, and that the caller can grant its role. */
+/** Checks a role binding before it is stored, including that the caller may grant its role. */
 function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?: RoleBinding): void {
   const { record, parent } = draft
   const violations = referenceViolations(planning, draft, current)
@@ -138,15 +144,15 @@ function render(records: Records, record: BindingRecord): BindingRecord {
   return shown
 }
 
-/** Plans the effect of a role binding change on the owners of a root group. */
+/** Plans how a role binding change affects the owners of a root group. */
 function ownersAfter(planning: Planning, { uid, parent, record }: MutationDraft<BindingRecord>, current: RoleBinding): Extra | undefined {
-  const group = parent as Uid // bindings lie in groups
+  const group = parent as Uid // a cast: role bindings are in groups
   const staysOwner = makesOwner(group, record.roleUid)
   if (!makesOwner(group, current.roleUid)) return staysOwner ? ownersChanged(planning, group) : undefined
   return staysOwner ? ownersChanged(planning, group) : ownersLeave(planning, group, (record) => record.uid === uid)
 }
 
-/** Plans the effect on a person's first and last role binding in the organisation. */
+/** Plans how a role binding change affects whether a person is a member of the organisation, or pending there. */
 function membersAfter(planning: Planning, { uid, parent, record }: MutationDraft<BindingRecord>, current: RoleBinding): Extra | undefined {
   const { identityUid: identity } = record
   if (identity === current.identityUid) return undefined
@@ -158,7 +164,7 @@ function bindingClaim(group: string, identity: string, role: string): string {
   return nameKey(index.kind, group, `${identity} ${role}`)
 }
 
-/** Role bindings: an identity has a role on a group and everything below it (docs/spec/iam.md#role-bindings). */
+/** The kind RoleBinding: an identity has a role on a group and everything below it (docs/spec/iam.md#role-bindings). */
 export const roleBindingKind = defineKind<BindingRecord>({
   index,
   desc: RoleBindingSchema,
@@ -175,7 +181,7 @@ export const roleBindingKind = defineKind<BindingRecord>({
   ],
   create(planning, draft) {
     check(planning, draft)
-    const group = draft.parent as Uid // bindings lie in groups
+    const group = draft.parent as Uid // a cast: role bindings are in groups
     const bound = planBound(planning, { identity: draft.record.identityUid, group })
     return makesOwner(group, draft.record.roleUid) ? mergeExtras(bound, ownersChanged(planning, group)) : bound
   },
@@ -197,8 +203,8 @@ export const roleBindingKind = defineKind<BindingRecord>({
 })
 
 /**
- * Binds a role that an earlier decision granted: an invite, or the default role of a provider. Keeps an existing role binding. Returns whether the role is
- * bound. False if it cannot be bound there any more.
+ * Plans a role binding that an earlier decision granted: by an invite, or as default role of a provider. Keeps an existing role binding.
+ * Returns false if the role cannot be bound there any more.
  */
 export function planBinding(planning: Planning, changes: ChangeSet, { group, identity, role }: { group: Uid; identity: Uid; role: string }): boolean {
   const { tables } = planning
@@ -218,7 +224,7 @@ export function planBinding(planning: Planning, changes: ChangeSet, { group, ide
   return true
 }
 
-/** Returns the items of a batch as single creations. The batch can set the role for all of them (docs/spec/iam.md#role-binding-batches). */
+/** Returns the items of a batch as single creations. The batch may set one role for all of them (docs/spec/iam.md#role-binding-batches). */
 function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
   const violations: FieldViolation[] = []
   const items = request.requests.map((item, at) => {
@@ -234,7 +240,7 @@ function batchItems(request: BatchCreateRoleBindingsRequest): RoleBinding[] {
   return items
 }
 
-/** Runs `work` for one item. Its errors name the item. */
+/** Runs `work` for one item. Errors name the position of the item. */
 function onItem<T>(at: number, work: () => T): T {
   try {
     return work()
@@ -244,7 +250,7 @@ function onItem<T>(at: number, work: () => T): T {
   }
 }
 
-/** Marks persons with their first role binding as pending, after `rehearse` showed that nothing refuses the batch. */
+/** Marks persons whose first role binding is in the batch as pending, after `rehearse` found that the batch is valid. */
 async function inviteFor(
   services: Services,
   batch: { persons: readonly Uid[]; root: Uid; rehearse: () => Promise<unknown> },
@@ -261,7 +267,10 @@ async function inviteFor(
   }
 }
 
-/** BatchCreateRoleBindings: creates all or none, in the order of the request, with one event (docs/spec/iam.md#role-binding-batches). */
+/**
+ * BatchCreateRoleBindings: creates all role bindings or none, in the order of the request, with one event
+ * (docs/spec/iam.md#role-binding-batches).
+ */
 export const batchCreateRoleBindings: Handler = async (services, context, message) => {
   const request = message as BatchCreateRoleBindingsRequest
   const items = batchItems(request)
@@ -278,7 +287,8 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
       seen.add(pair)
       return onItem(at, () => planCreate(roleBindingKind, planning, { changes, parent: request.parent, draft: item }))
     })
-    // The uids are random, and each unique key is guarded. The largest batch has no room for both guards.
+    // The uids are random, and the unique key of each role binding is guarded. A guard for each record too would exceed the limit of a
+    // transaction in the largest batch.
     for (const { uid } of records) changes.unguard(recordKey(index.kind, trustedUid(uid)))
     emit(planning, context, { changes, subject: request.parent, body: { desc: BatchCreateRoleBindingsResponseSchema, message: answer(records) } })
     rememberKey(memory, changes, { uids: records.map((record) => record.uid), nowMs: planning.nowMs })
@@ -292,7 +302,7 @@ export const batchCreateRoleBindings: Handler = async (services, context, messag
     const dry = { caller, signal, ownership, validateOnly: true, authorize: () => context.authorize() }
     const rehearse = () => commitPrepared(services, dry, dryRun)
     const batch = { persons: persons.map(trustedUid), root: rootOf(trustedUid(request.parent)), rehearse }
-    // After the access check. A dry run writes nothing.
+    // Runs only after the access check. A dry run writes nothing.
     const prepare = () => (context.validateOnly ? undefined : inviteFor(services, batch, signal))
     return commitPrepared(services, context, { prepare, plan: dryRun.plan })
   }

@@ -21,9 +21,9 @@ const index: KindIndex = {
   removedWith: [],
 }
 
-/** Returns the capabilities as values of the schema's enum, in the order of their numbers. */
+/** Converts the capabilities into values of the schema's enum, sorted by number. */
 function numbersOf(set: CapabilitySet): Capability[] {
-  // The table of capabilities is built from this enum.
+  // a cast: the table of capabilities is built from this enum
   return membersOf(set).map(({ number }) => number as Capability)
 }
 
@@ -34,7 +34,7 @@ const builtInTimeMs = Date.UTC(2026, 0, 1)
 export const builtInRoleRecords: readonly CachedRecord[] = builtInRoles.map((role) => {
   const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
   const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
-  // Role is a resource of the schema.
+  // a cast: Role is a resource of the schema
   return recordOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record, facts), revision: storeRevision(0) })
 })
 
@@ -54,7 +54,7 @@ function check(planning: Planning, draft: MutationDraft<Role & Resource>): undef
   assertCanGrant(planning, draft.parent, fromEnumNumbers(draft.record.capabilities))
 }
 
-/** Roles: named sets of capabilities below a group. Built-in ones are available everywhere. */
+/** The kind Role: a named set of capabilities, for a group and everything below it. Built-in roles are available everywhere. */
 export const roleKind = defineKind<Role & Resource>({
   index,
   desc: RoleSchema,

@@ -27,8 +27,8 @@ const index: KindIndex = {
 }
 
 /**
- * Acceptances of terms (docs/spec/iam.md#terms): group, document, person and time. Their parent is the group. Their uids are never shown. They never change, and
- * are deleted with the group.
+ * The kind TermsAcceptance (docs/spec/iam.md#terms): the group, document, person and time of an acceptance of terms. Its parent is the
+ * group. Acceptances never change, are deleted with the group, and their uids are never shown.
  */
 export const termsAcceptanceKind = defineKind<AcceptanceRecord>({
   index,
@@ -36,7 +36,7 @@ export const termsAcceptanceKind = defineKind<AcceptanceRecord>({
   uniqueName: false,
   listFilters: {
     fields: new Set(['group']),
-    // Callers who can see the acceptances of a group also see inherited ones.
+    // A caller who can see the acceptances of a group also sees those of groups above it.
     read(request: Message) {
       const { group } = request as ListTermsAcceptancesRequest
       return {
@@ -47,7 +47,7 @@ export const termsAcceptanceKind = defineKind<AcceptanceRecord>({
   },
 })
 
-/** Returns the uid of the acceptance of a document by a group. It is unique, so each document is accepted once. */
+/** Returns the uid of the acceptance of a document by a group. It is derived from both, so that a group accepts each document once. */
 function acceptanceUid(group: Uid, docId: string): Uid {
   return trustedUid(`${group}/${createHash('sha256').update(docId).digest('hex').slice(0, 16)}`)
 }
@@ -62,8 +62,8 @@ function documentsOf({ settings }: Services, { documentIds }: AcceptTermsRequest
 }
 
 /**
- * AcceptTerms: records the acceptance of documents for a group. Earlier acceptances stay. If all documents were accepted before, there is no write and no event.
- * Documents that a group above accepted can be accepted again.
+ * AcceptTerms: records that a group accepts documents. Earlier acceptances stay. If the group has accepted all of them before, nothing is
+ * written and there is no event. A subgroup may accept a document again that a group above has accepted.
  */
 export const acceptTerms: Handler = async (services, context, message) => {
   const request = message as AcceptTermsRequest
@@ -76,7 +76,7 @@ export const acceptTerms: Handler = async (services, context, message) => {
     const missing = documents.filter((docId) => planning.tables.get(index.kind, acceptanceUid(group, docId)) === undefined)
     for (const docId of missing) {
       const record = create(TermsAcceptanceSchema, { docId, acceptedBy: planning.caller.identity, orgUid: group })
-      // The stored message has fewer fields than a resource. Missing fields are not stored.
+      // a cast: the message lacks some fields of a resource; missing fields are not stored
       planChild(termsAcceptanceKind, planning, { changes, parent: group, uid: acceptanceUid(group, docId), record: record as TermsAcceptance & Resource })
     }
     if (missing.length > 0) emit(planning, context, { changes, subject: group, body: { desc: AcceptTermsResponseSchema, message: answer } })

@@ -5,24 +5,27 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import { scimStateOf } from './scim-state.ts'
 import { isActive, userWith } from './scim-users.ts'
 
-/** Returns the claim that equals `externalId` in the directory, by the correlation rule of the provider (docs/spec/identities.md#correlation-rules). */
+/**
+ * Returns the token claim that corresponds to `externalId` in the directory, by the provider's correlation rule
+ * (docs/spec/identities.md#correlation-rules).
+ */
 function correlationClaim(tables: RecordTables, provider: Uid): 'sub' | 'oid' {
   const record = tables.get('IdentityProvider', provider)
-  // A record of kind IdentityProvider holds one.
+  // a cast: a record of kind IdentityProvider contains one
   const configuration = record?.message.configuration
   const rule = configuration?.case === 'oidc' ? configuration.value.correlationRule : CorrelationRule.UNSPECIFIED
   return rule === CorrelationRule.OID_EQUALS_EXTERNAL_ID ? 'oid' : 'sub'
 }
 
-/** Returns the id of the token's person in the directory of the provider. Empty if the token has none. */
+/** Returns the id of the token's person in the provider's directory; empty if the token has none. */
 export function externalIdOf(tables: RecordTables, provider: Uid, { claims }: Pick<DecodedToken, 'claims'>): string {
   const value = claims[correlationClaim(tables, provider)]
   return typeof value === 'string' ? value : ''
 }
 
 /**
- * True if the provider can sign this person in. With SCIM on, the person must be an active user of its directory. Unknown, deleted and deactivated users are
- * refused. With SCIM off, its users have no effect (docs/spec/scim.md#admission, ADR 0019).
+ * Returns true if the person may sign in with the provider. If SCIM is on, the person must be an active user of its directory. Unknown,
+ * deleted and deactivated users are refused. If SCIM is off, its users have no effect (docs/spec/scim.md#admission, ADR 0019).
  */
 export function admitsPerson(tables: RecordTables, provider: Uid, externalId: string): boolean {
   if (scimStateOf(tables, provider)?.enabled !== true) return true
@@ -30,7 +33,7 @@ export function admitsPerson(tables: RecordTables, provider: Uid, externalId: st
   return record !== undefined && isActive(record)
 }
 
-/** Like admitsPerson, for the person of a refresh token. Families without a stored `externalId` use the subject. */
+/** Like admitsPerson, for the person of a refresh token. If no `externalId` was stored with the token, uses the subject. */
 export function admitsRefresh(tables: RecordTables, provider: Uid, family: { readonly externalId: string; readonly subject: string }): boolean {
   const subject = correlationClaim(tables, provider) === 'sub' ? family.subject : ''
   return admitsPerson(tables, provider, family.externalId || subject)

@@ -3,7 +3,7 @@ import { enterpriseUrn, findTarget, userUrn, type ScimTarget } from './scim-sche
 import type { ScimUserView } from './scim-users.ts'
 import { isObject, type ScimObject, type ScimValue } from './scim-values.ts'
 
-/** The `meta.version`, and the etag, of a user (RFC 7644 3.14). */
+/** Returns the `meta.version` of a user, which is also its etag (RFC 7644 3.14). */
 export function versionOf({ etag }: Pick<ScimUserView, 'etag'>): string {
   return `W/"${etag}"`
 }
@@ -13,7 +13,7 @@ export function locationOf(endpoint: string, { uid }: Pick<ScimUserView, 'uid'>)
   return `${endpoint}/Users/${uid.slice(uid.lastIndexOf('/') + 1)}`
 }
 
-/** Returns the whole user for clients. `endpoint` is the URL of the provider's SCIM server. */
+/** Returns all attributes of a user for a response. `endpoint` is the URL of the provider's SCIM server. */
 export function shownUser(view: ScimUserView, endpoint: string): ScimObject {
   const { uid, attributes, createMs, updateMs } = view
   const meta = {
@@ -27,16 +27,16 @@ export function shownUser(view: ScimUserView, endpoint: string): ScimObject {
   return { schemas, id: uid.slice(uid.lastIndexOf('/') + 1), ...attributes, meta }
 }
 
-/** Requested attributes of users (RFC 7644 3.9). */
+/** Selection of attributes in a response (RFC 7644 3.9). */
 export interface Projection {
-  /** Only these attributes, and those that are always returned. Absent: all. */
+  /** If present, only these attributes are returned, and those that are always returned. */
   readonly only?: readonly ScimTarget[]
   readonly without: readonly ScimTarget[]
 }
 
 const maxNames = 100
 
-/** Parses the requested attributes. Throws `invalidValue` if both lists are given, or for too many names. Unknown names are ignored. */
+/** Parses the selection of attributes. Throws `invalidValue` if both lists are given, or for too many names. Unknown names are ignored. */
 export function projectionOf(attributes: readonly string[] | undefined, excluded: readonly string[] | undefined): Projection {
   if (attributes !== undefined && excluded !== undefined)
     throw scimError('invalidValue', 'attributes and excludedAttributes cannot be combined: send one of them')
@@ -66,7 +66,7 @@ function projectMembers(object: ScimObject, { only, without }: Projection, isAlw
   return Object.fromEntries(shown)
 }
 
-/** Returns the selected members of the extension. Undefined if there are none. */
+/** Returns the selected members of the extension; undefined if there are none. */
 function projectEnterprise(extension: ScimObject, { only, without }: Projection): ScimObject | undefined {
   const isNamed = (targets: readonly ScimTarget[]): boolean => targets.some(({ attribute }) => attribute === undefined)
   if (isNamed(without)) return undefined
@@ -77,7 +77,7 @@ function projectEnterprise(extension: ScimObject, { only, without }: Projection)
 
 const always: ReadonlySet<string> = new Set(['id', 'schemas'])
 
-/** Returns the requested attributes of a user. */
+/** Returns the selected attributes of a user. */
 export function projected(user: ScimObject, { only, without }: Projection): ScimObject {
   if (only === undefined && without.length === 0) return user
   const { [enterpriseUrn]: extension, ...top } = user

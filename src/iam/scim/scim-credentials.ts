@@ -17,7 +17,7 @@ import { ScimStateSchema, type ScimState } from '../../gen/taproot/store/v1/scim
  * Regenerating a token that works leads to ROTATING, or with an overlap of 0 to LIVE. A token that does not work any more never works again. All functions here are pure.
  */
 export interface ScimChange {
-  /** Etag of the resulting state. */
+  /** Etag of the new state. */
   readonly etag: string
   readonly nowMs: number
 }
@@ -25,7 +25,7 @@ export interface ScimChange {
 /** Digest and expiry of a new token. */
 export interface NewToken {
   readonly digest: Uint8Array
-  /** Undefined if it does not expire. */
+  /** Time of expiry in milliseconds since 1970; undefined if it does not expire. */
   readonly expireMs: number | undefined
 }
 
@@ -76,7 +76,7 @@ function newestWorks(state: ScimState, nowMs: number): boolean {
   return state.revokeTimeMs === undefined && (expireMs === undefined || nowMs < expireMs)
 }
 
-/** See ScimChange. */
+/** Returns the state in the table at ScimChange. */
 export function credentialState(state: ScimState | undefined, nowMs: number): CredentialState {
   if (state === undefined) return CredentialState.NOT_ISSUED
   if (state.revokeTimeMs !== undefined) return CredentialState.REVOKED

@@ -8,7 +8,7 @@ function metaOf(resourceType: string, location: string): ScimDocument {
   return { meta: { resourceType, location } }
 }
 
-/** Features of this server (RFC 7643 5). */
+/** Returns the features of this server (RFC 7643 5). */
 export function serviceProviderConfig(endpoint: string): ScimDocument {
   const no = { supported: false }
   const yes = { supported: true }
@@ -27,7 +27,7 @@ export function serviceProviderConfig(endpoint: string): ScimDocument {
   }
 }
 
-/** Resource types: users, but not groups (docs/spec/scim.md#scim-server). */
+/** Returns the resource types: users, but not groups (docs/spec/scim.md#scim-server). */
 export function resourceTypes(endpoint: string): ScimDocument[] {
   return [
     {
@@ -35,7 +35,7 @@ export function resourceTypes(endpoint: string): ScimDocument[] {
       id: 'User',
       name: 'User',
       endpoint: '/Users',
-      description: 'A person who may sign in by this identity provider.',
+      description: 'A person who may sign in with this identity provider.',
       schema: userUrn,
       schemaExtensions: [{ schema: enterpriseUrn, required: false }],
       ...metaOf('ResourceType', `${endpoint}/ResourceTypes/User`),
@@ -51,7 +51,7 @@ function documentsOf(attributes: ScimAttributes): ScimDocument[] {
   return [...attributes.values()].map(attributeDocument)
 }
 
-/** The schemas of users (RFC 7643 7). */
+/** Returns the schemas of users (RFC 7643 7). */
 export function schemas(endpoint: string): ScimDocument[] {
   const schema = (id: string, name: string, more: { description: string; attributes: ScimAttributes }): ScimDocument => ({
     schemas: ['urn:ietf:params:scim:schemas:core:2.0:Schema'],
@@ -63,6 +63,6 @@ export function schemas(endpoint: string): ScimDocument[] {
   })
   return [
     schema(userUrn, 'User', { description: 'A user of the directory.', attributes: userAttributes }),
-    schema(enterpriseUrn, 'EnterpriseUser', { description: 'What enterprises add.', attributes: enterpriseAttributes }),
+    schema(enterpriseUrn, 'EnterpriseUser', { description: 'Attributes of employees.', attributes: enterpriseAttributes }),
   ]
 }

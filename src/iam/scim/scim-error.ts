@@ -3,7 +3,7 @@ import { DomainError } from '../../base/errors.ts'
 /** Error types of SCIM requests (RFC 7644, table 9). */
 export type ScimType = 'invalidFilter' | 'invalidPath' | 'invalidSyntax' | 'invalidValue' | 'mutability' | 'noTarget'
 
-/** Returns code 3 with the error type in its metadata. */
+/** Returns an error of code 3 with the SCIM error type in its metadata. */
 export function scimError(scimType: ScimType, detail: string): DomainError {
   return new DomainError(3, detail, { details: { metadata: { scimType } } })
 }

@@ -9,8 +9,8 @@ type Comparison = (typeof comparisons)[number]
 export type Literal = string | number | boolean | null
 
 /**
- * A filter (RFC 7644 3.4.2.2) whose attributes were found in the schema. `some` needs one value of an attribute that matches the inner filter. The targets of
- * the inner filter are parts of that value.
+ * A parsed filter (RFC 7644 3.4.2.2); its attributes are in the schema. `some` matches if one value of an attribute matches the inner
+ * filter. The targets of the inner filter are sub-attributes of that value.
  */
 export type ScimFilter =
   | { readonly kind: 'and' | 'or'; readonly parts: readonly ScimFilter[] }
@@ -71,10 +71,10 @@ function tokensOf(text: string): FilterToken[] {
   return tokens
 }
 
-/** Scope in which names of a filter are looked up. */
+/** Finds the attribute for a name in a filter. */
 type Lookup = (path: string) => ScimTarget | undefined
 
-/** Names inside the brackets of `attribute[...]`: parts of one value. */
+/** Returns a lookup for names inside the brackets of `attribute[...]`: sub-attributes of one value. */
 function within(subAttributes: ScimAttributes): Lookup {
   return (path) => {
     const attribute = subAttributes.get(path.toLowerCase())
@@ -82,7 +82,7 @@ function within(subAttributes: ScimAttributes): Lookup {
   }
 }
 
-/** Recursive descent parser of filters. Depth and length are limited. */
+/** Recursive descent parser of filters, with limits on depth and length. */
 class FilterReader {
   readonly #tokens: readonly FilterToken[]
   #at = 0
@@ -169,19 +169,19 @@ class FilterReader {
   }
 }
 
-/** Returns the attribute to compare. For a complex attribute, it is `value` (RFC 7643 2.4). */
+/** Returns the attribute to compare. For a complex attribute, this is its `value` (RFC 7643 2.4). */
 export function comparedAttribute({ attribute, sub }: ScimTarget): ScimAttribute | undefined {
   const named = sub ?? attribute
   return named?.subAttributes === undefined ? named : named.subAttributes.get('value')
 }
 
-/** Returns a string in the form for comparisons with values of the attribute. Times get the same zone and length. */
+/** Returns a string in the form in which it is compared with values of the attribute. Times are converted to one zone and length. */
 export function comparedForm({ type, caseExact }: ScimAttribute, text: string): string {
   if (type === 'dateTime') return new Date(text).toISOString()
   return caseExact ? text : comparedName(text)
 }
 
-/** Converts the literal to the type of the attribute, in its form for comparisons. Throws `invalidFilter` if it cannot be compared. */
+/** Converts a literal to the compared form of the attribute. Throws `invalidFilter` if they cannot be compared. */
 function comparable(target: ScimTarget, op: Comparison, literal: Literal): Literal {
   const attribute = comparedAttribute(target)
   if (attribute === undefined) return refuse('a complex attribute cannot be compared: use one of its sub-attributes')
@@ -203,7 +203,8 @@ export function parseFilter(text: string): ScimFilter {
 }
 
 /**
- * Returns the string, in its `comparedForm`, that the attribute (in lower case) must equal to match the filter. Undefined if the filter does not require one.
+ * Returns the string that the attribute must equal so that the filter matches, in its `comparedForm`; undefined if the filter requires
+ * none. `name` is in lower case.
  */
 export function requiredText(filter: ScimFilter, name: string): string | undefined {
   if (filter.kind === 'and') return filter.parts.map((part) => requiredText(part, name)).find((text) => text !== undefined)

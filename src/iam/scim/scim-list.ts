@@ -22,10 +22,10 @@ const texts: Readonly<Record<Exclude<ScimCompare['op'], 'ne'>, (one: string, oth
   le: (one, other) => one <= other,
 }
 
-/** Returns the form of a string for comparisons with the attribute. */
+/** Returns a string in the form in which it is compared with values of the attribute. */
 type CompareForm = (attribute: ScimAttribute, text: string) => string
 
-/** Computes the form of each string once, even if several parts of a filter use it. */
+/** Returns a CompareForm that converts each string once, even if several parts of a filter use it. */
 function createForm(): CompareForm {
   const known = new Map<string, string>()
   return (attribute, text) => {
@@ -87,28 +87,28 @@ function satisfies(object: ScimObject, filter: ScimFilter, form: CompareForm): b
   }
 }
 
-/** True if the user matches the filter (RFC 7644 3.4.2.2). A missing value equals nothing and differs from everything. */
+/** Returns true if the user matches the filter (RFC 7644 3.4.2.2). A missing value is equal to no literal, and different from every literal. */
 function matches(user: ScimObject, filter: ScimFilter): boolean {
   return satisfies(user, filter, createForm())
 }
 
-/** Maximum and default number of users on a page. */
+/** Default and maximum number of users on a page. */
 export const maxPage = 200
 const defaultPage = 100
-/** A page ends with the user that reaches this size. RFC 7644 3.4.2.4 allows fewer results than requested. */
+/** Size in bytes at which a page ends. RFC 7644 3.4.2.4 allows fewer results than requested. */
 const maxPageBytes = 4 * 1024 * 1024
 
-/** A page of users (RFC 7644 3.4.2). */
+/** A requested page of users (RFC 7644 3.4.2). */
 export interface ScimListQuery {
   readonly filter: ScimFilter | undefined
   /** Position of the first user, from 1. */
   readonly startIndex: number
-  /** Requested number of users. Undefined if there is none. */
+  /** Requested number of users; undefined if absent. */
   readonly count: number | undefined
   readonly projection: Projection
 }
 
-/** Returns the candidates for a filter: from an index if the filter requires a value of it, or else all users of the provider. */
+/** Returns the users that may match a filter: from an index if the filter requires a value of it, otherwise all users of the provider. */
 function candidates(tables: RecordTables, provider: Uid, filter: ScimFilter): readonly CachedRecord[] {
   const [userName, externalId, id] = ['username', 'externalid', 'id'].map((name) => requiredText(filter, name))
   const found = [
@@ -121,7 +121,7 @@ function candidates(tables: RecordTables, provider: Uid, filter: ScimFilter): re
   return found[0] === undefined ? [] : [found[0]]
 }
 
-/** The records are of one commit and never change, so other tasks can run in between. */
+/** Returns the matching records. Lets other tasks run in between, since the records are of one commit and do not change. */
 async function filtered(records: readonly CachedRecord[], isMatch: (record: CachedRecord) => boolean, signal: AbortSignal): Promise<CachedRecord[]> {
   const found: CachedRecord[] = []
   const task = new CooperativeTask()
@@ -145,8 +145,8 @@ function fitting(records: readonly CachedRecord[]): readonly CachedRecord[] {
 }
 
 /**
- * Returns a page of users. A filter without `userName`, `externalId` and `id` reads all users, in slices of a few milliseconds. Other requests cost as much as a
- * page.
+ * Returns a page of users. A filter without `userName`, `externalId` and `id` reads all users, in slices of a few milliseconds. Other
+ * requests cost only as much as their page.
  */
 export async function listScimUsers(
   services: Services,

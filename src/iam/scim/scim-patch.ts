@@ -8,32 +8,33 @@ export const patchUrn = 'urn:ietf:params:scim:api:messages:2.0:PatchOp'
 /** Maximum number of operations, and of attribute changes in all operations. */
 const maxChanges = 500
 
-/** Object that receives the values. It is a copy. */
+/** An object that is being changed: a copy of the stored one. */
 type ScimDraft = Record<string, ScimValue>
 
 type Op = 'add' | 'replace' | 'remove'
 
-/** Change of one attribute, or removal of the extension. */
+/** A change of one attribute, or the removal of the extension. */
 interface ScimChange {
   readonly op: Op
   readonly target: ScimTarget
   readonly value: unknown
-  /** Name of the target in the request. */
+  /** Name of the attribute in the request. */
   readonly path: string
 }
 
-/** Returns a text that is the same for equal values. The order of parts does not matter. */
+/** Returns a text that is equal for equal values, in any order of their members. */
 type Identify = (value: ScimValue) => string
 
 function opOf(operation: Readonly<Record<string, unknown>>): Op {
-  // Entra writes operations with a capital letter.
+  // Entra capitalises the names of operations.
   const op = typeof operation['op'] === 'string' ? operation['op'].toLowerCase() : ''
   if (op !== 'add' && op !== 'replace' && op !== 'remove') throw scimError('invalidSyntax', 'op must be add, replace or remove')
   return op
 }
 
 /**
- * Parses a path. Throws `invalidPath` for a value filter (docs/spec/scim.md#scim-patches), an unknown name, and a sub-attribute of a multi-valued attribute.
+ * Parses a path. Throws `invalidPath` for a value filter (docs/spec/scim.md#scim-patches), for an unknown name, and for a sub-attribute of
+ * a multi-valued attribute.
  */
 function targetOf(path: string): ScimTarget {
   if (path.includes('[')) throw scimError('invalidPath', 'paths with a value filter are not supported: write the whole attribute')
@@ -50,16 +51,16 @@ function pathOf({ path }: Readonly<Record<string, unknown>>): string | undefined
   return path
 }
 
-/** Returns the attributes of a whole schema, if the path is its URN. Undefined for other paths. Throws `invalidValue`. */
+/** If the path is the URN of a schema, returns the changes of its attributes; otherwise undefined. Throws `invalidValue`. */
 function wholeSchema(op: Op, path: string, value: unknown): ScimChange[] | undefined {
   if (!isUrn(path, userUrn) && !isUrn(path, enterpriseUrn)) return undefined
-  // The rest is not an attribute, or is the removal of the extension.
+  // The path may name an attribute, or the extension to remove. Other code handles both.
   if (op === 'remove' || value === null) return undefined
   if (!isObject(value)) throw scimError('invalidValue', `${path} must be an object`)
   return memberChanges(op, value, `${path}:`)
 }
 
-/** Returns the changes of an object whose keys are paths. Unknown and read-only ones are ignored. */
+/** Returns the changes for an object whose keys are paths. Ignores unknown and read-only attributes. */
 function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix: string): ScimChange[] {
   return Object.entries(value).flatMap(([name, member]) => {
     const path = `${prefix}${name}`
@@ -70,7 +71,7 @@ function memberChanges(op: Op, value: Readonly<Record<string, unknown>>, prefix:
   })
 }
 
-/** Throws `invalidValue` if a value contains an attribute twice. Names ignore letter case and can have a URN. */
+/** Throws `invalidValue` if a value contains an attribute twice. Names ignore letter case and may have a URN. */
 function assertDistinct(changes: readonly ScimChange[]): void {
   const seen = new Set<string>()
   for (const { target, path } of changes) {
@@ -89,7 +90,7 @@ function changeAt(op: Op, path: string, value: unknown): ScimChange {
   return { op, target, value, path }
 }
 
-/** Returns the operation as attribute changes, each attribute once. */
+/** Converts the operation into changes, one for each attribute. */
 function changesOf(operation: unknown): ScimChange[] {
   if (!isObject(operation)) throw scimError('invalidSyntax', 'each item of Operations must be an object')
   const op = opOf(operation)
@@ -108,7 +109,7 @@ function changesOf(operation: unknown): ScimChange[] {
   return changes
 }
 
-/** Computes the comparison text of each value once. */
+/** Returns an Identify that computes the text of each value once. */
 function createIdentify(): Identify {
   const known = new WeakMap<ScimObject, string>()
   return (value) => {
@@ -131,7 +132,10 @@ function joined(old: readonly ScimValue[], added: readonly ScimValue[], { path, 
   return all
 }
 
-/** Returns a complex value after the change. Other parts stay, also for `replace` (RFC 7644 3.5.2.3). A part with null is removed. */
+/**
+ * Returns a complex value after the change. Members that the change does not name stay, also for `replace` (RFC 7644 3.5.2.3). A member
+ * with null is removed.
+ */
 function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: ScimChange & { value: Readonly<Record<string, unknown>> }, old: ScimObject): ScimObject {
   const next: ScimDraft = { ...old }
   for (const [name, member] of Object.entries(change.value)) {
@@ -143,7 +147,7 @@ function partsAfter(parts: ReadonlyMap<string, ScimAttribute>, change: ScimChang
   return next
 }
 
-/** Returns the value of the attribute after the change. Undefined for no value. */
+/** Returns the value of the attribute after the change; undefined if none is left. */
 function changed(change: ScimChange, attribute: ScimAttribute, { old, identify }: { old: ScimValue | undefined; identify: Identify }): ScimValue | undefined {
   const { op, value, path } = change
   if (op === 'remove') return undefined
@@ -155,7 +159,7 @@ function changed(change: ScimChange, attribute: ScimAttribute, { old, identify }
   const read = readValue(attribute, value, path)
   if (op === 'replace' || old === undefined) return read
   if (read === undefined) return old
-  // readValue returned both as lists.
+  // a cast: readValue returned both as lists
   return multiValued ? joined(old as readonly ScimValue[], read as readonly ScimValue[], { path, identify }) : read
 }
 
@@ -164,7 +168,7 @@ function put(holder: ScimDraft, name: string, value: ScimValue | undefined): voi
   else holder[name] = value
 }
 
-/** Returns a copy of the object with this name. */
+/** Returns a copy of the object in the member `name`. */
 function copyOf(holder: ScimObject, name: string): ScimDraft {
   const held = holder[name]
   // Callers pass only complex attributes and the extension.
@@ -204,8 +208,9 @@ function apply(user: ScimDraft, change: ScimChange, identify: Identify): void {
 }
 
 /**
- * Applies a patch completely, or not at all. Accepts requests of Okta and Entra (docs/spec/scim.md#scim-patches): capitalised operations, booleans as strings,
- * and values without a path whose keys are paths or schema URNs. Throws `invalidSyntax`, `invalidPath`, `invalidValue`, `mutability`, `noTarget`.
+ * Applies all operations of a patch, or none. Accepts requests of Okta and Entra (docs/spec/scim.md#scim-patches): capitalised operations,
+ * booleans as strings, and values without a path whose keys are paths or schema URNs. Throws `invalidSyntax`, `invalidPath`,
+ * `invalidValue`, `mutability`, `noTarget`.
  */
 export function patched(user: ScimObject, body: Readonly<Record<string, unknown>>): ScimObject {
   const operations: unknown = Object.entries(body).find(([name]) => name.toLowerCase() === 'operations')?.[1]

@@ -1,4 +1,4 @@
-/** Definition of a SCIM attribute (RFC 7643 7), as far as users need it. */
+/** Definition of a SCIM attribute (RFC 7643 7), with the properties that users need. */
 export interface ScimAttribute {
   readonly name: string
   readonly type: 'string' | 'boolean' | 'reference' | 'dateTime' | 'complex'
@@ -13,7 +13,10 @@ export interface ScimAttribute {
   readonly subAttributes?: ScimAttributes
 }
 
-/** Attributes by name in lower case, because names ignore letter case (RFC 7643 2.1). A map, so that names in requests cannot reach members of an object. */
+/**
+ * Attributes by name in lower case, because names ignore letter case (RFC 7643 2.1). A map, so that a name in a request cannot reach
+ * members of Object.prototype.
+ */
 export type ScimAttributes = ReadonlyMap<string, ScimAttribute>
 
 /** URN of the core attributes of users. */
@@ -35,13 +38,17 @@ function complex(name: string, description: string, subAttributes: readonly Scim
   return { name, type: 'complex', description, ...plain, subAttributes: byName(subAttributes) }
 }
 
-/** Multi-valued attribute with types and at most one primary value (RFC 7643 2.4). */
+/** Returns a multi-valued attribute whose values have a type, and of which at most one is primary (RFC 7643 2.4). */
 function values(
   name: string,
   what: string,
-  more: readonly ScimAttribute[] = [text('value', `The ${what} itself.`), text('display', 'How it is shown.')],
+  more: readonly ScimAttribute[] = [text('value', `The ${what} itself.`), text('display', 'The text to show for it.')],
 ): ScimAttribute {
-  const subAttributes = [...more, text('type', 'What it is for, such as work.'), flag('primary', 'True for one at most.')]
+  const subAttributes = [
+    ...more,
+    text('type', 'What it is used for, such as work.'),
+    flag('primary', 'True if it is the preferred value. At most one value is.'),
+  ]
   return { ...complex(name, `Each ${what} of the user.`, subAttributes), multiValued: true }
 }
 
@@ -57,21 +64,21 @@ export const userAttributes = byName([
     text('familyName', 'The family name.'),
     text('givenName', 'The given name.'),
     text('middleName', 'The middle names.'),
-    text('honorificPrefix', 'The title before it.'),
-    text('honorificSuffix', 'The suffix behind it.'),
+    text('honorificPrefix', 'The title before the name.'),
+    text('honorificSuffix', 'The suffix after the name.'),
   ]),
-  text('displayName', 'The name that others are shown.'),
-  text('nickName', 'The casual name.'),
-  text('title', 'The title, such as Vice President.'),
-  text('userType', 'How the user stands to the organization.'),
+  text('displayName', 'The name to show to others.'),
+  text('nickName', 'The nickname.'),
+  text('title', 'The job title, such as Vice President.'),
+  text('userType', 'The relationship to the organization, such as Employee.'),
   text('preferredLanguage', 'The preferred language.'),
-  text('locale', 'The place that dates and currencies are written for.'),
+  text('locale', 'The locale for dates and currencies, such as en-US.'),
   text('timezone', 'The time zone.'),
   flag('active', 'Whether the user may sign in.'),
   values('emails', 'e-mail address'),
   values('phoneNumbers', 'phone number'),
   values('addresses', 'address', [
-    text('formatted', 'The whole address.'),
+    text('formatted', 'The full address.'),
     text('streetAddress', 'Street and number.'),
     text('locality', 'The city.'),
     text('region', 'The state or region.'),
@@ -84,38 +91,38 @@ export const userAttributes = byName([
 
 /** Attributes of the enterprise extension (RFC 7643 4.3). */
 export const enterpriseAttributes = byName([
-  text('employeeNumber', 'The number of the employee.'),
+  text('employeeNumber', 'The employee number.'),
   text('costCenter', 'The cost center.'),
   text('organization', 'The organization.'),
   text('division', 'The division.'),
   text('department', 'The department.'),
   complex('manager', "The user's manager.", [
-    text('value', 'Who it is.', { caseExact: true }),
-    { ...text('$ref', 'Where it is.', { caseExact: true }), type: 'reference', referenceTypes: ['User'] },
+    text('value', 'The id of the manager.', { caseExact: true }),
+    { ...text('$ref', 'The URL of the manager.', { caseExact: true }), type: 'reference', referenceTypes: ['User'] },
   ]),
 ])
 
-/** Common attributes of SCIM resources (RFC 7643 3.1), which are in no schema. */
+/** Common attributes of SCIM resources (RFC 7643 3.1). No schema lists them. */
 export const commonAttributes = byName([
-  text('id', 'Given here, never used again.', { caseExact: true, mutability: 'readOnly', returned: 'always', uniqueness: 'server' }),
-  text('externalId', "The directory's own id.", { caseExact: true }),
+  text('id', 'The id that the server assigns. It is never reused.', { caseExact: true, mutability: 'readOnly', returned: 'always', uniqueness: 'server' }),
+  text('externalId', 'The id that the directory assigns.', { caseExact: true }),
   { ...text('schemas', 'The URNs of the schemas.', { caseExact: true, mutability: 'readOnly', returned: 'always' }), type: 'reference', multiValued: true },
   {
-    ...complex('meta', 'What is known of the record.', [
-      text('resourceType', 'The kind.', { caseExact: true }),
-      { ...text('created', 'When it was made.'), type: 'dateTime' },
-      { ...text('lastModified', 'When it was changed last.'), type: 'dateTime' },
-      { ...text('location', 'Its address.', { caseExact: true }), type: 'reference' },
-      text('version', 'The etag.', { caseExact: true }),
+    ...complex('meta', 'Metadata of the resource.', [
+      text('resourceType', 'The type of the resource.', { caseExact: true }),
+      { ...text('created', 'When it was created.'), type: 'dateTime' },
+      { ...text('lastModified', 'When it was last changed.'), type: 'dateTime' },
+      { ...text('location', 'The URL of the resource.', { caseExact: true }), type: 'reference' },
+      text('version', 'The etag of the resource.', { caseExact: true }),
     ]),
     mutability: 'readOnly',
   },
 ])
 
-/** Attributes of a user without those of extensions. */
+/** Core and common attributes of a user, without those of extensions. */
 export const topAttributes: ScimAttributes = new Map([...commonAttributes, ...userAttributes])
 
-/** Attribute that a path refers to. */
+/** The attribute that a path names. */
 export interface ScimTarget {
   /** Undefined for the whole extension. */
   readonly attribute: ScimAttribute | undefined

@@ -8,13 +8,13 @@ import type { Guard, Write } from '../../store/store.ts'
 import type { Records } from '../../engine/kind.ts'
 import { credentialState, overlapEndMs, tokenExpireMs } from './scim-credentials.ts'
 
-/** Returns the SCIM credentials of the provider. Undefined before its first token. */
+/** Returns the SCIM credentials of the provider; undefined if it never had a token. */
 export function scimStateOf(records: Pick<Records, 'entry'>, provider: Uid): ScimState | undefined {
   const entry = records.entry(scimKey(provider))
   return entry === undefined ? undefined : fromBinary(ScimStateSchema, entry.value)
 }
 
-/** Returns the guard that the SCIM credentials of the provider equal those in `records`. */
+/** Returns a guard that fails if the provider's SCIM credentials differ from those in `records`. */
 export function scimUnchanged(records: Pick<Records, 'entry'>, provider: Uid): Guard {
   const key = scimKey(provider)
   const entry = records.entry(key)
@@ -26,9 +26,9 @@ export function scimWrite(provider: Uid, state: ScimState): Write {
   return { kind: 'put', key: scimKey(provider), value: toBinary(ScimStateSchema, state) }
 }
 
-/** Returns a message field with a time. Empty if there is no time. */
+/** Returns an object with the field `name` as a timestamp; empty if `ms` is undefined. */
 export function timeMember<Name extends string>(name: Name, ms: number | undefined): { readonly [member in Name]?: Timestamp } {
-  // A cast: the type of an object with a computed name is any text's.
+  // a cast: TypeScript widens a computed name to any string
   return (ms === undefined ? {} : { [name]: timestampFromMs(ms) }) as { readonly [member in Name]?: Timestamp }
 }
 

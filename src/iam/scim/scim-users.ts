@@ -30,8 +30,8 @@ function claimOf(uid: Uid, attribute: string, value: string): Claim {
 }
 
 /**
- * Users that a directory created over SCIM. They are children of an identity provider, and are deleted with it (docs/spec/scim.md#scim-server). No API method
- * shows or changes them.
+ * The kind ScimUser: a user that a directory created over SCIM. It is a child of an identity provider, and is deleted with it
+ * (docs/spec/scim.md#scim-server). No method of the platform API shows or changes it.
  */
 export const scimUserKind = defineKind<ScimUserRecord>({
   index,
@@ -49,12 +49,12 @@ export interface ScimUserView {
   readonly attributes: ScimObject
 }
 
-/** Returns the attributes of the user in this record. All readers share them: do not change them. */
+/** Returns the attributes of the user in this record. All callers share the object, so it must not be changed. */
 function attributesOf(record: CachedRecord): ScimObject {
   const known = record.derived
-  // Only this kind uses the slot of its records.
+  // a cast: only this file fills the slot of these records
   if (known !== undefined) return known as ScimObject
-  // factsOfUser wrote this value.
+  // a cast: factsOfUser wrote this value
   const read = JSON.parse((record.message as ScimUserRecord).attributes) as ScimObject
   record.derived = read
   return read
@@ -89,7 +89,7 @@ export function userWith(tables: RecordTables, provider: Uid, by: { filter: 'use
   return undefined
 }
 
-/** Returns a range of the provider's users in uid order, and their total number. */
+/** Returns a part of the provider's users, sorted by uid, and their total number. */
 export function usersOf(tables: RecordTables, provider: Uid, { skip, limit }: { skip: number; limit: number }): { records: CachedRecord[]; total: number } {
   const table = tables.table(index.kind)
   const { from, to } = table.rangeWithin(provider, false)
@@ -107,7 +107,7 @@ export function isActive(record: CachedRecord): boolean {
   return (record.message as ScimUserRecord).active
 }
 
-/** Directory that changes users. */
+/** The directory that changes users, and its request. */
 export interface ScimWriting {
   readonly services: Services
   readonly provider: Uid
@@ -115,7 +115,7 @@ export interface ScimWriting {
   readonly context: MutationContext
 }
 
-/** Guards that the provider exists, and still has the SCIM credentials that authenticated the caller. */
+/** Guards that the provider exists, and that its SCIM credentials are those that authenticated the request. */
 function guarded({ tables }: Planning, provider: Uid): ChangeSet {
   const changes = new ChangeSet()
   changes.guard({ kind: 'exists', key: recordKey('IdentityProvider', provider) })
@@ -147,12 +147,12 @@ export async function createScimUser({ services, provider, context }: ScimWritin
   })
 }
 
-/** Returns code 5 for a missing user. */
+/** Returns the error for a missing user: code 5. */
 function noSuchUser(): DomainError {
   return new DomainError(5, 'the identity provider has no user with this id')
 }
 
-/** The user to change. `isCurrent` is true for an etag of the state that the caller expects. */
+/** The user to change. `isCurrent` returns true for an etag that the request accepts. */
 export interface ScimSubject {
   readonly id: string
   isCurrent(etag: string): boolean

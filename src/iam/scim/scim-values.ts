@@ -5,14 +5,14 @@ import { enterpriseAttributes, enterpriseUrn, isUrn, topAttributes, userUrn, typ
 /** A value of an attribute. */
 export type ScimValue = string | boolean | ScimObject | readonly ScimValue[]
 
-/** Values by the attribute names of the schema. Created here and never taken from a request, so that it has only members of the schema. */
+/** Values by attribute name. Only this code creates such objects, never a request, so they have only names of the schema. */
 export interface ScimObject {
   readonly [name: string]: ScimValue
 }
 
 /** Maximum size of a request body (docs/spec/scim.md#scim-users), in bytes. */
 export const maxUserBytes = 256 * 1024
-/** Maximum size of a user as JSON, in bytes. Directories send a few KiB. */
+/** Maximum size of a user as JSON, in bytes. Directories usually send a few KiB. */
 const maxStoredBytes = 32 * 1024
 /** Maximum number of values of an attribute. */
 export const maxValues = 100
@@ -67,7 +67,7 @@ export function readValue(attribute: ScimAttribute, value: unknown, path = attri
   return read.length === 0 ? undefined : read
 }
 
-/** Returns the members that the schema contains and clients can write. Others are ignored (RFC 7644 3.3). */
+/** Returns the members that are in the schema and that clients may write. Others are ignored (RFC 7644 3.3). */
 function readMembers(attributes: ScimAttributes, object: Readonly<Record<string, unknown>>, prefix: string): ScimObject {
   const read: Record<string, ScimValue> = {}
   for (const [name, value] of Object.entries(object)) {
@@ -88,7 +88,10 @@ function readEnterprise(value: unknown): ScimObject | undefined {
   return Object.keys(read).length === 0 ? undefined : read
 }
 
-/** Throws `invalidValue` for attributes with a URN that would be ignored. Only the extension is below its own URN (RFC 7643 3.3). */
+/**
+ * Throws `invalidValue` for attributes with a URN, which would otherwise be ignored. Only the extension is written under its URN (RFC 7643
+ * 3.3).
+ */
 function assertPlace(name: string): void {
   const urn = [userUrn, `${enterpriseUrn}:`].find((start) => name.toLowerCase().startsWith(start.toLowerCase()))
   if (urn !== undefined)
@@ -113,22 +116,22 @@ function shortText(user: ScimObject, name: string): string {
   return value
 }
 
-/** Search keys of a user, and its JSON. */
+/** A user's search keys and its JSON. */
 export interface ScimUserFacts {
-  /** `userName` in its compared form. */
+  /** `userName` in the form for comparisons. */
   readonly userName: string
   readonly externalId: string
-  /** False only if the request set it: a user without `active` is active. */
+  /** False only if the request sets it to false. */
   readonly active: boolean
   readonly attributes: string
 }
 
-/** Returns the compared form of `userName`: letter case is ignored. */
+/** Returns `userName` in the form for comparisons, which ignores letter case. */
 export function comparedName(userName: string): string {
   return userName.normalize('NFC').toLowerCase()
 }
 
-/** See ScimUserFacts. Throws `invalidValue`, and code 3 with HTTP 413 for a user that is too large. */
+/** Returns the facts of a user. Throws `invalidValue`, and code 3 with HTTP 413 for a user that is too large. */
 export function factsOfUser(user: ScimObject): ScimUserFacts {
   const userName = comparedName(shortText(user, 'userName'))
   if (userName.trim() === '') throw scimError('invalidValue', 'userName is required')

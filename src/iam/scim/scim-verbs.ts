@@ -30,10 +30,10 @@ import { scimEndpoint, scimStateOf, scimUnchanged, scimWrite, timeMember } from 
 import { messageOf } from '../../cache/records/record-types.ts'
 
 const tokenBytes = 32
-/** Minimum number of owner role bindings before SCIM can manage the people of an organisation (docs/spec/scim.md#enabling). */
+/** Minimum number of owner role bindings in an organisation before SCIM can be turned on (docs/spec/scim.md#enabling). */
 const minOwners = 2
 
-/** Result of a verb. */
+/** Result of a change of SCIM credentials. */
 interface ScimOutcome {
   readonly state: ScimState
   /** Body of the event, without the token. */
@@ -42,7 +42,7 @@ interface ScimOutcome {
   readonly answer?: Message
 }
 
-/** A provider whose credentials are being changed. */
+/** A provider whose SCIM credentials are being changed. */
 interface ScimSubject {
   readonly planning: Planning
   readonly record: CachedRecord
@@ -50,8 +50,8 @@ interface ScimSubject {
 }
 
 /**
- * Changes the SCIM credentials of a provider and writes the event in one transaction. It guards that the provider and its credentials are unchanged since the
- * check.
+ * Changes the SCIM credentials of a provider and writes the event, in one transaction. The transaction fails if the provider or its
+ * credentials have changed since they were read.
  */
 async function changeScim(services: Services, context: Context, change: { provider: string; plan: (subject: ScimSubject) => ScimOutcome }): Promise<Message> {
   return await commit(services, context, (planning): MutationPlan<Message> => {
@@ -66,14 +66,17 @@ async function changeScim(services: Services, context: Context, change: { provid
   })
 }
 
-/** Checks that the caller holds all that the provider confers: a working token lets people in with it (docs/spec/iam.md#no-escalation). */
+/**
+ * Throws code 7 unless the caller holds all capabilities that the provider confers, since people can sign in because of a valid token
+ * (docs/spec/iam.md#no-escalation).
+ */
 function assertMayLetIn({ planning, record }: ScimSubject): void {
-  // A record of kind IdentityProvider holds one.
+  // a cast: a record of kind IdentityProvider contains one
   const { defaultRole } = messageOf(record, 'IdentityProvider')
   assertHoldsWhatProviderConfers(planning, { uid: record.uid, defaultRole })
 }
 
-/** Returns the credentials. Throws code 5 if there never was a token, and code 10 if the etag differs. */
+/** Returns the SCIM credentials. Throws code 5 if the provider never had a token, and code 10 if the etag differs. */
 function existingState({ planning, record }: ScimSubject, etag?: string): ScimState {
   const state = scimStateOf(planning.tables, record.uid)
   if (state === undefined) throw notFound('ScimToken', record.uid, { resourceType: `iam.${errorDomainSuffix}/ScimToken` })
@@ -86,7 +89,10 @@ function inYears(nowMs: number, years: number): number {
   return date.setUTCFullYear(date.getUTCFullYear() + years)
 }
 
-/** Returns the expiry of the new token: a year by default, two years at most. Undefined for never (docs/spec/scim.md#scim-tokens). */
+/**
+ * Returns when the new token expires: after a year by default, after two years at most. Undefined if it never expires
+ * (docs/spec/scim.md#scim-tokens).
+ */
 function expiryOf({ expireTime, neverExpires }: Pick<GenerateScimTokenRequest, 'expireTime' | 'neverExpires'>, nowMs: number): number | undefined {
   if (expireTime === undefined) return neverExpires ? undefined : inYears(nowMs, 1)
   if (neverExpires) throw DomainError.invalid('expire_time', 'must be absent if `never_expires` is set')
@@ -124,7 +130,7 @@ function tokenFacts({ settings }: Services, uid: Uid, { etag }: ScimState): { en
   return { endpointUrl: scimEndpoint(settings.ownIssuer, uid), identityProviderUid: uid, etag }
 }
 
-/** RegenerateScimToken: creates another token. Only this response contains it. The previous token works during the overlap. */
+/** RegenerateScimToken: creates another token, which only this response contains. The previous token stays valid during the overlap. */
 export const regenerateScimToken: Handler = async (services, context, message) => {
   const request = message as RegenerateScimTokenRequest
   const provider = request.identityProviderUid
@@ -149,7 +155,7 @@ export const regenerateScimToken: Handler = async (services, context, message) =
   return { message: answered, subject: provider }
 }
 
-/** RevokeScimToken: revokes all tokens. It needs no etag, so that a leaked token can always be stopped. */
+/** RevokeScimToken: revokes all tokens of a provider. Needs no etag, so that a leaked token can always be revoked. */
 export const revokeScimToken: Handler = async (services, context, message) => {
   const { identityProviderUid: provider } = message as RevokeScimTokenRequest
   const answered = await changeScim(services, context, {
@@ -166,7 +172,7 @@ export const revokeScimToken: Handler = async (services, context, message) => {
   return { message: answered, subject: provider }
 }
 
-/** Checks that the organisation has enough owners that SCIM cannot remove. Throws code 9. Guards that they stay until the commit. */
+/** Throws code 9 if the organisation has too few owners that SCIM cannot remove. Guards that they stay owners until the commit. */
 function assertEnoughOwners({ planning, record, changes }: ScimSubject): void {
   const root = rootOf(record.uid)
   const owners = ownerBindings(planning.tables, root).filter((binding) => planning.tables.get('Identity', bindingOf(binding).identityUid) !== undefined)

@@ -3,9 +3,9 @@ import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
 import type { ExternalSignIn } from '../../auth/oidc/external-sign-in.ts'
 
 /**
- * Sign-in at an endpoint with its own audiences. An external token must contain one of `audiences`, whatever its identity accepts
- * (docs/spec/tokens.md#direct-use), or else code 7. Other errors of the credential are code 16: the token is used as a password, so a refusal does not reveal
- * the identity.
+ * Returns a sign-in for an endpoint with its own audiences. It throws code 7 unless an external token contains one of `audiences`,
+ * whatever its identity accepts (docs/spec/tokens.md#direct-use). Other errors of the credential are code 16. At these endpoints the token
+ * is used as a password, so an error must not reveal the identity.
  */
 export function signInFor(audiences: readonly string[], inner: ExternalSignIn): ExternalSignIn {
   async function asCredential<T>(token: DecodedToken, work: () => Promise<T>): Promise<T> {
@@ -24,7 +24,10 @@ export function signInFor(audiences: readonly string[], inner: ExternalSignIn): 
   }
 }
 
-/** Sign-in that refuses tokens only for `others`, another endpoint, with code 7, whatever the identity accepts. */
+/**
+ * Returns a sign-in that refuses, with code 7, tokens whose audiences are all in `others`: those are for another endpoint, whatever the
+ * identity accepts.
+ */
 export function signInNotFor(others: readonly string[], inner: ExternalSignIn): ExternalSignIn {
   function assertMeant({ audiences }: DecodedToken): void {
     if (audiences.length > 0 && audiences.every((audience) => others.includes(audience))) throw new DomainError(7, 'the token is for another audience')

@@ -15,14 +15,17 @@ import { sessionRoles, type ExternalSignIn, type SignInResult } from '../../auth
 import type { AccessGrant, PlatformTokens } from '../../auth/tokens/platform-token.ts'
 import { tokenFailure } from '../../auth/tokens/token-error.ts'
 
-/** Request of a token exchange (docs/spec/tokens.md#token-exchange). Repeated keys are lists, and `scopes` contains `scope`. */
+/**
+ * Request of a token exchange (docs/spec/tokens.md#token-exchange). A repeated parameter is a list, and `scopes` includes the older
+ * `scope`.
+ */
 export interface ExchangeInput {
-  /** Raw `authorization` header or metadata: the upstream token, or a signed AWS request. */
+  /** The `authorization` header or metadata, not parsed: an external token, or a signed AWS request. */
   readonly authorization: string | undefined
   readonly aud: readonly string[]
-  /** Identity to assume. Empty means absent. */
+  /** Uid of the identity to assume; empty if absent. */
   readonly identity?: string
-  /** Identity provider of the sign-in. Empty means absent. */
+  /** Uid of the identity provider of the sign-in; empty if absent. */
   readonly identityProvider?: string
   readonly scopes: readonly string[]
   /** Names of capabilities, such as `groups.list`. */
@@ -33,20 +36,20 @@ export interface ExchangeInput {
 export interface Exchanged {
   readonly token: string
   readonly expiryMs: number
-  /** Has no token if a signed AWS request replaces it. */
+  /** Its token is absent if the caller signed in with a signed AWS request. */
   readonly principal: Omit<SignInResult, 'token'> & Partial<Pick<SignInResult, 'token'>>
   readonly restrictions: TokenRestrictions
   readonly audiences: readonly string[]
 }
 
-/** Limits of the original sign-in. A later token cannot exceed them. */
+/** Restrictions of the original sign-in, which a later token cannot exceed. */
 export interface TokenBounds {
   readonly restrictions: TokenRestrictions
-  /** Absent at the sign-in itself: then the configuration defines the audiences. An empty list means the default one. */
+  /** Absent during the sign-in itself: then the configuration defines the audiences. An empty list means the default audience. */
   readonly audiences?: readonly string[]
 }
 
-/** Subject of an access token. */
+/** The caller for whom an access token is issued. */
 export type TokenSubject = Pick<SignInResult, 'identityUid' | 'createTimeMs' | 'act'> & TokenBounds
 
 /** Requested audiences and restrictions of the token. */
@@ -58,29 +61,29 @@ export type RequestedToken = Pick<ExchangeInput, 'aud' | 'scopes' | 'cap'>
  * capabilities (docs/spec/tokens.md#narrowing).
  */
 export interface TokenIssue {
-  /** Checks that the request can be granted. Without a holder, it checks against any sign-in. */
+  /** Throws if the request cannot be granted to the holder; without one, throws if no sign-in could grant it. */
   check(requested: RequestedToken, holder?: TokenSubject): void
-  /** Returns a token with the requested restrictions. Without requested audiences, it has those of the sign-in. */
+  /** Issues a token with the requested restrictions. Without requested audiences, it has those of the sign-in. */
   issue(holder: TokenSubject, requested: RequestedToken): Promise<Pick<Exchanged, 'token' | 'expiryMs' | 'restrictions' | 'audiences'>>
 }
 
 /** Dependencies of the token issue. */
 export interface TokenIssueOptions {
   readonly tokens: PlatformTokens
-  /** Audiences that can be requested, configuration `tokens.audiences`. */
+  /** Audiences that can be requested: configuration `tokens.audiences`. */
   readonly audiences: readonly string[]
   /** Default audience. */
   readonly defaultAudience: string
   /**
-   * Whether the configuration currently trusts the issuer to verify e-mail addresses. A refresh token can outlive a configuration. If absent, no issuer is
-   * trusted.
+   * Returns whether the configuration currently trusts the issuer to verify e-mail addresses; a refresh token may be older than the
+   * configuration. If absent, no issuer is trusted.
    */
   trusts?(issuer: string): boolean
-  /** Capabilities of the identity by group uid, as information in the claim `cap` of the token. Undefined if they are too many for a token. */
+  /** Returns the identity's capabilities by group uid, for the informative claim `cap`. Undefined if they are too many for a token. */
   heldBy?(identity: Uid, restrictions: TokenRestrictions): Promise<ReadonlyMap<Uid, CapabilitySet> | undefined>
 }
 
-/** See TokenIssue. */
+/** Creates a TokenIssue. */
 export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
   const trustedActor = ({ emailVerified, ...act }: Actor): Actor =>
     emailVerified === true && options.trusts?.(act.issuer) === true ? { ...act, emailVerified } : act
@@ -110,18 +113,19 @@ export function createTokenIssue(options: TokenIssueOptions): TokenIssue {
 }
 
 /**
- * Token exchange for REST and gRPC. Throws DomainError 16 without a readable bearer, 7 `verifying token: ...` for an invalid one, and 7 if it does not match.
- * Throws 14 if the keys of the issuer cannot be fetched, and 3 on `aud`, `scopes` or `cap`.
+ * Exchanges a credential for an access token, for REST and gRPC. Throws DomainError code 16 without a readable bearer token, and code 7
+ * `verifying token: ...` for an invalid one. Throws code 7 if the token matches no identity. Throws code 14 if the keys of the issuer
+ * cannot be fetched, and code 3 on `aud`, `scopes` or `cap`.
  */
 export type TokenExchange = (input: ExchangeInput, signal: AbortSignal) => Promise<Exchanged>
 
-/** Sign-in functions of an exchange. */
+/** The kinds of sign-in that an exchange supports. */
 export interface ExchangeSignIn {
   readonly external: ExternalSignIn
   readonly aws: AwsSignIn
 }
 
-/** See Exchange. */
+/** Creates a TokenExchange. */
 export function createExchange(signIn: ExchangeSignIn, tokens: TokenIssue): TokenExchange {
   return async (input, signal) => {
     const principal = await signInAt(signIn, input, signal)
@@ -142,7 +146,7 @@ async function signInAt(signIn: ExchangeSignIn, input: ExchangeInput, signal: Ab
   }
 }
 
-/** Returns the audiences as the client writes them. A final slash is ignored in the check. */
+/** Returns the audiences as the client wrote them. The check ignores a final slash. */
 function chooseAudiences(options: Pick<TokenIssueOptions, 'audiences' | 'defaultAudience'>, asked: readonly string[], bounds: TokenBounds): readonly string[] {
   const wished = [...new Set(asked.filter((audience) => audience !== ''))]
   const granted = bounds.audiences?.length === 0 ? [options.defaultAudience] : bounds.audiences
@@ -160,7 +164,7 @@ function notGranted({ reason, what }: { reason: string; what: string }): DomainE
   return new DomainError(7, `the sign-in was for another ${what}: sign in again for this one`, { reason })
 }
 
-/** Returns the limits after the requested restrictions. */
+/** Returns the restrictions of the new token. */
 function chooseRestrictions(requested: RequestedToken, { restrictions }: TokenBounds): TokenRestrictions {
   const wished = readRestrictions(requested)
   const { scopes } = restrictions

@@ -14,8 +14,8 @@ async function forget(store: Store, prefix: string, signal: AbortSignal): Promis
 }
 
 /**
- * Deletes the first sign-ins of deleted providers, whose uids are never used again. Costs two reads per provider. Returns the number of deleted entries. Rejects
- * with StoreError, or the signal's reason.
+ * Deletes the records of first sign-ins by deleted providers, whose uids are never used again. Costs two reads per provider. Resolves with
+ * the number of deleted entries. Rejects with StoreError, or the signal's reason.
  */
 export async function expireFirstSignIns(store: Store, signal: AbortSignal): Promise<number> {
   let removed = 0
@@ -27,7 +27,7 @@ export async function expireFirstSignIns(store: Store, signal: AbortSignal): Pro
     const provider = providerOfFirstSignIn(first.key)
     const own = `${firstSignInPrefix}${provider}/`
     if ((await store.get(recordKey('IdentityProvider', provider), signal)) === undefined) removed += await forget(store, own, signal)
-    // After all of its entries: "0" follows "/".
+    // Continues after all entries of this provider: "0" sorts after "/".
     after = `${own.slice(0, -1)}0`
   }
 }

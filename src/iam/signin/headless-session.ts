@@ -1,24 +1,24 @@
 import { createCipheriv, createPublicKey, diffieHellman, generateKeyPairSync, type KeyObject } from 'node:crypto'
 import type { Random } from '../../base/runtime.ts'
 
-/** Token that only the holder of one private key can decrypt (docs/spec/tokens.md#device-sign-in). */
+/** A token that only the holder of one private key can decrypt (docs/spec/tokens.md#device-sign-in). */
 export interface HeadlessSession {
-  /** Public key of Taproot for the key agreement: base64url of an X25519 public key. */
+  /** The platform's public key for the key agreement: X25519, base64url. */
   readonly publicKey: string
-  /** AES-256-GCM with the raw shared secret: first the nonce, at the end the tag. */
+  /** The token, encrypted by AES-256-GCM with the raw shared secret. Begins with the nonce and ends with the tag. */
   readonly encrypted: Uint8Array
 }
 
 const codePattern = /^[A-Za-z0-9_-]{43}$/
 const nonceBytes = 12
 
-/** Returns the X25519 public key in a link of a headless client. Undefined if the text is not one. */
+/** Parses the X25519 public key in a headless client's link; undefined if the text is not one. */
 function keyOf(code: string): KeyObject | undefined {
   if (!codePattern.test(code)) return undefined
   return createPublicKey({ key: { kty: 'OKP', crv: 'X25519', x: code }, format: 'jwk' })
 }
 
-/** Encrypts a token for the client with the public key `code`. Undefined if the key cannot agree on a secret. */
+/** Encrypts a token for the client with the public key `code`; undefined if no secret can be agreed with this key. */
 export function encryptForHeadless(code: string, token: string, random: Random): HeadlessSession | undefined {
   const theirs = keyOf(code)
   if (theirs === undefined) return undefined
@@ -31,7 +31,7 @@ export function encryptForHeadless(code: string, token: string, random: Random):
   return { publicKey, encrypted: Buffer.concat([nonce, cipher.update(token, 'utf8'), cipher.final(), cipher.getAuthTag()]) }
 }
 
-/** Points of small order yield no secret: OpenSSL refuses them (RFC 7748 6.1). */
+/** Returns the shared secret; undefined for points of small order, which OpenSSL refuses (RFC 7748 6.1). */
 function agreed(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined {
   try {
     return diffieHellman({ privateKey, publicKey })
@@ -41,7 +41,7 @@ function agreed(privateKey: KeyObject, publicKey: KeyObject): Buffer | undefined
   }
 }
 
-/** True if a token can be encrypted for this text. */
+/** Returns true if `code` is a public key for which a token can be encrypted. */
 export function isHeadlessCode(code: string, random: Random): boolean {
   return encryptForHeadless(code, '', random) !== undefined
 }

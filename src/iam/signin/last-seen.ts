@@ -9,12 +9,12 @@ import { addressesAfter, type Person } from '../records/people.ts'
 import type { Services } from '../../engine/services.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** Maximum age of `lastSeenTime` before a sign-in writes it again, in milliseconds (docs/spec/identities.md#last-seen-time). */
+/** Minimum age of `lastSeenTime`, in milliseconds, before a sign-in updates it (docs/spec/identities.md#last-seen-time). */
 const lastSeenEveryMs = 3_600_000
 
 /**
- * Records the sign-in of an identity. It changes neither etag nor updateTime. For a person, it also records the address in the token, which changes both. A
- * failure is logged, and the next sign-in records it.
+ * Records the sign-in of an identity, without a change of its etag and updateTime. For a person, also records a new e-mail address in the
+ * token, which changes both. If this fails, it is only logged, and the next sign-in records it.
  */
 export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Person, 'name'>): Promise<void> {
   const cached = services.cache.tables.get('Identity', uid)
@@ -35,6 +35,6 @@ export async function noteSignIn(services: Services, uid: Uid, person?: Omit<Per
   try {
     await services.store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(2_000))
   } catch (error) {
-    services.log.warn('lastSeenTime was not written', { uid, error: errorText(error) })
+    services.log.warn('could not write lastSeenTime of an identity', { uid, error: errorText(error) })
   }
 }

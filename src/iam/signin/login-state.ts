@@ -4,7 +4,7 @@ import { isUid, type Uid } from '../../base/uid.ts'
 import type { LoginChecks } from '../../auth/oidc/oidc-client.ts'
 import { SealingError, type Keyring } from '../../auth/keys/sealing.ts'
 
-/** Destination of the tokens: an address for this browser, or a device. */
+/** Where the tokens of a sign-in go: to an address for this browser, or to a device. */
 export type LoginEnd =
   | { readonly kind: 'redirect'; readonly redirect: string }
   /** Public key of the device. */
@@ -12,20 +12,20 @@ export type LoginEnd =
   /** The code that the device shows (RFC 8628). */
   | { readonly kind: 'device'; readonly userCode: string }
 
-/** Request of a browser sign-in. */
+/** The sign-in that a browser requests. */
 export interface RequestedLogin {
   readonly end: LoginEnd
-  /** Identity to assume. Empty for the person. */
+  /** Uid of the identity to assume; empty if the person signs in as themselves. */
   readonly identity: string
   readonly audiences: readonly string[]
   readonly scopes: readonly string[]
   readonly refresh: boolean
   readonly invite: string
-  /** Whether to register an unknown person. */
+  /** True if an unknown person is registered. */
   readonly register: boolean
 }
 
-/** A browser sign-in before its start. */
+/** A browser sign-in with a chosen provider, before the browser is redirected there. */
 export interface ChosenLogin {
   readonly requested: RequestedLogin
   readonly provider: Uid
@@ -33,13 +33,13 @@ export interface ChosenLogin {
 
 /** A browser sign-in while the person is at the identity provider. */
 export interface PendingLogin extends ChosenLogin {
-  /** Issuer and client that the browser was sent to. */
+  /** The issuer and client to which the browser was redirected. */
   readonly issuer: string
   readonly clientId: string
   readonly checks: LoginChecks
 }
 
-/** Next step of a sign-in: the confirmation of the person, or the redirect of the provider. */
+/** State of a sign-in by its next step: the person confirms it, or the provider redirects the browser back. */
 export interface LoginSteps {
   readonly confirm: ChosenLogin
   readonly provider: PendingLogin
@@ -48,10 +48,10 @@ export interface LoginSteps {
 /** Time limit of each step, in milliseconds. */
 export const loginLifeMs = 10 * 60_000
 
-/** Values that are sealed with a step. */
+/** Encrypted values of a step. */
 interface Seal {
   readonly expireMs: number
-  /** SHA-256 of the value of the browser's cookie. */
+  /** SHA-256 of the browser's cookie value. */
   readonly browser: string
 }
 
@@ -64,8 +64,8 @@ function contextOf(step: keyof LoginSteps): string {
 }
 
 /**
- * Seals the state of a login, so that any replica can continue it. It is the `state` of an authorization request, or a field of a form. It works only in the
- * browser with `browser`.
+ * Encrypts the state of a sign-in, so that any replica can continue it. The result is the `state` of an authorization request, or a form
+ * field. It is valid only with the cookie value `browser`.
  */
 export function sealLogin<Step extends keyof LoginSteps>(
   keyring: Keyring,
@@ -76,7 +76,7 @@ export function sealLogin<Step extends keyof LoginSteps>(
   return Buffer.from(keyring.seal(Buffer.from(JSON.stringify(sealed)), contextOf(login.step))).toString('base64url')
 }
 
-/** Opens the result of sealLogin for this step. Undefined if it is invalid, too old, or of another browser. */
+/** Decrypts the result of sealLogin for this step; undefined if it is invalid, expired, or from another browser. */
 export function openLogin<Step extends keyof LoginSteps>(
   keyring: Keyring,
   clock: Clock,
@@ -90,7 +90,7 @@ export function openLogin<Step extends keyof LoginSteps>(
 
 function unsealed<Step extends keyof LoginSteps>(keyring: Keyring, step: Step, sealed: string): (LoginSteps[Step] & Seal) | undefined {
   try {
-    // Only sealLogin seals values in this context.
+    // a cast: only sealLogin encrypts values in this context
     return JSON.parse(Buffer.from(keyring.open(Buffer.from(sealed, 'base64url'), contextOf(step))).toString('utf8')) as LoginSteps[Step] & Seal
   } catch (error) {
     if (error instanceof SealingError) return undefined

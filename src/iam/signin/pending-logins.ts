@@ -6,16 +6,16 @@ import type { Entry, Guard, Put } from '../../store/store.ts'
 import { commitEntries } from '../../engine/commit.ts'
 import type { Services } from '../../engine/services.ts'
 
-/** Keys of sign-ins of devices and headless clients. */
+/** Key prefix of pending sign-ins of devices and headless clients. */
 export const pendingLoginPrefix = 'x/login/'
 
-/** Request of a device without a browser (RFC 8628). */
+/** The sign-in that a device without a browser requests (RFC 8628). */
 export interface RequestedDeviceLogin {
   readonly clientId: string
   readonly audiences: readonly string[]
   readonly scopes: readonly string[]
   readonly refresh: boolean
-  /** Address of the device. */
+  /** IP address of the device. */
   readonly remoteAddress: string
 }
 
@@ -27,16 +27,19 @@ export type DeviceOutcome =
 /** State of a device sign-in. */
 export type DeviceLogin = { readonly requested: RequestedDeviceLogin; readonly outcome: DeviceOutcome | undefined }
 
-/** Minimum time to keep a result, in milliseconds. Devices fetch their tokens in it, and a lost response to a transaction is checked. */
+/**
+ * Minimum time to keep a result, in milliseconds. Meanwhile the device fetches its tokens, and a transaction whose response was lost can
+ * be checked.
+ */
 const takeMs = 60_000
 
 /** Letters that are easy to distinguish and do not form words. */
 const letters = 'BCDFGHJKLMNPQRSTVWXZ'
 const userCodeLength = 8
-/** Attempts to find an unused code. */
+/** Maximum number of attempts to find an unused code. */
 const maxTries = 5
 
-/** Stored form: JSON with content that is sealed for its key. */
+/** Stored form: JSON whose content is encrypted for its key. */
 interface StoredLogin {
   readonly expireMs: number
   readonly sealed: string
@@ -52,7 +55,7 @@ function written(services: Services, key: string, content: { value: unknown; exp
   return { kind: 'put', key, value: Buffer.from(JSON.stringify(stored)) }
 }
 
-/** Expiry of an entry, in milliseconds since 1970. */
+/** Returns when an entry expires, in milliseconds since 1970. */
 export function pendingLoginEndMs({ value }: Pick<Entry, 'value'>): number {
   return storedIn(value).expireMs
 }
@@ -67,25 +70,25 @@ interface FoundLogin<Value> {
   readonly expireMs: number
 }
 
-/** Replaces a used entry until its time ends, so that a second use is recognised. */
+/** Returns the write that marks an entry as used. It stays until it expires, so that a second use is recognised. */
 function used(services: Services, { entry, expireMs }: FoundLogin<unknown>): Put {
   return written(services, entry.key, { value: null, expireMs: Math.max(expireMs, services.clock.now() + takeMs) })
 }
 
-/** A written and unused entry. */
+/** Returns an entry that exists and is not used; undefined otherwise. */
 async function found<Value>(services: Services, key: string, signal: AbortSignal): Promise<FoundLogin<Value> | undefined> {
   const entry = await services.store.get(key, signal)
   if (entry === undefined) return undefined
   const { expireMs, sealed } = storedIn(entry.value)
   if (services.clock.now() >= expireMs) return undefined
-  // The sealing key determines the type.
+  // a cast: the encryption context is the key, which determines the type
   const value = JSON.parse(Buffer.from(services.keyring.open(Buffer.from(sealed, 'base64'), key)).toString('utf8')) as Value | null
   return value === null ? undefined : { entry, expireMs, value }
 }
 
 /**
- * Stores a value that only the holder of the code's private key can decrypt. False if a value exists: another person with the link cannot replace it. Rejects
- * with StoreError; throws as commitEntries.
+ * Stores a value that only the holder of the code's private key can decrypt. Resolves with false if there already is one, so that another
+ * person with the link cannot replace it. Rejects with StoreError, or like commitEntries.
  */
 export async function leaveHeadlessSession(
   services: Services,
@@ -101,7 +104,7 @@ export async function leaveHeadlessSession(
   return commitEntries(services, [guard], [write])
 }
 
-/** Returns the stored value for this code. It stays until its time ends, because a response can be lost. Rejects with StoreError. */
+/** Returns the stored value for this code. It stays until it expires, because a response may be lost. Rejects with StoreError. */
 export async function headlessSession(
   services: Services,
   code: string,
@@ -115,24 +118,27 @@ function newUserCode({ random }: Services): string {
   let code = ''
   while (code.length < userCodeLength) {
     const [byte = 0] = random.bytes(1)
-    // Makes all letters equally likely.
+    // Skips the highest bytes, so that all letters are equally likely.
     if (byte < 256 - (256 % letters.length)) code += letters[byte % letters.length] ?? ''
   }
   return code
 }
 
-/** Returns the stored form of a typed user code. Undefined if it cannot be a code. */
+/** Converts a typed user code to its stored form; undefined if it cannot be a code. */
 export function userCodeOf(text: string): string | undefined {
   const code = text.toUpperCase().replaceAll(/[^A-Z]/g, '')
   return code.length === userCodeLength && text.length <= 32 && [...code].every((letter) => letters.includes(letter)) ? code : undefined
 }
 
-/** Returns the shown form of a user code. */
+/** Formats a user code for display. */
 export function shownUserCode(code: string): string {
   return `${code.slice(0, 4)}-${code.slice(4)}`
 }
 
-/** Starts a device sign-in. Returns the secret device code and the user code to show. Throws as commitEntries, or the signal's reason. */
+/**
+ * Starts a device sign-in. Resolves with the secret device code and the user code to show. Rejects like commitEntries, or with the
+ * signal's reason.
+ */
 export async function beginDeviceLogin(
   services: Services,
   requested: RequestedDeviceLogin,
@@ -150,17 +156,20 @@ export async function beginDeviceLogin(
     const puts = [written(services, device, { value: login, expireMs }), written(services, shown, { value: device, expireMs })] as const
     if (await commitEntries(services, guards, puts)) return { deviceCode, userCode }
   }
-  throw new Error('no user code is free')
+  throw new Error('found no unused user code; try again')
 }
 
-/** Returns the request of the device with this user code. Undefined if there is none. Rejects with StoreError. */
+/** Returns what the device with this user code requested; undefined if there is no such device. Rejects with StoreError. */
 export async function deviceAsking(services: Services, userCode: string, signal: AbortSignal): Promise<RequestedDeviceLogin | undefined> {
   const shown = await found<string>(services, keyed('user-code', userCode), signal)
   const device = shown && (await found<DeviceLogin>(services, shown.value, signal))
   return device?.value.requested
 }
 
-/** Ends the device sign-in with this user code. It works once, and returns false later. Rejects with StoreError; throws as commitEntries. */
+/**
+ * Stores the result of the device sign-in with this user code. Resolves with false if it already has one. Rejects with StoreError, or like
+ * commitEntries.
+ */
 export async function endDeviceLogin(
   services: Services,
   { userCode, outcome }: { userCode: string; outcome: DeviceOutcome },
@@ -172,13 +181,13 @@ export async function endDeviceLogin(
   const guards = [shown.entry, device.entry].map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
   const login: DeviceLogin = { ...device.value, outcome }
   const ending = written(services, device.entry.key, { value: login, expireMs: Math.max(device.expireMs, services.clock.now() + takeMs) })
-  // The device can have fetched its tokens before this check. Nothing writes the code again.
+  // The device may already have fetched its tokens, but nothing stores this code a second time.
   return commitEntries(services, guards, [used(services, shown), ending])
 }
 
 /**
- * Returns the state of the device sign-in with this code. Tokens are returned once. Undefined for an unknown code, or one of another client. Rejects with
- * StoreError; throws as commitEntries.
+ * Returns the state of the device sign-in with this code; undefined if the code is unknown or belongs to another client. Tokens are
+ * returned only once. Rejects with StoreError, or like commitEntries.
  */
 export async function takeDeviceLogin(
   services: Services,

@@ -12,24 +12,24 @@ import { admitsRefresh } from '../scim/scim-admission.ts'
 import { unchangedProvider } from './sign-in-providers.ts'
 import type { Entry, Put } from '../../store/store.ts'
 
-/** Content of a refresh token. Clients read only `exp` (docs/spec/tokens.md#refresh-tokens). */
+/** Content of a refresh token. Clients may read only `exp` (docs/spec/tokens.md#refresh-tokens). */
 interface RefreshToken {
   /** Seconds since 1970. */
   readonly exp: number
   readonly person: Uid
-  /** 32 hex digits, the same in all tokens of a family. */
+  /** Id of the family, the same in all refresh tokens of a sign-in: 32 hex digits. */
   readonly family: string
-  /** 64 hex digits, new in every token. */
+  /** 64 hex digits, different in every token. */
   readonly secret: string
 }
 
-/** Creates a token, of a new family if none is given. */
+/** Creates a token. Without a family, starts a new one. */
 function newRefreshToken(random: Random, of: { person: Uid; expireMs: number; family?: string }): RefreshToken {
   const { person, expireMs, family = randomHex(random, 16) } = of
   return { exp: Math.floor(expireMs / 1000), person, family, secret: randomHex(random, 32) }
 }
 
-/** Text of a token: standard base64 of JSON (docs/spec/tokens.md#refresh-tokens). */
+/** Returns the text of a token: standard base64 of JSON (docs/spec/tokens.md#refresh-tokens). */
 function refreshTokenText({ exp, person, family, secret }: RefreshToken): string {
   return Buffer.from(JSON.stringify({ exp, sub: person, fam: family, sec: secret })).toString('base64')
 }
@@ -51,7 +51,7 @@ function jsonOf(text: string): Readonly<Record<string, unknown>> {
   if (text.length > maxLength || !/^[A-Za-z0-9+/_-]+={0,2}$/.test(text)) throw new TokenError('unreadable_refresh')
   try {
     const value: unknown = JSON.parse(Buffer.from(text, 'base64').toString('utf8'))
-    // Every member is checked by the caller.
+    // a cast: the caller checks every member
     if (typeof value === 'object' && value !== null) return value as Readonly<Record<string, unknown>>
   } catch (error) {
     throw new TokenError('unreadable_refresh', error)
@@ -59,10 +59,10 @@ function jsonOf(text: string): Readonly<Record<string, unknown>> {
   throw new TokenError('unreadable_refresh')
 }
 
-/** Families of refresh tokens: `<person uid>/<family>`. */
+/** Key prefix of families of refresh tokens. The rest of a key is `<person uid>/<family>`. */
 export const refreshPrefix = 'x/refresh/'
 
-/** Content of a family of refresh tokens. */
+/** The sign-in that a family of refresh tokens continues. */
 export interface RefreshGrant {
   readonly person: Uid
   readonly claims: CallerClaims
@@ -88,7 +88,7 @@ function digestOf({ secret }: RefreshToken): Buffer {
   return createHash('sha256').update(secret).digest()
 }
 
-/** The same error for every cause: the cause would only help those who found or guessed a token. */
+/** Returns the same error for every cause, since the cause would only help an attacker who found or guessed a token. */
 function ended(): DomainError {
   return new DomainError(16, 'the refresh token expired or was revoked: sign in again', { reason: 'REFRESH_TOKEN_ENDED' })
 }
@@ -97,13 +97,13 @@ function expireMsOf(services: Services, endMs: number): number {
   return Math.min(services.clock.now() + services.settings.refresh.idleMs, endMs)
 }
 
-/** Returns the stored form of the family with the valid token `token`. */
+/** Returns the write of a family whose valid token is `token`. */
 function familyWrite(token: RefreshToken, family: Omit<RefreshFamily, '$typeName' | '$unknown' | 'digest' | 'expireTimeMs'>, expireMs: number): Put {
   const value = create(RefreshFamilySchema, { ...family, digest: digestOf(token), expireTimeMs: BigInt(expireMs) })
   return { kind: 'put', key: familyKey(token), value: toBinary(RefreshFamilySchema, value) }
 }
 
-/** Creates a family. Throws as commitEntries, or the signal's reason. */
+/** Creates a family and its first token. Rejects like commitEntries, or with the signal's reason. */
 export async function issueRefreshToken(services: Services, grant: RefreshGrant, signal: AbortSignal): Promise<IssuedRefreshToken> {
   const endMs = services.clock.now() + services.settings.refresh.maxMs
   const expireMs = expireMsOf(services, endMs)
@@ -120,25 +120,28 @@ export async function issueRefreshToken(services: Services, grant: RefreshGrant,
   return { text: refreshTokenText(token), expireMs }
 }
 
-/** True if the person is the one of the family, and its provider still has the same issuer and client, and admits the person. */
+/**
+ * Returns true if a refresh token of this family can still be used. Its person and provider must be unchanged, and the provider must still
+ * admit the person.
+ */
 function isStillValid(services: Services, { person, claims, provider, externalId }: RefreshGrant): boolean {
   const { tables } = services.cache
   const record = tables.get('Identity', person)
   if (record === undefined || claims.issuedAtMs < record.createMs) return false
-  // The sign-in started with a token for this client.
+  // The audience of the sign-in's token is the client.
   const { issuer, subject, audience: clientId } = claims.act
   if (provider === undefined) return true
   if (unchangedProvider(tables, { uid: provider, issuer, clientId }) === undefined) return false
   return admitsRefresh(tables, provider, { externalId, subject })
 }
 
-/** Ends a family after a token was used twice: one of the two users stole it. */
+/** Revokes a family after a token was used twice, since one of the two users may have stolen it. */
 async function endFamily(services: Services, token: RefreshToken, signal: AbortSignal): Promise<void> {
-  services.log.warn('a refresh token was used again: it and its successors are ended', { identity: token.person })
+  services.log.warn('a refresh token was used a second time; all tokens of its family are revoked', { identity: token.person })
   await services.store.transact({ guards: [], writes: [{ kind: 'delete', key: familyKey(token) }] }, signal)
 }
 
-/** Returns the stored family of a token. Ends the family if the token is not the valid one. Throws code 16. */
+/** Returns the stored family of a token. Throws code 16 and revokes the family if the token is not the valid one. */
 async function familyOf(services: Services, token: RefreshToken, signal: AbortSignal): Promise<{ entry: Entry; family: RefreshFamily }> {
   const entry = await services.store.get(familyKey(token), signal)
   if (entry === undefined) throw ended()
@@ -150,17 +153,17 @@ async function familyOf(services: Services, token: RefreshToken, signal: AbortSi
   return { entry, family }
 }
 
-/** A refresh token to use. */
+/** A refresh token that a client uses, and the checks before its use. */
 export interface RefreshUse {
   readonly text: string
-  /** Runs before the use, with the content of the family. If it throws, the token stays valid. */
+  /** Called before the use, with the content of the family. If it throws, the token stays valid. */
   readonly before: (grant: RefreshGrant) => void
 }
 
 function grantIn(token: RefreshToken, { claims, provider, externalId, audiences }: RefreshFamily): RefreshGrant {
   return {
     person: token.person,
-    claims: readCallerClaims(JSON.parse(claims) as Readonly<Record<string, unknown>>), // writeCallerClaims wrote it, and each member is checked
+    claims: readCallerClaims(JSON.parse(claims) as Readonly<Record<string, unknown>>), // a cast: writeCallerClaims wrote the value, and each member is checked
     provider: isUid(provider) ? provider : undefined,
     externalId,
     audiences,
@@ -168,9 +171,9 @@ function grantIn(token: RefreshToken, { claims, provider, externalId, audiences 
 }
 
 /**
- * Uses a refresh token and returns its successor and the content of the family (docs/spec/tokens.md#refresh-tokens). A token that was used before ends its
- * family. Throws TokenError `unreadable_refresh`, code 16 `REFRESH_TOKEN_ENDED`, the errors of `before`, and StoreError before the use. Throws as commitEntries:
- * after code 2, the token may be used.
+ * Uses a refresh token. Returns its successor and the content of the family (docs/spec/tokens.md#refresh-tokens). If the token was used
+ * before, revokes its family. Throws TokenError `unreadable_refresh`, code 16 `REFRESH_TOKEN_ENDED`, the errors of `before`, and
+ * StoreError before the use. Also throws like commitEntries: after code 2, the token may be used.
  */
 export async function useRefreshToken(
   services: Services,
@@ -197,8 +200,8 @@ export async function useRefreshToken(
 }
 
 /**
- * Ends the family of a refresh token, used or not (RFC 7009 2.1). Returns its person. Undefined if the family does not exist. Throws TokenError
- * `unreadable_refresh`; StoreError.
+ * Revokes the family of a refresh token, used or not (RFC 7009 2.1). Returns its person; undefined if the family does not exist. Throws
+ * TokenError `unreadable_refresh` or StoreError.
  */
 export async function revokeRefreshToken(services: Services, text: string, signal: AbortSignal): Promise<Uid | undefined> {
   const token = parseRefreshToken(text)
@@ -208,7 +211,7 @@ export async function revokeRefreshToken(services: Services, text: string, signa
   return token.person
 }
 
-/** Ends all refresh tokens of a person. */
+/** Revokes all refresh tokens of a person. */
 export async function endRefreshTokens(services: Services, person: Uid, signal: AbortSignal): Promise<void> {
   for (;;) {
     const { entries, more } = await services.store.range({ prefix: `${refreshPrefix}${person}/`, limit: 100 }, signal)

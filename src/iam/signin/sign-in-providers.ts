@@ -18,10 +18,16 @@ import { verifiedRoot } from '../records/groups.ts'
 import { clientSecretPath, oidcOf } from '../records/identity-providers.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
 
-/** Event of a sign-in that received roles from groups (docs/spec/identities.md#mapped-sessions). It belongs to the organisation of the provider. */
+/**
+ * Event of a sign-in that got roles from mapped groups (docs/spec/identities.md#mapped-sessions). It belongs to the organisation of the
+ * provider.
+ */
 const event = { type: 'auth.session.mapped.v1', group: 'root', internal: false } as const
 
-/** Writes the event of a sign-in that received roles from mappings. Does nothing for others. Rejects with StoreError: without the event, the sign-in fails. */
+/**
+ * Writes the event of a sign-in that got roles from mapped groups. Does nothing for other sign-ins. Rejects with StoreError: without the
+ * event, the sign-in fails.
+ */
 export async function noteMappedSession(
   services: Services,
   signedIn: Pick<SignInResult, 'identityUid' | 'operator' | 'act' | 'mapped'>,
@@ -66,7 +72,7 @@ export function mappedRoles(tables: RecordTables, provider: Uid, groups: readonl
   )
 }
 
-/** Returns the record of the provider, if it still has the issuer and the client of the sign-in. Undefined otherwise. */
+/** Returns the provider's record if it still has the issuer and client with which the sign-in started; undefined otherwise. */
 export function unchangedProvider(tables: RecordTables, begun: Pick<ProviderFacts, 'uid' | 'issuer' | 'clientId'>): CachedRecord | undefined {
   const record = tables.get('IdentityProvider', begun.uid)
   if (record === undefined) return undefined
@@ -86,7 +92,10 @@ export function providersOfOrganization(tables: RecordTables, name: string): Cac
   return root === undefined ? [] : [...tables.table('IdentityProvider').matching('parent', root.uid)]
 }
 
-/** Returns the client of an identity provider with its secret. Undefined if the provider or its configuration is missing. Throws SealingError. */
+/**
+ * Returns the OIDC client of an identity provider, with its secret; undefined if the provider or its settings are missing. Throws
+ * SealingError.
+ */
 export function oidcClientOf(services: Pick<Services, 'keyring' | 'cache'>, provider: Uid): OidcClient | undefined {
   const record = services.cache.tables.get('IdentityProvider', provider)
   const oidc = record && oidcOf(providerIn(record))

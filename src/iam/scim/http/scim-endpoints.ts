@@ -21,24 +21,27 @@ export interface ScimCall {
   readonly id: string
 }
 
-/** The result of an endpoint; `subject` is the uid of the user that it changed. */
+/** The response of an endpoint; `subject` is the uid of the user that it changed. */
 export interface ScimReply {
   readonly answer: HttpAnswer
   readonly subject?: string
 }
 
-/** One operation. `writes` is its name in the audit log if it changes anything. */
+/** A SCIM operation. `writes` is its name in the audit log if it changes anything. */
 export interface ScimEndpoint {
   readonly writes?: string
   handle(call: ScimCall): Promise<ScimReply> | ScimReply
 }
 
-/** Returns an answer in SCIM's media type. */
+/** Returns a response with SCIM's media type. */
 function scimAnswer(status: number, body: unknown, headers: Readonly<Record<string, string>> = {}): HttpAnswer {
   return jsonAnswer(status, body, { 'Content-Type': 'application/scim+json', ...headers })
 }
 
-/** Returns the HTTP status. Two differ from those of the API: a failed precondition (RFC 7644, 3.14), and a failure that a retry may solve. */
+/**
+ * Returns the HTTP status of an error. Two differ from the platform API: a failed precondition (RFC 7644, 3.14), and a failure that a
+ * retry may solve.
+ */
 function statusOf({ code, reason, httpStatus }: DomainError): number {
   if (httpStatus !== undefined) return httpStatus
   if (reason === 'ETAG_MISMATCH') return 412
@@ -68,13 +71,13 @@ export function scimErrorAnswer(error: DomainError): HttpAnswer {
 const listUrn = 'urn:ietf:params:scim:api:messages:2.0:ListResponse'
 const searchUrn = 'urn:ietf:params:scim:api:messages:2.0:SearchRequest'
 
-/** Returns the attributes of a user that the query selects. Throws `invalidValue`. */
+/** Returns which attributes of a user the query selects. Throws `invalidValue`. */
 function projectionAsked(query: URLSearchParams): Projection {
   const { attributes, excludedAttributes } = askedByQuery(query)
   return listQuery({ attributes, excludedAttributes }).projection
 }
 
-/** Returns the user's etag and the attributes that the query selects. */
+/** Returns a response with the user's etag and the selected attributes. */
 function userAnswer({ session, request }: ScimCall, status: 200 | 201, view: ScimUserView): ScimReply {
   const location = locationOf(session.endpoint, view)
   const shown = projected(shownUser(view, session.endpoint), projectionAsked(request.query))
@@ -110,7 +113,7 @@ const replaceUser: ScimEndpoint = {
   writes: 'ReplaceUser',
   async handle(call) {
     const given = readUser(await readBody(call.request, userUrn))
-    // A request without `active` does not reactivate a user; RFC 7644, 3.5.1 allows both.
+    // If the request has no `active`, keeps its value instead of reactivating the user; RFC 7644, 3.5.1 allows both.
     return update(call, ({ active }) => (active === undefined ? given : { active, ...given }))
   },
 }
@@ -140,7 +143,7 @@ async function list({ session, request }: ScimCall, asked: Readonly<Record<strin
 const listUsers: ScimEndpoint = { handle: (call) => list(call, askedByQuery(call.request.query)) }
 const searchUsers: ScimEndpoint = { handle: async (call) => list(call, await readBody(call.request, searchUrn)) }
 
-/** Throws code 7 for a filter: documents have none (RFC 7644, 4). */
+/** Throws code 7 if the request has a filter: lists of discovery documents cannot be filtered (RFC 7644, 4). */
 function assertUnfiltered({ request }: ScimCall): void {
   if (request.query.has('filter')) throw new DomainError(7, 'remove the filter: this list cannot be filtered')
 }
@@ -199,7 +202,10 @@ export const scimEndpoints: Readonly<Record<string, Readonly<Partial<Record<Scim
   Bulk: { POST: unsupported('bulk requests are not supported') },
 }
 
-/** Returns the operation at a path. Throws code 5 for an unknown path. Throws code 12 with HTTP 405, and the verbs in `allow`, for another verb. */
+/**
+ * Returns the operation at a path. Throws code 5 for an unknown path. For another verb, throws code 12 with HTTP 405 and the allowed verbs
+ * in `allow`.
+ */
 export function endpointOf(segments: readonly string[], verb: ScimVerb): ScimEndpoint {
   const [first = '', second] = segments
   const exact = segments.join('/')
@@ -214,7 +220,7 @@ export function endpointOf(segments: readonly string[], verb: ScimVerb): ScimEnd
   return endpoint
 }
 
-/** Checks the query of a write. It selects attributes of the answer, but must be refused before the write. */
+/** Checks the query of a write before the write. The query selects attributes of the response. */
 export function checkQuery(query: URLSearchParams): void {
   projectionAsked(query)
 }

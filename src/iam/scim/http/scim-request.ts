@@ -8,7 +8,7 @@ import type { ScimListQuery } from '../scim-list.ts'
 import { isObject, maxUserBytes } from '../scim-values.ts'
 import { mediaType, type WebRequest } from '../../../transport/web/web-request.ts'
 
-/** A path below `/scim/v2/`: an identity provider, and a path at its SCIM server. */
+/** A parsed path below `/scim/v2/`: an identity provider, and the segments of a path on its SCIM server. */
 export interface ScimPlace {
   /** The provider's uid; empty if the path has none. */
   readonly provider: string
@@ -34,7 +34,7 @@ function assertSchema(body: Readonly<Record<string, unknown>>, urn: string): voi
   if (!named) throw scimError('invalidSyntax', `schemas must name ${urn}`)
 }
 
-/** The body, a JSON object whose `schemas`, if it has any, name `urn`. Throws `invalidSyntax`, and code 3 with HTTP 413 or 415. */
+/** Reads the body, a JSON object. `schemas`, if present, must name `urn`. Throws `invalidSyntax`, or code 3 with HTTP 413 or 415. */
 export async function readBody(request: WebRequest, urn: string): Promise<Readonly<Record<string, unknown>>> {
   const type = mediaType(request)
   if (type !== '' && !types.has(type)) throw new DomainError(3, 'the content type must be application/scim+json', { httpStatus: 415 })
@@ -50,7 +50,7 @@ export async function readBody(request: WebRequest, urn: string): Promise<Readon
   return body
 }
 
-/** Returns whether an etag is one of those in `If-Match` or `If-None-Match`, weak or not; undefined without the header. */
+/** Returns a function that checks whether an etag, weak or not, is in `If-Match` or `If-None-Match`; undefined without the header. */
 export function etagMatcher(header: string | undefined): ((etag: string) => boolean) | undefined {
   if (header === undefined || header.trim() === '') return undefined
   const named = header.split(',').map((tag) => /^(?:W\/)?"?([^"]*)"?$/i.exec(tag.trim())?.[1] ?? '')
@@ -71,7 +71,10 @@ function nameList(value: unknown, name: string): readonly string[] | undefined {
   return list
 }
 
-/** Parses the members of a list's query, or of a search's body (RFC 7644, 3.4.2 and 3.4.3). Throws `invalidFilter`, `invalidValue`. */
+/**
+ * Parses the parameters of a list, from its query or the body of a search (RFC 7644, 3.4.2 and 3.4.3). Throws `invalidFilter`,
+ * `invalidValue`.
+ */
 export function listQuery(asked: Readonly<Record<string, unknown>>): ScimListQuery {
   const { filter } = asked
   if (filter !== undefined && filter !== null && typeof filter !== 'string') throw scimError('invalidFilter', 'filter must be a string')
@@ -85,7 +88,7 @@ export function listQuery(asked: Readonly<Record<string, unknown>>): ScimListQue
 
 const queryNames = ['filter', 'startIndex', 'count', 'attributes', 'excludedAttributes'] as const
 
-/** Returns a list's query in the form of a search's body. */
+/** Converts a list's query into the form of a search body. */
 export function askedByQuery(query: URLSearchParams): Readonly<Record<string, unknown>> {
   return Object.fromEntries(queryNames.flatMap((name) => (query.has(name) ? [[name, query.get(name)]] : [])))
 }

@@ -20,13 +20,13 @@ export interface ScimOptions {
   readonly auditLog: AuditTrail
   /** Absent if requests are not limited. */
   readonly limits?: {
-    /** Requests of one provider. */
+    /** Counts a request of one provider. */
     readonly requests: Take
-    /** Measures the work of a provider again after a body has arrived. */
+    /** Continues to measure the processor time of a provider after a request body has arrived. */
     readonly resume: (key: string) => void
-    /** Writes to one organisation from one address (docs/spec/scim.md#scim-write-limits). */
+    /** Counts a write to one organisation from one address (docs/spec/scim.md#scim-write-limits). */
     readonly writes: Take
-    /** Refused requests of one address. */
+    /** Counts a refused request of one address. */
     readonly refused: Take
   }
 }
@@ -37,7 +37,7 @@ async function enter(options: ScimOptions, request: WebRequest, { provider }: Sc
     return await openSession(options.services, { provider, token: bearerToken(request) }, request.signal)
   } catch (error) {
     if (error instanceof DomainError && (error.code === 16 || error.code === 7)) {
-      // With code 7 the token is valid, so the caller is known.
+      // Code 7 means that the token is valid, so the caller is known.
       const known = error.code === 7 ? { identity: provider, operator: false } : {}
       auditRequest(options, request, { method: 'scim/Enter', outcome: 'denied', ...known, subject: provider, code: error.code, reason: error.reason })
       options.limits?.refused(addressKey(request.remoteAddress))
@@ -48,7 +48,7 @@ async function enter(options: ScimOptions, request: WebRequest, { provider }: Sc
 
 const keyOf = ({ provider }: ScimSession): string => `scim ${provider}`
 
-/** Returns the request so that reading its body resumes the measuring of the provider's work. */
+/** Returns the request, changed so that the provider's processor time is measured again once the body is read. */
 function metered({ limits }: ScimOptions, session: ScimSession, request: WebRequest): WebRequest {
   return {
     ...request,
@@ -60,7 +60,7 @@ function metered({ limits }: ScimOptions, session: ScimSession, request: WebRequ
   }
 }
 
-/** Does a write that is within its limits. The audit log gets one line, whatever the outcome. */
+/** Does a write if the limits allow it. Writes one line to the audit log, whatever the outcome. */
 function write(options: ScimOptions, endpoint: ScimEndpoint, call: ScimCall): Promise<ScimReply> {
   const { request, session } = call
   const { provider } = session
@@ -91,7 +91,10 @@ async function serve(options: ScimOptions, request: WebRequest, verb: WebRoute['
 
 const verbs = ['GET', 'POST', 'PUT', 'PATCH', 'DELETE'] as const
 
-/** Returns the SCIM 2.0 server of each identity provider (RFC 7643, RFC 7644, docs/spec/scim.md#scim-server), at the address of `scimEndpoint`. */
+/**
+ * Returns the routes of the SCIM 2.0 servers, one for each identity provider (RFC 7643, RFC 7644, docs/spec/scim.md#scim-server).
+ * `scimEndpoint` returns their URLs.
+ */
 export function scimRoutes(options: ScimOptions): WebRoute[] {
   return verbs.map((verb) => ({ method: verb, path: '/scim/v2{/*path}', errors: scimErrorAnswer, handle: (request) => serve(options, request, verb) }))
 }

@@ -9,25 +9,25 @@ import { scimEndpoint, scimStateOf } from '../scim-state.ts'
 import { apiOwnership, type MutationContext, type Services } from '../../../engine/services.ts'
 import type { ScimWriting } from '../scim-users.ts'
 
-/** An authenticated directory. */
+/** The session of an authenticated directory. */
 export interface ScimSession extends ScimWriting {
-  /** The address of the provider's SCIM server. */
+  /** The URL of the provider's SCIM server. */
   readonly endpoint: string
 }
 
 /** A directory has no capabilities: it only manages its own users. */
 const permissions: EffectivePermissions = { operator: false, grants: [] }
-/** Stands for a missing provider. */
+/** Uid used in place of a provider that does not exist. */
 const noProvider = trustedUid('0'.repeat(40))
-/** Decoded for a provider without credentials, so that the check takes as long as with credentials. */
+/** Used for a provider without credentials, so that the check takes the same time as with credentials. */
 const noState = toBinary(ScimStateSchema, create(ScimStateSchema, { etag: '0'.repeat(16), enabled: true, digest: new Uint8Array(32).fill(1) }))
 
-/** The only answer to a wrong token, if SCIM is off, and for a missing or foreign provider (docs/spec/scim.md#scim-server). */
+/** Returns the same error for a wrong token, for SCIM that is off, and for a missing or foreign provider (docs/spec/scim.md#scim-server). */
 function invalidToken(): DomainError {
   return new DomainError(16, 'the bearer token is not a valid SCIM token of this identity provider')
 }
 
-/** Throws code 16 unless the token is valid at this provider now. Takes the same steps for a missing provider. */
+/** Throws code 16 unless the token is currently valid for this provider. Takes the same steps for a missing provider. */
 function assertWorks(services: Services, provider: Uid, token: string): void {
   const { tables } = services.cache
   const record = tables.get('IdentityProvider', provider)
@@ -39,7 +39,7 @@ function assertWorks(services: Services, provider: Uid, token: string): void {
 /** Authenticates a directory by its SCIM token. Throws code 16, code 7 if its organisation is suspended, and StoreError. */
 export async function openSession(services: Services, asked: { provider: string; token: string }, signal: AbortSignal): Promise<ScimSession> {
   const { token } = asked
-  // Costs the store nothing.
+  // Rejects other texts without a read of the store.
   if (!isScimToken(token)) throw invalidToken()
   const provider = isUid(asked.provider) ? asked.provider : noProvider
   await services.cache.barrier(signal)

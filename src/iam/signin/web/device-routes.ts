@@ -19,20 +19,23 @@ import { addressKey, RateLimiter } from '../../../transport/rate-limit.ts'
 
 const pagePath = '/oauth/device'
 
-/** Time that a device waits between two requests, in seconds. */
+/** Minimum time between two token requests of a device, in seconds. */
 const intervalSeconds = 5
-/** Maximum number of devices whose last requests are kept. */
+/** Maximum number of devices whose last token request is remembered. */
 const maxPolling = 100_000
 
-/** Limits of new sign-ins, for one address and in total: each takes space in the store, and its caller is anonymous. */
+/**
+ * Rate limits for starting device sign-ins, for one address and in total. Each sign-in takes space in the store, and its caller is
+ * anonymous.
+ */
 const startLimits = { address: { requestsPerSecond: 0.5, burst: 30 }, all: { requestsPerSecond: 10, burst: 200 } } as const
 
-/** Scopes of OpenID Connect. They have no effect, but for `offline_access`, which requests a refresh token. */
+/** Scopes of OpenID Connect. They have no effect, except that `offline_access` requests a refresh token. */
 const openidScopes = new Set(['openid', 'email', 'profile', 'groups', 'offline_access'])
 /** Maximum number of groups in one request. */
 const maxScopes = 8
 
-/** OAuth error names by the form's field that is invalid. */
+/** OAuth error names by the name of the invalid form field. */
 const namesOfFields: Readonly<Record<string, string>> = {
   client_id: 'invalid_client',
   scope: 'invalid_scope',
@@ -44,7 +47,7 @@ const namesOfReasons: Readonly<Record<string, string>> = {
   AUTHORIZATION_PENDING: 'authorization_pending',
   LOGIN_REFUSED: 'access_denied',
   LOGIN_EXPIRED: 'expired_token',
-  // The client id is the audience (RFC 8707, 2).
+  // The client id is the audience of the token (RFC 8707, 2).
   AUDIENCE_NOT_GRANTED: 'invalid_target',
   SCOPE_NOT_GRANTED: 'invalid_scope',
   TOKEN_NOT_REVOCABLE: 'unsupported_token_type',
@@ -57,12 +60,12 @@ function oauthName({ code, reason, details }: DomainError): string {
   return namesOfReasons[reason] ?? (field === undefined ? undefined : namesOfFields[field]) ?? namesOfCodes[code] ?? 'server_error'
 }
 
-/** OAuth answers a refused grant with 400 (RFC 6749, 5.2). */
+/** Changes the error to HTTP 400, which OAuth requires for a refused grant (RFC 6749, 5.2). */
 function asBadRequest({ code, message, reason, details, cause }: DomainError): DomainError {
   return new DomainError(code, message, { reason, details, cause, httpStatus: 400 })
 }
 
-/** An OAuth client reads `error`; the other members are those of every API error. */
+/** Formats an error for OAuth clients, which read `error`. The other members are those of every API error. */
 const oauthErrors: ErrorForm = (thrown, requestId) => {
   const error = thrown.code === 7 || thrown.code === 16 ? asBadRequest(thrown) : thrown
   return errorAnswer(error, requestId, { error: oauthName(error), error_description: error.message })
@@ -79,7 +82,7 @@ function groupsIn(scope: string): string[] {
   return groups
 }
 
-/** Returns the token that the device requests. Its client id is the audience. */
+/** Returns the token that a device requests. The client id is its audience. */
 function requestedIn(options: LoginOptions, { client_id: clientId, scope = '' }: DeviceForm, remoteAddress: string): RequestedDeviceLogin {
   if (clientId === undefined) throw DomainError.invalid('client_id', 'is required: set it to the audience of the token, such as the URL of this platform')
   const scopes = groupsIn(scope)
@@ -87,7 +90,7 @@ function requestedIn(options: LoginOptions, { client_id: clientId, scope = '' }:
   return { clientId, audiences: [clientId], scopes, refresh: scope.split(' ').includes('offline_access'), remoteAddress }
 }
 
-/** Answers a form of an OAuth client. */
+/** Handles a form that an OAuth client posts. */
 type DeviceEndpoint = (options: LoginOptions, request: WebRequest, form: DeviceForm) => Promise<HttpAnswer>
 
 /** POST /oauth/device_authorization: a device starts a sign-in (RFC 8628, 3.1). */
@@ -111,12 +114,12 @@ function authorization({ services: { clock } }: LoginOptions): DeviceEndpoint {
   }
 }
 
-/** Returns the answer of a token endpoint (RFC 6749, 5.1). */
+/** Returns the response of a token endpoint (RFC 6749, 5.1). */
 function tokenAnswer({ services }: LoginOptions, tokens: { token: string; expiryMs: number; refreshToken: string }): HttpAnswer {
   const { token, expiryMs, refreshToken } = tokens
   return jsonAnswer(200, {
     access_token: token,
-    // The same token names the person, with the client as audience.
+    // The access token also serves as id token: it names the person, and its audience is the client.
     id_token: token,
     token_type: 'Bearer',
     expires_in: Math.max(0, Math.floor((expiryMs - services.clock.now()) / 1000)),
@@ -124,14 +127,17 @@ function tokenAnswer({ services }: LoginOptions, tokens: { token: string; expiry
   })
 }
 
-/** Returns a check that throws code 8 for the third request within the interval: some clients send each request in two forms. */
+/**
+ * Returns a check that throws code 8 for the third request within the interval. It allows two, since some clients send each request in two
+ * forms.
+ */
 function createPace({ services: { clock } }: LoginOptions): (deviceCode: string) => void {
   const polls = new RecentMap<string, readonly [number, number]>(maxPolling)
   return (deviceCode) => {
     const now = clock.now()
     const [earlier, last] = polls.get(deviceCode) ?? [-Infinity, -Infinity]
     polls.set(deviceCode, [last, now])
-    // 90 % of the announced interval: clients do not count the time of the answer.
+    // Requires only 90 % of the announced interval, since clients do not count the time of the response.
     if (Math.abs(now - earlier) >= intervalSeconds * 900) return
     throw new DomainError(8, `wait ${intervalSeconds} seconds before the next request`, {
       reason: 'RATE_LIMITED',
@@ -141,7 +147,7 @@ function createPace({ services: { clock } }: LoginOptions): (deviceCode: string)
   }
 }
 
-/** A device asks whether its sign-in is done (RFC 8628, 3.4). */
+/** Handles a device's request for the result of its sign-in (RFC 8628, 3.4). */
 function deviceGrantOf(options: LoginOptions): DeviceEndpoint {
   const pace = createPace(options)
   return async ({ services, auditLog }, request, { device_code: deviceCode = '', client_id: clientId }) => {
@@ -168,7 +174,7 @@ const refreshGrant: DeviceEndpoint = async (options, request, { refresh_token: t
   return tokenAnswer(options, { ...access, refreshToken: next.text })
 }
 
-/** POST /oauth/token: two grants. */
+/** POST /oauth/token: handles two kinds of grant. */
 function token(options: LoginOptions): DeviceEndpoint {
   const grants = new Map<string, DeviceEndpoint>([
     [deviceGrant, deviceGrantOf(options)],
@@ -191,7 +197,7 @@ async function ifToken<T>(work: () => Promise<T> | T): Promise<T | undefined> {
   }
 }
 
-/** POST /oauth/revoke: a client signs out (RFC 7009, 2). The token is the only credential. An invalid token is no error. */
+/** POST /oauth/revoke: a client signs out (RFC 7009, 2). The token is the only credential. An invalid token is not an error. */
 const revocation: DeviceEndpoint = async (options, request, { token: text }) => {
   const { services } = options
   if (text === undefined) throw DomainError.invalid('token', 'is required')
@@ -206,7 +212,7 @@ const revocation: DeviceEndpoint = async (options, request, { token: text }) => 
   return emptyAnswer(200)
 }
 
-/** GET /oauth/device: a person types the code that the device shows. */
+/** GET /oauth/device: shows the page on which a person types the code of a device. */
 function page({ baseUrl }: LoginOptions, request: WebRequest): HttpAnswer {
   const userCode = userCodeOf(request.query.get('user_code') ?? '')
   return devicePage({ userCode: userCode === undefined ? '' : shownUserCode(userCode), action: loginUrl(baseUrl, '/oauth') })

@@ -19,15 +19,15 @@ export interface EndpointOptions extends PeopleEndpointOptions {
 }
 
 /**
- * Exchanges a token that an identity's claim match accepts for an access token (docs/spec/tokens.md#token-exchange). The answer of a dry run has no token, and
- * its audit line no new identity.
+ * Exchanges a token that an identity's claim match accepts for an access token (docs/spec/tokens.md#token-exchange). In a dry run, the
+ * response has no token, and the audit line no new identity.
  */
 function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
   const { services, exchange, tokenIssue, admit } = options
   return async (call, message) => {
     const request = message as ExchangeRequest
     const input = inputOf(call, request)
-    // A person of an organisation's provider is registered at the first sign-in (docs/spec/identities.md#registration).
+    // A person who signs in with an organisation's provider is registered at the first sign-in (docs/spec/identities.md#registration).
     const registers = request.identityProvider !== '' && request.identity === ''
     if (registers) {
       const { requestId, authorization } = call.headers
@@ -38,14 +38,14 @@ function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
         tokenIssue.check(input)
       }
       const { identity } = await registerByToken(options, { ...registration, authorization, as, before })
-      // A dry run registers no one, so an unknown person has no token to check.
+      // A dry run registers no one, so there is no token to check for an unknown person.
       const isKnown = services.cache.tables.get('Identity', identity) !== undefined
       if (call.validateOnly && !isKnown) return { message: create(RawTokenSchema), subject: identity }
     }
     const { token, expiryMs, principal } = await exchange(input, call.signal)
     const subject = principal.identityUid
     if (!registers) admit?.(subject)
-    // Without its event a session must not start.
+    // A session with mapped roles must not start without its event.
     if (call.validateOnly) return { message: create(RawTokenSchema), subject }
     await noteExchanged(services, principal, call.signal)
     return { message: create(RawTokenSchema, { token, expiry: timestampFromMs(expiryMs) }), subject }
@@ -53,7 +53,7 @@ function exchangeEndpoint(options: EndpointOptions): EndpointHandler {
 }
 
 function inputOf({ headers }: Call, { aud, identity, scopes, scope, cap, identityProvider }: ExchangeRequest): ExchangeInput {
-  // The older single field counts as one more item.
+  // The older field `scope` adds one more item to `scopes`.
   return { authorization: headers.authorization, aud, identity, scopes: [...scopes, scope], cap, identityProvider }
 }
 
@@ -61,16 +61,16 @@ function profileOf({ name = '', picture = '', given_name: givenName = '', family
   return create(WhoAmI_ProfileSchema, { name, picture, givenName, familyName })
 }
 
-/** Describes the caller: identity, token and capabilities. */
+/** Returns the caller's identity, token and capabilities. */
 function whoAmIEndpoint(options: EndpointOptions): EndpointHandler {
-  // Created by the first call: from then on it follows the replica.
+  // Created by the first call; from then on, it is updated with the records of the replica.
   let answers: HeldAnswers | undefined
   return async (call, _message, session) => {
     if (session === undefined) throw new TypeError('Validate needs a caller')
     const { token, caller } = session
     answers ??= new HeldAnswers(options.services)
     const held = await answers.of(call.transport, caller)
-    // The answer may have taken time: the identity must still exist at its commit.
+    // Building the response may take time. The identity must still exist at the commit of the response.
     callerOfToken(options.services, token)
     const { email = '', emailVerified = false, profile } = token.act
     const message = create(WhoAmISchema, {
@@ -88,7 +88,7 @@ function whoAmIEndpoint(options: EndpointOptions): EndpointHandler {
   }
 }
 
-/** Returns the handlers of the methods that work on tokens instead of records. */
+/** Returns handlers for the methods on tokens, which have no records. */
 export function createEndpoints(options: EndpointOptions): ReadonlyMap<string, EndpointHandler> {
   return new Map([
     ['taproot.oidc.v1.SecurityTokenService/Exchange', exchangeEndpoint(options)],

@@ -19,29 +19,32 @@ import type { RecordTables } from '../../../cache/record-tables.ts'
 import type { Call } from '../../../transport/call.ts'
 import { createJsonEncoders } from '../../../transport/json-encode.ts'
 
-/** Up to this number of bindings, an answer is made in one turn and not cached. */
+/** Up to this number of role bindings, a response is built at once and not cached. */
 const answeredAtOnce = 100
-/** Size of the cache of answers, in bytes. At times it holds twice as much. */
+/** Maximum size of cached responses, in bytes. For short times it may be twice as large. */
 const cachedBytes = 32 * 1024 * 1024
-/** Memory for each group that an answer depends on. */
+/** Memory for each group that a response depends on, in bytes. */
 const groupBytes = 64
 const recordsPerCheck = 16
-/** Maximum number of times that an answer restarts after a change. The last pass is made in one turn, mostly from items of earlier passes. */
+/**
+ * Maximum number of passes over a response whose records change meanwhile. The last pass runs without a pause, mostly with items of
+ * earlier passes.
+ */
 const maxPasses = 20
 
 const encodeHeld = createJsonEncoders()(WhoAmI_HeldSchema)
-/** The field that holds the items. */
+/** The field of the response that contains the items. */
 export const heldField = WhoAmISchema.field.capabilities
 
 type AnswerForm = Call['transport']
 
-/** Encoders of one item for each transport. An answer joins its items; the first item of a JSON answer loses its comma. */
+/** Encoders of one item by transport. The encoded items are joined; in JSON, the first item then loses its comma. */
 const writers = {
   http: (held) => Buffer.from(`,${encodeHeld(held)}`),
   grpc: (held) => new BinaryWriter().tag(heldField.number, WireType.LengthDelimited).bytes(toBinary(WhoAmI_HeldSchema, held)).finish(),
 } satisfies Record<AnswerForm, (held: WhoAmI_Held) => Uint8Array>
 
-/** The records and capabilities that make up one item. */
+/** The records and capabilities from which one item is built. */
 interface BindingSource {
   readonly role: CachedRecord
   readonly group: CachedRecord
@@ -50,7 +53,7 @@ interface BindingSource {
   readonly held: CapabilitySet
 }
 
-/** A source of capabilities: a binding, or a role of the session. */
+/** A source of capabilities: a role binding, or a role of the session. */
 type Holding = CachedRecord | SessionRole
 
 interface Item extends BindingSource {
@@ -58,7 +61,7 @@ interface Item extends BindingSource {
   readonly bytes: Uint8Array
 }
 
-/** An answer and the records that it depends on. It is void once one of them changes. */
+/** A response and the records that it depends on. It becomes invalid when one of them changes. */
 class HeldAnswer {
   readonly identity: string
   readonly groups = new Set<string>()
@@ -85,7 +88,10 @@ function placeOf(tables: RecordTables, holding: Holding): { readonly group: stri
   return isBinding(holding) ? { group: holding.parent, role: tables.table(holding.kind).valueOf(holding, 'role') ?? '' } : holding
 }
 
-/** Returns the bindings of the caller, then the roles of the session that no binding gives. Reads more than the group of a binding only if the session has a role there. */
+/**
+ * Returns the role bindings of the caller, then the session roles that no role binding grants. Reads the role of a binding only if the
+ * session has a role in the same group.
+ */
 function holdingsOf(tables: RecordTables, { restrictions: { roles = [] } }: Caller, bindings: Iterable<CachedRecord>): Holding[] {
   const held = [...bindings]
   if (roles.length === 0) return held
@@ -106,7 +112,7 @@ function sourceOf(tables: RecordTables, permissions: EffectivePermissions, holdi
 }
 
 function heldOf(services: Services, { group, role, held }: BindingSource): WhoAmI_Held {
-  // The records of a kind contain that kind's messages.
+  // a cast: the records of a kind contain messages of that kind
   const { uid: groupId, $typeName: _, ...shown } = shownOf(groupKind, services, group).message as unknown as Group
   const { uid: roleId, name, description } = role.message as unknown as Role
   return create(WhoAmI_HeldSchema, {
@@ -121,15 +127,16 @@ function isSame(one: BindingSource, other: BindingSource): boolean {
 }
 
 /**
- * The capabilities of callers by binding and session role, within the restrictions of their tokens. For a caller with many bindings the answer is made in slices,
- * between which other work runs. It is cached until a commit changes one of its bindings, roles or groups.
+ * The capabilities of callers by role binding and session role, within the restrictions of their tokens. For a caller with many role
+ * bindings, the response is built in slices, between which other work runs. It is cached until a commit changes one of its role bindings,
+ * roles or groups.
  */
 export class HeldAnswers {
   readonly #services: Services
   readonly #scheduler = new CooperativeScheduler()
   readonly #cached = new RecentMap<string, HeldAnswer>(cachedBytes, (answer) => answer.weight)
   readonly #beingMade = new Map<string, Promise<readonly Uint8Array[]>>()
-  /** Answers that are cached or being made. */
+  /** Responses that are cached or being built. */
   readonly #watched = new Set<WeakRef<HeldAnswer>>()
 
   constructor(services: Services) {
@@ -145,8 +152,8 @@ export class HeldAnswers {
   }
 
   /**
-   * Returns the items of the caller's answer at one commit that is not older than the call: bindings in uid order, then session roles. For many bindings, returns
-   * encoded pieces, which the transport joins.
+   * Returns the items of the caller's response: role bindings in uid order, then session roles. All are of one commit, which is not older
+   * than the call. For many role bindings, returns encoded pieces, which the transport joins.
    */
   async of(form: AnswerForm, caller: Caller): Promise<{ readonly items: WhoAmI_Held[] } | { readonly joined: readonly Uint8Array[] }> {
     const { tables } = this.#services.cache
@@ -166,14 +173,14 @@ export class HeldAnswers {
       const made = this.#make(key, form, caller)
       making = made
       this.#beingMade.set(key, made)
-      // By then another answer may be in progress.
+      // Another response may be in progress under this key by now.
       const forget = (): void => void (this.#beingMade.get(key) === made && this.#beingMade.delete(key))
       made.then(forget, forget)
     }
     return { joined: await making }
   }
 
-  /** Restarts after a change of a record that the answer depends on. Unchanged items come from earlier passes, so each pass is shorter. */
+  /** Builds a response, and starts again if a record that it depends on changes. Unchanged items are reused, so each pass is shorter. */
   async #make(key: string, form: AnswerForm, caller: Caller): Promise<readonly Uint8Array[]> {
     const task = new CooperativeTask(this.#scheduler)
     let made = new Map<Holding, Item>()
@@ -185,7 +192,7 @@ export class HeldAnswers {
       const next: typeof made = new Map()
       const { cache } = this.#services
       const permissions = caller.permissions()
-      // Each step takes long for many grants.
+      // For a caller with many role bindings, each step takes long.
       if (task.shouldYield) await task.pause()
       capabilitiesAt(permissions, caller.identity)
       if (task.shouldYield) await task.pause()
@@ -200,14 +207,14 @@ export class HeldAnswers {
         const piece = Buffer.concat(items.map(({ bytes }) => bytes))
         pieces.push(piece)
         let end = 0
-        // A view of the piece, which holds the bytes once.
+        // The item refers to its bytes in the piece instead of copying them.
         for (const item of items) next.set(item.holding, { ...item, bytes: piece.subarray(end, (end += item.bytes.length)) })
       }
       if (answer.isCurrent) {
         const whole = joined(form, pieces)
         answer.pieces = whole
         this.#cached.set(key, answer)
-        // A later call may come after a change.
+        // A later call must start a new response, since records may have changed.
         this.#beingMade.delete(key)
         await task.pause()
         return whole
@@ -246,7 +253,7 @@ export class HeldAnswers {
     }
   }
 
-  /** Makes the selected answers void. */
+  /** Makes the selected responses invalid. */
   #end(isVoid: (answer: HeldAnswer) => boolean): void {
     for (const watch of this.#watched) {
       const answer = watch.deref()
@@ -260,7 +267,7 @@ export class HeldAnswers {
   }
 }
 
-/** Drops the separator before the first item. */
+/** Removes the comma before the first item. */
 function joined(form: AnswerForm, pieces: readonly Uint8Array[]): readonly Uint8Array[] {
   const [first = Buffer.alloc(0), ...others] = pieces.filter((piece) => piece.length > 0)
   return form === 'http' ? [first.subarray(1), ...others] : [first, ...others]

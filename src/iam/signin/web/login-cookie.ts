@@ -4,17 +4,18 @@ import { randomHex } from '../../../base/runtime.ts'
 import type { Services } from '../../../engine/services.ts'
 import { cookieOf, setCookie, type WebRequest } from '../../../transport/web/web-request.ts'
 
-/** `SameSite` of the cookie of each step. */
+/** `SameSite` attribute of the cookie, by step. */
 const sameSite = {
-  // The platform's own page sends the form.
+  // The form is posted from the platform's own page.
   confirm: 'Strict',
-  // The identity provider sends the browser back.
+  // The identity provider redirects the browser here from another site.
   provider: 'Lax',
 } as const satisfies Record<keyof LoginSteps, string>
 
 /**
- * Returns the `Set-Cookie` header of a sealed sign-in; an empty value removes the cookie. Under https, `__Host-` (RFC 6265bis, 4.1.3.2) ensures that no other host
- * and no attacker on the network can set it. Otherwise a sign-in that an attacker started could end in this browser.
+ * Returns the `Set-Cookie` header for the encrypted state of a sign-in; an empty value removes the cookie. Under https, the prefix
+ * `__Host-` (RFC 6265bis, 4.1.3.2) prevents other hosts and network attackers from setting it. Otherwise, a sign-in that an attacker
+ * started could end in this browser.
  */
 function cookieHeader(of: { step: keyof LoginSteps; baseUrl: string; sealed: string; value: string }): string {
   const secure = of.baseUrl.startsWith('https:')
@@ -22,12 +23,12 @@ function cookieHeader(of: { step: keyof LoginSteps; baseUrl: string; sealed: str
   return setCookie({ name: cookieName(of.sealed, secure), value: of.value, maxAgeSeconds, sameSite: sameSite[of.step], secure })
 }
 
-/** Returns a name that differs for each sign-in: one browser may have several at a time. */
+/** Returns a cookie name that differs for each sign-in, since one browser may have several at a time. */
 function cookieName(sealed: string, isSecure: boolean): string {
   return `${isSecure ? '__Host-' : ''}taproot_login_${createHash('sha256').update(sealed).digest('hex').slice(0, 16)}`
 }
 
-/** Binds a sign-in to a browser: returns its sealed text, which comes back, and the `Set-Cookie` header. */
+/** Binds a sign-in to a browser. Returns the encrypted state, and the `Set-Cookie` header of the value that must come back with it. */
 export function bindLogin<Step extends keyof LoginSteps>(
   { keyring, clock, random }: Services,
   baseUrl: string,

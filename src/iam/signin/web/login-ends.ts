@@ -24,15 +24,18 @@ export interface LoginOptions {
   readonly tokenIssue: TokenIssue
   readonly oidc: OidcLogin
   readonly auditLog: AuditTrail
-  /** The URL of this platform for browsers. */
+  /** The public URL of this platform for browsers. */
   readonly baseUrl: string
-  /** Limits the anonymous requests of an address, most of which cause one to an identity provider. Absent if requests are not limited. */
+  /**
+   * Rate limit for anonymous requests of an address, most of which cause a request to an identity provider. Absent if requests are not
+   * limited.
+   */
   readonly limit?: WebRoute['limit']
-  /** Redirect targets in addition to loopback addresses, configuration `login.redirects`. */
+  /** Allowed redirect targets in addition to loopback addresses: configuration `login.redirects`. */
   readonly redirects: readonly string[]
 }
 
-/** Throws code 3 if the requested token may not be issued. `audienceField` is the caller's name for the audience. */
+/** Throws code 3 if the requested token may not be issued. `audienceField` is the name of the audience parameter, for errors. */
 export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, requested: RequestedToken, audienceField: 'audience' | 'client_id'): void {
   try {
     tokenIssue.check(requested)
@@ -43,23 +46,26 @@ export function assertIssued({ tokenIssue }: Pick<LoginOptions, 'tokenIssue'>, r
   }
 }
 
-/** Returns the URL of a path of this platform for browsers. */
+/** Returns the public URL of a path of this platform. */
 export function loginUrl(baseUrl: string, path: string): string {
   return `${baseUrl.replace(/\/$/, '')}${path}`
 }
 
-/** The path to which identity providers send browsers back. Each has its own below it, so that none receives answers of another (mix-up, RFC 9700, 4.4). */
+/**
+ * The path to which identity providers redirect browsers. Each provider has its own path below it, so that none receives responses of
+ * another (mix-up, RFC 9700, 4.4).
+ */
 export const callbackPath = '/oauth/callback'
 
-/** Returns the URL to which an identity provider sends browsers back. */
+/** Returns the URL to which an identity provider redirects browsers. */
 export function callbackUrl(baseUrl: string, provider: Uid): string {
   return loginUrl(baseUrl, `${callbackPath}/${provider}`)
 }
 
-/** The target of the form in which a person confirms the sign-in of another device. */
+/** The path to which the form is posted that confirms the sign-in of another device. */
 export const confirmPath = '/oauth/confirm'
 
-/** Sends the browser back to the client, with the values in the query (docs/spec/tokens.md#browser-sign-in). */
+/** Redirects the browser to the client, with the values in the query (docs/spec/tokens.md#browser-sign-in). */
 export function sendBack(target: string, values: Readonly<Record<string, string>>): HttpAnswer {
   const url = new URL(target)
   for (const name of ['token', 'refresh_token', 'error', 'status_code']) url.searchParams.delete(name)
@@ -67,7 +73,7 @@ export function sendBack(target: string, values: Readonly<Record<string, string>
   return redirect(302, url.href)
 }
 
-/** Runs a step of a sign-in. A failure goes to the client by redirect, or is shown on a page if no client waits for this browser. */
+/** Runs a step of a sign-in. If it fails, redirects with the error to the client, or shows a page if no client waits for this browser. */
 export async function answerFailure(
   services: Services,
   { end, request }: { end: LoginEnd; request: WebRequest },

@@ -7,18 +7,18 @@ import { userCodeOf } from '../pending-logins.ts'
 
 /** The parameters of `GET /oauth` (docs/spec/tokens.md#browser-sign-in). */
 export interface LoginRequest {
-  /** The requested token; its `end` is valid. */
+  /** The requested token and its target, which is valid. */
   readonly requested: RequestedLogin
   /** Uid of an identity provider, or the name of a verified organisation that has one. */
   readonly provider: { readonly uid: Uid } | { readonly organization: string }
-  /** Throws code 3 if another parameter is invalid. This error is sent to the client. */
+  /** Throws code 3 if another parameter is invalid. The client gets this error by redirect. */
   assertValid(): void
 }
 
 const maxRedirectLength = 1024
 const maxValueLength = 4096
 
-/** True if a browser may carry tokens to this URL: a loopback address, or a configured one with any query. */
+/** Returns true if tokens may be sent to this URL: a loopback address, or a configured URL with any query. */
 function isAllowed(url: URL, redirects: readonly string[]): boolean {
   if (url.username !== '' || url.password !== '' || url.hash !== '') return false
   if (url.protocol === 'http:' && ['localhost', '127.0.0.1', '[::1]'].includes(url.hostname)) return true
@@ -28,14 +28,14 @@ function isAllowed(url: URL, redirects: readonly string[]): boolean {
   })
 }
 
-/** Options that decide which ends are valid. */
+/** Options that decide which targets are valid. */
 export interface LoginEndOptions {
   /** Redirect targets in addition to loopback addresses. */
   readonly redirects: readonly string[]
   readonly random: Random
 }
 
-/** Parsers of the parameters that name the target of the tokens; undefined for an invalid value. */
+/** Parsers by name of the parameter that selects the target of the tokens. They return undefined for an invalid value. */
 const ends: Readonly<Record<string, (text: string, options: LoginEndOptions) => LoginEnd | undefined>> = {
   redirect(text, { redirects }) {
     const url = text.length > maxRedirectLength ? null : URL.parse(text)
@@ -66,7 +66,7 @@ function isTrue(text: string | null): boolean {
   return text === 'true' || text === '1'
 }
 
-/** Returns the values of a comma-separated or repeated parameter. */
+/** Returns the values of a parameter that is comma-separated, repeated, or both. */
 function listOf(query: URLSearchParams, name: string): string[] {
   const texts = query.getAll(name).flatMap((text) => text.split(','))
   return texts.map((text) => text.trim()).filter((text) => text !== '')
@@ -79,7 +79,7 @@ function assertKnown(query: URLSearchParams): void {
   for (const [name, value] of query) if (value.length > maxValueLength) throw DomainError.invalid(name, `must be at most ${maxValueLength} characters`)
 }
 
-/** Parses the query. Returns an error if the target is invalid, so that no client can get the error. */
+/** Parses the query. Returns an error if the target is invalid, since then the error cannot be sent to the client. */
 export function loginRequest(query: URLSearchParams, options: LoginEndOptions): LoginRequest | DomainError {
   const end = endOf(query, options)
   if (end instanceof DomainError) return end

@@ -28,7 +28,7 @@ function noProvider(): DomainError {
   return new DomainError(5, 'no such identity provider, and no organisation of this name has one')
 }
 
-/** Returns the provider that the request names. Throws code 5 without a match, code 3 for several. */
+/** Returns the provider that the request names. Throws code 5 if none matches, code 3 if several do. */
 async function chosenProvider({ services }: LoginOptions, { provider }: LoginRequest, signal: AbortSignal): Promise<Uid> {
   await services.cache.barrier(signal)
   const { tables } = services.cache
@@ -39,7 +39,7 @@ async function chosenProvider({ services }: LoginOptions, { provider }: LoginReq
   return uid
 }
 
-/** Sends the browser to the identity provider. */
+/** Redirects the browser to the identity provider. */
 async function toProvider(options: LoginOptions, { requested, provider }: ChosenLogin, signal: AbortSignal): Promise<HttpAnswer> {
   const { services, oidc, baseUrl } = options
   const client = oidcClientOf(services, provider)
@@ -51,7 +51,7 @@ async function toProvider(options: LoginOptions, { requested, provider }: Chosen
   return redirect(303, url.href, { 'Set-Cookie': cookie })
 }
 
-/** Returns the token that the device with this code requests. Throws code 5 if no device has this code. */
+/** Returns the token that the device with this user code requests. Throws code 5 if no device has this code. */
 async function deviceOf({ services }: LoginOptions, userCode: string, signal: AbortSignal): Promise<RequestedDeviceLogin> {
   const requested = await deviceAsking(services, userCode, signal)
   if (requested === undefined) throw new DomainError(5, 'this code was used or expired: start again on the device')
@@ -60,10 +60,10 @@ async function deviceOf({ services }: LoginOptions, userCode: string, signal: Ab
 
 const lifetimes = { once: 'for an hour at most', lasting: 'until signed out, with a refresh token' } as const
 
-/** Returns the facts that a person needs to decide, for the confirmation page. */
+/** Returns the facts for the confirmation page, by which a person decides. */
 function factsOf({ services }: LoginOptions, { requested, provider }: ChosenLogin, device?: RequestedDeviceLogin): Confirmation['facts'] {
   const { tables } = services.cache
-  // A record of kind Group contains a Group.
+  // a cast: a record of kind Group contains a Group
   const group = tables.get('Group', parentOf(provider))?.message as unknown as Group | undefined
   const facts: (readonly [string, string])[] = [
     ['People of', group?.name ?? parentOf(provider)],
@@ -77,7 +77,10 @@ function factsOf({ services }: LoginOptions, { requested, provider }: ChosenLogi
   return facts.filter(([, value]) => value !== '')
 }
 
-/** Shows the page on which a person confirms the sign-in of another device. A device gets what it requested itself; the link has no influence. */
+/**
+ * Shows the page on which a person confirms the sign-in of another device. The device gets the token that it requested; the link cannot
+ * change this.
+ */
 async function toConfirm(options: LoginOptions, { requested: linked, provider }: ChosenLogin, signal: AbortSignal): Promise<HttpAnswer> {
   const { services, baseUrl } = options
   const { end } = linked
@@ -88,7 +91,7 @@ async function toConfirm(options: LoginOptions, { requested: linked, provider }:
   return confirmPage({ code, facts: factsOf(options, { requested, provider }, device), action: loginUrl(baseUrl, confirmPath), request, cookie })
 }
 
-/** GET /oauth: sends the browser to the identity provider. If the tokens go to another device, asks the person first. */
+/** GET /oauth: redirects the browser to the identity provider. If the tokens go to another device, first asks the person to confirm. */
 async function start(options: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   const { services } = options
   const parsed = loginRequest(request.query, { redirects: options.redirects, random: services.random })
@@ -96,31 +99,32 @@ async function start(options: LoginOptions, request: WebRequest): Promise<HttpAn
   const { requested } = parsed
   return answerFailure(services, { end: requested.end, request }, async () => {
     parsed.assertValid()
-    // Before a person is registered for a token that can not be issued. The request of a device was checked when it arrived.
+    // Checked before the sign-in, so that no one is registered for a token that cannot be issued. The request of a device was checked when
+    // it arrived.
     if (requested.end.kind !== 'device') assertIssued(options, { aud: requested.audiences, scopes: requested.scopes, cap: [] }, 'audience')
     const chosen = { requested, provider: await chosenProvider(options, parsed, request.signal) }
     return requested.end.kind === 'redirect' ? toProvider(options, chosen, request.signal) : toConfirm(options, chosen, request.signal)
   })
 }
 
-/** Returns the person of an issued token for the audit log. */
+/** Returns the person of an issued token, for the audit log. */
 function callerOf({ principal: { identityUid: identity, operator, act } }: Exchanged): ReturnType<typeof auditedCaller> {
   return auditedCaller({ identity, operator, actor: { iss: act.issuer, sub: act.subject } })
 }
 
 const lost = 'This sign-in was started in another browser, or more than ten minutes ago. Start again.'
 
-/** Names of sign-ins in the audit log, by the target of the tokens. */
+/** Audit log names of sign-ins, by the target of the tokens. */
 const auditNames = { redirect: 'login/browser', headless: 'login/headless', device: 'login/device' } as const satisfies Record<LoginEnd['kind'], string>
 
-/** A person refuses the sign-in of another device. */
+/** Handles a person's refusal of the sign-in of another device. */
 async function refuse(options: LoginOptions, request: WebRequest, { requested: { end }, provider }: ChosenLogin): Promise<HttpAnswer> {
   const isInTime = end.kind !== 'device' || (await endDeviceLogin(options.services, { userCode: end.userCode, outcome: { kind: 'refused' } }, request.signal))
   auditRequest(options, request, { method: auditNames[end.kind], outcome: 'denied', subject: provider, reason: 'LOGIN_REFUSED' })
   return messagePage(200, isInTime ? 'No one was signed in. You can close this page.' : 'This code was used before, or it expired. You can close this page.')
 }
 
-/** POST /oauth/confirm: the person's answer to the confirmation page. */
+/** POST /oauth/confirm: handles the person's answer on the confirmation page. */
 async function confirm(options: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   const { services, baseUrl } = options
   const { request: sealed = '', answer } = await readFields(request, ['request', 'answer'])
@@ -131,13 +135,16 @@ async function confirm(options: LoginOptions, request: WebRequest): Promise<Http
   )
 }
 
-/** A sign-in whose browser came back from the identity provider. */
+/** A sign-in whose browser returned from the identity provider. */
 interface Returning {
   readonly request: WebRequest
   readonly login: PendingLogin
 }
 
-/** Issues a refresh token if requested. Sessions with roles of mapped groups (docs/spec/tokens.md#refresh-tokens) and assumed identities get none: the text is empty. */
+/**
+ * Issues a refresh token if it was requested. Returns an empty text for sessions with roles of mapped groups
+ * (docs/spec/tokens.md#refresh-tokens), and for assumed identities.
+ */
 async function refreshTokenFor(
   services: Services,
   { login, made, idToken }: { login: PendingLogin; made: Exchanged; idToken: string },
@@ -170,7 +177,7 @@ async function tokenFor(options: LoginOptions, { login, request }: Returning, id
 
 const done = 'You are signed in on the other device. You can close this page.'
 
-/** Delivers the tokens to their target. Throws code 9 if it does not wait for them any more. */
+/** Sends the tokens to their target. Throws code 9 if the target no longer waits for them. */
 async function handOver({ services }: LoginOptions, { login, request }: Returning, signedIn: { made: Exchanged; idToken: string }): Promise<HttpAnswer> {
   const { end } = login.requested
   const { made } = signedIn
@@ -195,7 +202,7 @@ async function handOver({ services }: LoginOptions, { login, request }: Returnin
   }
 }
 
-/** Returns the client at the provider. Throws code 9 if it changed since the browser was sent there. */
+/** Returns the OIDC client of the provider. Throws code 9 if it changed since the browser was redirected there. */
 async function sameClient({ services }: LoginOptions, { provider: uid, issuer, clientId }: PendingLogin, signal: AbortSignal): Promise<OidcClient> {
   await services.cache.barrier(signal)
   const client = unchangedProvider(services.cache.tables, { uid, issuer, clientId }) && oidcClientOf(services, uid)
@@ -203,19 +210,19 @@ async function sameClient({ services }: LoginOptions, { provider: uid, issuer, c
   return client
 }
 
-/** GET /oauth/callback/<provider>: the browser comes back from the identity provider. */
+/** GET /oauth/callback/<provider>: handles the browser's return from the identity provider. */
 async function finishSignIn(options: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   const { services, oidc, baseUrl } = options
   const state = request.query.get('state') ?? ''
   const login = openLogin(services.keyring, services.clock, { step: 'provider', sealed: state, browser: browserOf(request, baseUrl, state) })
-  // The answer of another provider is not used.
+  // Ignores the response of a provider that is not the one of this sign-in.
   const isAtHome = login?.provider === request.params['provider']
   if (login === undefined || !isAtHome) return messagePage(400, lost)
   const returning = { request, login }
   const { end } = login.requested
   const work = async (): Promise<{ made: Exchanged; answer: HttpAnswer }> => {
     const client = await sameClient(options, login, request.signal)
-    // Before a token is issued that no device would get.
+    // Checked first, so that no token is issued that no device would get.
     if (end.kind === 'device') await deviceOf(options, end.userCode, request.signal)
     const url = new URL(`${callbackUrl(baseUrl, login.provider)}?${request.query.toString()}`)
     const idToken = await oidc.idToken(client, { url, state, checks: login.checks }, request.signal)
@@ -230,7 +237,7 @@ async function finishSignIn(options: LoginOptions, request: WebRequest): Promise
   return { ...answer, headers: { ...answer.headers, 'Set-Cookie': forgetLogin('provider', baseUrl, state) } }
 }
 
-/** GET /orgcheck?name=: true if people can sign in with the organisation's name. */
+/** GET /orgcheck?name=: returns true if people can sign in with the name of this organisation. */
 async function check({ services }: LoginOptions, request: WebRequest): Promise<HttpAnswer> {
   await services.cache.barrier(request.signal)
   const found = providersOfOrganization(services.cache.tables, request.query.get('name') ?? '').length > 0
@@ -238,8 +245,8 @@ async function check({ services }: LoginOptions, request: WebRequest): Promise<H
 }
 
 /**
- * Returns the routes of sign-in with an organisation's identity provider, for programs on the person's machine (docs/spec/tokens.md#browser-sign-in) and for other
- * devices.
+ * Returns the routes for sign-in with an organisation's identity provider: for programs on the person's machine
+ * (docs/spec/tokens.md#browser-sign-in), and for other devices.
  */
 export function loginRoutes(options: LoginOptions): WebRoute[] {
   type Step = (options: LoginOptions, request: WebRequest) => Promise<HttpAnswer>

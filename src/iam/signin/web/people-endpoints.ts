@@ -26,13 +26,13 @@ export interface PeopleEndpointOptions {
   readonly signIn: ExternalSignIn
   readonly tokenIssue: TokenIssue
   /**
-   * Counts a request of the identity behind a credential. Throws code 8, so it is called before any write: clients repeat such requests
+   * Counts a request of the identity of a credential. Throws code 8. It is called before any write, because clients repeat such requests
    * (docs/spec/limits.md#rate-limits). Absent if requests are not limited.
    */
   readonly admit?: (principal: Uid) => void
 }
 
-/** Returns a claim that is a non-empty string. */
+/** Returns the value of a claim if it is a string that is not empty. */
 function claimText(token: DecodedToken, claim: string): string | undefined {
   const value = token.claims[claim]
   return typeof value === 'string' && value !== '' ? value : undefined
@@ -49,7 +49,10 @@ export function personOfToken(token: DecodedToken, { uid, act, trustedGroups }: 
   }
 }
 
-/** Records a sign-in: the event of roles of mapped groups, the time, and the email address of a person. Rejects with StoreError if the event is lost. */
+/**
+ * Records a sign-in: its time, the event of roles from mapped groups, and the e-mail address of a person. Rejects with StoreError if the
+ * event cannot be written.
+ */
 export async function noteExchanged(services: Services, principal: Exchanged['principal'], signal: AbortSignal): Promise<void> {
   await noteMappedSession(services, principal, signal)
   const { identityUid: uid, act, restrictions, token } = principal
@@ -57,17 +60,17 @@ export async function noteExchanged(services: Services, principal: Exchanged['pr
   await noteSignIn(services, uid, person)
 }
 
-/** A person with a token of their issuer. */
+/** A person who registers with a token. */
 interface Newcomer extends Omit<Registration, 'person' | 'via'> {
   readonly authorization: string | undefined
   readonly as: Pick<SignInAs, 'identityProvider'>
-  /** Called with the person before any write; an error prevents the registration. */
+  /** Called with the person's uid before any write. If it throws, the person is not registered. */
   readonly before?: ((person: Uid) => void) | undefined
 }
 
 /**
- * Registers the person of an external token, with the default role of their provider at the first sign-in. Throws as the token exchange and `before` do, and
- * code 7 `NOT_INVITED`.
+ * Registers the person of an external token. At the first sign-in, the person gets the provider's default role. Throws the errors of the
+ * token exchange and of `before`, and code 7 `NOT_INVITED`.
  */
 export async function registerByToken(
   { services, signIn }: Pick<PeopleEndpointOptions, 'services' | 'signIn'>,
@@ -79,7 +82,7 @@ export async function registerByToken(
   return registerPerson(services, { ...rest, person: personOfToken(token, person), via: person.via })
 }
 
-/** Verifies the token of a person as a sign-in does. Throws as the token exchange does. */
+/** Verifies a person's token as a sign-in does. Throws the errors of the token exchange. */
 export async function verifiedPerson(
   signIn: ExternalSignIn,
   authorization: string | undefined,
@@ -104,7 +107,10 @@ export function registerEndpoint(options: PeopleEndpointOptions): EndpointHandle
   }
 }
 
-/** Auth.GetHeadlessSession: returns the token that a browser encrypted for the holder of the key (docs/spec/tokens.md#device-sign-in). Throws code 5 if it is missing or expired. */
+/**
+ * Auth.GetHeadlessSession: returns the token that was encrypted for the holder of the key (docs/spec/tokens.md#device-sign-in). Throws
+ * code 5 if it does not exist or has expired.
+ */
 export function headlessSessionEndpoint({ services }: Pick<PeopleEndpointOptions, 'services'>): EndpointHandler {
   return async (call, message) => {
     const { code } = message as GetHeadlessSessionRequest
@@ -129,7 +135,10 @@ interface Refreshed {
   readonly next: IssuedRefreshToken
 }
 
-/** Exchanges a refresh token for an access token and a successor (docs/spec/tokens.md#refresh-tokens). Throws code 16. Errors of `admit` and TokenIssue leave the token valid. */
+/**
+ * Uses a refresh token for an access token and the next refresh token (docs/spec/tokens.md#refresh-tokens). Throws code 16. After an error
+ * of `admit` or TokenIssue, the refresh token stays valid.
+ */
 export async function refreshed(
   { services, tokenIssue, admit }: Pick<PeopleEndpointOptions, 'services' | 'tokenIssue' | 'admit'>,
   { text, requested }: { text: string; requested: RequestedToken },
@@ -149,7 +158,10 @@ export async function refreshed(
   return { person: grant.person, access: await tokenIssue.issue(holderOf(grant), requested), next }
 }
 
-/** ExchangeRefreshToken: the bearer token becomes invalid, the answer carries an access token and its successor (docs/spec/tokens.md#refresh-tokens). */
+/**
+ * ExchangeRefreshToken: uses the bearer token, which becomes invalid. Returns an access token and the next refresh token
+ * (docs/spec/tokens.md#refresh-tokens).
+ */
 export function refreshEndpoint(options: PeopleEndpointOptions): EndpointHandler {
   return async (call, message) => {
     const request = message as ExchangeRefreshTokenRequest
