@@ -28,7 +28,7 @@ import { isWanted } from './records/event-types.ts'
 import { failedPrefixOf, progressKey, readProgress } from './records/progress.ts'
 import { changeState, subscriptionKind } from './records/subscriptions.ts'
 
-/** Failed deliveries that one call redelivers: a transaction takes no more. */
+/** Maximum number of failed deliveries that one call redelivers, so that all fit in one transaction. */
 const maxRedelivered = 100
 
 /** A failed delivery and the outbox key of its event. */
@@ -49,7 +49,7 @@ function idIn(key: string): string {
   return key.slice(key.lastIndexOf('-') + 1)
 }
 
-/** Returns true if `id` is that of the event under an outbox key: ids are the same with and without dashes. */
+/** Returns true if `id` is the id of the event with this outbox key. Ids may be written with or without dashes. */
 function hasId(key: string, id: string): boolean {
   return key.endsWith(`-${id.replaceAll('-', '')}`) || key.endsWith(`-${id}`)
 }
@@ -80,7 +80,10 @@ function shownPending({ key, type, subject }: LogEntry): Delivery {
   })
 }
 
-/** Yields the deliveries of a subscription after a page's last one: failed and dead ones by event time, then the waiting ones in commit order. */
+/**
+ * Yields the deliveries of a subscription after the last one of a page. First come failed and dead ones, sorted by event time, then
+ * waiting ones in commit order.
+ */
 class Deliveries {
   readonly #services: Services
   readonly #log: EventLog
@@ -103,7 +106,7 @@ class Deliveries {
 
   async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
     const progress = await readProgress(this.#services.store, this.#uid, signal)
-    // The kind's records hold subscriptions.
+    // a cast: records of this kind contain subscriptions
     const record = this.#services.cache.tables.get('Subscription', this.#uid)?.message
     if (progress === undefined || record === undefined) return
     const from = after ?? { revision: Number(progress.revision), key: progress.key }
@@ -120,7 +123,7 @@ interface Listed {
   readonly place: readonly (string | number)[]
 }
 
-/** Yields the deliveries that a request asks for, from its page on. */
+/** Yields the deliveries that a request selects, starting at its page. */
 async function* listed(deliveries: Deliveries, request: ListDeliveriesRequest, { place, signal }: Paged): AsyncGenerator<Listed, void> {
   const { state } = request
   const [first, second] = place
@@ -138,7 +141,7 @@ interface Paged {
   readonly signal: AbortSignal
 }
 
-/** ListDeliveries. */
+/** ListDeliveries: lists the failed, dead and waiting deliveries of a subscription. */
 export const listDeliveries: Handler = async (services, context, message) => {
   const request = message as ListDeliveriesRequest
   const { signal } = context
@@ -174,7 +177,7 @@ export const listDeliveries: Handler = async (services, context, message) => {
   }
 }
 
-/** RedeliverEvents: failed and dead deliveries are tried again at once, and for as long as new events are. */
+/** RedeliverEvents: tries failed and dead deliveries again at once, and then for as long as new events are tried. */
 export const redeliverEvents: Handler = async (services, context, message) => {
   const { uid, eventId } = message as RedeliverEventsRequest
   const record = existingRecord(subscriptionKind, services.cache, uid)
@@ -196,26 +199,29 @@ function revived(subscription: Uid, { key, state }: Failed, nowMs: number): Put 
   return { kind: 'put', key: `${failedPrefixOf(subscription)}${key}`, value: toBinary(FailedDeliverySchema, next) }
 }
 
-/** Returns the position before the first event to replay. Throws code 5 for an event that is not kept, and code 3 for a time in the future. */
+/**
+ * Returns the position before the first event to replay. Throws code 5 if the event is no longer stored, and code 3 for a time in the
+ * future.
+ */
 function replayFrom(log: EventLog, { uid, from }: ReplayEventsRequest, nowMs: number): Position {
   const root = rootOf(trustedUid(uid))
   if (from.case === 'fromEventId') {
     for (const entry of log.after({ revision: 0, key: '' }, root)) if (hasId(entry.key, from.value)) return before(entry)
     throw notFound('Event', from.value, { resourceType: 'events.taproot.dev/Event' })
   }
-  // The schema requires one of both.
+  // The schema requires an event or a time.
   const timeMs = from.value === undefined ? 0 : timestampMs(from.value)
   if (timeMs > nowMs) throw DomainError.invalid('from_time', 'must not be in the future')
   const first = log.firstFrom(outboxKey(Math.max(0, timeMs), ''), root)
   return first === undefined ? log.last : before(first)
 }
 
-/** Returns the position just before an event. No key sorts between its own and this one. */
+/** Returns the position just before an event. No other key sorts between the two. */
 function before({ revision, key }: LogEntry): Position {
   return { revision, key: key.slice(0, -1) }
 }
 
-/** ReplayEvents: the cursor goes back. Events that are delivered again have the same ids. */
+/** ReplayEvents: moves the cursor back, so that events are delivered again, with the same ids. */
 export const replayEvents: Handler = async (services: Services, context: Context, message) => {
   const request = message as ReplayEventsRequest
   const record = existingRecord(subscriptionKind, services.cache, request.uid)

@@ -5,26 +5,26 @@ import { uuidOfHex } from '../base/uuid.ts'
 import type { OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
 import { RegistryTrafficSchema } from '../gen/taproot/store/v1/registry_pb.ts'
 
-/** The audience of every event that leaves the platform, and of the token that it is sent with. */
+/** The audience of every event that is sent to subscribers, and of its token. */
 export const customerAudience = 'customer'
 
-/** False for an event that must never be sent (docs/spec/events.md#internal-events). */
+/** Returns false for an internal event, which must never be sent (docs/spec/events.md#internal-events). */
 export function isForCustomers(event: Pick<OutboxEvent, 'internal'>): boolean {
   return !event.internal
 }
 
-/** The event types whose subject is a mapping: they also name the identity provider. */
+/** The event types whose subject is a mapping. Their events also name the identity provider. */
 const mappingTypes: ReadonlySet<string> = new Set(['created', 'deleted'].map((change) => `dev.taproot.api.iam.external_group_role_mappings.${change}.v1`))
 
-/** The claims of an actor in the order in which events show them. All are always present (docs/spec/events.md#actors). */
+/** The claims of an actor, in the order of the event format. All are always present (docs/spec/events.md#actors). */
 const actorClaims = ['aud', 'iss', 'sub', 'email', 'aws-acct', 'aws-arn'] as const
 
-/** Returns the event's id as a uuid. Earlier versions stored 32 hex digits. */
+/** Returns the event's id as a UUID. Earlier versions stored it as 32 hex digits. */
 export function uuidOf({ id }: Pick<OutboxEvent, 'id'>): string {
   return id.includes('-') ? id : uuidOfHex(id)
 }
 
-/** Returns the CloudEvents attributes of an event in their order, without empty ones (docs/spec/events.md#attributes). */
+/** Returns the CloudEvents attributes of an event in order, without empty ones (docs/spec/events.md#attributes). */
 export function attributesOf(event: OutboxEvent): Readonly<Record<string, string>> {
   const attributes = {
     id: uuidOf(event),
@@ -43,7 +43,7 @@ export function attributesOf(event: OutboxEvent): Readonly<Record<string, string
   return Object.fromEntries(Object.entries(attributes).filter(([, value]) => value !== ''))
 }
 
-/** Returns the event's payload as proto JSON, null if it has none. Registry traffic also shows its empty fields, except optional ones. */
+/** Returns the event's payload as proto JSON; null if it has none. Registry traffic includes its empty fields, except optional ones. */
 function payloadOf({ bodyType, body }: OutboxEvent): JsonValue {
   if (bodyType === '') return null
   const desc = registry.getMessage(bodyType)
@@ -51,7 +51,7 @@ function payloadOf({ bodyType, body }: OutboxEvent): JsonValue {
   return toJson(desc, fromBinary(desc, body), { registry, alwaysEmitImplicit: bodyType === RegistryTrafficSchema.typeName })
 }
 
-/** Returns the data of an event: who acted, and the payload (docs/spec/events.md#event-bodies). Throws if the payload cannot be decoded. */
+/** Returns the data of an event: the actor and the payload (docs/spec/events.md#event-bodies). Throws if the payload cannot be decoded. */
 export function dataOf(event: OutboxEvent): JsonObject {
   const act = Object.fromEntries(actorClaims.map((name) => [name, event.actorClaims[name] ?? '']))
   return { actor: { subject: event.actorSubject, act }, body: payloadOf(event) }

@@ -14,46 +14,46 @@ import { eventOf, withoutForeignEmail } from './records/event-form.ts'
 import { assertTypes } from './records/event-types.ts'
 import { passesFilter, seesRoot, viewOf, type FeedFilter } from './records/feed-view.ts'
 
-/** Events that one look passes. A look that passed so many, and found none for the caller, ends without events. */
+/** Maximum number of log entries that one read passes. If none of them is for the caller, the read returns no events. */
 const maxLooked = 50_000
 const entriesPerLook = 256
-/** Binds a cursor to the feed. */
+/** Identifies cursors of the feed, so that cursors of other methods are rejected. */
 const queryHash = 'events'
 
-/** The fields by which a request selects events. */
+/** The fields of a request that select events. */
 type Selection = Pick<PullEventsRequest, 'uidp' | 'types' | 'includePulls'>
 
-/** Where a reader is in the log. */
+/** Position of a reader in the event log. */
 export interface Place extends Position {
-  /** Every event that was committed before this time, in milliseconds since 1970, was seen. */
+  /** The reader has seen every event committed before this time, in milliseconds since 1970. */
   readonly seenMs: number
-  /** The reader knows that events are missing which were removed up to this revision. */
+  /** The reader knows about missing events that were removed up to this revision. */
   readonly knownAt: number
 }
 
-/** An event that the caller sees. */
+/** An event for a response. */
 export interface ShownEvent {
   readonly event: Event
   readonly entry: LogEntry
-  /** The place after the event. */
+  /** The reader's place after the event. */
   readonly place: Place
 }
 
-/** What one look at the log found. */
+/** The result of one read of the log. */
 export interface Found {
   readonly events: readonly ShownEvent[]
   readonly place: Place
-  /** True if the look ended before the end of the log. */
+  /** True if the read ended before the end of the log. */
   readonly more: boolean
 }
 
-/** How much one look finds at most: at least one event, and stored bytes. */
+/** Limits of one read: number of events, and their stored size in bytes. One event is always allowed. */
 export interface LookLimits {
   readonly events: number
   readonly bytes: number
 }
 
-/** Returns the filter of a request. Throws code 3 for filters that events do not have. */
+/** Returns the filter of a request. Throws code 3 for an unsupported filter. */
 function filterOf({ uidp, types, includePulls }: Selection): FeedFilter {
   assertTypes(types, 'types')
   const { descendantsOf = '', childrenOf = '', ancestorsOf = '', inRoot = false, ids = [] } = uidp ?? {}
@@ -62,12 +62,12 @@ function filterOf({ uidp, types, includePulls }: Selection): FeedFilter {
   return { place: descendantsOf, types, includePulls }
 }
 
-/** Returns how far a reader who stopped in the middle of the log has seen: up to the time of the last event. */
+/** Returns the time up to which a reader has seen all events. If it stopped in the middle of the log, this is the time of its last event. */
 function seenMsOf({ key }: Position, nowMs: number): number {
   return key === '' ? nowMs : outboxTimeMs(key)
 }
 
-/** Finds the events after a place that the caller sees as of now. One log serves many readers. */
+/** Reads the events after a place that the caller may currently see. Many readers share one log. */
 export class FeedReader {
   readonly #services: Services
   readonly #context: Context
@@ -75,12 +75,12 @@ export class FeedReader {
   readonly #root: string | undefined
   readonly #log: EventLog
   readonly #task = new CooperativeTask()
-  /** Those of the last look. */
+  /** The caller's permissions at the last read. */
   #permissions: EffectivePermissions | undefined
-  /** Whether the caller saw an event at the last look; nothing before the first. */
+  /** Returns whether the caller could see an event at the last read; false before the first one. */
   sees: (entry: LogEntry) => boolean = () => false
 
-  /** Throws code 3 for filters that events do not have. */
+  /** Throws code 3 for an unsupported filter. */
   constructor(services: Services, context: Context, { request, log }: { request: Selection; log: EventLog }) {
     this.#services = services
     this.#context = context
@@ -89,13 +89,13 @@ export class FeedReader {
     this.#log = log
   }
 
-  /** Returns the cursor of a place. */
+  /** Returns the cursor text for a place. */
   cursorAt({ revision, key, seenMs, knownAt }: Place): string {
     const { pageKeys, random, clock } = this.#services
     return sealCursor({ key: [revision, key, seenMs, knownAt], queryHash, issuedMs: clock.now() }, pageKeys.current(), random)
   }
 
-  /** Returns the place of a cursor. Throws code 3 for a cursor of another kind, and code 11 for one that is older than what is kept. */
+  /** Parses a cursor. Throws code 3 for a cursor of another method, and code 11 if events after it are no longer stored. */
   async placeOf(cursor: string): Promise<Place> {
     const start = this.#start()
     if (cursor === 'now') return { ...start, ...this.#log.last }
@@ -109,7 +109,10 @@ export class FeedReader {
     return { revision, key: outboxKey, seenMs, knownAt }
   }
 
-  /** Looks from a place on. Throws code 11 if events after it were removed because there were too many. Rejects with StoreError, or the signal's reason. */
+  /**
+   * Reads events after a place. Throws code 11 if events after it were removed because there were too many. Rejects with StoreError, or
+   * the signal's reason.
+   */
   async look(from: Place, limits: LookLimits): Promise<Found> {
     const startMs = this.#services.clock.now()
     const events: ShownEvent[] = []
@@ -133,27 +136,30 @@ export class FeedReader {
       if (!this.sees(entry)) continue
       const shown = await this.#shown(entry)
       missing ||= shown === undefined
-      // Time may have passed, and the right to see the event with it.
+      // The caller may have lost the right to see the event meanwhile.
       this.view()
       if (shown === undefined || !this.sees(entry)) continue
       events.push({ event: shown.event, entry, place: placeIn(entry) })
       bytes += shown.bytes
     }
     if (missing) {
-      // The events may have been removed since the look began.
+      // The events may have been removed since the read began.
       await this.#log.caughtUp(this.#context.signal)
       this.assertKept(from)
     }
     return { events, place: more ? placeIn(position) : { ...placeIn(position), seenMs: startMs }, more }
   }
 
-  /** Makes `sees` answer by the caller's rights as of now. */
+  /** Makes `sees` use the caller's current rights. */
   view(): void {
     this.#context.authorize()
     this.#update()
   }
 
-  /** True if the caller sees an event at the last look, or by rights that came since. Cheap: it is asked for each event of the installation. */
+  /**
+   * Returns true if the caller could see an event at the last read, or because of rights granted since. Must be cheap, since it is called
+   * for each event of the installation.
+   */
   awaits(entry: LogEntry): boolean {
     if (this.sees(entry)) return true
     if (!passesFilter(this.#filter, entry) || callerOf(this.#context).permissions() === this.#permissions) return false
@@ -167,7 +173,10 @@ export class FeedReader {
     this.sees = viewOf(this.#services, caller, this.#filter)
   }
 
-  /** Returns the revision of the log. Throws code 11 if events after the place were removed that the caller might have seen. */
+  /**
+   * Returns the log's current revision. Throws code 11 if events after the place were removed that the caller might have been allowed to
+   * see.
+   */
   assertKept(place: Place): number {
     const caller = callerOf(this.#context)
     const cuts = this.#log.cutsAfter(place, { knownAt: place.knownAt, root: this.#root })
@@ -186,7 +195,7 @@ export class FeedReader {
     })
   }
 
-  /** Returns undefined for an event that was removed, or that cannot be read. */
+  /** Returns an event for a response; undefined if it was removed or cannot be read. */
   async #shown(entry: LogEntry): Promise<{ readonly event: Event; readonly bytes: number } | undefined> {
     const logged = await this.#log.read(entry, this.#context.signal)
     if (logged === undefined) return undefined

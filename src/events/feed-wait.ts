@@ -6,10 +6,10 @@ import { callerOf, type Context, type Services } from '../engine/services.ts'
 import { StoreError } from '../store/store.ts'
 import type { FeedReader } from './feed-reader.ts'
 
-/** When a request that found no place to wait may come again, in milliseconds. */
+/** Suggested wait before a request retries that could not wait because of the limit, in milliseconds. */
 const retryAfterMs = 5_000
 
-/** A place among the readers that wait for events. Each organisation has a bounded number of them. */
+/** A reader's place among those that wait for events. Each organisation has a limited number of places. */
 export class FeedWait {
   readonly #signal: AbortSignal
   readonly #leaving: AbortSignal
@@ -17,7 +17,10 @@ export class FeedWait {
   readonly #endings: (() => void)[] = []
   #hasEnded = false
 
-  /** Takes a place. Throws code 8 if too many readers of the caller's organisation wait. `close` gives it back, as does the end of the call. */
+  /**
+   * Takes a place. Throws code 8 if too many readers of the caller's organisation are waiting. `close` frees the place, and so does the
+   * end of the call.
+   */
   constructor({ eventLog }: Pick<Services, 'eventLog'>, context: Context, { used, reader }: { readonly used: UsedLog; readonly reader: FeedReader }) {
     const free = eventLog.readers.take([rootOf(callerOf(context).identity)])
     if (free === undefined)
@@ -28,7 +31,7 @@ export class FeedWait {
     this.#leaving = eventLog.leaving
     this.#signal.addEventListener('abort', close, { once: true })
     this.#leaving.addEventListener('abort', ring, { once: true })
-    // An event that the caller does not see wakes no reader.
+    // An event that the caller cannot see does not wake the reader.
     const forget = used.log.onAppend((entry) => {
       if (reader.awaits(entry)) ring()
     })
@@ -44,25 +47,28 @@ export class FeedWait {
     })
   }
 
-  /** True once no wait begins: the server is about to stop. */
+  /** True if the server is about to stop, so that no further wait begins. */
   get isLeaving(): boolean {
     return this.#leaving.aborted
   }
 
-  /** Forgets the events so far. Call it before the look after which the reader waits. */
+  /** Ignores earlier events. Call it before the read that precedes a wait. */
   arm(): void {
     this.#alarm.arm()
   }
 
-  /** Resolves with an event that the caller might see, after `ms`, or when the server is about to stop. Rejects with the signal's reason, and with StoreError if the log ended. */
+  /**
+   * Resolves when there is an event that the caller may be allowed to see, after `ms` milliseconds, or when the server is about to stop.
+   * Rejects with the signal's reason, or with StoreError if the log ended.
+   */
   async wait(ms: number): Promise<void> {
     if (!this.isLeaving) await this.#alarm.within(ms, this.#signal)
     this.#signal.throwIfAborted()
-    // An empty page would say that there is no event.
+    // An empty page would falsely say that there are no events.
     if (this.#hasEnded) throw new StoreError('unavailable', 'the watch on the outbox ended')
   }
 
-  /** Gives the place back. */
+  /** Frees the place. */
   close(): void {
     for (const end of this.#endings.splice(0)) end()
   }

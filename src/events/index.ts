@@ -1,4 +1,4 @@
-// What other folders may import of events. They import nothing else of it.
+// The exports that other folders may use of src/events. Nothing else of it may be imported.
 export {
   createSubscription,
   getSubscription,

@@ -7,9 +7,12 @@ import { FeedWait } from './feed-wait.ts'
 
 const defaultEvents = 100
 const maxEvents = 500
-/** Size of the stored events of one answer, in bytes; an answer has at least one event. */
+/** Maximum size of the stored events in one response, in bytes. One event is always allowed. */
 const maxBytes = 4 * 2 ** 20
-/** PullEvents: the events after a cursor that the caller may see as of now. Waits for one if none is there (docs/spec/events.md#feed). */
+/**
+ * PullEvents: returns the events after a cursor that the caller may currently see. If there is none, waits for one
+ * (docs/spec/events.md#feed).
+ */
 export const pullEvents: Handler = async (services, context, message) => {
   const request = message as PullEventsRequest
   const limits = { events: Math.min(request.pageSize === 0 ? defaultEvents : request.pageSize, maxEvents), bytes: maxBytes }
@@ -29,17 +32,20 @@ export const pullEvents: Handler = async (services, context, message) => {
   }
 }
 
-/** A reader that waits. */
+/** State of a reader that waits. */
 interface Waiting {
   readonly wait: FeedWait
   readonly reader: FeedReader
   readonly from: Place
   readonly limits: LookLimits
-  /** On the clock that only goes forward. */
+  /** End of the wait, on the monotonic clock, in milliseconds. */
   readonly endMs: number
 }
 
-/** Waits for an event that the caller sees, and looks again when time is up. Rejects with StoreError if the log ends. */
+/**
+ * Waits for an event that the caller can see, then reads again. Also reads again when the time is over. Rejects with StoreError if the log
+ * ends.
+ */
 async function nextFound({ wait, reader, from, limits, endMs }: Waiting): Promise<Found> {
   try {
     for (let place = from; ;) {

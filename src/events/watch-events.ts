@@ -7,12 +7,12 @@ import { EventSchema, WatchEventsResponseSchema, type WatchEventsRequest } from 
 import { FeedReader, type LookLimits, type Place, type ShownEvent } from './feed-reader.ts'
 import { FeedWait } from './feed-wait.ts'
 
-/** How long a stream sends nothing, in milliseconds. Then it sends its cursor and checks the caller's token again. */
+/** Maximum time without a message on a stream, in milliseconds. Then the stream sends its cursor, and checks the caller's token again. */
 const heartbeatMs = 15_000
-/** What one stream holds in memory. */
+/** Maximum number and size of events that one stream holds in memory. */
 const limits: LookLimits = { events: 16, bytes: 256 * 1024 }
 
-/** The parts of a stream. */
+/** State of a stream. */
 interface Watching {
   readonly used: UsedLog
   readonly reader: FeedReader
@@ -29,7 +29,10 @@ function messageOf(cursor: string, shown?: ShownEvent): StreamedMessage {
   }
 }
 
-/** WatchEvents: the events after a cursor, and those that follow. Each event shows if the caller may see it when it is sent (docs/spec/events.md#streams). */
+/**
+ * WatchEvents: streams the events after a cursor, and then new ones. The caller's right to see an event is checked when it is sent
+ * (docs/spec/events.md#streams).
+ */
 export const watchEvents: Handler = async (services, context, message) => {
   const request = message as WatchEventsRequest
   const used = await services.eventLog.acquire(context.signal)
@@ -40,7 +43,7 @@ export const watchEvents: Handler = async (services, context, message) => {
     reader.assertKept(from)
     context.signal.throwIfAborted()
     const wait = new FeedWait(services, context, { used, reader })
-    // A stream that no transport begins to read ends with its call.
+    // If no transport starts to read the stream, it ends with its call.
     context.signal.addEventListener('abort', () => used.release(), { once: true })
     return { message: create(WatchEventsResponseSchema), stream: watched(context, { used, reader, wait, from }) }
   } catch (error) {
@@ -58,7 +61,7 @@ async function* watched(context: Context, { used, reader, wait, from }: Watching
       await context.reauthenticate()
       const found = await reader.look(place, limits)
       for (const shown of found.events) {
-        // The client may have taken its time since the look.
+        // The client may have read slowly, so its token is checked again.
         await context.reauthenticate()
         reader.view()
         if (reader.sees(shown.entry)) yield messageOf(reader.cursorAt(shown.place), shown)
@@ -68,7 +71,7 @@ async function* watched(context: Context, { used, reader, wait, from }: Watching
       if (found.events.length > 0) heartbeatAtMs = performance.now() + heartbeatMs
       if (found.more) continue
       await wait.wait(heartbeatAtMs - performance.now())
-      // Timers may ring a little early.
+      // Timers may fire slightly early.
       if (performance.now() < heartbeatAtMs - 50) continue
       yield messageOf(reader.cursorAt(place))
       heartbeatAtMs = performance.now() + heartbeatMs

@@ -9,17 +9,26 @@ import type { EventKeys } from './event-keys.ts'
 import type { EventRequest } from './sink-client.ts'
 import { standardSignature } from './standard-webhooks.ts'
 
-/** Makes the requests that carry events: CloudEvents 1.0 over HTTP in binary mode (docs/spec/events.md#requests). All its methods reject for an internal event and for one whose payload cannot be decoded. */
+/**
+ * Builds the requests that deliver events: CloudEvents 1.0 over HTTP in binary mode (docs/spec/events.md#requests). All methods reject for
+ * an internal event, and for an event whose payload cannot be decoded.
+ */
 export interface EventSigner {
-  /** Returns the request for the subscriptions of `group`, with a token that is valid for at least half an hour. One event and group are signed once. */
+  /**
+   * Returns the request for the subscriptions of `group`, with a token that is valid for at least half an hour. Each event is signed only
+   * once for each group.
+   */
   requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
-  /** Returns the request with signatures by shared secrets instead of a token. The signatures are of this moment: ask again for each attempt. */
+  /**
+   * Returns the request with signatures by shared secrets instead of a token. The signatures contain the current time, so call it for each
+   * attempt.
+   */
   standardRequestOf(event: OutboxEvent, secrets: readonly string[]): Promise<EventRequest>
 }
 
-/** What an event signer works with. */
+/** Dependencies of an event signer. */
 export interface EventSignerOptions {
-  /** `iss` of the tokens: the base URL. */
+  /** `iss` of the tokens: the platform's base URL. */
   readonly issuer: string
   readonly keys: Pick<EventKeys, 'current'>
   readonly clock: Clock
@@ -28,16 +37,19 @@ export interface EventSignerOptions {
 
 /** How long the token of an event is valid, in seconds (docs/spec/events.md#event-tokens). */
 export const eventTokenSeconds = 3600
-/** How long a token is used again, in milliseconds. */
+/** How long a token is reused, in milliseconds. */
 const reuseMs = (eventTokenSeconds * 1000) / 2
-/** Bodies and tokens are kept for other subscriptions and attempts: about so many bytes of each at least, and twice that at most. */
+/**
+ * Minimum size of the caches of bodies and of tokens, in bytes each, which other subscriptions and attempts reuse. They hold at most twice
+ * as much.
+ */
 const keptBytes = 8 * 1024 * 1024
 
 /** The part of a request that is the same for all groups. */
 interface UnsignedEvent {
   readonly headers: Readonly<Record<string, string>>
   readonly body: Uint8Array
-  /** `sha256:` and hex. */
+  /** `sha256:` and the digest in hex. */
   readonly digest: string
 }
 
@@ -46,7 +58,7 @@ interface EventToken {
   readonly issuedAtMs: number
 }
 
-/** Attributes that HTTP has a header of its own for. */
+/** Attributes with a standard HTTP header of the same name. */
 const plainHeaders: ReadonlySet<string> = new Set(['traceparent'])
 
 /** Returns an attribute's value as HTTP headers carry it: percent-encoded as the CloudEvents HTTP binding requires. */
@@ -73,13 +85,13 @@ function unsignedOf(event: OutboxEvent): UnsignedEvent {
   }
 }
 
-/** See EventSigner. */
+/** Creates an EventSigner. */
 export function createEventSigner({ issuer, keys, clock, random }: EventSignerOptions): EventSigner {
   const unsigned = new RecentMap<string, UnsignedEvent>(keptBytes, ({ body }) => body.length + 2048)
   const tokens = new RecentMap<string, EventToken>(keptBytes, ({ text }) => 2 * text.length)
 
   function known(event: OutboxEvent): UnsignedEvent {
-    // An address may be taken out of an event.
+    // The same event may exist with and without an e-mail address.
     const name = `${event.id} ${event.actorClaims['email'] ?? ''}`
     const found = unsigned.get(name)
     if (found !== undefined) return found

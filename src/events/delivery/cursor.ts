@@ -7,31 +7,31 @@ import type { EventLog } from '../../engine/log/event-log.ts'
 import { comparePositions, type LogEntry, type Position } from '../../engine/log/log-index.ts'
 import { progressIn, progressKey } from '../records/progress.ts'
 
-/** An event between its first start and the moment when the cursor passes it. It is `running` from a start until `finish` or `putBack`. */
+/** An event from its first start until the cursor passes it. It is `running` from each start until `finish` or `putBack`. */
 export interface Slot {
   readonly entry: LogEntry
-  /** How often the cursor had been moved by others. */
+  /** How often the cursor had been moved elsewhere, such as by a replay, when the event was started. */
   readonly epoch: number
   state: 'running' | 'waiting' | 'finished'
 }
 
 /**
- * Where a subscription is in the log. Events are started in order and may finish in any order; the cursor passes an event once it and all before it are
- * finished. No event is started while it runs, unless a replay moved the cursor.
+ * The position of a subscription in the event log. Events are started in order and may finish in any order. The cursor passes an event
+ * once it and all events before it are finished. An event is not started again while it runs, unless a replay moved the cursor.
  */
 export class DeliveryCursor {
   readonly #store: Store
   readonly #subscription: Uid
   readonly #slots: Slot[] = []
-  /** Events that finished after the cursor was moved by others. */
+  /** Keys of events that finished, although the cursor was moved after their start. */
   readonly #ahead = new Set<string>()
   #epoch = 0
   #waiting = 0
-  /** Everything up to here was started, or does not match. */
+  /** All events up to this position were started, or are not wanted. */
   #started: Position = { revision: 0, key: '' }
   #revision: Revision | undefined
   progress: SubscriptionProgress = create(SubscriptionProgressSchema)
-  /** True if `progress` differs from the store. */
+  /** True if `progress` differs from the stored one. */
   isDirty = false
 
   constructor(store: Store, subscription: Uid) {
@@ -39,17 +39,20 @@ export class DeliveryCursor {
     this.#subscription = subscription
   }
 
-  /** The position before which no event waits. */
+  /** The cursor: all events up to here are finished or not wanted. */
   get position(): Position {
     return { revision: Number(this.progress.revision), key: this.progress.key }
   }
 
-  /** True if no event is between its start and the cursor. */
+  /** True if no started event waits for the cursor to pass it. */
   get isIdle(): boolean {
     return this.#slots.length === 0
   }
 
-  /** Reads the progress from the store, and goes where it says if it was written elsewhere. Returns true if it went. Rejects with StoreError or the signal's reason. */
+  /**
+   * Reads the progress from the store. If it was written elsewhere, moves the cursor there and returns true. Rejects with StoreError or
+   * the signal's reason.
+   */
   async load(log: EventLog, signal: AbortSignal): Promise<boolean> {
     const entry = await this.#store.get(progressKey(this.#subscription), signal)
     if (entry !== undefined && entry.revision === this.#revision) return false
@@ -57,7 +60,8 @@ export class DeliveryCursor {
     this.isDirty = entry === undefined
     if (entry === undefined) this.#moveTo(log.last)
     else this.progress = progressIn(entry)
-    // The log of a restored store may end before the cursor. The time in its key still says where to go on. A cursor without a key is younger than the log.
+    // In a restored store, the log may end before the cursor. Then the time in the cursor's key shows where to continue. A cursor without
+    // a key belongs to a new subscription, which is newer than the log.
     if (this.progress.key !== '' && this.position.revision > (log.loadedAt ?? 0)) {
       const next = log.firstFrom(this.progress.key, rootOf(this.#subscription))
       this.#moveTo(next === undefined ? log.last : { revision: next.revision, key: '' })
@@ -71,7 +75,7 @@ export class DeliveryCursor {
     return true
   }
 
-  /** Yields the events to start, in order: those that were put back, then new ones that `wants` accepts. */
+  /** Yields the events to start, in order: first those that were put back, then new ones that `wants` accepts. */
   *next(log: EventLog, wants: (entry: LogEntry) => boolean): Generator<Slot, void> {
     if (this.#waiting > 0) yield* this.#again(wants)
     for (const entry of log.after(this.#started, rootOf(this.#subscription))) {
@@ -84,14 +88,14 @@ export class DeliveryCursor {
     if (this.#slots.length === 0) this.#moveTo(this.#started)
   }
 
-  /** Passes events up to a position, all of which are unwanted. */
+  /** Moves the cursor past events up to a position, none of which is wanted. */
   skipTo(position: Position): void {
     if (comparePositions(position, this.#started) <= 0) return
     this.#started = position
     if (this.isIdle) this.#moveTo(position)
   }
 
-  /** Yields the events that were put back. A change of the subscription may have made some of them unwanted. */
+  /** Yields the events that were put back and are still wanted. A change of the subscription may make events unwanted. */
   *#again(wants: (entry: LogEntry) => boolean): Generator<Slot, void> {
     for (const slot of [...this.#slots]) {
       if (slot.state !== 'waiting') continue
@@ -102,7 +106,7 @@ export class DeliveryCursor {
     }
   }
 
-  /** Marks an event as finished and moves the cursor. */
+  /** Marks an event as finished, and moves the cursor past all finished events. */
   finish(slot: Slot): void {
     slot.state = 'finished'
     if (slot.epoch !== this.#epoch) this.#ahead.add(slot.entry.key)
@@ -113,14 +117,14 @@ export class DeliveryCursor {
     this.isDirty = true
   }
 
-  /** Lets an event wait for another start. */
+  /** Returns an event to the queue, to be started again. */
   putBack(slot: Slot): void {
     if (slot.epoch !== this.#epoch) return
     slot.state = 'waiting'
     this.#waiting += 1
   }
 
-  /** Returns how many events wait, up to `most`. Looks at a bounded number of events. */
+  /** Returns the number of waiting events, at most `most`. Reads a limited part of the log. */
   countPending(log: EventLog, wants: (entry: LogEntry) => boolean, most: number): number {
     const finished = new Set([...this.#ahead, ...this.#slots.filter(({ state }) => state === 'finished').map(({ entry }) => entry.key)])
     let count = 0
@@ -134,8 +138,8 @@ export class DeliveryCursor {
   }
 
   /**
-   * Writes the progress. Returns false if it was written elsewhere since it was read (a replay), or the subscription is gone. Rejects with StoreError or the
-   * signal's reason.
+   * Writes the progress. Returns false if it was written elsewhere since it was read (by a replay), or if the subscription is gone.
+   * Rejects with StoreError or the signal's reason.
    */
   async save(signal: AbortSignal): Promise<boolean> {
     const key = progressKey(this.#subscription)
@@ -161,5 +165,5 @@ export class DeliveryCursor {
   }
 }
 
-/** How many events a count looks at. */
+/** Maximum number of log entries that a count reads. */
 const countedAtMost = 20_000

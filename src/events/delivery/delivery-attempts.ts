@@ -9,26 +9,29 @@ import { OutboxEventSchema, type OutboxEvent } from '../../gen/taproot/store/v1/
 import { readSecrets } from '../records/webhook-secrets.ts'
 import type { EventRequest, SendOutcome } from './sink-client.ts'
 
-/** What the attempts of all subscriptions share. */
+/** Dependencies that the attempts of all subscriptions share. */
 export interface AttemptContext {
   readonly services: Services
   readonly log: EventLog
   requestOf(event: OutboxEvent, group: Uid): Promise<EventRequest>
-  /** As `requestOf`, signed by shared secrets. */
+  /** Like `requestOf`, but signed by shared secrets. */
   standardRequestOf(event: OutboxEvent, secrets: readonly string[]): Promise<EventRequest>
   send(sink: string, request: EventRequest, signal: AbortSignal): Promise<SendOutcome>
-  /** Resolves with a function that frees the slot. Rejects with the signal's reason. */
+  /** Waits for a free slot of the organisation. Resolves with a function that frees the slot. Rejects with the signal's reason. */
   takeSlot(root: Uid, signal: AbortSignal): Promise<() => void>
 }
 
-/** The outcome of an attempt, or why there was none: the event has expired, or the attempt must be repeated for reasons of our own. */
+/**
+ * The result of an attempt. `expired`: the event is no longer stored. `undone`: the attempt failed for internal reasons and must be
+ * repeated.
+ */
 export type AttemptOutcome = SendOutcome | { readonly kind: 'expired' } | { readonly kind: 'undone' }
 
 function failedBy(error: string): SendOutcome {
   return { kind: 'failed', status: 0, error, retryAfterMs: undefined }
 }
 
-/** Attempts to deliver events of one subscription to its sink, as it is at that moment. */
+/** Attempts to deliver events of one subscription to its sink, with the subscription's current settings. */
 export class DeliveryAttempts {
   readonly #uid: Uid
   readonly #context: AttemptContext
@@ -38,7 +41,7 @@ export class DeliveryAttempts {
     this.#context = context
   }
 
-  /** Sends one event. `copy` is used if the event has expired. Never rejects. */
+  /** Sends one event. If the event has expired, sends `copy`. Never rejects. */
   async send(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
     const { services, takeSlot } = this.#context
     try {
@@ -55,7 +58,7 @@ export class DeliveryAttempts {
     }
   }
 
-  /** Reads an event from the log, or its copy if it has expired there. Rejects with StoreError or the signal's reason. */
+  /** Reads an event from the log. If it has expired there, uses its copy. Rejects with StoreError or the signal's reason. */
   async read(entry: LogEntry, signal: AbortSignal, copy: Uint8Array = new Uint8Array()): Promise<LoggedEvent | undefined> {
     const logged = await this.#context.log.read(entry, signal)
     if (logged !== undefined || copy.length === 0) return logged
@@ -80,7 +83,7 @@ export class DeliveryAttempts {
   }
 
   #record(): Subscription | undefined {
-    // A row of this kind holds a Subscription.
+    // a cast: a row of this kind contains a Subscription
     return this.#context.services.cache.tables.get('Subscription', this.#uid)?.message
   }
 }

@@ -15,28 +15,31 @@ import { SubscriptionWorker, type DeliveryObserver, type WorkerContext } from '.
 import { WaitingSlots } from './waiting-slots.ts'
 import { WorkersByGroup } from './workers-by-group.ts'
 
-/** The type of the event of an update, a pause and a resumption. */
+/** Type of the event for an update, pause or resumption of a subscription. */
 const updatedType = `${apiTypePrefix}events.subscription.updated.v1`
-/** Deliveries under way: for one organisation, and for all. */
+/** Maximum number of concurrent deliveries for one organisation, and for all together. */
 const deliverySlots = { each: 64, all: 256 }
 const restartMs = 1_000
 const observeEveryMs = 5_000
 
-/** Receives what the dispatcher does, for the metrics. */
+/** Receives the dispatcher's measurements, for metrics. */
 export interface DispatchObserver extends DeliveryObserver {
-  /** Called every few seconds while this process delivers; with zeros when it ends. */
+  /**
+   * Called every few seconds while this process delivers events, and with zeros when it stops. `failing` is the number of failing
+   * subscriptions.
+   */
   state(state: { readonly failing: number; readonly oldestWaitingMs: number }): void
 }
 
-/** The parts of a dispatcher. */
+/** Dependencies of a dispatcher. */
 export interface DispatcherOptions extends Pick<WorkerContext, 'requestOf' | 'standardRequestOf' | 'send'> {
   readonly services: Services
   readonly observer?: DispatchObserver
 }
 
 /**
- * Delivers the events of all subscriptions: one worker each. One process at a time runs it, the leader. It may end at any moment; what it had not written is
- * delivered again (docs/spec/events.md#delivery).
+ * Delivers the events of all subscriptions, with one worker for each. Only one process, the leader, runs it at a time. If the process
+ * ends, events whose delivery was not recorded are delivered again (docs/spec/events.md#delivery).
  */
 export class Dispatcher {
   readonly #options: DispatcherOptions
@@ -47,7 +50,7 @@ export class Dispatcher {
     this.#options = options
   }
 
-  /** Delivers until `signal` aborts. Rejects with StoreError, or the signal's reason; nothing runs any more then. */
+  /** Delivers events until `signal` aborts. Rejects with StoreError or the signal's reason, after all workers have stopped. */
   async run(signal: AbortSignal): Promise<void> {
     const { services, observer, requestOf, standardRequestOf, send } = this.#options
     const { log, ended: logEnded, release } = await services.eventLog.acquire(signal)
@@ -86,18 +89,18 @@ export class Dispatcher {
     for (const record of this.#options.services.cache.tables.table('Subscription').records()) start(record.uid)
   }
 
-  /** Wakes the workers that want an event. */
+  /** Wakes the workers of subscriptions that want the event. */
   #appended(entry: LogEntry, signal: AbortSignal): void {
     const { type, subject, revision } = entry
     if (type === updatedType) void this.#changed(trustedUid(subject), revision, signal)
     this.#byGroup.offer(entry)
   }
 
-  /** A subscription was changed, paused or resumed: its worker acts at once, on what the change wrote. */
+  /** Called after a change of a subscription. Once this process has read the change, its worker continues at once with the new settings. */
   async #changed(uid: Uid, revision: number, signal: AbortSignal): Promise<void> {
     const { cache, log } = this.#options.services
     try {
-      // A revision of this very store.
+      // a cast: the revision is of the same store
       await cache.reached(revision as Parameters<typeof cache.reached>[0], signal)
     } catch (error) {
       if (!signal.aborted) log.debug('the change of a subscription is not in memory yet', { subscription: uid, error: errorText(error) })
@@ -122,7 +125,7 @@ export class Dispatcher {
     this.#workers.set(uid, { worker, ended, stop })
   }
 
-  /** Runs a worker until `signal` aborts. A failure of the store is waited out. Never rejects. */
+  /** Runs a worker until `signal` aborts. If the store fails, waits and starts the worker again. Never rejects. */
   async #keep(worker: SubscriptionWorker, signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#options.services
     while (!signal.aborted) {
@@ -136,7 +139,7 @@ export class Dispatcher {
     }
   }
 
-  /** A subscription was removed: ends its deliveries and removes what is kept of them. */
+  /** Called after the removal of a subscription. Stops its worker and removes its stored deliveries. */
   async #stopped(uid: Uid, signal: AbortSignal): Promise<void> {
     const running = this.#workers.get(uid)
     running?.stop.abort(new Error('the subscription was removed'))
@@ -145,7 +148,7 @@ export class Dispatcher {
     try {
       await removeFailed(services.store, uid, signal)
     } catch (error) {
-      // The next leader removes it.
+      // The next leader removes them.
       if (!signal.aborted) services.log.warn('failed deliveries of a removed subscription are left', { subscription: uid, error: errorText(error) })
     }
   }
@@ -162,20 +165,26 @@ export class Dispatcher {
 
 const pageEntries = 100
 
-/** Removes what is kept of the failed deliveries of a subscription, unless the store still has its record. */
+/** Removes the stored failed deliveries of a subscription, unless the store still has its record. */
 async function removeFailed(store: Store, uid: Uid, signal: AbortSignal): Promise<void> {
   for await (const entries of pagesOf(store, { prefix: failedPrefixOf(uid), limit: pageEntries }, signal)) {
     await removeOf(store, uid, { keys: entries.map(({ key }) => key), signal })
   }
 }
 
-/** Memory may lack a record that cannot be read: so the store decides whether the subscription is gone. */
+/**
+ * Removes keys only if the store has no record of the subscription. The cache does not decide this, since it lacks records that cannot be
+ * read.
+ */
 async function removeOf(store: Store, uid: Uid, { keys, signal }: { keys: readonly string[]; signal: AbortSignal }): Promise<void> {
   const guards = [{ kind: 'absent', key: recordKey('Subscription', uid) } as const]
   await store.transact({ guards, writes: keys.map((key) => ({ kind: 'delete', key })) }, signal)
 }
 
-/** Removes what is kept of the deliveries of subscriptions that no longer exist: those removed together with others, or while no process delivered. */
+/**
+ * Removes the stored deliveries of subscriptions that no longer exist. They were removed with their group, or while no process delivered
+ * events.
+ */
 async function removeOrphans({ store, cache }: Services, signal: AbortSignal): Promise<void> {
   for (const [prefix, end] of [
     [progressPrefix, undefined],

@@ -8,19 +8,19 @@ export interface EventKey {
   readonly kid: string
   readonly publicJwk: KeySet['keys'][number]
   readonly privateKey: KeyObject
-  /** The encoded header of the tokens that it signs. */
+  /** The encoded header of its tokens. */
   readonly header: string
 }
 
-/** The keys that sign events, on their schedule. */
+/** The keys that sign events, with their rotation schedule. */
 export interface EventKeys extends Omit<RotatingKeys<EventKey>, 'generation'> {
-  /** The public half of every live key, for `/.well-known/jwks.json`. */
+  /** Returns the public keys of all valid keys, for `/.well-known/jwks.json`. */
   keySet(): KeySet
 }
 
 const hourMs = 3_600_000
 
-/** A key signs for 30 days. Receivers may keep the JWKS for two hours. The tokens of events live one hour. */
+/** A key signs for 30 days. Receivers may cache the JWKS for two hours. Event tokens are valid for one hour. */
 export const eventKeySchedule = { rotateEveryMs: 30 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: 2 * hourMs } as const
 
 const kind: KeyKind<EventKey> = {
@@ -31,13 +31,13 @@ const kind: KeyKind<EventKey> = {
     return Promise.resolve({ id, shown: jwk, secret: exportEs256(privateKey) })
   },
   load(id, shown, secret) {
-    // A cast of our own record.
+    // a cast of a record that only this file writes
     const publicJwk = shown as EventKey['publicJwk']
     return Promise.resolve({ kid: id, publicJwk, privateKey: importEs256(secret), header: es256Header(id) })
   },
 }
 
-/** Reads the keys from the store, and makes the first if it has none. Rejects with SealingError or StoreError. */
+/** Reads the keys from the store; creates the first one if there is none. Rejects with SealingError or StoreError. */
 export async function createEventKeys(options: RotatingKeysOptions, signal: AbortSignal): Promise<EventKeys> {
   const keys = await createRotatingKeys(kind, options, signal)
   return { ...keys, keySet: createLiveKeySet(keys) }

@@ -9,18 +9,18 @@ import { entriesOf } from '../../store/pages.ts'
 import type { Write } from '../../store/store.ts'
 import { failedPrefixOf } from '../records/progress.ts'
 
-/** Failed deliveries that are kept for one subscription, dead letters included. */
+/** Maximum number of failed deliveries that one subscription keeps, including dead letters. */
 const maxFailed = 1_000
 
-/** A delivery that is tried again. */
+/** A failed delivery that is to be tried again. */
 export interface Retry {
-  /** The event's outbox key. */
+  /** The outbox key of the event. */
   readonly key: string
   readonly state: FailedDelivery
   running: boolean
 }
 
-/** The result of an attempt that failed. */
+/** A failed attempt. */
 export interface Attempt {
   readonly atMs: number
   readonly status: number
@@ -28,7 +28,7 @@ export interface Attempt {
   readonly nextAtMs: number
 }
 
-/** Notes an attempt in the state of a delivery. */
+/** Records an attempt in the state of a delivery. */
 function note(state: FailedDelivery, { atMs, status, error, nextAtMs }: Attempt): void {
   state.attempts += 1
   state.status = status
@@ -37,7 +37,7 @@ function note(state: FailedDelivery, { atMs, status, error, nextAtMs }: Attempt)
   state.nextAttemptTimeMs = BigInt(Math.ceil(nextAtMs))
 }
 
-/** The failed deliveries of one subscription: those that are tried again, in memory and in the store, and the number of dead letters. */
+/** The failed deliveries of one subscription. Those to try again are in memory and in the store; dead letters are only counted. */
 export class FailedDeliveries {
   readonly #services: Pick<Services, 'store' | 'log'>
   readonly #subscription: Uid
@@ -49,22 +49,22 @@ export class FailedDeliveries {
     this.#subscription = subscription
   }
 
-  /** The deliveries that are tried again, oldest failure first. */
+  /** The deliveries to try again, oldest failure first. */
   get retries(): Iterable<Retry> {
     return this.#retries.values()
   }
 
-  /** The number of deliveries that are tried again. */
+  /** The number of deliveries to try again. */
   get size(): number {
     return this.#retries.size
   }
 
-  /** True if no further failed delivery can be kept. */
+  /** True if the maximum number of failed deliveries is reached. */
   get isFull(): boolean {
     return this.#retries.size + this.#dead >= maxFailed
   }
 
-  /** Reads all from the store. Rejects with StoreError or the signal's reason. */
+  /** Reads all failed deliveries from the store. Rejects with StoreError or the signal's reason. */
   async load(signal: AbortSignal): Promise<void> {
     const prefix = failedPrefixOf(this.#subscription)
     this.#retries.clear()
@@ -76,7 +76,7 @@ export class FailedDeliveries {
     }
   }
 
-  /** Keeps a delivery for another attempt. Returns false if it was not kept: there are too many, or the store does not take it. */
+  /** Stores a delivery for another attempt. Returns false if the maximum is reached, or if the store refuses the write. */
   async park(key: string, attempt: Attempt, signal: AbortSignal): Promise<boolean> {
     if (this.isFull) return false
     const state = create(FailedDeliverySchema, { firstAttemptTimeMs: BigInt(attempt.atMs) })
@@ -86,13 +86,16 @@ export class FailedDeliveries {
     return isKept
   }
 
-  /** Notes another failed attempt. */
+  /** Records another failed attempt. */
   async failedAgain({ key, state }: Retry, attempt: Attempt, signal: AbortSignal): Promise<void> {
     note(state, attempt)
     await this.#put(key, state, signal)
   }
 
-  /** Ends a delivery that succeeded, or whose event has expired. Returns false if the store does not take it: it is still tried again. */
+  /**
+   * Removes a delivery that succeeded, or whose event has expired. Returns false if the store refuses the write; then the delivery is
+   * tried again.
+   */
   async remove({ key }: Retry, signal: AbortSignal): Promise<boolean> {
     const isWritten = await this.#write({ kind: 'delete', key: this.#keyOf(key) }, signal)
     if (isWritten) this.#retries.delete(key)
@@ -123,7 +126,7 @@ export class FailedDeliveries {
     return this.#write({ kind: 'put', key: this.#keyOf(key), value: toBinary(FailedDeliverySchema, state) }, signal)
   }
 
-  /** Returns false if the subscription is gone or the store does not take the write. */
+  /** Returns false if the subscription is gone, or if the store refuses the write. */
   async #write(write: Write, signal: AbortSignal): Promise<boolean> {
     const { store, log } = this.#services
     try {

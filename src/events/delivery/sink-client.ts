@@ -10,14 +10,14 @@ export interface EventRequest {
  * The result of sending an event:
  * - `delivered`: the sink answered 2xx.
  * - `gone`: the sink answered 410. It wants no more events.
- * - `failed`: any other answer, or none. `status` is 0 without an answer; `retryAfterMs` is set if a 429 or 503 named a delay.
+ * - `failed`: any other response, or none. `status` is 0 without a response. `retryAfterMs` is set if a 429 or 503 requested a delay.
  */
 export type SendOutcome =
   | { readonly kind: 'delivered'; readonly status: number }
   | { readonly kind: 'gone'; readonly status: 410 }
   | { readonly kind: 'failed'; readonly status: number; readonly error: string; readonly retryAfterMs: number | undefined }
 
-/** Messages for failures without an HTTP status, as subscriptions show them. */
+/** Messages for failures without an HTTP status, which subscriptions show. */
 const messages: Readonly<Record<string, string>> = {
   refused_url: 'the sink is not an https URL',
   refused_address: 'the sink has a private address that the configuration does not allow',
@@ -27,7 +27,7 @@ const messages: Readonly<Record<string, string>> = {
   timeout: 'the sink did not answer in time',
 }
 
-/** Sends an event to a sink. Never throws for what the sink does. Rejects only with the signal's reason. */
+/** Sends an event to a sink. Failures of the sink are results, not errors. Rejects only with the signal's reason. */
 export async function sendEvent(fetch: SafeFetch, sink: string, { request, signal }: { request: EventRequest; signal: AbortSignal }): Promise<SendOutcome> {
   try {
     const { status } = await fetch.send({ url: sink, method: 'POST', headers: request.headers, body: request.body, discardBody: true }, signal)

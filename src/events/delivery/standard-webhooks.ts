@@ -1,7 +1,7 @@
 import { createHmac } from 'node:crypto'
 import type { Random } from '../../base/runtime.ts'
 
-/** The message that a Standard Webhooks signature is made for. */
+/** The message to sign with a Standard Webhooks signature. */
 export interface SignedWebhook {
   readonly id: string
   readonly body: Uint8Array
@@ -11,12 +11,12 @@ export interface SignedWebhook {
 const secretPrefix = 'whsec_'
 const secretBytes = { least: 24, most: 64, made: 32 } as const
 
-/** Returns a new secret as its receiver gets it: `whsec_` and base64. */
+/** Returns a new secret in its text form: `whsec_` and base64. */
 export function createWebhookSecret(random: Random): string {
   return `${secretPrefix}${Buffer.from(random.bytes(secretBytes.made)).toString('base64')}`
 }
 
-/** Returns the bytes of a secret. Returns undefined if the text is not `whsec_` and the base64 of 24 to 64 bytes. */
+/** Returns the bytes of a secret; undefined unless the text is `whsec_` and the base64 of 24 to 64 bytes. */
 export function parseWebhookSecret(text: string): Uint8Array | undefined {
   const encoded = text.startsWith(secretPrefix) ? text.slice(secretPrefix.length) : ''
   const bytes = Buffer.from(encoded, 'base64')
@@ -25,8 +25,8 @@ export function parseWebhookSecret(text: string): Uint8Array | undefined {
 }
 
 /**
- * Returns the headers of the Standard Webhooks specification, with one signature for each secret, in their order (docs/spec/events.md#standard-webhooks).
- * Throws TypeError if there is no secret, or an invalid one.
+ * Returns the headers of the Standard Webhooks specification, with one signature for each secret, in order
+ * (docs/spec/events.md#standard-webhooks). Throws TypeError if there is no secret, or if one is invalid.
  */
 export function standardSignature({ id, body, nowMs }: SignedWebhook, secrets: readonly string[]): Readonly<Record<string, string>> {
   if (secrets.length === 0) throw new TypeError('a webhook needs a secret')

@@ -18,32 +18,33 @@ import { DeliveryCursor, type Slot } from './cursor.ts'
 import { FailedDeliveries, type Attempt, type Retry } from './failed-deliveries.ts'
 import type { SendOutcome } from './sink-client.ts'
 
-/** Receives what deliveries lead to, for the metrics. */
+/** Receives the results of deliveries, for metrics. */
 export interface DeliveryObserver {
   delivery(outcome: 'delivered' | 'failed' | 'dead' | 'expired'): void
 }
 
-/** What the workers of all subscriptions share. */
+/** Dependencies that the workers of all subscriptions share. */
 export interface WorkerContext extends AttemptContext {
   readonly observer: DeliveryObserver | undefined
 }
 
-/** Events that one subscription has under way at once. */
+/** Maximum number of events of one subscription that are delivered concurrently. */
 const windowSize = 8
-/** After this many consecutive failures a sink counts as failing: the cursor stops, and one event is probed. */
+/** Number of consecutive failures after which a sink counts as failing. Then the cursor stops, and only one event is tried. */
 const failuresToFailing = 5
 const backoff: Backoff = { firstMs: 1_000, maxMs: 3_600_000 }
-/** How long an event is tried. Events are kept longer, so that it can then be copied. */
+/** How long delivery of an event is tried, in milliseconds. Events are stored longer, so that a dead letter can still copy the event. */
 const retryForMs = 71.5 * 3_600_000
 const saveEveryMs = 1_000
 const lookedForOldest = 1_000
 const lastSaveTimeoutMs = 2_000
-/** One object for all calls: rights are remembered by it. */
+/** One object for all calls, because rights are cached by its identity. */
 const noRestrictions = {}
 
 /**
- * Delivers the events of one subscription. After a failure, the event waits for another attempt and the cursor goes on. If the sink fails repeatedly, or the
- * subscription is ordered, the cursor stops (docs/spec/events.md#delivery). Successes cost the store no write: the cursor is written at most once a second.
+ * Delivers the events of one subscription. After a failure, the event waits for another attempt and the cursor continues. If the sink
+ * fails repeatedly, or the subscription is ordered, the cursor stops (docs/spec/events.md#delivery). A success alone causes no write: the
+ * cursor is written at most once a second.
  */
 export class SubscriptionWorker {
   readonly uid: Uid
@@ -55,7 +56,7 @@ export class SubscriptionWorker {
   #running = 0
   #savedMs = 0
   #hasChanged = false
-  /** True from the end of the log until the next event that is wanted: what is appended meanwhile need not be looked at. */
+  /** True if the worker has reached the end of the log, and no wanted event has been appended since. Then unwanted events need not be read. */
   #isCaughtUp = false
 
   constructor(uid: Uid, context: WorkerContext) {
@@ -71,11 +72,11 @@ export class SubscriptionWorker {
     return this.#cursor.progress.failingReason !== ''
   }
 
-  /** Returns the first event that waits; undefined if none does, or if the subscription is paused. */
+  /** Returns the first waiting event; undefined if there is none, or if the subscription is paused. */
   oldestWaiting(log: EventLog): LogEntry | undefined {
     if (this.#isCaughtUp && this.#cursor.isIdle) return undefined
     if (pauseOf(this.#context.services.cache.tables, this.uid) !== undefined) return undefined
-    // The cursor passes events that are not wanted: a wanted one comes soon.
+    // Unwanted events may come first, until the cursor passes them. So it looks a little further for a wanted one.
     let looked = 0
     for (const entry of log.after(this.#cursor.position, rootOf(this.uid))) {
       if (this.wants(entry)) return entry
@@ -84,42 +85,42 @@ export class SubscriptionWorker {
     return undefined
   }
 
-  /** Wakes for an event that was appended after `passed`. Events that are not wanted need not be offered. */
+  /** Wakes the worker for a wanted event that was appended after `passed`. */
   offer(passed: Position): void {
     if (this.#isCaughtUp) this.#cursor.skipTo(passed)
     this.#isCaughtUp = false
     this.wake()
   }
 
-  /** The record may be another one: it does not count for earlier events. */
+  /** The subscription's settings may have changed. They do not apply to earlier events. */
   recordChanged(): void {
     if (this.#isCaughtUp) this.#cursor.skipTo(this.#context.log.last)
     this.wake()
   }
 
-  /** Looks at the log again. */
+  /** Makes the worker read the log again. */
   wake(): void {
     this.#alarm.ring()
   }
 
-  /** The subscription was changed: reads its state again, and ends all waits of a failing sink. */
+  /** Called after a change of the subscription: makes the worker read its state again, and ends the waits of a failing sink. */
   changed(): void {
     this.#hasChanged = true
     this.wake()
   }
 
-  /** True if the subscription wants the event. */
+  /** Returns true if the subscription wants the event. */
   readonly wants = (entry: LogEntry): boolean => {
     const record = this.#record()
     return record !== undefined && isWanted(record, entry)
   }
 
-  /** True if the subscription wants the event, or if memory lacks its record. */
+  /** Returns true if the subscription wants the event, or if the cache lacks the subscription. */
   mayWant(entry: LogEntry): boolean {
     return this.#record() === undefined || this.wants(entry)
   }
 
-  /** Delivers until `signal` aborts; then writes the cursor a last time. Rejects with StoreError. */
+  /** Delivers events until `signal` aborts, and finally writes the cursor. Rejects with StoreError. */
   async run(signal: AbortSignal): Promise<void> {
     const { services, log } = this.#context
     this.#isCaughtUp = false
@@ -137,12 +138,15 @@ export class SubscriptionWorker {
     }
   }
 
-  /** Reads the state again after a change: a replay moves the cursor, a redelivery revives failed events. Returns true while deliveries must end first. */
+  /**
+   * Reads the stored state after a change. A replay moves the cursor, and a redelivery retries failed events. Returns true while current
+   * deliveries must end first.
+   */
   async #isReloading(signal: AbortSignal): Promise<boolean> {
     if (!this.#hasChanged) return false
     if (this.#running > 0) return true
     this.#hasChanged = false
-    // Not saved if the progress was written elsewhere, as it must be.
+    // The store refuses this if the progress was written elsewhere, so a replay is not overwritten.
     if (this.#cursor.isDirty) await this.#cursor.save(signal)
     if (await this.#cursor.load(this.#context.log, signal)) this.#isCaughtUp = false
     await this.#failed.load(signal)
@@ -159,7 +163,7 @@ export class SubscriptionWorker {
     return this.#context.services.clock.now()
   }
 
-  /** Starts what can be started now. Returns when to look again, in milliseconds since 1970. */
+  /** Starts all deliveries that can start now. Returns when to continue, in milliseconds since 1970. */
   async #start(signal: AbortSignal): Promise<number> {
     const { services, log } = this.#context
     const record = this.#record()
@@ -196,9 +200,10 @@ export class SubscriptionWorker {
     return dueMs
   }
 
-  /** False if another organisation authorized the subscription and has lost the rights that it needs (docs/spec/events.md#rights). */
+  /** Returns false if another organisation authorized the subscription and has lost the rights that it needs (docs/spec/events.md#rights). */
   #isAuthorized({ authorizedBy, types, includePulls }: Subscription): boolean {
-    // People, and identities of the same organisation, may leave it: the subscription is the organisation's.
+    // If the authorizing identity is a person or of the same organisation, the subscription stays valid even if that identity leaves. It
+    // then belongs to the organisation.
     if (!authorizedBy.includes('/') || rootOf(trustedUid(authorizedBy)) === rootOf(this.uid)) return true
     const { grants } = this.#context.services
     const held = grants.permissionsOf({ identity: trustedUid(authorizedBy), operator: false, restrictions: noRestrictions })
@@ -226,7 +231,7 @@ export class SubscriptionWorker {
       this.#cursor.finish(slot)
     } else {
       if (outcome.kind === 'gone') await this.#pause('the sink answered 410 Gone', signal)
-      // Also after a pause: memory may not show it yet, or the store may not have taken it.
+      // Set even after a pause, since the cache may not show the pause yet, or the store may have refused it.
       this.#cursor.progress.nextAttemptTimeMs = BigInt(this.#nowMs() + backoff.firstMs)
       this.#cursor.putBack(slot)
     }
@@ -237,7 +242,7 @@ export class SubscriptionWorker {
     retry.running = true
     const outcome = await this.#attempts.send(entryOf(retry.key), signal, retry.state.event)
     if (!signal.aborted) await this.#noteRetry(retry, outcome, signal)
-    // Not before its state is written: the worker would start it again.
+    // Not before its state is written, since the worker would start it again.
     retry.running = false
     this.#running -= 1
     this.wake()
@@ -278,7 +283,10 @@ export class SubscriptionWorker {
     return { atMs, status, error, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, backoff.maxMs)) }
   }
 
-  /** Returns true if the cursor may pass the event: it is kept for another attempt, or given up. Otherwise the subscription waits. */
+  /**
+   * Handles a failed delivery. Returns true if the cursor may pass the event, because it is stored for another attempt or given up.
+   * Otherwise the subscription waits.
+   */
   async #passFailure(entry: LogEntry, outcome: SendOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
     const attempt = this.#noteFailure(outcome, progress.failures + 1)
@@ -311,7 +319,7 @@ export class SubscriptionWorker {
     return true
   }
 
-  /** Pauses the subscription for a reason that its owner must see to. */
+  /** Pauses the subscription with a reason that its owner must resolve. */
   async #pause(reason: string, signal: AbortSignal): Promise<void> {
     const { store, log } = this.#context.services
     const pause = create(SubscriptionPauseSchema, { reason, timeMs: BigInt(this.#nowMs()) })
@@ -321,19 +329,19 @@ export class SubscriptionWorker {
       await store.transact({ guards: [{ kind: 'exists', key: recordKey('Subscription', this.uid) }], writes: [write] }, signal)
       log.warn('a subscription was paused', { subscription: this.uid, reason })
     } catch (error) {
-      // The next attempt finds the same reason.
+      // The next attempt pauses it again for the same reason.
       if (!signal.aborted) log.warn('a subscription was not paused', { subscription: this.uid, reason, error: errorText(error) })
     }
   }
 
-  /** Writes the cursor if it is time to. Returns when it is. */
+  /** Writes the cursor if it is due. Returns when the next write is due, in milliseconds since 1970. */
   async #saveIfDue(signal: AbortSignal): Promise<number> {
     if (!this.#cursor.isDirty) return Infinity
     if (this.#nowMs() - this.#savedMs < saveEveryMs) return this.#savedMs + saveEveryMs
     const { log } = this.#context
     this.#cursor.progress.pending = Math.min(this.#failed.size + this.#cursor.countPending(log, this.wants, maxPending + 1), maxPending + 1)
     this.#savedMs = this.#nowMs()
-    // Written elsewhere: a replay moved it.
+    // The progress was written elsewhere: a replay moved the cursor.
     if (!(await this.#cursor.save(signal)) && this.#record() !== undefined) {
       if (await this.#cursor.load(log, signal)) this.#isCaughtUp = false
       this.wake()
@@ -349,7 +357,7 @@ export class SubscriptionWorker {
   }
 }
 
-/** Returns an entry for an event of which only the key is known. */
+/** Returns a log entry for an event of which only the key is known. */
 function entryOf(key: string): LogEntry {
   return { key, revision: 0, type: '', group: '', subject: '' }
 }

@@ -1,7 +1,10 @@
 import { TenantSlots, type SlotLimits } from '../../auth/oidc/tenant-slots.ts'
 import type { Uid } from '../../base/uid.ts'
 
-/** Slots that callers wait for. A freed slot goes to one caller: organisations take turns, and each serves its callers in order. */
+/**
+ * A limited number of slots, for which callers wait. Organisations take turns to get a freed slot. Within an organisation, callers are
+ * served in order.
+ */
 export class WaitingSlots {
   readonly #slots: TenantSlots
   readonly #waiting = new Map<Uid, Set<(free: () => void) => void>>()
@@ -53,7 +56,7 @@ export class WaitingSlots {
       this.#waiting.delete(root)
       if (take === undefined) return
       callers.delete(take)
-      // Others come first next time.
+      // Moves the organisation to the end, so that others come first.
       if (callers.size > 0) this.#waiting.set(root, callers)
       take(this.#handingOver(free))
       return

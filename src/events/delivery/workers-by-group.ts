@@ -3,19 +3,19 @@ import type { LogEntry, Position } from '../../engine/log/log-index.ts'
 import { testedType } from '../records/event-types.ts'
 import type { SubscriptionWorker } from './subscription-worker.ts'
 
-/** The workers of the subscriptions in one group, and those that want events of a type, as far as it was asked. */
+/** The workers of the subscriptions in one group. For event types that occurred before, also the workers that want them. */
 interface AtGroup {
   readonly workers: Set<SubscriptionWorker>
   readonly byType: Map<string, readonly SubscriptionWorker[]>
 }
 
-/** The workers by the groups of their subscriptions. An event costs nothing for the subscriptions that do not want it. */
+/** Workers, indexed by the groups of their subscriptions. So an event costs nothing for subscriptions that do not want it. */
 export class WorkersByGroup {
   readonly #groups = new Map<string, AtGroup>()
-  /** The position of the event before. */
+  /** Position of the previous event. */
   #passed: Position = { revision: 0, key: '' }
 
-  /** Events that are offered from now on come after `position`. */
+  /** Sets the position after which events will be offered. */
   startAfter(position: Position): void {
     this.#passed = position
   }
@@ -36,12 +36,12 @@ export class WorkersByGroup {
     if (held?.workers.size === 0) this.#groups.delete(group)
   }
 
-  /** The record of a subscription has changed. */
+  /** Called when the record of a subscription has changed. */
   changed(worker: SubscriptionWorker): void {
     this.#groups.get(parentOf(worker.uid))?.byType.clear()
   }
 
-  /** Offers an event to the workers that want it. All events of the log must be offered, in their order. */
+  /** Offers an event to the workers that want it. The caller must offer all events of the log, in order. */
   offer(entry: LogEntry): void {
     const passed = this.#passed
     this.#passed = { revision: entry.revision, key: entry.key }
@@ -55,7 +55,7 @@ export class WorkersByGroup {
 }
 
 function interested({ workers, byType }: AtGroup, entry: LogEntry): Iterable<SubscriptionWorker> {
-  // A test event goes to one subscription, whatever its types.
+  // A test event goes only to the subscription that it names, whatever that subscription's types.
   if (entry.type === testedType) return workers
   const known = byType.get(entry.type)
   if (known !== undefined) return known

@@ -6,7 +6,7 @@ import { EventSchema, type Event } from '../../gen/taproot/events/v2/events_pb.t
 import type { OutboxEvent } from '../../gen/taproot/store/v1/envelope_pb.ts'
 import { structuredOf } from '../event-attributes.ts'
 
-/** Returns the event without the e-mail address of a person who has not joined the event's organisation (docs/spec/events.md#actors). */
+/** Returns the event. Removes the e-mail address of a person who has not joined the event's organisation (docs/spec/events.md#actors). */
 export function withoutForeignEmail(event: OutboxEvent, tables: RecordTables): OutboxEvent {
   const { actorSubject, actorClaims, group } = event
   if (actorClaims['email'] === undefined || !isPerson(actorSubject)) return event
@@ -15,8 +15,8 @@ export function withoutForeignEmail(event: OutboxEvent, tables: RecordTables): O
   return { ...event, actorClaims: rest }
 }
 
-/** Returns an event of the feed: the same attributes and data as in deliveries (docs/spec/events.md#feed). Throws as `structuredOf` does. */
+/** Returns an event of the feed, with the same attributes and data as deliveries (docs/spec/events.md#feed). Throws like `structuredOf`. */
 export function eventOf(event: OutboxEvent): Event {
-  // The message has no trace context.
+  // Ignores the trace context, which this message lacks.
   return fromJson(EventSchema, structuredOf(event), { ignoreUnknownFields: true })
 }

@@ -6,19 +6,19 @@ import type { LogEntry } from '../../engine/log/log-index.ts'
 
 /** Prefix of the event types of API methods. */
 export const apiTypePrefix = 'dev.taproot.api.'
-/** The type of the event that `:test` sends to one subscription. */
+/** Type of the event that `:test` sends to one subscription. */
 export const testedType = `${apiTypePrefix}events.subscription.tested.v1`
-/** The type of sampled pull events. */
+/** Type of sampled pull events. */
 export const pullType = 'dev.taproot.registry.pull.v1'
 
-/** An event type that can leave the platform. */
+/** An event type that is sent to subscribers. */
 export interface EventType {
   readonly type: string
-  /** The capabilities that let a caller see its events at their group: those that list records of the subject's kind. */
+  /** Capabilities that a caller needs at an event's group to see the event: those that list records of the subject's kind. */
   readonly capabilities: readonly string[]
 }
 
-/** Events that no API method emits, by the kind of their subject. */
+/** Event types that no API method emits, with the kind of their subject. */
 const otherTypes: readonly (readonly [type: string, kind: string])[] = [
   [`${apiTypePrefix}auth.registered.v1`, 'Identity'],
   [`${apiTypePrefix}auth.session.mapped.v1`, 'Identity'],
@@ -38,35 +38,38 @@ function readTypes(): ReadonlyMap<string, EventType> {
     const capabilities = listCapabilities(kind)
     if (capabilities !== undefined) types.set(type, { type, capabilities })
   }
-  // Several methods may emit one type: one of them must be about a kind that can be listed.
+  // Several methods may emit one type. At least one of them must concern a kind that can be listed.
   const missing = ofMethods.find(([type]) => !types.has(type))
   if (missing !== undefined) throw new TypeError(`no list method says who may see events of type ${missing[0]}`)
   return types
 }
 
-/** Every event type that can leave the platform, by its full name. */
+/** All event types that are sent to subscribers, by full name. */
 export const eventTypes: ReadonlyMap<string, EventType> = readTypes()
 
-/** Selects events by prefixes of their type; none: all types. Pull events also need `includePulls`. */
+/** Selects events by prefixes of their type; no prefixes select all types. Pull events also need `includePulls`. */
 export interface TypeFilter {
   readonly types: readonly string[]
   readonly includePulls: boolean
 }
 
-/** True if events of `type` pass the filter. Test events always do. */
+/** Returns true if events of `type` pass the filter. Test events always do. */
 export function passesTypes({ types, includePulls }: TypeFilter, type: string): boolean {
   if (type === testedType) return true
   if (type === pullType && !includePulls) return false
   return types.length === 0 || types.some((prefix) => type.startsWith(prefix))
 }
 
-/** True if a subscription receives an event: one of its types, in its group or below. A test event goes to its subject alone. */
+/**
+ * Returns true if a subscription receives an event: the event has one of its types, and is of its group or a group below. A test event
+ * goes only to its subject.
+ */
 export function isWanted({ uid, ...filter }: TypeFilter & { readonly uid: string }, { type, group, subject }: Omit<LogEntry, 'key' | 'revision'>): boolean {
   if (type === testedType) return subject === uid
   return isWithin(group, parentOf(trustedUid(uid))) && passesTypes(filter, type)
 }
 
-/** Returns the capabilities that a caller needs at a group to receive the events that pass the filter. */
+/** Returns the capabilities that a caller needs at a group to receive all events that pass the filter. */
 export function capabilitiesFor(filter: TypeFilter): readonly string[] {
   const needed = new Set<string>()
   for (const { type, capabilities } of eventTypes.values()) {
@@ -75,7 +78,10 @@ export function capabilitiesFor(filter: TypeFilter): readonly string[] {
   return [...needed]
 }
 
-/** Throws code 3 for prefixes that no event type has. For the first one, names the type that was most likely meant: that takes a comparison with all types. */
+/**
+ * Throws code 3 for prefixes that no event type has. Suggests the most similar type, but only for the first prefix, since this compares it
+ * with all types.
+ */
 export function assertTypes(prefixes: readonly string[], field: string): void {
   const known = [...eventTypes.keys()]
   const unknown = prefixes.filter((prefix) => !known.some((type) => type.startsWith(prefix))).slice(0, maxViolations)

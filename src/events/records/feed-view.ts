@@ -9,39 +9,39 @@ import { eventTypes, passesTypes, type TypeFilter } from './event-types.ts'
 
 const needed: ReadonlyMap<string, CapabilitySet> = new Map([...eventTypes.values()].map(({ type, capabilities }) => [type, setOf(capabilities)]))
 
-/** The events that a reader asks for. */
+/** Selects events by type and group. */
 export interface FeedFilter extends TypeFilter {
-  /** The group whose events, and those of groups below it, are wanted; empty: all that the caller may see. */
+  /** The group whose events are selected, including those of groups below it. If empty, all events that the caller may see. */
   readonly place: string
 }
 
-/** True if an event passes the filter, whether or not a caller may see it. */
+/** Returns true if an event passes the filter, even if the caller may not see it. */
 export function passesFilter(filter: FeedFilter, { type, group }: LogEntry): boolean {
   return group !== '' && passesTypes(filter, type) && (filter.place === '' || isWithin(group, filter.place))
 }
 
 /**
- * Returns a predicate for the events that a caller sees, by their rights as of now (docs/spec/events.md#feed). They need the capability to list records of the
- * subject's kind at the event's group. Get it again after every await.
+ * Returns a predicate for the events that a caller can see, by its current rights (docs/spec/events.md#feed). The caller needs the
+ * capability to list records of the subject's kind at the event's group. Call this again after every await.
  */
 export function viewOf({ cache }: Pick<Services, 'cache'>, caller: Caller, filter: FeedFilter): (entry: LogEntry) => boolean {
   const { tables } = cache
   const permissions = caller.permissions()
-  // As in lists: without a place, organisations that a person has not joined are left out.
+  // As in lists: if no group is given, organisations are left out that a person has not joined.
   const isLeftOut = filter.place === '' ? leavesOut(tables, caller) : () => false
   return (entry) => {
     const { type, group } = entry
     const capabilities = needed.get(type)
     if (capabilities === undefined || !passesFilter(filter, entry)) return false
     if (decide(permissions, group, capabilities).kind !== 'allowed') return false
-    // The event of a deleted root group belongs to no organisation.
+    // An event of a deleted root group belongs to no organisation.
     return group === rootParent || !(isSuspended(tables, trustedUid(group)) || isLeftOut(trustedUid(group)))
   }
 }
 
 /**
- * True if the caller sees events of some group in a root group, by their rights as of now. An empty root is that of events without an organisation: only callers
- * with rights everywhere see those.
+ * Returns true if the caller can currently see events of any group in a root group. For an empty root, returns whether it can see events
+ * without an organisation, which needs rights everywhere.
  */
 export function seesRoot(
   { cache }: Pick<Services, 'cache'>,

@@ -4,22 +4,25 @@ import { SubscriptionPauseSchema, SubscriptionProgressSchema, type SubscriptionP
 import { pauseKey } from '../../store/keys.ts'
 import type { Entry, Store } from '../../store/store.ts'
 
-/** Prefix of the progress of all subscriptions. */
+/** Key prefix of the delivery progress of all subscriptions. */
 export const progressPrefix = 'x/events/progress/'
-/** Prefix of the failed deliveries of all subscriptions. */
+/** Key prefix of the failed deliveries of all subscriptions. */
 export const failedPrefix = 'x/events/failed/'
 
-/** The progress of a subscription: SubscriptionProgress bytes. Written with the subscription, then by the leader only. */
+/**
+ * Returns the key of a subscription's delivery progress; the value is a SubscriptionProgress. It is written when the subscription is
+ * created, and later only by the leader.
+ */
 export function progressKey(subscription: Uid): string {
   return `${progressPrefix}${subscription}`
 }
 
-/** Prefix of the failed deliveries of one subscription: FailedDelivery bytes by the event's outbox key. */
+/** Returns the key prefix of one subscription's failed deliveries. Keys end with the event's outbox key; values are FailedDelivery. */
 export function failedPrefixOf(subscription: Uid): string {
   return `${failedPrefix}${subscription}:`
 }
 
-/** Returns the progress in an entry. A subscription without deliveries starts with the events of the commit that created it. */
+/** Returns the progress in an entry. A new subscription starts with the events of the commit that created it. */
 export function progressIn(entry: Entry): SubscriptionProgress {
   const progress = fromBinary(SubscriptionProgressSchema, entry.value)
   if (progress.revision === 0n) progress.revision = BigInt(entry.revision)
@@ -32,12 +35,12 @@ export async function readProgress(store: Store, subscription: Uid, signal: Abor
   return entry === undefined ? undefined : progressIn(entry)
 }
 
-/** Source of the pause entries, which are kept in memory. */
+/** A source of the pauses of subscriptions, which are kept in memory. */
 interface PauseSource {
   entry(key: string): Entry | undefined
 }
 
-/** Returns the pause of a subscription; undefined if it is not paused. */
+/** Returns a subscription's pause; undefined if it is not paused. */
 export function pauseOf(source: PauseSource, subscription: Uid): SubscriptionPause | undefined {
   const entry = source.entry(pauseKey(subscription))
   return entry === undefined ? undefined : fromBinary(SubscriptionPauseSchema, entry.value)

@@ -33,18 +33,21 @@ type SubscriptionRecord = Subscription & Resource
 
 const index: KindIndex = { kind: 'Subscription', desc: SubscriptionSchema, filters: {}, removedWith: [] }
 
-/** The largest number of waiting events that answers show. */
+/** Maximum number of waiting events that responses report. */
 export const maxPending = 1_000
 
-/** Returns why a sink is refused; undefined if it is not (docs/spec/events.md#sinks). */
+/** Returns why a sink is refused; undefined if it is allowed (docs/spec/events.md#sinks). */
 function sinkError(sink: string, { sinkNetworks }: Services['settings']): string | undefined {
-  // Its rules in the schema have passed.
+  // The schema has already checked the form of the sink.
   if (!URL.canParse(sink)) return 'must be a URL, such as https://hooks.example/taproot'
   const refusal = hostError(sink, sinkNetworks)
   return refusal === undefined ? undefined : `${refusal}; operators allow networks by the setting events.networks`
 }
 
-/** Checks the sink and the types. Throws code 7 unless the caller may list the records that the events are about (docs/spec/events.md#rights). */
+/**
+ * Checks the sink and the types. Throws code 7 unless the caller may list the records that the events are about
+ * (docs/spec/events.md#rights).
+ */
 function settle(planning: Planning, { record, parent }: MutationDraft<SubscriptionRecord>): void {
   const error = sinkError(record.sink, planning.services.settings)
   if (error !== undefined) throw DomainError.invalid('sink', error)
@@ -55,7 +58,7 @@ function settle(planning: Planning, { record, parent }: MutationDraft<Subscripti
   record.authorizedBy = planning.caller.identity
 }
 
-/** Adds what is in memory: whether the subscription is paused. */
+/** Adds whether the subscription is paused, which is known from memory. */
 function render(records: Records, record: SubscriptionRecord): SubscriptionRecord {
   const shown: SubscriptionRecord = clone(SubscriptionSchema, record)
   const pause = pauseOf(records, trustedUid(record.uid))
@@ -64,9 +67,9 @@ function render(records: Records, record: SubscriptionRecord): SubscriptionRecor
   return shown
 }
 
-/** The rules of the kind. `shown` receives a secret that a write makes: its text is nowhere else. */
+/** Returns the rules of the kind Subscription. `shown` receives the text of a new secret, which is available only then. */
 function rulesWith(shown: (secret: string) => void): Kind<SubscriptionRecord> {
-  /** Returns the write of a first secret. */
+  /** Returns the write of a subscription's first secret. */
   const firstSecret = ({ services }: Planning, uid: Uid): Write => {
     const { text, write } = newSecret(services, uid)
     shown(text)
@@ -79,7 +82,7 @@ function rulesWith(shown: (secret: string) => void): Kind<SubscriptionRecord> {
     create(planning, draft) {
       settle(planning, draft)
       const { uid, record } = draft
-      // Empty: deliveries start with the commit that writes this.
+      // Empty progress means that deliveries start with the commit that writes it.
       const progress: Write = { kind: 'put', key: progressKey(uid), value: toBinary(SubscriptionProgressSchema, create(SubscriptionProgressSchema)) }
       return { writes: usesSecret(record) ? [progress, firstSecret(planning, uid)] : [progress] }
     },
@@ -101,12 +104,12 @@ function usesSecret({ signing }: Pick<Subscription, 'signing'>): boolean {
   return signing === Subscription_Signing.STANDARD_WEBHOOKS
 }
 
-/** Subscriptions: sinks for the events of a group and of all groups below it (docs/spec/events.md#subscriptions). */
+/** The kind Subscription: a sink for the events of a group and of all groups below it (docs/spec/events.md#subscriptions). */
 export const subscriptionKind = defineKind(rulesWith(() => undefined))
 
-/** Adds the progress of deliveries to a rendered subscription. */
+/** Adds the delivery progress to a subscription for a response. */
 function withProgress(message: Message, progress: SubscriptionProgress | undefined): SubscriptionRecord {
-  // The kind's handlers answer with its own messages.
+  // a cast: handlers of this kind return messages of this kind
   const shown: SubscriptionRecord = clone(SubscriptionSchema, message as SubscriptionRecord)
   if (progress === undefined) return shown
   const { failingReason, lastDeliveryTimeMs, lastError, pending } = progress
@@ -120,7 +123,7 @@ function withProgress(message: Message, progress: SubscriptionProgress | undefin
   return shown
 }
 
-/** Reads the progress of the subscription in an answer and adds it. */
+/** Reads the delivery progress of the subscription in a response, and adds it. */
 async function joined(services: Services, signal: AbortSignal, answer: HandlerAnswer): Promise<HandlerAnswer> {
   const { message, etag, subject } = answer
   const uid = trustedUid((message as SubscriptionRecord).uid)
@@ -128,7 +131,7 @@ async function joined(services: Services, signal: AbortSignal, answer: HandlerAn
   return { message: shown, ...(etag === undefined ? {} : { etag }), ...(subject === undefined ? {} : { subject }) }
 }
 
-/** Returns a handler whose answer, one subscription, shows the progress of deliveries. */
+/** Returns a handler that also adds the delivery progress to the subscription in its response. */
 function joining(handler: Handler): Handler {
   return async (services, context, message) => {
     const answer = await handler(services, context, message)
@@ -139,13 +142,13 @@ function joining(handler: Handler): Handler {
 /** GetSubscription. */
 export const getSubscription: Handler = joining(getHandler(subscriptionKind))
 
-/** Returns a handler whose answer shows a secret that the write made, once. A dry run shows none. */
+/** Returns a handler whose response contains a newly created secret. A dry run returns none. */
 function showingSecret(handlerOf: (kind: AnyKind) => Handler): Handler {
   return async (services, context, message) => {
     let secret = ''
     const handler = joining(handlerOf(defineKind(rulesWith((made) => (secret = made)))))
     const answer = await handler(services, context, message)
-    // The answer is a fresh message. A repeat by an Idempotency-Key plans nothing, and so makes no secret.
+    // The response is a new message. A request repeated by an Idempotency-Key plans nothing, so it creates no secret.
     if (!context.validateOnly) (answer.message as SubscriptionRecord).secret = secret
     return answer
   }
@@ -159,7 +162,7 @@ export const updateSubscription: Handler = showingSecret(updateHandler)
 
 const list = listHandler(subscriptionKind)
 
-/** ListSubscriptions: like other lists, with the progress of the deliveries of each item on the page. */
+/** ListSubscriptions: lists subscriptions, with the delivery progress of each one on the page. */
 export const listSubscriptions: Handler = async (services, context, message) => {
   const answer = await list(services, context, message)
   const { page } = answer
@@ -174,7 +177,7 @@ export const listSubscriptions: Handler = async (services, context, message) => 
   return { ...answer, page: { field: page.field, items } }
 }
 
-/** Answers a verb that leaves the record as it is and writes other keys. Its event shows the subscription as it is from now on. */
+/** Handles a method that writes other keys and leaves the record unchanged. Its event contains the subscription after the change. */
 export async function changeState(
   services: Services,
   context: Context,
@@ -202,7 +205,7 @@ export function pauseWrite({ caller, nowMs }: Pick<Planning, 'caller' | 'nowMs'>
   return { kind: 'put', key: pauseKey(uid), value: toBinary(SubscriptionPauseSchema, pause) }
 }
 
-/** Pauses a subscription: nothing is delivered until it is resumed. */
+/** Pauses a subscription: no events are delivered until it is resumed. */
 function pause(services: Services, context: Context, { uid, reason }: { readonly uid: string; readonly reason: string }): Promise<HandlerAnswer> {
   return changeState(services, context, {
     uid,
@@ -218,7 +221,7 @@ function pause(services: Services, context: Context, { uid, reason }: { readonly
 function resume(services: Services, context: Context, uid: string): Promise<HandlerAnswer> {
   return changeState(services, context, {
     uid,
-    // The leader watches this key: a delete ends the wait of a failing subscription, too.
+    // The leader watches this key. Deleting it also ends the wait of a failing subscription.
     writes: (found) => [{ kind: 'delete', key: pauseKey(found) }],
     change(shown) {
       shown.state = Subscription_State.ACTIVE
@@ -231,12 +234,12 @@ function resume(services: Services, context: Context, uid: string): Promise<Hand
 export const pauseSubscription: Handler = (services, context, message) =>
   pause(services, context, { uid: (message as Message & { uid: string }).uid, reason: 'paused by :pause' })
 
-/** ResumeSubscription: ends a pause, and lets a failing subscription try its sink at once. */
+/** ResumeSubscription: ends a pause. A failing subscription tries its sink again at once. */
 export const resumeSubscription: Handler = (services, context, message) => resume(services, context, (message as Message & { uid: string }).uid)
 
 /**
- * Pauses a subscription for the Kubernetes object that owns it. Without a reason, ends a pause of that object; other pauses stay. Resolves to false if nothing
- * was to be written. `contextOf` returns the context of the method with this name.
+ * Pauses a subscription for the Kubernetes object that owns it. Without a reason, ends a pause by that object; other pauses stay. Resolves
+ * with false if nothing had to be written. `contextOf` returns the context for the method with this name.
  */
 export async function pauseForObject(
   services: Services,
@@ -251,21 +254,21 @@ export async function pauseForObject(
   return true
 }
 
-/** Reads a subscription as Get shows it; undefined if there is none. Rejects with StoreError or the signal's reason. */
+/** Reads a subscription as GetSubscription returns it; undefined if there is none. Rejects with StoreError or the signal's reason. */
 export async function readSubscription(services: Services, uid: Uid, signal: AbortSignal): Promise<Subscription | undefined> {
   const record = services.cache.tables.get(index.kind, uid)
   if (record === undefined) return undefined
   return withProgress(rendered(subscriptionKind, services, record.message), await readProgress(services.store, uid, signal))
 }
 
-/** TestSubscription: one event for this subscription alone. */
+/** TestSubscription: sends a test event to this subscription only. */
 export const testSubscription: Handler = (services, context, message) =>
   changeState(services, context, { uid: (message as Message & { uid: string }).uid, writes: () => [], change: () => undefined })
 
-/** How long an old secret also signs if a request does not say, in milliseconds. */
+/** How long the previous secret also signs by default, in milliseconds. */
 const defaultOverlapMs = 24 * 3_600_000
 
-/** RotateSubscriptionSecret: a new secret, which the answer shows once. */
+/** RotateSubscriptionSecret: creates a secret, which only this response contains. */
 export const rotateSubscriptionSecret: Handler = async (services, context, message) => {
   const { uid, overlap } = message as RotateSubscriptionSecretRequest
   const overlapMs = overlap === undefined ? defaultOverlapMs : durationMs(overlap)
@@ -276,7 +279,7 @@ export const rotateSubscriptionSecret: Handler = async (services, context, messa
     plan(planning, entry): MutationPlan<Resource> {
       const record = existingRecord(subscriptionKind, planning, uid)
       assertEtag(record, context.ifMatch)
-      // A record of this kind holds a subscription.
+      // a cast: a record of this kind contains a subscription
       if (!usesSecret(record.message as SubscriptionRecord)) throw new DomainError(9, 'Precondition failed: set signing to STANDARD_WEBHOOKS first')
       const changes = new ChangeSet()
       changes.guard({ kind: 'unchanged', key: recordKey(index.kind, record.uid), revision: record.revision })

@@ -6,21 +6,21 @@ import { WebhookSecretsSchema, type WebhookSecrets } from '../../gen/taproot/sto
 import type { Put, Store } from '../../store/store.ts'
 import { createWebhookSecret } from '../delivery/standard-webhooks.ts'
 
-/** Prefix of the secrets of all subscriptions. */
+/** Key prefix of the secrets of all subscriptions. */
 export const secretsPrefix = 'x/events/secret/'
 
-/** The secrets of a subscription: WebhookSecrets bytes. Absent unless it uses Standard Webhooks. */
+/** Returns the key of a subscription's secrets; the value is a WebhookSecrets. Absent unless the subscription uses Standard Webhooks. */
 export function secretsKey(subscription: Uid): string {
   return `${secretsPrefix}${subscription}`
 }
 
-/** A new secret, and the write that keeps it. */
+/** A new secret, and the write that stores it. */
 export interface NewSecret {
   readonly text: string
   readonly write: Put
 }
 
-/** Makes a secret. With `before`, the old one also signs until `untilMs`, in milliseconds since 1970. */
+/** Creates a secret. With `before`, the previous one also signs until `untilMs`, in milliseconds since 1970. */
 export function newSecret(
   { keyring, random }: { readonly keyring: Keyring; readonly random: Random },
   subscription: Uid,
@@ -35,12 +35,12 @@ export function newSecret(
   return { text, write: { kind: 'put', key, value: toBinary(WebhookSecretsSchema, secrets) } }
 }
 
-/** Returns the stored secrets in an entry. */
+/** Returns the encrypted secrets in an entry. */
 export function secretsIn({ value }: { readonly value: Uint8Array }): WebhookSecrets {
   return fromBinary(WebhookSecretsSchema, value)
 }
 
-/** Reads the secrets that sign now, newest first; empty if there is none. Rejects with SealingError, StoreError or the signal's reason. */
+/** Reads the currently valid secrets, newest first; empty if there are none. Rejects with SealingError, StoreError or the signal's reason. */
 export async function readSecrets(
   { store, keyring, nowMs }: { readonly store: Store; readonly keyring: Keyring; readonly nowMs: number },
   subscription: Uid,
