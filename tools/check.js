@@ -10,7 +10,20 @@ const atOnce = 2
 /** What is checked. Slowest first, so that two lanes end together. */
 const steps = [
   { name: 'lint', command: bin('eslint', '--max-warnings=0', '.') },
-  { name: 'types', command: bin('tsc', '--noEmit', '--pretty', 'false', '--incremental', '--tsBuildInfoFile', cacheFile('types.tsbuildinfo')) },
+  // The native compiler: an eighth of the processor time. ESLint needs the one in JavaScript.
+  {
+    name: 'types',
+    command: [
+      process.execPath,
+      'node_modules/typescript-native/bin/tsc',
+      '--noEmit',
+      '--pretty',
+      'false',
+      '--incremental',
+      '--tsBuildInfoFile',
+      cacheFile('types.tsbuildinfo'),
+    ],
+  },
   { name: 'generated files', command: [process.execPath, 'tools/generate.js', '--check'] },
   { name: 'unused code', command: bin('knip', '--no-progress') },
   { name: 'prose', command: [process.execPath, 'tools/prose.js'] },
