@@ -4,33 +4,33 @@ import type { Uid } from '../base/uid.ts'
 import { FetchError, type FetchRequest, type SafeFetch } from './safe-fetch.ts'
 import { signingAlgorithm, type SigningKeys } from './keys/signing-keys.ts'
 
-/** What a group's association says of its account at one provider. */
+/** A cloud account that a group is associated with, at one provider. */
 export type CloudAccount =
   | { readonly provider: 'amazon'; readonly account: string }
   | { readonly provider: 'google'; readonly projectNumber: string }
   | { readonly provider: 'azure'; readonly tenantId: string; readonly clientIds: Readonly<Record<string, string>> }
 
-/** What a check came to. Texts are for people and carry nothing of what the provider answered but its status. */
+/** The result of a check. Its text is for people and contains only the HTTP status of the provider's answer. */
 export type AccountCheck =
   { readonly kind: 'ready' } | { readonly kind: 'not_configured'; readonly message: string } | { readonly kind: 'refused'; readonly message: string }
 
-/** Tries whether a provider gives a group's account to this installation. */
+/** Checks whether a cloud provider gives this installation access to a group's account. */
 export interface AccountChecks {
   /**
-   * Exchanges a platform token, whose subject is the group's uid, for a credential of the provider, and discards the credential.
-   * The account's owner decides by trusting that subject or not. Rejects only with the signal's reason.
+   * Exchanges a platform token, whose subject is the group's uid, for a credential of the provider, and discards the credential. The owner of the account
+   * decides whether to trust that subject. Rejects only with the signal's reason.
    */
   check(group: Uid, account: CloudAccount, signal: AbortSignal): Promise<AccountCheck>
 }
 
-/** How each provider is asked; one without its first key is not (configuration `accountChecks`). */
+/** The endpoints and parameters for each provider (configuration `accountChecks`). A provider whose first key is absent is not checked. */
 export interface AccountCheckSettings {
   readonly amazon: { readonly role?: string; readonly endpoint: string; readonly partition: string; readonly audience: string }
   readonly google: { readonly provider?: string; readonly endpoint: string }
   readonly azure: { readonly client?: string; readonly endpoint: string; readonly scope: string }
 }
 
-/** One exchange: the audience of the platform token, the request to send, and the test for a credential in the answer. */
+/** The token exchange with one provider: the audience of the platform token, the request to send, and the test for a credential in the answer. */
 interface AwsTokenExchange {
   readonly audience: string
   request(token: string): Pick<FetchRequest, 'url' | 'headers' | 'body'>
@@ -41,18 +41,18 @@ type AccountOf<P extends CloudAccount['provider']> = Extract<CloudAccount, { rea
 
 const formHeaders = { 'content-type': 'application/x-www-form-urlencoded' }
 
-/** True for the answer of an OAuth 2.0 token endpoint (RFC 6749 5.1). */
+/** True if the body is a successful answer of an OAuth 2.0 token endpoint (RFC 6749 5.1). */
 function hasAccessToken(body: string): boolean {
   try {
     const answer = JSON.parse(body) as unknown
     return typeof answer === 'object' && answer !== null && 'access_token' in answer && typeof answer.access_token === 'string' && answer.access_token !== ''
   } catch {
-    // What is no JSON is no such answer.
+    // A body that is not JSON contains no credential.
     return false
   }
 }
 
-/** The exchange of each provider; undefined where the configuration, or the association, does not have what it takes. */
+/** Builds the token exchange for each provider. Undefined if the configuration or the association lacks a value that it needs. */
 const exchanges: {
   readonly [P in CloudAccount['provider']]: (settings: AccountCheckSettings[P], account: AccountOf<P>, group: Uid) => AwsTokenExchange | undefined
 } = {
@@ -68,7 +68,7 @@ const exchanges: {
           Action: 'AssumeRoleWithWebIdentity',
           Version: '2011-06-15',
           RoleArn: `arn:${partition}:iam::${account}:role/${role}`,
-          // At most 64 characters, none of them a slash.
+          // At most 64 characters without a slash.
           RoleSessionName: `check-${group.slice(group.lastIndexOf('/') + 1)}`,
           DurationSeconds: '900',
           WebIdentityToken: token,
@@ -132,15 +132,15 @@ function exchangeFor(settings: AccountCheckSettings, account: CloudAccount, grou
   }
 }
 
-/** No platform endpoint accepts a token of this use (docs/spec/tokens.md#token-uses). */
+/** The use of these tokens, which no platform endpoint accepts (docs/spec/tokens.md#token-uses). */
 const use = 'account_check'
-/** How long the token lives, in seconds: for one exchange, by a provider whose clock is not ours. */
+/** Lifetime of the token in seconds. It is used once, but the provider's clock may differ. */
 const tokenSeconds = 300
 
-/** What checks are made of. */
+/** The dependencies of the account checks. */
 export interface AccountChecksOptions {
   readonly settings: AccountCheckSettings
-  /** `iss` of the tokens: the base URL, where a provider finds our keys. */
+  /** `iss` of the tokens: the base URL, under which a provider finds the platform's public keys. */
   readonly issuer: string
   readonly keys: Pick<SigningKeys, 'current'>
   readonly fetch: SafeFetch
@@ -148,7 +148,7 @@ export interface AccountChecksOptions {
   readonly random: Random
 }
 
-/** See AccountChecks. */
+/** Creates AccountChecks. */
 export function createAccountChecks({ settings, issuer, keys, fetch, clock, random }: AccountChecksOptions): AccountChecks {
   async function tokenFor(group: Uid, audience: string): Promise<string> {
     const issuedAt = Math.floor(clock.now() / 1000)
@@ -170,7 +170,7 @@ export function createAccountChecks({ settings, issuer, keys, fetch, clock, rand
       if (exchange === undefined) return { kind: 'not_configured', message: `this installation has no configuration to check this ${account.provider} account` }
       const request = exchange.request(await tokenFor(group, exchange.audience))
       try {
-        // The configuration names the endpoint: it may well be a private one.
+        // The operator's configuration names the endpoint, so it may have a private address.
         const { body } = await fetch.send({ ...request, method: 'POST', allowPrivate: true }, signal)
         if (exchange.isCredential(Buffer.from(body).toString())) return { kind: 'ready' }
         return { kind: 'refused', message: 'the provider returned no credential for this account' }

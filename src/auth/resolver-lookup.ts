@@ -1,15 +1,18 @@
 import { lookup as systemLookup, promises } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 
-/** How long a name server may take, and how often it is asked. */
+/** Timeout of a DNS query in milliseconds, and the number of attempts. */
 const resolverOptions = { timeout: 2_000, tries: 2 }
 
-/** Names of the machine and of its own network. Files and search lists of the system know them; their name servers are the operator's. */
+/**
+ * Matches names of this machine and of its own network. The system resolves them with its hosts file and search lists, and the operator controls their DNS
+ * servers.
+ */
 const localName = /^[^.]+$|\.(?:localhost|svc|local|internal)\.?$/i
 
 /**
- * Returns a lookup for names that tenants choose. The system's lookup holds one of four threads that the whole process shares, for as long as a tenant's name
- * server is silent. This one holds none. It ignores the hosts file, except for local names.
+ * Returns a DNS lookup function for names that tenants choose. Node's default lookup occupies one of the process's four threads while a tenant's DNS server is
+ * silent. This one occupies none. It ignores the hosts file, except for local names.
  */
 export function createResolverLookup(resolver: Pick<promises.Resolver, 'resolve4' | 'resolve6'> = new promises.Resolver(resolverOptions)): LookupFunction {
   return (hostname, options, callback) => {

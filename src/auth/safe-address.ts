@@ -1,6 +1,6 @@
 import { BlockList, isIP } from 'node:net'
 
-/** Address ranges refused in URLs from tenants: everything except public unicast addresses. */
+/** Address ranges that URLs from tenants must not lead to: everything except public unicast addresses. */
 const refusedRanges: readonly (readonly [address: string, prefix: number, family: 'ipv4' | 'ipv6'])[] = [
   ['0.0.0.0', 8, 'ipv4'], // This network, unspecified.
   ['10.0.0.0', 8, 'ipv4'], // Private.
@@ -41,16 +41,16 @@ const refusedRanges: readonly (readonly [address: string, prefix: number, family
 
 const refused = new BlockList()
 for (const [address, prefix, family] of refusedRanges) refused.addSubnet(address, prefix, family)
-// All of ::/8 except ::ffff:0:0/96 (IPv4-mapped, checked as IPv4): unspecified, loopback, IPv4-compatible, IPv4-translated (::ffff:0:0:0/96), NAT64
-// (64:ff9b::).
+// All of ::/8 except IPv4-mapped addresses (::ffff:0:0/96), which are checked as IPv4. It contains the unspecified, loopback, IPv4-compatible, IPv4-translated
+// (::ffff:0:0:0/96) and NAT64 (64:ff9b::) addresses.
 refused.addRange('::', '::fffe:ffff:ffff', 'ipv6')
 refused.addRange('::1:0:0:0', 'ff:ffff:ffff:ffff:ffff:ffff:ffff:ffff', 'ipv6')
 
-/** Host names of metadata services, which return credentials of the machine. They are refused at any address. */
+/** Host names of cloud metadata services, which return credentials of the machine. They are refused whatever their address. */
 const metadataHosts =
   /^(?:metadata|instance-data|(?:.+\.)?(?:metadata\.google\.internal|metadata\.goog|instance-data\.ec2\.internal|metadata\.tencentyun\.com|metadata\.platformequinix\.com|metadata\.packet\.net))\.?$/i
 
-/** True if `host` is the name of a metadata service of a cloud. */
+/** True if `host` is the name of a cloud metadata service. */
 export function isMetadataHost(host: string): boolean {
   return metadataHosts.test(host)
 }
@@ -67,8 +67,8 @@ export function isPublicAddress(address: string): boolean {
 const privateSuffixes = ['localhost', 'internal', 'local'] as const
 
 /**
- * Returns why the host of a URL is refused, from its text alone. Undefined if it is allowed. Connecting must check the addresses again. `allowed` contains
- * reachable private networks. If it is not empty, names are only checked when connecting.
+ * Returns why the host of a URL is refused, judged by its text alone; undefined if it is allowed. The addresses must be checked again when connecting.
+ * `allowed` contains private networks that may be reached. If it is not empty, names are only checked when connecting.
  */
 export function hostError(text: string, allowed?: { has(address: string): boolean; readonly isEmpty: boolean }): string | undefined {
   if (!URL.canParse(text)) return 'is not a URL'

@@ -9,26 +9,26 @@ import { isMetadataHost, isPublicAddress } from './safe-address.ts'
 
 /**
  * Why a fetch failed:
- * - `refused_url`: not https (or http where allowed), has userinfo, or can't be read.
- * - `refused_address`: the name leads to an address that is not public.
+ * - `refused_url`: the URL is invalid, contains a user name, or is not https (or http, if allowed).
+ * - `refused_address`: the name has an address that is not public.
  * - `unresolved`: the name does not exist.
- * - `unreachable`: no connection, or it broke.
- * - `untrusted`: the server's certificate is not good for its name, or it speaks no TLS that we accept.
- * - `timeout`: no whole answer in time.
- * - `redirect`: the server wants to send us elsewhere.
- * - `status`: another status than 2xx; see `status`.
- * - `too_large`: the body is over the limit.
+ * - `unreachable`: no connection could be made, or it broke.
+ * - `untrusted`: the server's certificate is not valid for its name, or its TLS settings are not acceptable.
+ * - `timeout`: the whole answer did not arrive in time.
+ * - `redirect`: the server answered with a redirect.
+ * - `status`: the server answered with another status than 2xx; see `status`.
+ * - `too_large`: the body exceeds the limit.
  * - `unreadable`: the body is not JSON.
  */
 export type FetchErrorReason =
   'refused_url' | 'refused_address' | 'unresolved' | 'unreachable' | 'untrusted' | 'timeout' | 'redirect' | 'status' | 'too_large' | 'unreadable'
 
-/** A fetch of a URL that a tenant named failed. Carries nothing of the answer but its status. */
+/** The error of a failed fetch. Of the server's answer, it contains only the status. */
 export class FetchError extends Error {
   override readonly name = 'FetchError'
   readonly reason: FetchErrorReason
   readonly status: number | undefined
-  /** How long the server asked to wait by `Retry-After`. */
+  /** The wait that the server asked for with `Retry-After`, in milliseconds. */
   readonly retryAfterMs: number | undefined
   constructor(errorReason: FetchErrorReason, options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly cause?: unknown } = {}) {
     super(`fetch: ${errorReason}`, options.cause === undefined ? undefined : { cause: options.cause })
@@ -37,73 +37,73 @@ export class FetchError extends Error {
     this.retryAfterMs = options.retryAfterMs
   }
 
-  /** True where the same fetch may succeed later without anything being changed. */
+  /** True if the same fetch may succeed later without any change. */
   get transient(): boolean {
     if (this.reason === 'status') return this.status === 429 || (this.status ?? 0) >= 500
     return this.reason === 'timeout' || this.reason === 'unreachable'
   }
 }
 
-/** What configuration allows for one destination beyond the default. */
+/** Exceptions that the configuration allows for one destination. */
 export interface FetchPolicy {
-  /** Addresses that are not public, and http, are allowed. */
+  /** True if addresses that are not public, and http, are allowed. */
   readonly allowPrivate?: boolean
-  /** PEM certificates to trust in place of the system's. */
+  /** PEM certificates to trust instead of the system's. */
   readonly ca?: string
 }
 
 /** One request. */
 export interface FetchRequest extends FetchPolicy {
   readonly url: string
-  /** GET where absent. */
+  /** GET by default. */
   readonly method?: 'GET' | 'POST'
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
-  /** The body of the answer is of no use: the call resolves with the status, and an empty body. */
+  /** True if the body of the answer is not needed. The call then resolves with the status and an empty body. */
   readonly discardBody?: boolean
 }
 
-/** A whole answer with a 2xx status. */
+/** A complete answer with a 2xx status. */
 export interface FetchResponse {
   readonly status: number
   readonly body: Uint8Array
 }
 
 /**
- * The client for every URL that a tenant names (docs/spec/tokens.md#tenant-urls). It allows https only, no redirects, and bounded size and time.
- * It allows public addresses only, and checks them when connecting, so that a name cannot change in between.
+ * The HTTP client for URLs that tenants name (docs/spec/tokens.md#tenant-urls). It allows https only, follows no redirects, and limits size and time. It
+ * allows public addresses only, and checks them when connecting, so that a name cannot change in between.
  */
 export interface SafeFetch {
-  /** Throws FetchError, or the signal's reason. */
+  /** Sends a request. Throws FetchError, or the signal's reason. */
   send(request: FetchRequest, signal: AbortSignal): Promise<FetchResponse>
-  /** As `send`, with the body read as JSON. */
+  /** Sends a request and returns its body parsed as JSON. Throws like `send`. */
   json(request: FetchRequest, signal: AbortSignal): Promise<unknown>
-  /** Closes kept connections; running requests fail. */
+  /** Closes all connections. Running requests fail. */
   close(): Promise<void>
 }
 
-/** Limits of a client. */
+/** The limits and dependencies of a SafeFetch. */
 export interface SafeFetchOptions {
-  /** For a whole request, name look-up included; 5000 by default. */
+  /** Maximum time for a whole request in milliseconds, including the name look-up; 5000 by default. */
   readonly timeoutMs?: number
-  /** 65,536 by default. */
+  /** Maximum size of a body in bytes; 65,536 by default. */
   readonly maxBytes?: number
-  /** How names are resolved; the system's way by default. */
+  /** Resolves host names; the system's resolver by default. */
   readonly lookup?: LookupFunction
   /** Private networks that may be reached. */
   readonly networks?: Networks
-  /** Returns PEM certificates to trust in addition to the system's. They may change. */
+  /** Returns PEM certificates to trust in addition to the system's. The value may change. */
   readonly extraCa?: () => string
 }
 
 class RefusedAddress extends Error {}
 
-/** Ends a request after a time, or when its caller does. Composed signals would cost a tenth of a request. */
+/** Aborts a request after a time, or when its caller aborts. AbortSignal.any() would take a tenth of the time of a request. */
 class Deadline {
   readonly #caller: AbortSignal
   readonly #controller = new AbortController()
   readonly #timer: NodeJS.Timeout
-  /** True once the time has passed. */
+  /** True once the time is over. */
   isOver = false
 
   constructor(ms: number, caller: AbortSignal) {
@@ -127,7 +127,7 @@ class Deadline {
   }
 }
 
-/** See SafeFetch. */
+/** Creates a SafeFetch. */
 export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   const timeoutMs = options.timeoutMs ?? 5000
   const maxBytes = options.maxBytes ?? 64 * 1024
@@ -137,7 +137,7 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
   let extraCa = options.extraCa?.()
   let publicAgent = createAgent(limits, trusting(extraCa))
 
-  /** Replaces the agent if the certificates have changed. Requests that run go on. */
+  /** Returns the HTTP agent. Replaces it if the certificates have changed; running requests continue. */
   function currentAgent(): Agent {
     const ca = options.extraCa?.()
     if (ca !== extraCa) {
@@ -170,7 +170,7 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
     async json(input, signal) {
       const { body } = await send(input, signal)
       try {
-        // A syntax error's text repeats the body: it is not kept as a cause.
+        // Do not keep the syntax error as a cause: its text contains the body.
         return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body)) as unknown
       } catch {
         throw new FetchError('unreadable')
@@ -193,7 +193,7 @@ function parseUrl(input: FetchRequest): URL {
   return url
 }
 
-/** How long the rest of an answer whose body is of no use may take, in milliseconds. */
+/** Maximum time in milliseconds for reading the rest of an answer whose body is not needed. */
 const discardMs = 1_000
 
 interface FetchOptions {
@@ -202,7 +202,7 @@ interface FetchOptions {
   readonly maxBytes: number
 }
 
-/** The second is all that a Kubernetes API server has for its keys (RFC 7517 8.5.1). */
+/** A Kubernetes API server offers its keys only under the second type (RFC 7517 8.5.1). */
 const accept = 'application/json, application/jwk-set+json'
 
 async function exchange(url: URL, input: FetchRequest, options: FetchOptions): Promise<FetchResponse> {
@@ -216,12 +216,12 @@ async function exchange(url: URL, input: FetchRequest, options: FetchOptions): P
   })
   const status = response.statusCode
   if (status < 200 || status > 299) {
-    // What is left unread is thrown away; an error while doing so says nothing new.
+    // Discard the unread rest of the body. An error in it does not matter.
     response.body.on('error', () => undefined).destroy()
     throw new FetchError(status >= 300 && status < 400 ? 'redirect' : 'status', { status, retryAfterMs: retryAfterOf(response.headers['retry-after']) })
   }
   if (input.discardBody === true) {
-    // A short rest is read, so that the connection can be used again. A long or slow one ends the connection: no answer keeps it after this call.
+    // Read a short rest, so that the connection can be used again. Close the connection if the rest is long or slow.
     const timer = setTimeout(() => response.body.destroy(), discardMs)
     await response.body.dump({ limit: maxBytes }).catch(() => response.body.destroy())
     clearTimeout(timer)
@@ -245,7 +245,7 @@ function retryAfterOf(header: string | string[] | undefined): number | undefined
   return Number.isNaN(atMs) ? undefined : Math.max(0, atMs - Date.now())
 }
 
-/** Foreign errors by class and code. */
+/** Translates an error of the HTTP client into a FetchError, by its class and code. */
 function translate(error: unknown, timedOut: boolean): FetchError {
   if (error instanceof FetchError) return error
   if (timedOut || error instanceof errors.ConnectTimeoutError || error instanceof errors.HeadersTimeoutError || error instanceof errors.BodyTimeoutError) {
@@ -256,7 +256,10 @@ function translate(error: unknown, timedOut: boolean): FetchError {
   return new FetchError(reasonOf(code), { cause: error })
 }
 
-/** Node's error codes for failed certificate checks (X509_V_ERR_* without the prefix) and for handshakes that the two sides' settings rule out. */
+/**
+ * Node's error codes for failed certificate checks (X509_V_ERR_* without the prefix) and for failed handshakes. A handshake fails if the TLS settings of both
+ * sides do not match.
+ */
 const untrustedCodes =
   /^(?:.*CERT(?:_|$)|UNABLE_TO_|HOSTNAME_MISMATCH$|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|ERR_TLS_(?!HANDSHAKE_TIMEOUT)|ERR_OSSL_|ERR_SSL_(?:WRONG_VERSION_NUMBER|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_PROTOCOL_VERSION|SSL\/TLS_ALERT_HANDSHAKE_FAILURE))/
 
@@ -283,7 +286,7 @@ function createAgent(limits: AgentLimits, policy: FetchPolicy): Agent {
     bodyTimeout: limits.timeoutMs,
     maxHeaderSize: 16 * 1024,
     connect(options, callback) {
-      // No name is looked up for a literal address, so it is judged here.
+      // A literal address needs no look-up, so it is checked here.
       const host = options.hostname.replace(/^\[|\]$/g, '')
       const isRefused = isIP(host) === 0 ? isMetadataHost(host) : !limits.isAllowed(host)
       if (policy.allowPrivate !== true && isRefused) callback(new RefusedAddress('literal address or metadata host'), null)
@@ -292,7 +295,7 @@ function createAgent(limits: AgentLimits, policy: FetchPolicy): Agent {
   })
 }
 
-/** Resolves as `lookup` does; fails if any of the addresses is not allowed, since the one that is connected to is chosen later. */
+/** Returns a lookup function that fails if any address of the name is not allowed, because Node chooses later to which one it connects. */
 function allowedOnly({ lookup, isAllowed }: AgentLimits): LookupFunction {
   return (hostname, options, callback) => {
     lookup(hostname, options, (error, address, family) => {

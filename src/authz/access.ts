@@ -8,7 +8,7 @@ import type { RecordTables } from '../cache/record-tables.ts'
 import { parentFilter } from '../cache/table.ts'
 import { OrgStatus } from '../gen/taproot/iam/v2/groups_pb.ts'
 
-/** True where the organisation is closed to its members (docs/spec/iam.md#suspended-organisations). */
+/** True if the organisation of `uid` is suspended, which means closed to its members (docs/spec/iam.md#suspended-organisations). */
 export function isSuspended(tables: RecordTables, uid: Uid): boolean {
   const root = tables.get('Group', rootOf(uid))?.message
   return root?.status === OrgStatus.SUSPENDED
@@ -16,7 +16,7 @@ export function isSuspended(tables: RecordTables, uid: Uid): boolean {
 
 const listsBindings = setOf(['role_bindings.list'])
 
-/** Which role bindings an asker is shown: those that ListRoleBindings shows (docs/spec/conventions.md#list-reach). */
+/** Decides which role bindings a caller may see: those that ListRoleBindings returns to the caller (docs/spec/conventions.md#list-reach). */
 export class BindingSight {
   readonly #visibility: Visibility
 
@@ -24,12 +24,15 @@ export class BindingSight {
     this.#visibility = visibilityOf(permissions, listsBindings)
   }
 
-  /** True where the asker may list this binding. */
+  /** True if the caller may list this role binding. */
   shows(binding: CachedRecord): boolean {
     return isVisible(this.#visibility, {}, binding.uid)
   }
 
-  /** True if the asker may list one of the identity's bindings in the organisation `root`. Cost: proportional to its bindings there, or to the groups in which the asker may list bindings, whichever are fewer. */
+  /**
+   * True if the caller may list at least one of the identity's role bindings in the organisation `root`. It costs time for each of these bindings, or for each
+   * group in which the caller may list bindings, whichever are fewer.
+   */
   showsOneOf(tables: RecordTables, identity: string, root: Uid): boolean {
     const { everywhere, groups } = this.#visibility
     const table = tables.table('RoleBinding')
@@ -39,7 +42,10 @@ export class BindingSight {
     return [...bindings].some((binding) => this.shows(binding))
   }
 
-  /** The groups at and above `resource`, nearest first: those in which the asker may list bindings, and the others. Says nothing about what bindings there are. */
+  /**
+   * Returns the groups at and above `resource`, nearest first. `open` are those in which the caller may list role bindings, `withheld` the others. A group is
+   * listed whether or not it has bindings.
+   */
   split(resource: Uid): { readonly open: readonly Uid[]; readonly withheld: readonly Uid[] } {
     const { everywhere, groups } = this.#visibility
     const open: Uid[] = []
@@ -50,8 +56,8 @@ export class BindingSight {
 }
 
 /**
- * The bindings in `groups` that give their identities something there, and where `wanted` is there all of it; in no order. Cost: proportional to the bindings in
- * these groups.
+ * Returns the role bindings in `groups` that grant their identities any capability; with `wanted`, only those that grant all of it. The order is undefined.
+ * The cost grows with the number of bindings in these groups.
  */
 export function accessThrough(tables: RecordTables, groups: readonly Uid[], wanted?: CapabilitySet): CachedRecord[] {
   const bindings = tables.table('RoleBinding')
@@ -65,22 +71,31 @@ export function accessThrough(tables: RecordTables, groups: readonly Uid[], want
   return found
 }
 
-/** What a binding does for a question: see Link. */
+/**
+ * The effect of a role binding on an identity's access to a resource:
+ * - `grants`: it grants the capabilities in question
+ * - `lacks_capability`: its role does not contain all of them
+ * - `role_missing`: its role no longer exists
+ * - `confined`: it is outside the group to which the identity is limited
+ */
 export type Effect = 'grants' | 'lacks_capability' | 'role_missing' | 'confined'
 
-/** A binding of the identity that is asked about, at the resource or above. */
+/** A role binding of the identity, on the resource or on a group above it, with its effect. */
 export interface Link {
   readonly record: CachedRecord
   readonly effect: Effect
 }
 
-/** Whether an identity holds something at a resource, and through what. */
+/** Whether an identity holds a capability at a resource, and which role bindings are the reason. */
 export interface Explanation {
-  /** What every method that needs just this decides there, for a token that nothing restricts or adds to. */
+  /** The decision that a method with this required capability makes for a token of the identity without restrictions or additional roles. */
   readonly decision: Decision
   readonly suspended: boolean
   readonly registered: boolean
-  /** All bindings at the resource and above: those that grant it first, each part from the resource upwards, then by uid. */
+  /**
+   * All role bindings of the identity on the resource and above. Those that grant the capability come first. Within both parts, the nearest group comes first,
+   * then the lower uid.
+   */
   readonly chain: readonly Link[]
 }
 
@@ -92,13 +107,13 @@ function effectOf(tables: RecordTables, record: CachedRecord, wanted: Capability
 
 function comesBefore(one: Link, other: Link): number {
   const byEffect = Number(other.effect === 'grants') - Number(one.effect === 'grants')
-  // Of two groups above one place the longer uid is the nearer.
+  // Of two groups above one resource, the one with the longer uid is nearer.
   return byEffect || other.record.parent.length - one.record.parent.length || (one.record.uid < other.record.uid ? -1 : 1)
 }
 
 /**
- * Explains what `identity` may do at `resource` as of `tables` (docs/spec/iam.md#explain-and-access). The answer is about the identity, not a token.
- * A restricted token may do less. A token from a sign-in that grants roles may do more. An operator by configuration may do everything.
+ * Explains what `identity` may do at `resource` as of `tables` (docs/spec/iam.md#explain-and-access). The answer is about the identity, not about a token. A
+ * restricted token may do less. A token from a sign-in that grants roles may do more. An operator by configuration may do everything.
  */
 export function explain(tables: RecordTables, question: { identity: Uid; resource: Uid; capability: CapabilitySet }): Explanation {
   const { identity, resource, capability } = question

@@ -3,18 +3,18 @@ import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import { isWithin, lineage, trustedUid, type Uid } from '../base/uid.ts'
 import type { Visibility } from '../cache/lists/places.ts'
 
-/** Everywhere: the group of a grant that no group bounds. */
+/** The group of a grant that applies to the whole platform. */
 export const everywhere = ''
 
-/** Capabilities at a group and all below it. */
+/** Capabilities that are held at a group and at everything below it. */
 export interface Grant {
   readonly group: Uid | typeof everywhere
   readonly capabilities: CapabilitySet
 }
 
-/** All that a caller may do, and where. Pure data: every decision below is a function of it. */
+/** All capabilities that a caller has, and where. Every function below decides from this data alone. */
 export interface EffectivePermissions {
-  /** Exempt from the rules that protect organisations from themselves (last owner, verified names). */
+  /** True if the caller is exempt from the rules that protect organisations from mistakes (last owner, verified names). */
   readonly operator: boolean
   readonly grants: readonly Grant[]
 }
@@ -23,12 +23,12 @@ function covers(grant: Grant, uid: string): boolean {
   return grant.group === everywhere || isWithin(uid, grant.group)
 }
 
-/** Up to this many grants are looked at one by one, which is cheaper than to index them. */
+/** Maximum number of grants that are searched one by one, which is cheaper than an index for so few. */
 const fewGrants = 16
 
-/** What is made of a list of grants once: a list never changes. */
+/** An index of a list of grants. It is built once per list, because a list never changes. */
 interface Indexed {
-  /** Each group of the grants once, in uid order, with all that is held there. */
+  /** One grant per group, in uid order, with all capabilities that are held at that group, including those granted above it. */
   readonly held: readonly Grant[]
   readonly heldAt: ReadonlyMap<string, CapabilitySet>
   readonly visible: WeakMap<CapabilitySet, Visibility>
@@ -36,7 +36,7 @@ interface Indexed {
 
 const indexes = new WeakMap<readonly Grant[], Indexed>()
 
-/** Cost: O(n log n) at first, O(n) for grants in uid order, as those of the store nearly are. */
+/** Returns the index of the caller's grants. Building it costs O(n log n), or O(n) if the grants are already in uid order, as those from the store nearly are. */
 function indexOf({ grants }: EffectivePermissions): Indexed {
   let indexed = indexes.get(grants)
   if (indexed === undefined) {
@@ -47,7 +47,7 @@ function indexOf({ grants }: EffectivePermissions): Indexed {
   return indexed
 }
 
-/** What is held at `uid`; undefined without any grant there or above. Cost: that of few grants, or of the depth. */
+/** Returns the capabilities held at `uid`; undefined if there is no grant at it or above it. */
 function heldAt(permissions: EffectivePermissions, uid: string): CapabilitySet | undefined {
   if (permissions.grants.length > fewGrants) {
     const at = indexOf(permissions).heldAt
@@ -62,20 +62,20 @@ function heldAt(permissions: EffectivePermissions, uid: string): CapabilitySet |
   return held
 }
 
-/** All that the caller holds at `uid`: what was granted there and above. */
+/** Returns all capabilities that the caller holds at `uid`: those granted at it and above it. */
 export function capabilitiesAt(permissions: EffectivePermissions, uid: string): CapabilitySet {
   return heldAt(permissions, uid) ?? emptySet
 }
 
 /**
  * What a caller may do at a uid:
- * - `allowed`: holds every capability needed there
- * - `hidden`: has no reach there at all; must look the same as missing
- * - `denied`: has some reach there, but lacks `missing`
+ * - `allowed`: the caller holds every capability needed there
+ * - `hidden`: the caller holds nothing there. The answer must be the same as for a resource that does not exist
+ * - `denied`: the caller holds some capabilities there, but not those in `missing`
  */
 export type Decision = { readonly kind: 'allowed' } | { readonly kind: 'hidden' } | { readonly kind: 'denied'; readonly missing: readonly string[] }
 
-/** Decides about one uid (docs/spec/conventions.md#order-of-checks). */
+/** Decides whether the caller holds the `needed` capabilities at a uid (docs/spec/conventions.md#order-of-checks). */
 export function decide(permissions: EffectivePermissions, uid: string, needed: CapabilitySet): Decision {
   const held = heldAt(permissions, uid)
   if (held === undefined) return { kind: 'hidden' }
@@ -88,7 +88,7 @@ function compareGroups(one: Grant, other: Grant): number {
 
 function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
   const held: Grant[] = []
-  /** What is held at the groups above, topmost first: in uid order all below a group follows it. */
+  /** The grants of the groups above the current one, topmost first. In uid order, everything below a group follows it. */
   const above: Grant[] = []
   for (const { group, capabilities } of [...grants].sort(compareGroups)) {
     let nearest = above.at(-1)
@@ -107,13 +107,16 @@ function heldByGroup(grants: readonly Grant[]): readonly Grant[] {
   return held
 }
 
-/** True where the caller holds all of `needed` in at least one group. */
+/** True if the caller holds all `needed` capabilities in at least one group. */
 export function holdsAnywhere(permissions: EffectivePermissions, needed: CapabilitySet): boolean {
   const held = permissions.grants.length > fewGrants ? indexOf(permissions).held : heldByGroup(permissions.grants)
   return held.some(({ capabilities }) => containsAll(capabilities, needed))
 }
 
-/** Where a list may look: the topmost groups at which the caller holds all of `needed` (docs/spec/conventions.md#list-reach), in uid order. The same object for the same many grants and `needed`. */
+/**
+ * Returns the topmost groups at which the caller holds all `needed` capabilities, in uid order: a list shows records there and below
+ * (docs/spec/conventions.md#list-reach). Returns the same object for the same grants and `needed`, if there are many grants.
+ */
 export function visibilityOf(permissions: EffectivePermissions, needed: CapabilitySet): Visibility {
   if (permissions.grants.length <= fewGrants) return topmostOf(heldByGroup(permissions.grants), needed)
   const { held, visible } = indexOf(permissions)
@@ -136,25 +139,25 @@ function topmostOf(held: readonly Grant[], needed: CapabilitySet): Visibility {
   return { everywhere: false, groups: topmost, roots: false }
 }
 
-/** Grants on one group merged into one, empty ones left out. */
+/** Merges grants on the same group into one. Omits empty grants. */
 export function mergeGrants(grants: readonly Grant[]): Grant[] {
   const merged = new GrantMap()
   for (const { group, capabilities } of grants) merged.add(group, capabilities)
   return merged.grants()
 }
 
-/** Collects grants, merging those on one group. */
+/** Collects grants and merges those on the same group. */
 export class GrantMap {
   readonly #byGroup = new Map<Grant['group'], CapabilitySet>()
 
   add(group: Grant['group'], capabilities: CapabilitySet): void {
     const held = this.#byGroup.get(group)
-    // Most groups come once: their set is shared with all others of the role.
+    // Most groups occur once. Then they share the capability set of the role.
     if (held === undefined || held === capabilities) this.#byGroup.set(group, capabilities)
     else this.#byGroup.set(group, union(held, capabilities))
   }
 
-  /** Those that grant something, in the order in which their groups came. */
+  /** Returns the grants that are not empty, in the order in which their groups were added. */
   grants(): Grant[] {
     const grants: Grant[] = []
     for (const [group, capabilities] of this.#byGroup) if (!isEmpty(capabilities)) grants.push({ group, capabilities })
@@ -162,7 +165,10 @@ export class GrantMap {
   }
 }
 
-/** What was granted at `group` or above it, without what counts at a requested group above it already (docs/spec/tokens.md#narrowing). */
+/**
+ * Returns the capabilities granted at `group` or above it, as a grant on `group`. Stops at the nearest requested group above: what is granted there and higher
+ * is part of that group's own grant (docs/spec/tokens.md#narrowing).
+ */
 function placedAt(granted: ReadonlyMap<string, CapabilitySet>, group: Uid, scopes: ReadonlySet<string>): Grant {
   let capabilities = emptySet
   for (const place of [...lineage(group), everywhere]) {
@@ -172,7 +178,7 @@ function placedAt(granted: ReadonlyMap<string, CapabilitySet>, group: Uid, scope
   return { group, capabilities }
 }
 
-/** `placedAt` for all requested groups. */
+/** Returns the grants of `placedAt` for all requested groups. */
 function placedIn(grants: readonly Grant[], groups: readonly Uid[]): readonly Grant[] {
   const places = new Set<string>([...groups.flatMap((group) => [...lineage(group)]), everywhere])
   const granted = new Map(mergeGrants(grants.filter(({ group }) => places.has(group))).map(({ group, capabilities }) => [group, capabilities]))
@@ -180,7 +186,7 @@ function placedIn(grants: readonly Grant[], groups: readonly Uid[]): readonly Gr
   return groups.map((group) => placedAt(granted, group, scopes))
 }
 
-/** The grants with nothing but `capabilities`. Most of many grants share one set: each is cut once. */
+/** Limits each grant to `capabilities`. Many grants share few capability sets, so each set is intersected once. */
 function cutTo(grants: readonly Grant[], capabilities: CapabilitySet): readonly Grant[] {
   const cuts = new Map<CapabilitySet, CapabilitySet>()
   return grants.map(({ group, capabilities: held }) => {
@@ -190,15 +196,15 @@ function cutTo(grants: readonly Grant[], capabilities: CapabilitySet): readonly 
   })
 }
 
-/** Returns the grants at the groups or below them. Grants above them are outside the groups' trust. */
+/** Returns the grants on these groups or below them. Grants above are omitted, because these groups are not trusted to decide about them. */
 function grantedWithin(grants: readonly Grant[], groups: readonly Uid[]): Grant[] {
   const known = new Set<string>(groups)
   return grants.filter(({ group }) => group !== everywhere && lineage(group).some((place) => known.has(place)))
 }
 
 /**
- * Restricts the permissions to what an exchange requested (docs/spec/tokens.md#narrowing). For each requested group, it keeps grants made there or above it.
- * Of those grants it keeps only the requested capabilities. The restrictions never widen `permissions`. `session` holds the grants of the restrictions' roles.
+ * Applies the restrictions of a token to permissions (docs/spec/tokens.md#narrowing). For each requested group, it keeps the grants made there or above it. Of
+ * those grants it keeps only the requested capabilities. Restrictions never extend `permissions`. `session` holds the grants of the token's session roles.
  * These are not limited to the groups that trust the person, because the author of the mapping held those roles at their groups.
  */
 export function restrict(permissions: EffectivePermissions, restrictions: TokenRestrictions, session: readonly Grant[] = []): EffectivePermissions {

@@ -8,7 +8,7 @@ import type { RecordTables } from '../cache/record-tables.ts'
 import { capabilitiesAt, everywhere, GrantMap, restrict, type Grant, type EffectivePermissions } from './effective-permissions.ts'
 import { messageOf } from '../cache/records/record-types.ts'
 
-/** Whose reach is asked for. */
+/** The caller whose permissions are computed. */
 export interface Subject {
   readonly identity: Uid
   readonly operator: boolean
@@ -17,7 +17,7 @@ export interface Subject {
 
 const ofRole = new WeakMap<CachedRecord, CapabilitySet>()
 
-/** What a role grants; capability numbers that are no longer known grant nothing. */
+/** Returns the capabilities that a role grants. Capability numbers that this version does not know grant nothing. */
 export function roleCapabilities(role: CachedRecord): CapabilitySet {
   let set = ofRole.get(role)
   if (set === undefined) {
@@ -28,14 +28,15 @@ export function roleCapabilities(role: CachedRecord): CapabilitySet {
 }
 
 /**
- * Whether a binding counts:
- * - `counts`: it gives its identity what its role grants
- * - `confined`: it lies outside of the group that its identity was made under, which reaches only that and what is below (docs/spec/iam.md#reach)
- * - `role_missing`: its role is gone
+ * Whether a role binding has an effect:
+ * - `counts`: it grants its identity the capabilities of its role
+ * - `confined`: it does not. Its group is outside the group in which the identity was created, and the identity can only have access in that group and below
+ *   (docs/spec/iam.md#reach)
+ * - `role_missing`: it does not. Its role no longer exists
  */
 type BindingState = 'counts' | 'confined' | 'role_missing'
 
-/** What one binding gives its identity as of `tables`, at its group and below; nothing where it does not count. */
+/** Returns the capabilities that a role binding grants its identity as of `tables`, at its group and below. Empty if it has no effect. */
 export function bindingGrant(
   tables: RecordTables,
   record: CachedRecord,
@@ -49,7 +50,10 @@ export function bindingGrant(
   return { standing: 'counts', group, capabilities: roleCapabilities(role) }
 }
 
-/** The roles that are bound to an identity: what each grants, nothing where it is gone; and the record that said so. */
+/**
+ * The roles bound to an identity, by uid: the role's record, and the capabilities that it grants. A role that no longer exists has no record and grants
+ * nothing.
+ */
 type BoundRoles = Map<string, { readonly record: CachedRecord | undefined; readonly capabilities: CapabilitySet }>
 
 function boundRole(tables: RecordTables, roles: BoundRoles, uid: string): CapabilitySet {
@@ -64,7 +68,10 @@ function boundRole(tables: RecordTables, roles: BoundRoles, uid: string): Capabi
 
 const recordsPerCheck = 256
 
-/** As `bindingGrant` for all bindings of an identity, in steps. Each role is looked up once: most of many bindings have few roles. */
+/**
+ * Returns the grants of all role bindings of an identity, in steps between which other work can run. Each role is read once, because many bindings share few
+ * roles.
+ */
 function* grantsThrough(tables: RecordTables, identity: Uid, roles: BoundRoles): Generator<void, Grant[]> {
   const bindings = tables.table('RoleBinding')
   const home = parentOf(identity)
@@ -85,12 +92,12 @@ function allOf<T>(steps: Generator<void, T>): T {
   }
 }
 
-/** What one identity is granted as of `tables`: the roles bound to it, each at its group. */
+/** Returns the grants of an identity as of `tables`, one per group in which roles are bound to it. */
 export function grantsOf(tables: RecordTables, identity: Uid): Grant[] {
   return allOf(grantsThrough(tables, identity, new Map()))
 }
 
-/** What the roles of a session grant as of `tables`: the roles as they are now, none where a role is gone. */
+/** Returns the grants of a session's roles as of `tables`. A role that no longer exists grants nothing. */
 export function sessionGrants(tables: RecordTables, roles: readonly SessionRole[]): Grant[] {
   return roles.flatMap(({ group, role }) => {
     const record = tables.get('Role', role)
@@ -98,38 +105,38 @@ export function sessionGrants(tables: RecordTables, roles: readonly SessionRole[
   })
 }
 
-/** Whether the restricted reach is something to make, and kept: one with roles of its own is not. */
+/** True if permissions with these restrictions are computed once and cached. Those with session roles are not cached. */
 function isKept({ scopes, capabilities, trustedGroups, roles }: TokenRestrictions): boolean {
   return roles === undefined && (scopes !== undefined || capabilities !== undefined || trustedGroups !== undefined)
 }
 
 const operatorGrants: readonly Grant[] = [{ group: everywhere, capabilities: allCapabilities }]
 
-/** What an identity may do, as it was found out. */
+/** The cached permissions of an identity. */
 interface CachedPermissions {
   readonly permissions: EffectivePermissions
   readonly roles: BoundRoles
-  /** By the restrictions of its tokens; none that has roles of its own. */
+  /** The permissions under the restrictions of the identity's tokens. Restrictions with session roles are not included. */
   readonly restricted: WeakMap<TokenRestrictions, EffectivePermissions>
-  /** The number of changes of roles after which its own were looked at. */
+  /** The number of role changes in the whole store up to which this entry is known to be current. */
   roleChanges: number
 }
 
-/** The grants of an identity with more bindings than this are found out in slices. */
+/** Maximum number of role bindings of an identity whose grants are computed without a pause. For more, they are computed in slices. */
 const manyBindings = 1_000
-/** So often that begins again because they changed meanwhile. */
+/** Maximum number of attempts to compute grants in slices. A new attempt is needed if they change meanwhile. */
 const maxPasses = 10
 const maxCached = 100_000
-/** Of all identities together. */
+/** Maximum number of cached grants of all identities together. */
 const maxGrants = 2_000_000
 
-/** The grants of every identity that asked lately, kept until a binding or role of theirs changes. */
+/** Caches the grants of identities, each until one of its role bindings or roles changes. */
 export class GrantsIndex {
   readonly #cache: RecordCache
   readonly #cached = new Map<string, CachedPermissions>()
   readonly #scheduler = new CooperativeScheduler()
   readonly #preparing = new Map<string, Promise<void>>()
-  /** Counts the changes of bindings of those whose grants are being found out. */
+  /** The number of changes of role bindings for each identity whose grants are being computed. */
   readonly #changes = new Map<string, number>()
   #grants = 0
   #roleChanges = 0
@@ -141,7 +148,7 @@ export class GrantsIndex {
       this.#resets += 1
       this.#clear()
     })
-    // Rights end with the commit, and not when the records have left their orders.
+    // Permissions end with the commit that hides the records, not when the records are removed later.
     cache.onHide((kind, records) => {
       if (kind === 'RoleBinding') for (const record of records) this.#forget(record)
     })
@@ -167,7 +174,7 @@ export class GrantsIndex {
     this.#grants = 0
   }
 
-  /** What the identity is granted as of the current snapshot, for a token that nothing restricts. The same object until that changes. */
+  /** Returns the permissions of the identity as of the current snapshot, without any token restrictions. The same object until they change. */
   of(identity: Uid): EffectivePermissions {
     return this.#of(identity).permissions
   }
@@ -180,8 +187,8 @@ export class GrantsIndex {
   }
 
   /**
-   * Resolves when the identity's grants are cached, including their restricted form, so that reading them does not block the event loop.
-   * Computes them in slices if the identity has many bindings. Returns undefined if there is nothing to wait for. Calling it is optional.
+   * Resolves when the identity's grants, and their restricted form, are cached, so that reading them does not block the event loop. Computes them in slices if
+   * the identity has many bindings. Returns undefined if there is nothing to wait for. Calling it is optional.
    */
   prepare(identity: Uid, restrictions: TokenRestrictions): Promise<void> | undefined {
     const cached = this.#cached.get(identity)
@@ -192,7 +199,7 @@ export class GrantsIndex {
     return isKept(restrictions) ? ready.then(() => this.#prepareRestricted(identity, restrictions)) : ready
   }
 
-  /** As `prepare` for several identities, whose bindings may be many together. */
+  /** Like `prepare`, for several identities that may have many role bindings in total. */
   prepareAmong(identities: readonly Uid[]): Promise<void> | undefined {
     const cold = [...new Set(identities)].filter((identity) => {
       const cached = this.#cached.get(identity)
@@ -239,13 +246,13 @@ export class GrantsIndex {
       if (step.done !== true || version !== this.#versionOf(identity)) continue
       const { permissions } = this.#keep(identity, step.value, roles)
       await task.pause()
-      // Made with the first question, and kept.
+      // The first call builds the index of the grants, which is then cached.
       capabilitiesAt(permissions, identity)
       return
     }
   }
 
-  /** Another where something may have changed that the identity's grants are made of. */
+  /** Returns a text that changes whenever the identity's grants may have changed. */
   #versionOf(identity: Uid): string {
     return `${this.#changes.get(identity) ?? 0} ${this.#roleChanges} ${this.#resets}`
   }
@@ -260,7 +267,7 @@ export class GrantsIndex {
     return found
   }
 
-  /** Roles of others change, too: only where some did, those of the identity are looked at. */
+  /** True if the cached grants are still valid. The identity's roles are only compared after some role in the store has changed. */
   #isCurrent(cached: CachedPermissions): boolean {
     if (cached.roleChanges === this.#roleChanges) return true
     const { tables } = this.#cache
@@ -269,7 +276,7 @@ export class GrantsIndex {
     return true
   }
 
-  /** All that `subject` may do as of the current snapshot, cut by what its token was restricted to. */
+  /** Returns all permissions of `subject` as of the current snapshot, limited by the restrictions of its token. */
   permissionsOf(subject: Subject): EffectivePermissions {
     if (subject.operator) return restrict({ operator: true, grants: operatorGrants }, subject.restrictions)
     const { permissions, restricted } = this.#of(subject.identity)

@@ -52,7 +52,7 @@ export class KindTable {
   #hidden = noRecords
   #visible = new Difference(this.#byUid, noRecords, isHidden)
 
-  /** `scheduler` takes turns between the tables that fill views. By default the table has its own. */
+  /** Tables with the same `scheduler` take turns when they fill views. By default the table has its own. */
   constructor(index: KindIndex, scheduler = new CooperativeScheduler()) {
     this.index = index
     const readers = filterReaders(index)

@@ -1,4 +1,4 @@
-/** Who signed a request, as AWS says (`GetCallerIdentity`). */
+/** The AWS identity that signed a request, as AWS reports it (`GetCallerIdentity`). */
 export interface AwsCaller {
   readonly arn: string
   readonly userId: string
@@ -13,8 +13,8 @@ const envelope =
 const entities: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" }
 
 /**
- * The caller out of AWS's answer: the XML that AWS sends by default, or the JSON that it sends to who signed `Accept: application/json`. Nothing but the whole, known form is read:
- * undefined for everything else, and where the ARN is of another account than the answer says.
+ * Reads the AWS identity from the answer of AWS: XML by default, or JSON if the signed request had `Accept: application/json`. Accepts only the complete,
+ * known form. Returns undefined for any other body, and if the ARN is of another account than the answer says.
  */
 export function parseAwsCaller(body: Uint8Array): AwsCaller | undefined {
   const text = decode(body)
@@ -30,7 +30,7 @@ function decode(body: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(body)
   } catch {
-    // What is no text is no answer.
+    // A body that is not UTF-8 text is not an answer of AWS.
     return undefined
   }
 }
@@ -67,7 +67,7 @@ function fromJson(text: string): Map<string, string> | undefined {
     }
     return values
   } catch {
-    // What is no JSON is no answer.
+    // A body that is not JSON is not an answer of AWS.
     return undefined
   }
 }

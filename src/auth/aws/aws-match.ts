@@ -1,7 +1,10 @@
 import type { AwsCaller } from './aws-caller.ts'
 import { matchesPattern } from '../oidc/claim-match.ts'
 
-/** Requirements of an AWS identity on a caller (docs/spec/identities.md#aws-identities). ARN and user id are each exact values or patterns that must match in full. */
+/**
+ * The AWS callers that an identity accepts (docs/spec/identities.md#aws-identities). ARN and user id are each an exact value, or a pattern that must match
+ * completely.
+ */
 export interface AwsMatch {
   readonly account: string
   readonly arn?: string
@@ -10,7 +13,7 @@ export interface AwsMatch {
   readonly userIdPattern?: string
 }
 
-/** Returns true if account, ARN and user id all meet the requirements. An ARN or user id without a requirement never matches. */
+/** True if account, ARN and user id of the caller all match. Without a value or pattern for it, an ARN or user id never matches. */
 export function matchesAws(match: AwsMatch, caller: AwsCaller): boolean {
   return (
     match.account === caller.account &&

@@ -1,36 +1,39 @@
 import { DomainError } from '../../base/errors.ts'
 
-/** A signed AWS `GetCallerIdentity` request, whose form is in order (docs/spec/identities.md#aws-request-checks). Only AWS can say whether its signature is good. */
+/** A signed AWS `GetCallerIdentity` request that has the required form (docs/spec/identities.md#aws-request-checks). Only AWS can verify its signature. */
 export interface AwsRequest {
-  /** The host that the request is signed for: one of those that were allowed. */
+  /** The host for which the request is signed, one of the allowed ones. */
   readonly host: string
-  /** What AWS needs of its headers, by lower-case name: those that are signed, `authorization` and `x-amz-*`. */
+  /** The headers to send to AWS, by lower-case name: the signed ones, `authorization` and `x-amz-*`. */
   readonly headers: Readonly<Record<string, string>>
   readonly audience: string
   readonly identity: string
 }
 
-/** What a request is held against. */
+/** The values that a request must match. */
 export interface AwsExpectation {
-  /** Hosts that it may be signed for. */
+  /** Hosts for which the request may be signed. */
   readonly hosts: readonly string[]
-  /** Audiences that mean this platform. */
+  /** Audiences that stand for this platform. */
   readonly audiences: readonly string[]
-  /** The identity that is asked for. */
+  /** Uid of the identity that the caller wants to assume. */
   readonly identity: string
-  /** First words of the two binding headers, in lower case: `taproot` for `Taproot-Audience` and `Taproot-Identity`. Exactly one pair must be there. */
+  /**
+   * Prefixes of the two binding headers, in lower case: `taproot` stands for `Taproot-Audience` and `Taproot-Identity`. The request must have exactly one
+   * pair.
+   */
   readonly prefixes: readonly string[]
   readonly nowMs: number
 }
 
-/** The request's target: what is asked of AWS, without a body. */
+/** The request target of `GetCallerIdentity`. The request has no body. */
 export const awsTarget = '/?Action=GetCallerIdentity&Version=2011-06-15'
 
 const maxAgeMs = 15 * 60_000
 const maxAheadMs = 5 * 60_000
 const maxHeaders = 50
 
-/** Headers that are about one connection, or would change how the request is read: never passed on. */
+/** Headers about one connection, or that change how the request is parsed. They are never forwarded. */
 const connectionHeaders: ReadonlySet<string> = new Set([
   'connection',
   'expect',
@@ -43,14 +46,17 @@ const connectionHeaders: ReadonlySet<string> = new Set([
   'upgrade',
 ])
 
-/** Code 7 in the form of every bad token (docs/spec/identities.md#aws-request-checks). None of the sentences repeats anything of the request, or depends on the records. */
+/**
+ * Returns code 7 in the common form of errors for bad tokens (docs/spec/identities.md#aws-request-checks). `sentence` must not contain any part of the
+ * request, or depend on stored records.
+ */
 export function awsRefusal(sentence: string): DomainError {
   return new DomainError(7, `verifying token: ${sentence}`)
 }
 
 /**
- * Decodes an HTTP request from a bearer in either base64 alphabet, with or without padding (docs/spec/identities.md#aws-identities).
- * Returns undefined if the bearer is not a request, for example a JWT.
+ * Returns the text of the HTTP request in a bearer token, which is base64 in either alphabet, with or without padding
+ * (docs/spec/identities.md#aws-identities). Returns undefined if the token is not such a request, for example a JWT.
  */
 export function awsRequestText(bearer: string): string | undefined {
   if (!/^[A-Za-z0-9+/_-]+={0,2}$/.test(bearer)) return undefined
@@ -58,7 +64,10 @@ export function awsRequestText(bearer: string): string | undefined {
   return /^[A-Za-z]{1,16} [^\r\n]*HTTP\/\d/.test(text) ? text : undefined
 }
 
-/** Parses the request and runs all checks that do not need AWS, in rule order (docs/spec/identities.md#aws-request-checks). Throws code 7, naming the rule. */
+/**
+ * Parses the request and makes all checks that do not need AWS, in the specified order (docs/spec/identities.md#aws-request-checks). Throws code 7, which
+ * names the failed check.
+ */
 export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequest {
   const { method, target, headers } = parseHttp(text)
   if (method !== 'POST') throw awsRefusal('the method of the AWS request must be POST')
@@ -82,11 +91,14 @@ export function parseAwsRequest(text: string, expected: AwsExpectation): AwsRequ
 interface HttpRequest {
   readonly method: string
   readonly target: string
-  /** By lower-case name, each once. */
+  /** Header values by lower-case name. */
   readonly headers: ReadonlyMap<string, string>
 }
 
-/** Lines end with CRLF or LF. No header twice: which one AWS looks at must not matter. No body: it could ask for something else. */
+/**
+ * Parses the text of an HTTP request. Lines end with CRLF or LF. Refuses repeated headers, because AWS might read the other one. Refuses a body, because it
+ * could contain another action.
+ */
 function parseHttp(text: string): HttpRequest {
   if (!/^[\t\n\r\x20-\x7e]*$/.test(text)) throw awsRefusal('the AWS request must be printable ASCII')
   const end = /\r?\n\r?\n/.exec(text)
@@ -112,7 +124,7 @@ function headersOf(lines: readonly string[]): ReadonlyMap<string, string> {
   return headers
 }
 
-/** The names of the two binding headers. */
+/** Returns the values of the two binding headers. */
 function bindingOf(headers: HttpRequest['headers'], prefixes: readonly string[]): { readonly audience: string; readonly identity: string } {
   const present = (suffix: string): string[] => prefixes.map((prefix) => `${prefix}-${suffix}`).filter((name) => headers.has(name))
   const [audience, ...otherAudiences] = present('audience')
@@ -128,7 +140,10 @@ const signatureShape: Readonly<Record<string, RegExp>> = {
   signature: /^[0-9a-f]{64}$/,
 }
 
-/** The headers that an `Authorization` of Signature Version 4 says are signed. Each of its three components must be there exactly once, and nothing else. */
+/**
+ * Returns the names of the headers that are signed, according to an `Authorization` header of Signature Version 4. Each of its three components must occur
+ * exactly once, and no other.
+ */
 function signedHeadersOf(authorization: string): ReadonlySet<string> {
   const malformed = awsRefusal(
     'the Authorization of the AWS request must be AWS4-HMAC-SHA256 with Credential (service sts), SignedHeaders and Signature, once each',
@@ -141,7 +156,7 @@ function signedHeadersOf(authorization: string): ReadonlySet<string> {
   return new Set(components.get('signedheaders')?.split(';'))
 }
 
-/** A value as Signature Version 4 signs it: runs of spaces are one, none at the ends. */
+/** Returns a header value in the form in which Signature Version 4 signs it: trimmed, with each run of spaces replaced by one. */
 function canonical(value: string): string {
   return value.replace(/ +/g, ' ').replace(/^ | $/g, '')
 }
@@ -149,7 +164,7 @@ function canonical(value: string): string {
 function checkDate(text: string, nowMs: number): void {
   const iso = text.replace(/^(\d{4})(\d{2})(\d{2})T(\d{2})(\d{2})(\d{2})Z$/, '$1-$2-$3T$4:$5:$6.000Z')
   const atMs = iso === text ? Number.NaN : Date.parse(iso)
-  // A day that the month does not have is another day once it is written again.
+  // A date that does not exist, such as February 30, changes when it is formatted again.
   if (Number.isNaN(atMs) || new Date(atMs).toISOString() !== iso) throw awsRefusal('the X-Amz-Date of the AWS request must be a time as YYYYMMDDTHHMMSSZ')
   if (nowMs - atMs > maxAgeMs) throw awsRefusal('the AWS request is older than 15 minutes')
   if (atMs - nowMs > maxAheadMs) throw awsRefusal('the X-Amz-Date of the AWS request is more than 5 minutes ahead')

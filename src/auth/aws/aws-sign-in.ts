@@ -7,15 +7,15 @@ import { matchesAws } from './aws-match.ts'
 import type { ExternalSignInOptions, SignInResult } from '../oidc/external-sign-in.ts'
 import { FetchError, type SafeFetch } from '../safe-fetch.ts'
 
-/** What signing in with a signed AWS request is made of. */
+/** The settings and dependencies of sign-in with a signed AWS request. */
 export interface AwsSignInOptions {
-  /** Hosts that requests may be signed for. None: no AWS identity is ever accepted. */
+  /** Hosts for which requests may be signed. If empty, no AWS identity is accepted. */
   readonly hosts: readonly string[]
-  /** Where requests are sent, whatever host they are signed for; a private address is fine. Each one's own host, over https, where absent. */
+  /** URL to which all requests are sent, which may have a private address. By default, each is sent over https to the host for which it is signed. */
   readonly endpoint?: string
-  /** Audiences that mean this platform. */
+  /** Audiences that stand for this platform. */
   readonly audiences: readonly string[]
-  /** See AwsExpectation. */
+  /** Prefixes of the binding headers, see AwsExpectation. */
   readonly prefixes: readonly string[]
   readonly fetch: SafeFetch
   readonly clock: Clock
@@ -23,17 +23,17 @@ export interface AwsSignInOptions {
 }
 
 /**
- * Signs in as `identity` with the text of a signed AWS request (see awsRequestText). It asks AWS before it reads the identity, so that neither answer nor timing
- * reveals whether the identity exists. The request can be reused while AWS accepts it, for 15 minutes. Its signature binds it to one identity of one platform.
- * A replay therefore gains no more than an OIDC token would. Throws DomainError 3 without an identity. Throws 7 `verifying token: ...` for a bad request.
- * Throws 7 with one fixed message for every fault of the identity. Throws 14 if AWS cannot be asked now.
+ * Signs in as `identity` with the text of a signed AWS request (see awsRequestText). It asks AWS before it reads the identity, so that neither answer nor
+ * timing reveals whether the identity exists. The request can be reused while AWS accepts it, for 15 minutes. Its signature binds it to one identity of one
+ * platform. A replay therefore gains no more than an OIDC token would. Throws DomainError 3 without an identity. Throws 7 `verifying token: ...` for a bad
+ * request. Throws 7 with one fixed message for every fault of the identity. Throws 14 if AWS cannot be asked now.
  */
 export type AwsSignIn = (text: string, identity: string | undefined, signal: AbortSignal) => Promise<Omit<SignInResult, 'token'>>
 
-/** Maximum number of concurrent requests to AWS. Further requests fail with code 14. */
+/** Maximum number of concurrent requests to AWS. Additional sign-ins fail with code 14. */
 const maxPending = 100
 
-/** See AwsSignIn. */
+/** Creates an AwsSignIn. */
 export function createAwsSignIn(options: AwsSignInOptions): AwsSignIn {
   let pending = 0
   return async (text, identity, signal) => {
@@ -62,7 +62,7 @@ async function ask({ endpoint, fetch }: AwsSignInOptions, { host, headers }: Aws
   }
 }
 
-/** Maps a fetch error: code 14 only for transient faults, because clients retry those. */
+/** Translates the failure of a request to AWS. Only temporary failures become code 14, because clients retry those. */
 function unanswered(error: FetchError): DomainError {
   if (error.transient) return new DomainError(14, 'verifying token: AWS is unreachable; try again', { cause: error })
   const refused = error.reason === 'status'

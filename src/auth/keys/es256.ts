@@ -3,12 +3,12 @@ import type { JWK } from 'jose'
 import { publicPart } from './key-set.ts'
 
 /**
- * The algorithm of tokens that are signed for each request or event. Measured in node:crypto, per signature: ES256 30 us, Ed25519 49 us, RS256 291 us; all
- * common verifiers know it.
+ * The signature algorithm of tokens that are signed once per request or event. Measured in node:crypto, per signature: ES256 30 us, Ed25519 49 us, RS256 291
+ * us. All common verifiers support it.
  */
 export const es256 = 'ES256'
 
-/** A new P-256 key: its JWK thumbprint (RFC 7638) as id, its public half for a JWKS, and its private half. */
+/** A new P-256 key: its id, which is its JWK thumbprint (RFC 7638), its public half as a JWK, and its private half. */
 export interface GeneratedEs256 {
   readonly id: string
   readonly jwk: JWK
@@ -16,7 +16,7 @@ export interface GeneratedEs256 {
   readonly publicKey: KeyObject
 }
 
-/** Returns a new key. */
+/** Generates a new key. */
 export function generateEs256(): GeneratedEs256 {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const bare = publicPart(publicKey.export({ format: 'jwk' }))
@@ -25,22 +25,22 @@ export function generateEs256(): GeneratedEs256 {
   return { id, jwk: { ...bare, kid: id, alg: es256, use: 'sig' }, privateKey, publicKey }
 }
 
-/** Returns the private key in the form in which it is sealed. */
+/** Returns the private key as the bytes that are encrypted and stored. */
 export function exportEs256(privateKey: KeyObject): Uint8Array {
   return privateKey.export({ type: 'pkcs8', format: 'der' })
 }
 
-/** Returns the private key from the form in which it is sealed. */
+/** Returns the private key from the bytes that `exportEs256` returned. */
 export function importEs256(secret: Uint8Array): KeyObject {
   return createPrivateKey({ key: Buffer.from(secret), type: 'pkcs8', format: 'der' })
 }
 
-/** Returns the encoded header of a JWT. It is the same for all tokens of a key. */
+/** Returns the encoded header of a JWT, which is the same for all tokens of a key. */
 export function es256Header(kid: string, members: Readonly<Record<string, unknown>> = {}): string {
   return Buffer.from(JSON.stringify({ alg: es256, typ: 'JWT', kid, ...members })).toString('base64url')
 }
 
-/** Returns a JWT with this encoded header and these claims. */
+/** Signs the claims and returns the JWT. `header` is the encoded header. */
 export function signEs256(header: string, claims: Readonly<Record<string, unknown>>, privateKey: KeyObject): string {
   const text = `${header}.${Buffer.from(JSON.stringify(claims)).toString('base64url')}`
   const signature = sign('sha256', Buffer.from(text), { key: privateKey, dsaEncoding: 'ieee-p1363' })

@@ -2,23 +2,23 @@ import { createHash, createPublicKey } from 'node:crypto'
 import { createLocalJWKSet, errors, type CompactJWSHeaderParameters, type CryptoKey, type FlattenedJWSInput, type JWK } from 'jose'
 import type { RotatingKeys } from './rotating-keys.ts'
 
-/** Public keys, and a name for exactly this set of them: two sets with the same id check the same tokens. */
+/** A set of public keys with an id. Sets with the same id contain the same keys, so they accept the same signatures. */
 export interface KeySet {
-  /** SHA-256 of the keys, hex. */
+  /** SHA-256 of the keys in hex. */
   readonly id: string
   readonly keys: readonly JWK[]
-  /** The keys that may have made a signature with this header, best first; none where the set has no such key. */
+  /** Yields the keys that may have made a signature with this header, most likely first. Yields nothing if the set has no such key. */
   candidates(header: CompactJWSHeaderParameters, input: FlattenedJWSInput): AsyncIterable<CryptoKey>
 }
 
-/** A JWKS document can't be used as it is. The message says why and repeats nothing from the document. */
+/** The error for a JWKS document that cannot be used. The message states why, and contains no part of the document. */
 export class KeySetError extends Error {
   override readonly name = 'KeySetError'
 }
 
 type PublicMember = 'n' | 'e' | 'crv' | 'x' | 'y'
 
-/** What makes up a public key, by its `kty`; other kinds are not used here. */
+/** The members of a JWK that form a public key, by its `kty`. Keys of other types are ignored. */
 const publicMembers: ReadonlyMap<unknown, readonly PublicMember[]> = new Map([
   ['RSA', ['n', 'e']],
   ['EC', ['crv', 'x', 'y']],
@@ -29,15 +29,15 @@ const commonMembers = ['kid', 'alg', 'use', 'key_ops'] as const
 
 const secretMembers = ['d', 'p', 'q', 'dp', 'dq', 'qi', 'oth', 'k', 'priv'] as const
 
-/** RSA moduli over 8192 bits and exponents over 32 bits cost more to check with than they are worth. */
+/** Maximum length of JWK members, in characters. RSA moduli over 8192 bits and exponents over 32 bits take too long to verify with. */
 const longestMember = { n: 1366, e: 6 } as const
 
-/** True where the key has a secret half: a private or a symmetric key. */
+/** True if the JWK contains a secret: a private or a symmetric key. */
 export function isSecretKey(key: JWK): boolean {
   return key.kty === 'oct' || secretMembers.some((member) => Object.hasOwn(key, member))
 }
 
-/** True where the key is of a kind that tokens are checked with here; its secret members, if any, are not looked at. */
+/** True if the JWK has a type with which tokens can be verified. Ignores its secret members. */
 export function isUsableKey(key: JWK): boolean {
   const members = publicMembers.get(key.kty)
   if (members === undefined || (key.use !== undefined && key.use !== 'sig')) return false
@@ -45,7 +45,7 @@ export function isUsableKey(key: JWK): boolean {
   return key.kty !== 'RSA' || ((key.n?.length ?? 0) <= longestMember.n && (key.e?.length ?? 0) <= longestMember.e)
 }
 
-/** The algorithms that each kind of public key verifies, by its `kty` and curve. */
+/** The algorithms with which each type of public key can verify, by its `kty` and curve. */
 const algorithmsOf: Readonly<Record<string, readonly string[]>> = {
   RSA: ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512'],
   'EC P-256': ['ES256'],
@@ -54,10 +54,10 @@ const algorithmsOf: Readonly<Record<string, readonly string[]>> = {
   'OKP Ed25519': ['EdDSA', 'Ed25519'],
 }
 
-/** RSA keys of fewer bits verify nothing (RFC 7518, 3.3). */
+/** Minimum length of RSA keys, in bits (RFC 7518, 3.3). */
 const leastRsaBits = 2048
 
-/** Why a usable key can never verify a token; undefined where it can. Repeats nothing of the key. */
+/** Returns why a key of a usable type can never verify a token; undefined if it can. The text contains no part of the key. */
 export function uselessness(key: JWK): string | undefined {
   const algorithms = algorithmsOf[key.kty === 'RSA' ? 'RSA' : `${String(key.kty)} ${String(key.crv)}`]
   if (algorithms === undefined) return 'a key on an unsupported curve'
@@ -68,17 +68,17 @@ export function uselessness(key: JWK): string | undefined {
   return key.kty === 'RSA' && bits < leastRsaBits ? `an RSA key of less than ${String(leastRsaBits)} bits` : undefined
 }
 
-/** Returns the length of an RSA key in bits, 0 for other kinds, or undefined if the key is invalid. */
+/** Returns the length of an RSA key in bits, 0 for other types, or undefined if the key is invalid. */
 function rsaBits(key: JWK): number | undefined {
   try {
     return createPublicKey({ key: publicPart(key), format: 'jwk' }).asymmetricKeyDetails?.modulusLength ?? 0
   } catch {
-    // The library's message may contain the key.
+    // Drop the library's error, because its message may contain the key.
     return undefined
   }
 }
 
-/** The members `keys` of a JWKS document: objects with a `kty`, at most `limit`. Throws KeySetError. */
+/** Returns the list `keys` of a JWKS document: objects with a `kty`, at most `limit`. Throws KeySetError for any other document. */
 export function readKeys(document: unknown, limit: number): readonly JWK[] {
   const keys = typeof document === 'object' && document !== null && 'keys' in document ? document.keys : undefined
   if (!Array.isArray(keys)) throw new KeySetError('it has no list of keys')
@@ -87,7 +87,7 @@ export function readKeys(document: unknown, limit: number): readonly JWK[] {
   return keys
 }
 
-/** A set of exactly these keys, which must be usable. Only their public members are kept. */
+/** Creates a set of these keys, which must be usable (`isUsableKey`). It keeps only their public members. */
 export function createKeySet(keys: readonly JWK[]): KeySet {
   const kept = keys.map(publicPart)
   const find = createLocalJWKSet({ keys: kept })
@@ -105,7 +105,7 @@ export function createKeySet(keys: readonly JWK[]): KeySet {
   }
 }
 
-/** What may be shown of a key: its public members, in a fixed order. */
+/** Returns the public members of a key, in a fixed order. */
 export function publicPart(key: JWK): JWK {
   const members = publicMembers.get(key.kty) ?? []
   const part: JWK = key.kty === undefined ? {} : { kty: key.kty }
@@ -117,7 +117,7 @@ function isKeyObject(key: unknown): key is JWK {
   return typeof key === 'object' && key !== null && 'kty' in key && typeof key.kty === 'string'
 }
 
-/** The public half of every live key, as one set: the same object until the live keys change. */
+/** Returns a function that returns the public halves of all live keys as one set. It is the same object until the live keys change. */
 export function createLiveKeySet(keys: Pick<RotatingKeys<{ readonly publicJwk: JWK }>, 'all' | 'generation'>): () => KeySet {
   let made: { readonly generation: number; readonly set: KeySet } | undefined
   return () => {

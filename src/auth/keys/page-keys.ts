@@ -6,12 +6,15 @@ import type { RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
 
 const hourMs = 3_600_000
 
-/** A key is used for a week and kept for the three days that page tokens live, and an hour. Two hours ahead is enough for any replica to see it. */
+/**
+ * A page-token key is used for a week, and is then kept for the three days that page tokens live, plus an hour. It is published two hours before its use, so
+ * that every replica knows it by then.
+ */
 export const pageKeySchedule = { rotateEveryMs: 7 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: 73 * hourMs } as const
 
 /**
- * The keys of page tokens from the store; makes the first in a fresh one. An id that `lookup` does not find is a retired key's: its tokens have expired
- * (docs/spec/conventions.md#page-tokens). Throws SealingError or StoreError.
+ * Returns the keys that encrypt page tokens, from the store. Creates the first one in a fresh store. If `lookup` does not find an id, the key was removed and
+ * its tokens have expired (docs/spec/conventions.md#page-tokens). Throws SealingError or StoreError.
  */
 export async function createPageKeys(options: RotatingKeysOptions & { readonly random: Random }, signal: AbortSignal): Promise<RotatingKeys<PageKey>> {
   const { random } = options

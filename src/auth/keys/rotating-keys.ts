@@ -3,23 +3,26 @@ import type { Clock } from '../../base/runtime.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { StoreError, type Entry, type Guard, type Store, type Write } from '../../store/store.ts'
 
-/** When keys of one kind are made, used and removed; all in milliseconds. */
+/** When keys of one kind are created, used and removed. All times are in milliseconds. */
 export interface KeySchedule {
-  /** A key is used for so long. */
+  /** Time for which a key is used before the next one takes over. */
   readonly rotateEveryMs: number
-  /** A new key is published for so long before it is used. */
+  /** Time for which a new key is published before it is used. */
   readonly publishAheadMs: number
-  /** An old key is kept for so long after the next one took over: the longest life of what it made, and clocks that differ. */
+  /**
+   * Time for which an old key is kept after the next one took over. It covers the longest lifetime of what the key signed or encrypted, and differences
+   * between clocks.
+   */
   readonly retainMs: number
 }
 
-/** A key as far as the schedule goes. It is used from `usedFromMs` until the next one's `usedFromMs`. */
+/** The dates of a key. It is used from `usedFromMs` until the `usedFromMs` of the next key. */
 export interface ScheduledKey {
   readonly id: string
   readonly usedFromMs: number
 }
 
-/** One step that the schedule asks for. */
+/** An action that the schedule requires: to create a key, or to delete one. */
 type KeyAction = { readonly kind: 'create'; readonly usedFromMs: number } | { readonly kind: 'delete'; readonly id: string }
 
 /**
@@ -40,7 +43,7 @@ export function planKeys(nowMs: number, keys: readonly ScheduledKey[], schedule:
   return actions
 }
 
-/** The key to use now: the newest whose time has come, or the first of all where none has (a clock that was set back). */
+/** Returns the key to use now: the one that most recently came into use. If none has, because the clock was set back, returns the first one. */
 export function keyInUse<Key extends ScheduledKey>(nowMs: number, keys: readonly Key[]): Key | undefined {
   const ordered = inOrder(keys)
   return ordered.findLast((key) => key.usedFromMs <= nowMs) ?? ordered[0]
@@ -50,42 +53,45 @@ function inOrder<Key extends ScheduledKey>(keys: readonly Key[]): readonly Key[]
   return keys.toSorted((one, other) => one.usedFromMs - other.usedFromMs || (one.id < other.id ? -1 : 1))
 }
 
-/** What is particular to one kind of key. */
+/** The properties of one kind of key: where its keys are stored, and how they are generated. */
 export interface KeyKind<Key> {
-  /** Where its records are: `meta/<name>/`. */
+  /** Prefix of the keys' entries in the store: `meta/<name>/`. */
   readonly prefix: string
   readonly schedule: KeySchedule
-  /** A new key: its id, what may be shown of it (JSON), and its secret, which is sealed. */
+  /** Generates a key: its id, its public data (JSON), and its secret, which is stored encrypted. */
   generate(): Promise<{ readonly id: string; readonly shown: unknown; readonly secret: Uint8Array }>
   load(id: string, shown: unknown, secret: Uint8Array): Promise<Key>
 }
 
-/** Keys in the store that replace each other on a schedule; every replica sees the same ones. */
+/** Keys in the store that are replaced on a schedule. All replicas use the same keys. */
 export interface RotatingKeys<Key> {
-  /** The key to use now. */
+  /** Returns the key to use now. */
   current(): Key
-  /** A key that is live: to be used, in use, or kept for what it made. */
+  /** Returns the live key with this id. A key is live if it is published, in use, or kept to verify or decrypt. */
   find(id: string): Key | undefined
-  /** As `find`; asks the store for an id that is not known here, at most once a second. */
+  /** Like `find`. If the id is unknown, reads the store again, at most once a second. */
   lookup(id: string, signal: AbortSignal): Promise<Key | undefined>
-  /** All live keys. */
+  /** Returns all live keys. */
   all(): readonly Key[]
-  /** Changes whenever the set of live keys does. */
+  /** Returns a number that changes whenever the set of live keys does. */
   generation(): number
-  /** Reads the store again; to be called when something under the prefix changed. */
+  /** Reads the keys from the store again. Call it when an entry below the prefix changed. */
   reload(signal: AbortSignal): Promise<void>
-  /** Does what the schedule asks for, then reloads. Any replica may call it at any time; of two that race one wins. To be called at least hourly. */
+  /**
+   * Creates and deletes keys as the schedule requires, then reloads. Call it at least hourly, on any replica. If two replicas call it at once, one of them
+   * makes the changes.
+   */
   maintain(signal: AbortSignal): Promise<void>
 }
 
-/** What rotating keys are made of. */
+/** The dependencies of rotating keys. */
 export interface RotatingKeysOptions {
   readonly store: Store
   readonly keyring: Keyring
   readonly clock: Clock
 }
 
-/** The stored form: JSON; `sealed` is base64, its context is the record's key. */
+/** The stored form of a key, as JSON. `sealed` is the encrypted secret in base64; its encryption context is the entry's key. */
 interface StoredKey extends ScheduledKey {
   readonly version: 1
   readonly shown: unknown
@@ -102,7 +108,7 @@ const maxRounds = 10
 const lookupEveryMs = 1000
 const lookupTimeoutMs = 5000
 
-/** Reads the store's keys and makes those that are due, except that only the first is made for sure in a full store. Throws SealingError or StoreError. */
+/** Reads the keys from the store and creates those that are due. If the store is full, only a missing first key is an error. Throws SealingError or StoreError. */
 export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: RotatingKeysOptions, signal: AbortSignal): Promise<RotatingKeys<Key>> {
   const { store, keyring, clock } = options
   let held: readonly HeldKey<Key>[] = []
@@ -121,7 +127,8 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
         return same !== undefined && same.entry.revision === entry.revision ? Promise.resolve(same) : loadKey(kind, keyring, entry)
       }),
     )
-    // Reads may overtake each other: one that began earlier changes nothing. The store's revision says nothing here: it goes back where the store was restored.
+    // Ignore a read that began before the newest one, because reads may overtake each other. The store's revision cannot show the order: it decreases if the
+    // store is restored.
     if (read < newestRead) return
     newestRead = read
     if (loaded.length !== held.length || loaded.some((one, index) => one !== held[index])) generation += 1
@@ -143,13 +150,13 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
   try {
     await maintain(signal)
   } catch (error) {
-    // A full store can still be read. The existing keys suffice until there is room for the next one.
+    // A full store can still be read, and the existing keys suffice until there is space for the next one.
     if (!(error instanceof StoreError && error.kind === 'exhausted' && held.length > 0)) throw error
   }
   return {
     current() {
       const inUse = keyInUse(clock.now(), held)
-      if (inUse === undefined) throw new Error(`no key under ${kind.prefix}`)
+      if (inUse === undefined) throw new Error(`the store has no key below ${kind.prefix}`)
       return inUse.key
     },
     find,
@@ -166,7 +173,7 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
   }
 }
 
-/** Reads at most once a second. All who ask meanwhile share the read that runs, so none of them can end it for the others. */
+/** Limits reads to one per second. Concurrent callers share the read under way, so none of them can abort it for the others. */
 function boundedReads(read: (signal: AbortSignal) => Promise<void>, clock: Clock): (signal: AbortSignal) => Promise<void> {
   let readAtMs = -Infinity
   let running: Promise<void> | undefined
@@ -188,7 +195,7 @@ function boundedReads(read: (signal: AbortSignal) => Promise<void>, clock: Clock
 }
 
 async function loadKey<Key>(kind: KeyKind<Key>, keyring: Keyring, entry: Entry): Promise<HeldKey<Key>> {
-  const stored = JSON.parse(Buffer.from(entry.value).toString('utf8')) as StoredKey // a cast of our own record; what is secret in it is authenticated by the seal
+  const stored = JSON.parse(Buffer.from(entry.value).toString('utf8')) as StoredKey // This program wrote the record, and its secret is authenticated by the encryption.
   const secret = keyring.open(Buffer.from(stored.sealed, 'base64'), entry.key)
   return { id: stored.id, usedFromMs: stored.usedFromMs, entry, key: await kind.load(stored.id, stored.shown, secret) }
 }
@@ -203,7 +210,7 @@ interface CreationInput<Key> {
   readonly usedFromMs: number
 }
 
-/** Writes the newest key again unchanged, and guards it: so only one of several replicas adds its successor. */
+/** Returns the transaction that creates a key. It also rewrites the newest key unchanged, with a guard, so that only one of several replicas adds the next key. */
 async function creation<Key>(kind: KeyKind<Key>, keyring: Keyring, { held, usedFromMs }: CreationInput<Key>): Promise<KeyStep> {
   const { id, shown, secret } = await kind.generate()
   const key = `${kind.prefix}${id}`

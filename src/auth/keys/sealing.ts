@@ -3,27 +3,27 @@ import type { Random } from '../../base/runtime.ts'
 import type { Store } from '../../store/store.ts'
 
 /**
- * Encrypts what the store keeps secret (AES-256-GCM). A sealed value can only be opened with the context it was sealed with, so it can't be moved to another key
- * of the store.
+ * Encrypts the secrets in the store (AES-256-GCM). A value can only be decrypted with the context with which it was encrypted, so it cannot be moved to
+ * another key of the store.
  */
 export interface Keyring {
   seal(plaintext: Uint8Array, context: string): Uint8Array
-  /** Throws SealingError `unreadable` or `unknown_key`. */
+  /** Decrypts a value. Throws SealingError `unreadable` or `unknown_key`. */
   open(sealed: Uint8Array, context: string): Uint8Array
-  /** Returns 32 bytes, equal for equal input while the data key is the same. They reveal nothing of the input without that key. */
+  /** Returns a keyed hash of 32 bytes. It is equal for equal input while the data key is the same, and reveals nothing about the input without that key. */
   fingerprint(input: Uint8Array): Uint8Array
 }
 
 /**
- * Why something can't be opened:
- * - `wrong_key`: the configured key encryption key is not the one that the store's data key is wrapped with.
- * - `unknown_key`: sealed with a data key that this keyring does not have.
- * - `unreadable`: changed, cut, or sealed for another context.
- * - `bad_key`: the configured text is no key of 32 bytes.
+ * Why a value or the store cannot be decrypted:
+ * - `wrong_key`: the configured key encryption key is not one that encrypts the store's data key
+ * - `unknown_key`: the value was encrypted with a data key that this keyring does not have
+ * - `unreadable`: the value was changed, truncated, or encrypted for another context
+ * - `bad_key`: the configured key encryption key does not consist of 32 bytes
  */
 export type SealingErrorReason = 'wrong_key' | 'unknown_key' | 'unreadable' | 'bad_key'
 
-/** See SealingErrorReason. The message is for operators. */
+/** The error of encryption and decryption, see SealingErrorReason. Its message is for operators. */
 export class SealingError extends Error {
   override readonly name = 'SealingError'
   readonly reason: SealingErrorReason
@@ -33,10 +33,10 @@ export class SealingError extends Error {
   }
 }
 
-/** Where the wrapped data keys are kept. */
+/** The store's key of the entry with the encrypted data keys. */
 export const dataKeyKey = 'meta/data-key'
 
-/** The stored form: JSON. `active` seals; the others only open. */
+/** The stored form of the data keys, as JSON. `active` encrypts new values; the other keys only decrypt. */
 interface StoredKeyring {
   readonly version: 1
   readonly active: string
@@ -50,7 +50,7 @@ const idBytes = 4
 const formatVersion = 1
 const headBytes = 1 + idBytes + nonceBytes
 
-/** A key encryption key from the content of its file: 32 raw bytes, or their hex or base64 text. Throws SealingError `bad_key`. */
+/** Returns the key encryption key from the content of its file: 32 raw bytes, or their hex or base64 text. Throws SealingError `bad_key`. */
 export function parseKeyEncryptionKey(content: Uint8Array): Uint8Array {
   if (content.length === keyBytes) return content
   const text = Buffer.from(content).toString('latin1').trim()
@@ -59,17 +59,17 @@ export function parseKeyEncryptionKey(content: Uint8Array): Uint8Array {
   throw new SealingError('bad_key', 'the key encryption key must be 32 bytes: raw, or as hex or base64 text')
 }
 
-/** What a keyring is made of. */
+/** The store and the key encryption key of a keyring. */
 export interface KeyringOptions {
   readonly store: Store
-  /** 32 bytes, see parseKeyEncryptionKey. */
+  /** 32 bytes, as from parseKeyEncryptionKey. */
   readonly keyEncryptionKey: Uint8Array
   readonly random: Random
 }
 
 /**
- * Opens the store's data keys, and creates the first one in a fresh store. If several processes start at once, one wins and the others use its key.
- * Throws SealingError `wrong_key`, or StoreError.
+ * Decrypts the store's data keys, and creates the first one in a fresh store. If several processes start at once, one creates it and the others use it. Throws
+ * SealingError `wrong_key`, or StoreError.
  */
 export async function createKeyring(options: KeyringOptions, signal: AbortSignal): Promise<Keyring> {
   if (options.keyEncryptionKey.length !== keyBytes) throw new SealingError('bad_key', 'the key encryption key must be 32 bytes')
@@ -82,14 +82,14 @@ export async function createKeyring(options: KeyringOptions, signal: AbortSignal
   )
   if (outcome.committed) return openKeyring(made, options)
   const winner = await options.store.get(dataKeyKey, signal)
-  if (winner === undefined) throw new SealingError('unreadable', `the store's ${dataKeyKey} was removed while starting`)
+  if (winner === undefined) throw new SealingError('unreadable', `the entry ${dataKeyKey} was removed from the store while this process started`)
   return openKeyring(winner.value, options)
 }
 
 /**
- * Adds (`add`) or removes (`retire`) another key encryption key that opens the store. The data keys do not change, so running processes are unaffected.
- * Does nothing if the change is already made. Resolves to the number of keys that open the store afterwards. Throws SealingError `wrong_key`.
- * It also throws `wrong_key` if the retired key is the configured one or its removal would lose a data key. Throws StoreError, or Error if the store is fresh.
+ * Adds (`add`) or removes (`retire`) another key encryption key that opens the store. The data keys do not change, so running processes are unaffected. Does
+ * nothing if the change is already made. Resolves to the number of keys that open the store afterwards. Throws SealingError `wrong_key`. It also throws
+ * `wrong_key` if the retired key is the configured one or its removal would lose a data key. Throws StoreError, or Error if the store is fresh.
  */
 export async function changeKeyEncryption(
   options: KeyringOptions,
@@ -98,7 +98,7 @@ export async function changeKeyEncryption(
 ): Promise<number> {
   for (;;) {
     const existing = await options.store.get(dataKeyKey, signal)
-    if (existing === undefined) throw new Error('the store has no data key yet: start a server with it first')
+    if (existing === undefined) throw new Error('the store has no data key yet: start a server on this store first')
     const stored = parseStored(existing.value)
     const opened = openDataKeys(stored, options)
     const keys =
@@ -143,7 +143,7 @@ function wrongKey(): SealingError {
   return new SealingError('wrong_key', 'the key in encryption.keyFile does not open this store: set encryption.keyFile to the key that encrypted it')
 }
 
-/** The data keys that the configured key opens, by their ids: the active one among them. Throws SealingError. */
+/** Returns the data keys that the configured key encryption key decrypts, by id. The active one is among them. Throws SealingError. */
 function openDataKeys({ active, keys }: StoredKeyring, { keyEncryptionKey }: KeyringOptions): ReadonlyMap<string, Uint8Array> {
   const opened = new Map<string, Uint8Array>()
   for (const { id, wrappedBy, wrapped } of keys) {
@@ -167,9 +167,9 @@ function openKeyring(value: Uint8Array, options: KeyringOptions): Keyring {
       Buffer.concat([Uint8Array.of(formatVersion), Buffer.from(active, 'hex'), encrypt(sealingKey, random, { plaintext, context })]),
     open(sealed, context) {
       if (sealed.length < headBytes + tagBytes || sealed[0] !== formatVersion)
-        throw new SealingError('unreadable', 'a sealed value is truncated or has an unknown version')
+        throw new SealingError('unreadable', 'an encrypted value in the store is truncated or has an unknown version')
       const key = opened.get(Buffer.from(sealed.subarray(1, 1 + idBytes)).toString('hex'))
-      if (key === undefined) throw new SealingError('unknown_key', 'a sealed value needs a data key that is not in the store')
+      if (key === undefined) throw new SealingError('unknown_key', 'an encrypted value needs a data key that is not in the store')
       return decrypt(key, sealed.subarray(1 + idBytes), context)
     },
   }
@@ -177,15 +177,15 @@ function openKeyring(value: Uint8Array, options: KeyringOptions): Keyring {
 
 function parseStored(stored: Uint8Array): StoredKeyring {
   try {
-    const parsed = JSON.parse(Buffer.from(stored).toString('utf8')) as StoredKeyring // a cast of our own record: `version` is checked below
+    const parsed = JSON.parse(Buffer.from(stored).toString('utf8')) as StoredKeyring // This program wrote the record, and `version` is checked below.
     if (parsed.version === 1) return parsed
   } catch {
-    // Reported below, without the record's text.
+    // Reported below, without the text of the record.
   }
-  throw new SealingError('unreadable', `the store's ${dataKeyKey} has an unknown format`)
+  throw new SealingError('unreadable', `the entry ${dataKeyKey} in the store has an unknown format`)
 }
 
-/** Nonce, ciphertext, tag. */
+/** Returns nonce, ciphertext and authentication tag, joined. */
 function encrypt(key: Uint8Array, random: Random, input: { readonly plaintext: Uint8Array; readonly context: string }): Uint8Array {
   const nonce = random.bytes(nonceBytes)
   const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(input.context))
@@ -198,11 +198,11 @@ function decrypt(key: Uint8Array, box: Uint8Array, context: string): Uint8Array 
   try {
     return Buffer.concat([decipher.update(box.subarray(nonceBytes, -tagBytes)), decipher.final()])
   } catch {
-    throw new SealingError('unreadable', 'a sealed value was changed or belongs to another record')
+    throw new SealingError('unreadable', 'an encrypted value in the store was changed or belongs to another record')
   }
 }
 
-/** Tells keys apart without telling anything about them. */
+/** Returns a text that identifies a key and reveals nothing about it. */
 function nameOfKey(key: Uint8Array): string {
   return createHash('sha256').update('taproot key encryption key').update(key).digest('hex').slice(0, 16)
 }

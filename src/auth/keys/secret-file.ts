@@ -13,8 +13,8 @@ export async function readSecretFile(path: string): Promise<Buffer | undefined> 
 }
 
 /**
- * Creates a file, atomically and durably, that only its owner can read. The file is on disk before the caller can use its content.
- * If several callers create it at once, one wins. Returns the winner's content. The folder must exist.
+ * Creates a file that only its owner can read, atomically and durably: its content is on disk before the caller can use it. If several callers create it at
+ * once, one of them succeeds. Returns the content of the file that was created. The folder must exist.
  */
 export async function makeSecretFile(path: string, content: string): Promise<Buffer> {
   const fresh = `${path}.${randomBytes(6).toString('hex')}`

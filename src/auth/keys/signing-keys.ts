@@ -4,26 +4,27 @@ import { publicPart, type KeySet, createLiveKeySet } from './key-set.ts'
 import { createRotatingKeys } from './rotating-keys.ts'
 import type { KeyKind, RotatingKeys, RotatingKeysOptions } from './rotating-keys.ts'
 
-/** The one algorithm of our own tokens (docs/spec/tokens.md#access-tokens). */
+/** The signature algorithm of the platform's own access tokens (docs/spec/tokens.md#access-tokens). */
 export const signingAlgorithm = 'RS256'
 
-/** A key that signs our access tokens. */
+/** A key that signs the platform's access tokens. */
 export interface SigningKey {
   readonly kid: string
   readonly publicJwk: JWK
   readonly privateKey: CryptoKey
 }
 
-/** Our signing keys, on their schedule. */
+/** The keys that sign the platform's access tokens, replaced on a schedule. */
 export interface SigningKeys extends Omit<RotatingKeys<SigningKey>, 'generation'> {
-  /** The public half of every live key: what `/.well-known/jwks.json` serves and what our own tokens are checked with. */
+  /** Returns the public halves of all live keys. `/.well-known/jwks.json` serves them, and the platform verifies its own tokens with them. */
   keySet(): KeySet
 }
 
 const hourMs = 3_600_000
 
 /**
- * A key signs for 30 days. It is in the JWKS two hours before (others may keep our JWKS for an hour) and two hours after (tokens live one hour).
+ * A key signs for 30 days. It is in the JWKS two hours earlier, because clients may cache the JWKS for an hour. It stays for two hours afterwards, because
+ * tokens live for one hour.
  */
 export const signingKeySchedule = { rotateEveryMs: 30 * 24 * hourMs, publishAheadMs: 2 * hourMs, retainMs: 2 * hourMs } as const
 
@@ -38,13 +39,13 @@ const kind: KeyKind<SigningKey> = {
     return { id, shown, secret: Buffer.from(JSON.stringify(await exportJWK(pair.privateKey))) }
   },
   async load(id, shown, secret) {
-    const privateKey = await importJWK(JSON.parse(Buffer.from(secret).toString('utf8')) as JWK, signingAlgorithm) // a cast of our own sealed record
+    const privateKey = await importJWK(JSON.parse(Buffer.from(secret).toString('utf8')) as JWK, signingAlgorithm) // This program wrote and encrypted the record.
     if (privateKey instanceof Uint8Array) throw new TypeError('a signing key is symmetric')
-    return { kid: id, publicJwk: shown as JWK, privateKey } // a cast of our own record
+    return { kid: id, publicJwk: shown as JWK, privateKey } // This program wrote the record.
   },
 }
 
-/** Our signing keys from the store; makes the first in a fresh one. Throws SealingError or StoreError. */
+/** Returns the platform's signing keys from the store. Creates the first one in a fresh store. Throws SealingError or StoreError. */
 export async function createSigningKeys(options: RotatingKeysOptions, signal: AbortSignal): Promise<SigningKeys> {
   const keys = await createRotatingKeys(kind, options, signal)
   return { ...keys, keySet: createLiveKeySet(keys) }

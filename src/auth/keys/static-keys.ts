@@ -3,17 +3,17 @@ import { RecentMap } from '../../base/recent-map.ts'
 import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys, uselessness } from './key-set.ts'
 import type { KeySet } from './key-set.ts'
 
-/** Keys that one identity may have at most. */
+/** Maximum number of static keys of one identity. */
 export const maxStaticKeys = 20
 
-/** The longest JWKS text accepted, in characters. */
+/** Maximum length of an identity's JWKS text, in characters. */
 export const maxStaticKeysLength = 64 * 1024
 
 const parsed = new RecentMap<string, KeySet>(1000)
 
 /**
- * The keys of an identity with static keys, from its JWKS text. Throws KeySetError where the text is no JWKS, has no key, a private or symmetric key, one of an
- * unknown kind, or more than 20. Sets with equal keys have equal ids; sets with other keys never do, so a remembered check of one never serves another.
+ * Returns the keys in the JWKS text of an identity with static keys. Throws KeySetError if the text is not a JWKS, or has no key, more than 20, a secret key,
+ * or one of an unknown type. Sets with different keys have different ids, so a cached signature check of one set is never used for another.
  */
 export function parseStaticKeys(text: string): KeySet {
   if (text.length > maxStaticKeysLength) throw new KeySetError('it is too large')
@@ -29,7 +29,7 @@ export function parseStaticKeys(text: string): KeySet {
   return set
 }
 
-/** As parseStaticKeys, for keys that are written: throws KeySetError also where one of them can never verify a token. */
+/** Checks a JWKS text before it is stored, like parseStaticKeys. Also throws KeySetError if one of the keys can never verify a token. */
 export function assertVerifying(text: string): void {
   const problem = parseStaticKeys(text)
     .keys.map(uselessness)
@@ -41,7 +41,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text) as unknown
   } catch {
-    // The parser's message repeats the text, which may hold a key that should not have been sent.
+    // Replace the parser's error: its message contains the text, which may hold a secret key that was sent by mistake.
     throw new KeySetError('it is not JSON')
   }
 }

@@ -1,59 +1,62 @@
 import { RE2JS } from 're2js'
 import { RecentMap } from '../../base/recent-map.ts'
 
-/** The longest pattern, in characters. */
+/** Maximum length of a pattern, in characters. */
 const maxLength = 1024
 
-/** Compiled size, in instructions. */
+/** Maximum size of a compiled pattern, in instructions. */
 const maxInstructions = 500
 
-/** Length with all repetitions written out, in characters: what is longer has more instructions than it may, and would take long to be compiled. */
+/**
+ * Maximum length of a pattern with all repetitions expanded, in characters. A longer one exceeds the maximum number of instructions, and would take long to
+ * compile.
+ */
 const maxExpandedLength = 2048
 
-/** Tables of Unicode classes are 10 KB each, and take as long to build as 100 characters take to be compiled. */
+/** Maximum number of Unicode classes in a pattern. The table of each takes 10 KB, and as long to build as 100 characters take to compile. */
 const maxClasses = 10
 const classWeight = 100
 
-/** The ranges of all instructions together: to match, they are sorted once. */
+/** Maximum number of character ranges in all instructions of a pattern together. They are sorted before the first match. */
 const maxRanges = 100_000
 
-/** What the patterns of one identity may weigh together. To compile the dearest of that weight takes about 10 ms, in which the process does nothing else. */
+/** Maximum total weight of the patterns of one identity. Compiling the most expensive patterns of this weight blocks the process for about 10 ms. */
 export const maxPatternsWeight = 8192
 
 /** Approximate maximum size of all cached patterns, in bytes. */
 const cachedBytes = 8 * 1024 * 1024
-/** Approximate bytes of an instruction, of a range, and of the rest of a pattern. */
+/** Approximate memory in bytes of an instruction, of a character range, and of the rest of a pattern. */
 const [instructionBytes, rangeBytes, patternBytes] = [100, 16, 1024]
 
-/** Limits on the states that a pattern keeps, and on those it uses during a match, in bytes as the library counts them. */
+/** Limits on the matcher states that a pattern keeps, and on those that it uses during a match, in bytes as the library counts them. */
 const keptStateBytes = 16 * 1024
 const maxStateBytes = 512 * 1024
 
-/** A pattern that can be tried, or why it can't be. */
+/** A compiled pattern, or the reason why the pattern is refused. */
 type CompiledPattern = { readonly expression: RE2JS; readonly bytes: number } | { readonly error: string; readonly bytes: number }
 
 const compiled = new RecentMap<string, CompiledPattern>(cachedBytes, ({ bytes }) => bytes)
 
-/** What a pattern costs: its characters with its repetitions written out, a Unicode class such as `\pL` counting as 100. */
+/** Returns the weight of a pattern: its length in characters with its repetitions expanded. A Unicode class such as `\pL` counts as 100. */
 export function patternWeight(pattern: string): number {
   return expandedLength(pattern) + classWeight * unicodeClasses(pattern)
 }
 
-/** What is wrong with a pattern, as a predicate that names the limit; undefined where nothing is. */
+/** Returns what is wrong with a pattern, as a predicate such as `must be at most 1024 characters`. Undefined if it is valid. */
 export function patternError(pattern: string): string | undefined {
   const found = compile(pattern)
   return 'error' in found ? found.error : undefined
 }
 
-/** A pattern that can be tried. */
+/** A valid, compiled pattern. */
 export interface BoundedPattern {
-  /** In instructions. */
+  /** Number of instructions. */
   readonly size: number
-  /** True where the whole of `text` matches. Linear in the text. */
+  /** True if the pattern matches the whole of `text`. The time is linear in the length of the text. */
   matches(text: string): boolean
 }
 
-/** The pattern, compiled; undefined where it has a fault. */
+/** Returns the compiled pattern; undefined if it is not valid. */
 export function boundedPattern(pattern: string): BoundedPattern | undefined {
   const found = compile(pattern)
   if ('error' in found) return undefined
@@ -61,7 +64,10 @@ export function boundedPattern(pattern: string): BoundedPattern | undefined {
   return { size: expression.programSize(), matches: (text) => tried(expression, text) }
 }
 
-/** Matches the text. The library keeps up to 8 MiB of a pattern's states for the next text. More than a few are not worth their memory. */
+/**
+ * Matches the text, and then frees most of the library's matcher states. It would keep up to 8 MiB per pattern for the next text, which is not worth the
+ * memory.
+ */
 function tried(expression: RE2JS, text: string): boolean {
   const re2 = expression.re2Input
   if (re2.lazyDFA === null && re2.onepass === null) Object.assign(re2.dfa, { stateBudget: maxStateBytes, memBudget: maxStateBytes })
@@ -72,7 +78,7 @@ function tried(expression: RE2JS, text: string): boolean {
 }
 
 function compile(pattern: string): CompiledPattern {
-  // A text of any length must not be remembered.
+  // Do not cache a pattern that is too long, because it could have any length.
   if (pattern.length > maxLength) return { error: `must be at most ${maxLength} characters`, bytes: 0 }
   const known = compiled.get(pattern)
   if (known !== undefined) return known
@@ -89,7 +95,7 @@ function compileOnce(pattern: string): CompiledPattern {
   try {
     expression = RE2JS.compile(pattern)
   } catch {
-    // Not an expression: the result says so.
+    // Drop the library's error: the result states the fault.
     return refused('must be a regular expression in RE2 syntax')
   }
   const size = expression.programSize()
@@ -101,17 +107,17 @@ function compileOnce(pattern: string): CompiledPattern {
 
 const tooLarge = `must compile to at most ${maxInstructions} instructions`
 
-/** What shows without compiling: each of these would take long, or much memory. */
+/** Returns a fault that is visible without compiling. Compiling such a pattern would take long, or much memory. */
 function earlyError(pattern: string): string | undefined {
   if (expandedLength(pattern) > maxExpandedLength) return tooLarge
   if (unicodeClasses(pattern) > maxClasses) return `must have at most ${maxClasses} Unicode classes, such as \\pL`
-  // The library folds the case of each character of a range.
+  // Because of `(?i)`, the library adds the other case of each character in a range.
   if (/\(\?[a-zA-Z]*i/.test(pattern) && pattern.includes('[') && /[^ -~]|\\x\{/.test(pattern))
-    return 'must not ignore case, by (?i), where brackets and characters beyond ASCII are used'
+    return 'must not contain (?i) together with brackets and characters beyond ASCII'
   return undefined
 }
 
-/** About how long the pattern is once its repetitions are written out: the counts behind groups may be nested, and multiply all that there is. */
+/** Returns the approximate length of the pattern with its repetitions expanded. Repetitions of groups may be nested, which multiplies their lengths. */
 function expandedLength(pattern: string): number {
   let [length, factor] = [pattern.length, 1]
   for (const [, group, least, most] of pattern.matchAll(/(\)?)\{(\d+)(?:,(\d*))?\}/g)) {
@@ -126,9 +132,9 @@ function unicodeClasses(pattern: string): number {
   return pattern.match(/\\p/gi)?.length ?? 0
 }
 
-/** How many ranges the instructions have, and how many there are in memory: copies share theirs. */
+/** Returns the number of character ranges in all instructions, and the number in memory. Copies of an instruction share their ranges. */
 function rangesOf(expression: RE2JS): { readonly all: number; readonly distinct: number } {
-  // Types of the library end at its instructions.
+  // The library's type declarations do not describe its instructions.
   const instructions = expression.re2Input.prog.inst as readonly { readonly runes?: ArrayLike<number> | null }[]
   const tables = instructions.flatMap(({ runes }) => (runes === undefined || runes === null ? [] : [runes]))
   const sum = (some: Iterable<ArrayLike<number>>): number => [...some].reduce((total, { length }) => total + length / 2, 0)

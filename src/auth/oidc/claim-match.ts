@@ -3,7 +3,10 @@ import { boundedPattern, maxPatternsWeight, patternError, patternWeight } from '
 import type { Claims, DecodedToken } from '../tokens/decoded-token.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 
-/** What an identity asks of a token (docs/spec/identities.md#claim-matching). Of each pair at most one is set; absent audience means the platform's own. */
+/**
+ * The claims that an identity requires of a token (docs/spec/identities.md#claim-matching). Of each pair of exact value and pattern, at most one is set.
+ * Without an audience, the token must be for the platform.
+ */
 export interface ClaimMatch {
   readonly issuer?: string
   readonly issuerPattern?: string
@@ -15,50 +18,51 @@ export interface ClaimMatch {
   readonly claimPatterns?: Readonly<Record<string, string>>
 }
 
-/** The longest text that a pattern is tried on, in characters. */
+/** Maximum length of a text to which a pattern is applied, in characters. */
 const longestInput = 512
 const longestSubject = 1024
 
 /**
- * What all patterns together may cost for one token, in instructions times characters; small patterns count as of `leastSize`. RE2 is linear in the text but not cheap:
- * the worst pattern costs this about 20 ms, in which the process does nothing else.
+ * Maximum effort of matching all patterns to one token: instructions times characters. A pattern with few instructions counts as `leastSize`. RE2 is linear in
+ * the text but slow: the worst pattern needs about 20 ms for this effort, in which it blocks the process.
  */
 const maxEffort = 256_000
 const leastSize = 250
 
-/** What is left to spend on one token's patterns. */
+/** The effort that remains for the patterns of one token. */
 interface Effort {
   left: number
 }
 
 /**
- * Checks the patterns of one identity, by field, when the identity is written. Throws code 3 on the field of the first bad pattern.
- * A pattern is bad if it is not an RE2 expression, exceeds a limit, or brings the total weight above its limit.
+ * Checks the patterns of one identity when it is written. Throws code 3 on the field of the first bad pattern. A pattern is bad if it is not an RE2
+ * expression, exceeds a limit, or brings the total weight above its limit.
  */
 export function checkPatterns(patterns: readonly (readonly [field: string, pattern: string])[]): void {
   let weight = 0
   for (const [field, pattern] of patterns) {
     const own = patternWeight(pattern)
     weight += own
-    // Before it is compiled; what is too much alone is refused for that, and not compiled either.
+    // Check the weight before compiling. A pattern that is too heavy by itself gets its own error, and is not compiled either.
     if (weight > maxPatternsWeight && own <= maxPatternsWeight)
       throw DomainError.invalid(
         field,
-        `makes the patterns too long: ${maxPatternsWeight} characters at most in all. A repetition counts as its expansion, a Unicode class such as \\pL as 100`,
+        `makes the patterns of the identity too long: at most ${maxPatternsWeight} characters together. A repetition counts as its expansion, a Unicode class such as \\pL as 100`,
       )
     const error = patternError(pattern)
     if (error !== undefined) throw DomainError.invalid(field, error)
   }
 }
 
-/** True where the whole of `text` matches; never where the pattern does not compile or `text` is over 512 characters. */
+/** True if the pattern matches the whole of `text`. False if the pattern does not compile, or `text` has over 512 characters. */
 export function matchesPattern(pattern: string, text: string): boolean {
   return tryPattern(pattern, { text, longest: longestInput, effort: { left: maxEffort } })
 }
 
 /**
- * Which of the token's audiences was accepted, or undefined where the token does not match. An absent issuer or subject never matches. `defaultAudiences` stand
- * in where the identity names none. No pattern matches more than 512 characters (a subject: 1024), nor do all of them together match more than about 1000.
+ * Returns the audience of the token that was accepted; undefined if the token does not match. A token without issuer or subject never matches.
+ * `defaultAudiences` apply if the identity names no audience. A pattern never matches a text of more than 512 characters (1024 for a subject). All patterns
+ * together match at most about 1000 characters of one token.
  */
 export function matchClaims(match: ClaimMatch, token: DecodedToken, defaultAudiences: readonly string[]): string | undefined {
   const effort: Effort = { left: maxEffort }
@@ -90,13 +94,13 @@ interface ClaimCandidate {
   readonly effort: Effort
 }
 
-/** Both forms at once ask for both; neither matches nothing. */
+/** True if the claim matches the exact value and the pattern, as far as they are set. False if neither is set. */
 function matchesOne(exact: string | undefined, pattern: string | undefined, candidate: ClaimCandidate): boolean {
   if (exact === undefined && pattern === undefined) return false
   return (exact === undefined || exact === candidate.text) && (pattern === undefined || tryPattern(pattern, candidate))
 }
 
-/** No match where there is no text, or where trying would cost more than is left. */
+/** False if the claim is no text, or if matching it would exceed the remaining effort. */
 function tryPattern(pattern: string, { text, longest, effort }: ClaimCandidate): boolean {
   if (text === undefined || text.length > longest) return false
   const expression = boundedPattern(pattern)
@@ -107,7 +111,7 @@ function tryPattern(pattern: string, { text, longest, effort }: ClaimCandidate):
   return expression.matches(text)
 }
 
-/** A claim as text: strings as they are, numbers and booleans as JSON; everything else is no match. */
+/** Returns a claim as text: a string as it is, a number or boolean as JSON. Undefined for any other claim. */
 function claimText(claims: Claims, name: string): string | undefined {
   const value = Object.hasOwn(claims, name) ? claims[name] : undefined
   if (typeof value === 'string') return value

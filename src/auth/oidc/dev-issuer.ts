@@ -6,17 +6,17 @@ import { createKeySet, publicPart } from '../keys/key-set.ts'
 import type { KeySet } from '../keys/key-set.ts'
 import { makeSecretFile, readSecretFile } from '../keys/secret-file.ts'
 
-/** What a development token is to say. */
+/** The content of a development token. */
 export interface DevTokenInput {
   readonly subject: string
   readonly audience: string | readonly string[]
-  /** Further claims. */
+  /** Additional claims. */
   readonly claims?: Readonly<Record<string, unknown>>
-  /** 3600 where absent. */
+  /** Lifetime in seconds; 3600 by default. */
   readonly lifeSeconds?: number
 }
 
-/** An OIDC issuer for development, inside the process: it signs whatever it is asked to. Never part of a production role. */
+/** An OIDC issuer inside the process, for development only: it signs any token on request. No production role contains it. */
 export interface DevIssuer {
   readonly issuer: string
   mintDevToken(input: DevTokenInput): Promise<string>
@@ -24,22 +24,22 @@ export interface DevIssuer {
   readonly keySet: KeySet
 }
 
-/** What a development issuer is made of. */
+/** The dependencies of the development issuer. */
 export interface DevIssuerOptions {
-  /** File with its private JWK; made, readable by the owner only, where absent. */
+  /** File with the issuer's private key as a JWK. If it is missing, it is created, readable by its owner only. */
   readonly keyFile: string
-  /** `<baseUrl>/dev/issuer` */
+  /** The issuer's URL: `<baseUrl>/dev/issuer`. */
   readonly issuer: string
   readonly clock: Clock
 }
 
 const algorithm = 'ES256'
 
-/** See DevIssuer. Rejects where the key file can't be read, made or understood. */
+/** Creates the development issuer. Rejects if the key file cannot be read, created or parsed. */
 export async function createDevIssuer(options: DevIssuerOptions): Promise<DevIssuer> {
   const { issuer, clock } = options
   const content = (await readSecretFile(options.keyFile)) ?? (await makeSecretFile(options.keyFile, await freshKey()))
-  const key = JSON.parse(content.toString('utf8')) as JWK // a cast of our own file; importing it checks it
+  const key = JSON.parse(content.toString('utf8')) as JWK // This program wrote the file, and the import checks it.
   const bare = publicPart(key)
   const kid = await calculateJwkThumbprint(bare)
   const privateKey = await importJWK(key, algorithm)

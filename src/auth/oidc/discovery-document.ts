@@ -3,13 +3,13 @@ import type { KeySet } from '../keys/key-set.ts'
 import { es256 } from '../keys/es256.ts'
 import { signingAlgorithm } from '../keys/signing-keys.ts'
 
-/** The grant of a device without a browser (RFC 8628). */
+/** The OAuth grant type for devices without a browser (RFC 8628). */
 export const deviceGrant = 'urn:ietf:params:oauth:grant-type:device_code'
 
-/** Where OAuth clients send their forms. */
+/** Paths of the OAuth endpoints to which clients send forms. */
 export const oauthPaths = { token: '/oauth/token', deviceAuthorization: '/oauth/device_authorization', revocation: '/oauth/revoke' } as const
 
-/** An OpenID discovery document, as far as it is true for an issuer that signs people in at the providers of their organisations. */
+/** An OpenID discovery document. It contains only members that apply to this issuer, which signs people in at the identity providers of their organisations. */
 export interface DiscoveryDocument {
   readonly issuer: string
   readonly jwks_uri: string
@@ -25,7 +25,7 @@ export interface DiscoveryDocument {
   readonly claims_supported: readonly string[]
 }
 
-/** The discovery document of our own issuer; names only endpoints that exist. */
+/** Returns the discovery document of the platform's issuer. It only names endpoints that exist. */
 export function platformDiscovery(baseUrl: string): DiscoveryDocument {
   const base = baseUrl.replace(/\/$/, '')
   return {
@@ -39,13 +39,13 @@ export function platformDiscovery(baseUrl: string): DiscoveryDocument {
     revocation_endpoint_auth_methods_supported: ['none'],
     response_types_supported: ['id_token'],
     subject_types_supported: ['public'],
-    // Verifiers of events read here that they are signed with ES256.
+    // ES256 is listed for those who verify events, which are signed with it.
     id_token_signing_alg_values_supported: [signingAlgorithm, es256],
     claims_supported: ['iss', 'sub', 'aud', 'iat', 'exp', 'jti', 'act', 'cap', 'email', 'email_verified', 'upstream'],
   }
 }
 
-/** Returns one JWKS document of all these sets. */
+/** Returns one JWKS document with the keys of all these sets. */
 export function jwksDocument(...sets: readonly KeySet[]): { readonly keys: readonly JWK[] } {
   return { keys: sets.flatMap(({ keys }) => keys) }
 }

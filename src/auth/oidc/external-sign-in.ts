@@ -17,18 +17,18 @@ import { TokenError, tokenTooLarge } from '../tokens/token-error.ts'
 import type { TokenVerifier } from '../tokens/token-verifier.ts'
 import { countingIn, trustOf, type ProviderFacts, type Trust, type TrustInput } from './trust-domain.ts'
 
-/** Static keys of an identity (docs/spec/identities.md#static-keys). */
+/** The static keys with which an identity's tokens are verified (docs/spec/identities.md#static-keys). */
 export interface StaticKeys {
   readonly issuer: string
   readonly subject: string
-  /** A JWKS as text. */
+  /** The keys as the text of a JWKS. */
   readonly issuerKeys: string
   readonly expirationTimeMs?: number
   /** If not empty, only these audiences are accepted. */
   readonly audiences: readonly string[]
 }
 
-/** The way an identity signs in. */
+/** How the tokens of an identity are verified. */
 export type Relationship =
   | { readonly kind: 'claimMatch'; readonly match: ClaimMatch }
   | { readonly kind: 'staticKeys'; readonly keys: StaticKeys }
@@ -36,60 +36,57 @@ export type Relationship =
   | { readonly kind: 'servicePrincipal' }
   | { readonly kind: 'none' }
 
-/** The facts about an identity that sign-in needs. */
+/** The facts about an identity on which sign-in depends. */
 export interface IdentityFacts {
   readonly uid: Uid
   readonly createTimeMs: number
   readonly relationship: Relationship
 }
 
-/** A person who signs in by (issuer, subject). */
+/** A person, identified by issuer and subject of their token. */
 export interface PersonToken extends Pick<Trust, 'via' | 'trustedGroups'> {
   readonly uid: Uid
   readonly act: Actor
 }
 
-/** The requested identity and provider. Empty texts count as absent. */
+/** The identity and the provider that the caller names for a sign-in. Empty texts count as absent. */
 export interface SignInAs {
-  /** The identity to assume. */
+  /** Uid of the identity to assume. */
   readonly identity?: string | undefined
-  /**
-   * The uid of a person's identity provider. A provider that the person does not name grants no roles of mapped groups, and the answer reveals nothing about
-   * it.
-   */
+  /** Uid of the identity provider of a person. Only a provider that is named grants roles of mapped groups. The answer reveals nothing about other providers. */
   readonly identityProvider?: string | undefined
 }
 
-/** A session role, and the provider's group that grants it. */
+/** A role for a session, and the group at the identity provider that grants it. */
 export interface MappedRole extends SessionRole {
   readonly externalGroup: string
 }
 
-/** The roles of a session from a provider's mapped groups (docs/spec/identities.md#mapped-sessions). */
+/** The roles that a provider's mapped groups give to a session (docs/spec/identities.md#mapped-sessions). */
 export interface MappedSession {
   readonly provider: Uid
   readonly roles: readonly MappedRole[]
 }
 
-/** The result of an accepted external token. */
+/** The result of a sign-in with an accepted external token. */
 export interface SignInResult {
   readonly identityUid: Uid
-  /** The identity's creation time; absent for an unregistered operator. */
+  /** Creation time of the identity in milliseconds since 1970; absent for an operator who is not registered. */
   readonly createTimeMs?: number
   readonly operator: boolean
   readonly act: Actor
-  /** The verified upstream token. */
+  /** The verified external token. */
   readonly token: DecodedToken
-  /** Restrictions of the identity's rights by the way of signing in. */
+  /** Restrictions of the identity's permissions that follow from the way of signing in. */
   readonly restrictions: Pick<TokenRestrictions, 'trustedGroups'>
-  /** Roles that the token's mapped groups grant to its session; absent if none. */
+  /** The roles that the token's mapped groups grant to its session; absent if there are none. */
   readonly mapped?: MappedSession
 }
 
-/** The maximum number of roles in a session. They are in its access token. */
+/** Maximum number of roles in a session. The session's access token contains all of them. */
 const maxSessionRoles = 50
 
-/** Returns the roles of a new session, each once, even if several groups grant it. Throws code 9 `TOKEN_TOO_LARGE` for more than 50 roles. */
+/** Returns the roles of a new session. A role that several groups grant is listed once. Throws code 9 `TOKEN_TOO_LARGE` for more than 50 roles. */
 export function sessionRoles({ mapped }: Pick<SignInResult, 'mapped'>): Pick<TokenRestrictions, 'roles'> {
   if (mapped === undefined) return {}
   const roles = [...new Map(mapped.roles.map(({ group, role }) => [`${group} ${role}`, { group, role }])).values()]
@@ -97,17 +94,17 @@ export function sessionRoles({ mapped }: Pick<SignInResult, 'mapped'>): Pick<Tok
   return { roles }
 }
 
-/** An optional value, at once or later. */
+/** A value or undefined, at once or as a promise. */
 type MaybeLater<Value> = Value | undefined | Promise<Value | undefined>
 
-/** Options of sign-in. */
+/** The dependencies of sign-in with external tokens. */
 export interface ExternalSignInOptions {
   readonly verifier: TokenVerifier
   readonly issuerKeys: IssuerKeys
   readonly clock: Clock
-  /** Our own issuer. Its tokens are never accepted as external ones. */
+  /** The platform's own issuer. Its tokens are never accepted as external ones. */
   readonly ownIssuer: string
-  /** The audiences of this platform, see defaultAudiences. */
+  /** The audiences that stand for this platform, see defaultAudiences. */
   readonly audiences: readonly string[]
   readonly operators: readonly Operator[]
   /** Returns the current facts of the identity. */
@@ -117,20 +114,20 @@ export interface ExternalSignInOptions {
   /** Returns the identity providers with this issuer. There are none if absent. */
   providersOf?(issuer: string, signal: AbortSignal): MaybeLater<readonly ProviderFacts[]>
   readonly admits?: TrustInput['admits']
-  /** True if the person has a binding in or below the group. False if absent. */
+  /** True if the person has a role binding in or below the group. False if the function is absent. */
   isBoundWithin?(person: Uid, group: Uid): boolean
   /** Returns the roles that the provider's mappings grant to members of these groups. There are none if absent. */
   rolesOf?(provider: ProviderFacts, groups: readonly string[]): readonly MappedRole[]
 }
 
-/** Accepts external tokens. Throws TokenError (see tokenFailure) for an invalid token, DomainError for a use that is not allowed. */
+/** Signs in with external tokens. Throws TokenError (see tokenFailure) for an invalid token, and DomainError for a use that is not allowed. */
 export interface ExternalSignIn {
   /**
-   * Signs in as `identity` if given. Every reason that lies with the identity gives the same error with code 7. Otherwise signs in as an operator or a
-   * registered person. Throws code 3 on `identity_provider`. Throws code 9 `TOKEN_TOO_LARGE` if the person is known in more groups than a token can hold.
+   * Signs in as `identity` if it is given, otherwise as an operator or a registered person. Every reason that lies with the identity gives the same error with
+   * code 7. Throws code 3 on `identity_provider`. Throws code 9 `TOKEN_TOO_LARGE` if more groups trust the person than fit into a token.
    */
   signIn(token: DecodedToken, as: SignInAs, signal: AbortSignal): Promise<SignInResult>
-  /** Returns the person of this token, registered or not. Throws code 3 on `identity_provider`. */
+  /** Returns the person that a valid token names, registered or not. Throws code 3 on `identity_provider`. */
   verifyPerson(token: DecodedToken, as: Pick<SignInAs, 'identityProvider'>, signal: AbortSignal): Promise<PersonToken>
 }
 
@@ -162,7 +159,7 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
     verifyPerson: personOf,
     async signIn(token, as, signal) {
       refuseOwn(token)
-      // Naming your own uid is the same as naming none. A person's record matches their tokens. It does not say in which groups the token counts, or whether a
+      // Naming one's own uid has the same effect as naming none. The check of claims for an identity would ignore which groups trust the token, and whether a
       // directory removed the person.
       const isThemselves = as.identity === personUid(token.issuer, token.subject)
       if (!isEmpty(as.identity) && !isThemselves) return await asIdentity(options, { token, identity: as.identity }, signal)
@@ -173,7 +170,8 @@ export function createExternalSignIn(options: ExternalSignInOptions): ExternalSi
       if (person === undefined && !operator) {
         throw new DomainError(7, 'this person is not registered: register first, or set `identity` to the uid of the identity to assume')
       }
-      // Anyone can create a provider with another's issuer and client, and would learn people's groups. So only the provider that the person names counts.
+      // Use mapped groups only of the provider that the person names. Anyone can create a provider with the issuer and client of another, and would otherwise
+      // learn people's groups.
       const [provider] = isEmpty(as.identityProvider) ? [] : via
       const restrictions = trustedGroups === undefined ? {} : { trustedGroups }
       const known = person === undefined ? {} : { createTimeMs: person.createTimeMs }
@@ -186,10 +184,10 @@ function isEmpty(text: string | undefined): text is undefined | '' {
   return text === undefined || text === ''
 }
 
-/** The maximum number of groups that are read from a token. */
+/** Maximum number of groups that are read from a token. */
 const maxGroups = 1000
 
-/** Returns the person's groups according to the provider. */
+/** Returns the groups of the person in the provider's groups claim. */
 function groupsIn(token: DecodedToken, { groupsClaim }: ProviderFacts): readonly string[] {
   const claim = groupsClaim === '' ? undefined : token.claims[groupsClaim]
   const groups = Array.isArray(claim) ? claim.slice(0, maxGroups) : [claim]
@@ -203,27 +201,27 @@ interface AssumeInput {
 
 async function asIdentity(options: ExternalSignInOptions, { token, identity }: AssumeInput, signal: AbortSignal): Promise<SignInResult> {
   checkTimes(token, options.clock.now())
-  // A uid without a parent is a person, and no caller may assume another person.
+  // A uid without a parent is that of a person, and no caller may assume another person.
   const isPerson = !identity.includes('/')
   const facts = isUid(identity) && !isPerson ? await options.identityOf(identity, signal) : undefined
   const audience = facts === undefined ? undefined : await acceptedAudience(options, { token, facts }, signal)
   if (facts === undefined || audience === undefined) throw await refusal(options, token, signal)
-  // The identity's own static keys prove nothing about the issuer that it names.
+  // Keys that an identity itself provides prove nothing about the issuer that it names.
   const isTrustedIssuer = facts.relationship.kind === 'claimMatch' && isConfiguredIssuer(options, token.issuer)
   return { identityUid: facts.uid, createTimeMs: facts.createTimeMs, operator: false, act: actorOf(token, audience, isTrustedIssuer), token, restrictions: {} }
 }
 
 /**
- * Returns one error for an unknown identity, for any mismatched claim (docs/spec/tokens.md#exchange-errors), and for a token that the identity's own keys don't
- * verify. Different errors would reveal whether the identity exists and what it trusts. A fault in a configured issuer's token is thrown as TokenError, because
- * it is independent of any identity.
+ * Returns the error of a refused sign-in. It is the same for an unknown identity, for a mismatched claim (docs/spec/tokens.md#exchange-errors), and for a
+ * token that the identity's own keys do not verify. Different errors would reveal whether the identity exists and what it trusts. For a configured issuer, a
+ * fault of the token itself is thrown as TokenError, because it does not depend on an identity.
  */
 async function refusal(options: ExternalSignInOptions, token: DecodedToken, signal: AbortSignal): Promise<DomainError> {
   if (options.issuerKeys.isConfigured(token.issuer)) await options.verifier.verifyByIssuer(token, { named: [] }, signal)
   return new DomainError(7, 'the token does not match the identity')
 }
 
-/** Returns whether the identity's keys verify the token. Throws only temporary failures, so that clients retry. */
+/** Resolves to whether the identity's keys verify the token. Rejects only for temporary failures, so that clients retry. */
 async function verifies(verification: Promise<void>): Promise<boolean> {
   try {
     await verification
@@ -239,7 +237,7 @@ interface AcceptInput {
   readonly facts: IdentityFacts
 }
 
-/** Verifies the token for an identity. Returns the accepted audience, or undefined if it does not match or verify. */
+/** Verifies a token for an identity. Resolves to the accepted audience, or undefined if the token does not match or verify. */
 async function acceptedAudience(options: ExternalSignInOptions, { token, facts }: AcceptInput, signal: AbortSignal): Promise<string | undefined> {
   const { uid, relationship } = facts
   switch (relationship.kind) {
@@ -247,7 +245,7 @@ async function acceptedAudience(options: ExternalSignInOptions, { token, facts }
       return await acceptClaims(options, { token, match: relationship.match, tenant: rootOf(uid) }, signal)
     case 'staticKeys':
       return await acceptStatic(options, token, relationship.keys)
-    // AWS signs requests instead of tokens: see AwsSignIn. No caller may assume a service principal.
+    // AWS identities use signed requests instead of tokens: see AwsSignIn. No caller may assume a service principal.
     case 'aws':
     case 'servicePrincipal':
     case 'none':
@@ -258,11 +256,14 @@ async function acceptedAudience(options: ExternalSignInOptions, { token, facts }
 interface ClaimsInput {
   readonly token: DecodedToken
   readonly match: ClaimMatch
-  /** The organisation of the identity. */
+  /** The uid of the identity's organisation. */
   readonly tenant: Uid
 }
 
-/** Accepts a token by claim patterns. An issuer pattern matches configured issuers only. Otherwise a token's author could make us call any server. */
+/**
+ * Verifies a token whose claims match those that the identity requires. An issuer pattern matches configured issuers only. Otherwise the author of a token
+ * could make the platform send requests to any server.
+ */
 async function acceptClaims(options: ExternalSignInOptions, { token, match, tenant }: ClaimsInput, signal: AbortSignal): Promise<string | undefined> {
   const { issuer } = match
   const reachable = issuer === undefined ? options.issuerKeys.isConfigured(token.issuer) : normalizeIssuer(issuer) === normalizeIssuer(token.issuer)
@@ -292,7 +293,7 @@ function staticKeySet(text: string): ReturnType<typeof parseStaticKeys> {
   }
 }
 
-/** True if the issuer is configured, for people or for operators. */
+/** True if the configuration names the issuer, for people or for operators. */
 export function isConfiguredIssuer({ issuerKeys, operators }: Pick<ExternalSignInOptions, 'issuerKeys' | 'operators'>, issuer: string): boolean {
   return issuerKeys.isConfigured(issuer) || operators.some((operator) => isSameIssuer(operator.issuer, issuer))
 }

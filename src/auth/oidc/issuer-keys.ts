@@ -8,47 +8,53 @@ import type { KeySet } from '../keys/key-set.ts'
 import type { SafeFetch } from '../safe-fetch.ts'
 import { TokenError, unknownIssuer } from '../tokens/token-error.ts'
 
-/** Who may be contacted besides the configured issuers. */
+/** The issuers that may be contacted in addition to the configured ones. */
 export interface IssuerScope {
-  /** Issuers that the identity in question, or a provider, names exactly. */
+  /** Issuers that the identity in question, or an identity provider, names exactly. */
   readonly named: readonly string[]
-  /** The organisations of what names them, whose shares of memory and fetches are used. One share for all calls without. */
+  /** The organisations that name these issuers. Their shares of memory and of concurrent fetches are used. Calls without organisations use one common share. */
   readonly tenants?: readonly string[]
 }
 
-/** The keys of external issuers, by discovery. Only issuers that configuration or `scope.named` names are ever contacted. */
+/** The public keys of external issuers, found through their discovery documents. It contacts only issuers that the configuration or `scope.named` names. */
 export interface IssuerKeys {
   /**
-   * Returns the issuer's keys, at most an hour old, or a day if the issuer does not answer. Throws the signal's reason or a TokenError.
-   * The errors are `unknown_issuer` (not allowed), `issuer_keys` (unusable documents) and `issuer_unavailable`.
-   * After a failed try, the latter two are thrown at once for 30 s.
+   * Returns the issuer's keys, at most an hour old, or at most a day if the issuer does not answer. Throws the signal's reason or a TokenError. The errors are
+   * `unknown_issuer` (not allowed), `issuer_keys` (unusable documents) and `issuer_unavailable`. After a failed fetch, calls within 30 s throw the same
+   * `issuer_keys` or `issuer_unavailable` at once.
    */
   keysFor(issuer: string, scope: IssuerScope, signal: AbortSignal): Promise<KeySet>
-  /** For a token whose key `seen` lacks: fetches again, at most every 30 s per issuer, and returns what is newest. Throws as `keysFor`, but for a failed fetch. */
+  /**
+   * Returns the newest keys of the issuer for a token whose key is not in `seen`. Fetches them again, at most every 30 s per issuer. Throws like `keysFor`,
+   * but not for a failed fetch.
+   */
   refreshed(issuer: string, seen: KeySet, options: { readonly scope: IssuerScope; readonly signal: AbortSignal }): Promise<KeySet>
-  /** True where configuration names the issuer, so that a pattern may match it. */
+  /** True if the configuration names the issuer, so that a pattern may match it. */
   isConfigured(issuer: string): boolean
-  /** Ends running fetches and waits for them. */
+  /** Aborts running fetches. Resolves when they have ended. */
   close(): Promise<void>
 }
 
-/** What issuer keys are made of. */
+/** The dependencies and limits of IssuerKeys. */
 export interface IssuerKeysOptions {
   readonly fetch: SafeFetch
   readonly clock: Clock
   readonly configured: readonly ConfiguredIssuer[]
-  /** Issuers that configuration names for its operators alone: no tenant's share, and no pattern's match. */
+  /** Issuers that the configuration names only for its operators. They use no organisation's share, and patterns do not match them. */
   readonly kept?: readonly string[]
-  /** Issuers inside this process: their keys are asked for, never fetched. */
+  /** Issuers inside this process, with functions that return their keys. Nothing is fetched for them. */
   readonly local?: ReadonlyMap<string, () => KeySet>
-  /** For discovery and keys together; 5000 by default. */
+  /** Maximum time in milliseconds for fetching the discovery document and the keys together; 5000 by default. */
   readonly timeoutMs?: number
   /**
-   * Issuers remembered at most besides the configured ones, counted for each organisation that uses them; 1000 by default. Where there are more, the organisation
-   * with the most forgets the one that it used longest ago.
+   * Maximum number of issuers in memory that the configuration does not name, counted once for each organisation that uses them; 1000 by default. Above it,
+   * the organisation with the most loses the one that it has not used for the longest time.
    */
   readonly limit?: number
-  /** Issuers fetched from at once besides the configured ones, further ones count as unavailable: 10 of an organisation, 100 in all by default (see TenantSlots). */
+  /**
+   * Maximum number of concurrent fetches from issuers that the configuration does not name: 10 per organisation and 100 in total by default (see TenantSlots).
+   * Above it, an issuer counts as unavailable.
+   */
   readonly flightLimit?: number
 }
 
@@ -57,8 +63,8 @@ const staleMs = 24 * 3_600_000
 const retryMs = 30_000
 
 /**
- * One issuer. `keys` is absent until the first fetch succeeded; `failure` is set while the last fetch failed; `flight` while one runs.
- * Each issuer has at most one flight. The next one starts at least 30 s later, unless the keys' hour has expired.
+ * The state of one issuer. `keys` is absent until the first fetch succeeds. `failure` is set while the last fetch failed. `flight` is the fetch under way, at
+ * most one. The next fetch starts at least 30 s later, unless the keys are more than an hour old.
  */
 interface IssuerState {
   keys: KeySet | undefined
@@ -72,17 +78,17 @@ function emptyState(): IssuerState {
   return { keys: undefined, fetchedAtMs: -Infinity, triedAtMs: -Infinity, failure: undefined, flight: undefined }
 }
 
-/** The most organisations that one use of an issuer is noted for. */
+/** Maximum number of organisations that one use of an issuer is counted for. */
 const maxNoted = 100
 
 /**
- * The issuers that tenants name, each held for the organisations that use it. A shared issuer stays until the last organisation has released it.
- * An organisation cannot evict another's issuers while it holds more issuers than the other.
+ * The issuers that organisations name, each kept in memory for the organisations that use it. A shared issuer stays until the last organisation has released
+ * it. An organisation cannot evict another's issuers while it holds more issuers than the other.
  */
 class NamedIssuers {
   readonly #limit: number
   readonly #states = new Map<string, { readonly state: IssuerState; holders: number }>()
-  /** The issuers of each organisation. Of both the one that was used last comes last. */
+  /** The issuers of each organisation. Both the organisations and their issuers are in the order of their last use. */
   readonly #shares = new Map<string, Set<string>>()
   #held = 0
 
@@ -94,7 +100,7 @@ class NamedIssuers {
     return this.#states.get(issuer)?.state
   }
 
-  /** Notes that `tenants` use the issuer, and keeps its state for them. */
+  /** Records that `tenants` use the issuer, and keeps its state for them. */
   use(issuer: string, state: IssuerState, tenants: readonly string[]): void {
     for (const tenant of tenants.slice(0, maxNoted)) {
       const share = this.#shares.get(tenant) ?? new Set<string>()
@@ -129,10 +135,10 @@ class NamedIssuers {
   }
 }
 
-/** What calls without an organisation share. */
+/** The tenants of a call that names no organisation: such calls share one entry. */
 const noTenant = ['']
 
-/** See IssuerKeys. */
+/** Creates IssuerKeys. */
 export function createIssuerKeys(options: IssuerKeysOptions): IssuerKeys {
   return new FetchedIssuerKeys(options)
 }
@@ -143,9 +149,9 @@ class FetchedIssuerKeys implements IssuerKeys {
   readonly #configured: ReadonlyMap<string, ConfiguredIssuer>
   readonly #local: ReadonlyMap<string, () => KeySet>
   readonly #fetchKeys: ReturnType<typeof createIssuerSource>
-  /** Only configuration adds to these, so they are neither evicted nor counted. */
+  /** Issuers of the configuration, which are neither evicted nor counted. */
   readonly #configuredStates: ReadonlyMap<string, IssuerState>
-  /** Issuers that tenants name. */
+  /** Issuers that organisations name. */
   readonly #named: NamedIssuers
   readonly #namedSlots: TenantSlots
   readonly #flights = new Set<Promise<void>>()
@@ -203,7 +209,7 @@ class FetchedIssuerKeys implements IssuerKeys {
     throw unknownIssuer(issuer)
   }
 
-  /** An issuer that was never fetched from is not remembered yet: being asked for pushes no other one out. */
+  /** Returns the state of an issuer. An issuer from which nothing was fetched yet is not kept, so merely naming it evicts no other one. */
   #stateOf(issuer: string, { tenants = noTenant }: IssuerScope): IssuerState {
     const configured = this.#configuredStates.get(issuer)
     if (configured !== undefined) return configured
@@ -213,7 +219,7 @@ class FetchedIssuerKeys implements IssuerKeys {
     return named
   }
 
-  /** Starts a fetch or joins the one that runs; does nothing where too many run for the organisations. Never rejects. */
+  /** Starts a fetch, or joins the one under way. Does nothing if too many fetches run for these organisations. Never rejects. */
   #fly(issuer: string, state: IssuerState, { tenants = noTenant }: IssuerScope): Promise<void> {
     if (state.flight !== undefined) return state.flight
     const named = !this.#configuredStates.has(issuer)

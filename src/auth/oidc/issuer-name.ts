@@ -2,12 +2,18 @@ import { createHash } from 'node:crypto'
 import { trustedUid } from '../../base/uid.ts'
 import type { Uid } from '../../base/uid.ts'
 
-/** An issuer as it is compared and stored: a bare `accounts.google.com` gets its scheme, nothing else is changed (docs/spec/identities.md#claim-matching). */
+/**
+ * Returns the form in which issuers are compared and stored: a bare `accounts.google.com` gets `https://`, all others stay unchanged
+ * (docs/spec/identities.md#claim-matching).
+ */
 export function normalizeIssuer(issuer: string): string {
   return issuer === 'accounts.google.com' ? 'https://accounts.google.com' : issuer
 }
 
-/** The uid of the person whom `issuer` calls `subject`: 40 hex digits of SHA-256(normalized issuer, NUL, subject) (docs/spec/identities.md#uids-of-people). */
+/**
+ * Returns the uid of the person with this issuer and subject: the first 40 hex digits of SHA-256(normalized issuer, NUL, subject)
+ * (docs/spec/identities.md#uids-of-people).
+ */
 export function personUid(issuer: string, subject: string): Uid {
   const digest = createHash('sha256')
     .update(`${normalizeIssuer(issuer)}\u0000${subject}`)
@@ -15,7 +21,7 @@ export function personUid(issuer: string, subject: string): Uid {
   return trustedUid(digest.slice(0, 40))
 }
 
-/** What is wrong with an issuer whose keys are to be fetched; undefined where it can be one. */
+/** Returns why keys cannot be fetched from an issuer with this name; undefined if they can. `mayBeHttp` allows http. */
 export function issuerNameError(issuer: string, mayBeHttp: boolean): string | undefined {
   const url = URL.parse(normalizeIssuer(issuer))
   const isWeb = url !== null && (url.protocol === 'https:' || url.protocol === 'http:')
@@ -25,7 +31,7 @@ export function issuerNameError(issuer: string, mayBeHttp: boolean): string | un
   return url.protocol === 'https:' || mayBeHttp ? undefined : 'must be an https URL'
 }
 
-/** True where both name the same issuer but for a trailing slash. */
+/** True if both name the same issuer, apart from a trailing slash. */
 export function isSameIssuer(one: string, other: string): boolean {
   return one.replace(/\/+$/, '') === other.replace(/\/+$/, '')
 }

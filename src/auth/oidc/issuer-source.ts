@@ -4,25 +4,25 @@ import { FetchError } from '../safe-fetch.ts'
 import type { FetchPolicy, SafeFetch } from '../safe-fetch.ts'
 import { TokenError } from '../tokens/token-error.ts'
 
-/** An issuer that configuration names. */
+/** An issuer in the configuration. */
 export interface ConfiguredIssuer {
   readonly issuer: string
-  /** Where its keys are; by discovery where absent. */
+  /** URL of its keys. By default, the one in its discovery document. */
   readonly jwksUri?: string
-  /** PEM certificates to trust for it; asked for at each fetch. */
+  /** Returns PEM certificates to trust for this issuer. Called at each fetch. */
   readonly ca?: () => string
-  /** A bearer token to send to it (a Kubernetes API server's keys), to its own origin and to `jwksUri` only; asked for at each fetch. */
+  /** Returns a bearer token to send, for example to a Kubernetes API server. It is sent only to the issuer's own origin and to `jwksUri`. Called at each fetch. */
   readonly token?: () => string
-  /** Its addresses may be private, and http. */
+  /** True if it may have private addresses and use http. */
   readonly allowPrivate?: boolean
 }
 
-/** Keys of one issuer that are looked at. */
+/** Maximum number of keys that are read from one issuer. */
 const maxIssuerKeys = 100
 
 /**
- * Fetches an issuer's keys: its discovery document, whose `issuer` must be equal, then `jwks_uri`. Throws TokenError `issuer_unavailable` where it may work later,
- * else `issuer_keys`. Keys of unknown kinds are left out; a set that shows a secret key is refused whole.
+ * Returns a function that fetches an issuer's keys: its discovery document, whose `issuer` must be equal, and then its `jwks_uri`. Throws TokenError
+ * `issuer_unavailable` for temporary failures, otherwise `issuer_keys`. Ignores keys of unknown types. Refuses a set that contains a secret key.
  */
 export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, signal: AbortSignal) => Promise<KeySet> {
   return async (row, signal) => {
@@ -40,7 +40,7 @@ export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, si
   }
 }
 
-/** An issuer's discovery document, which must name that very issuer. Throws TokenError `issuer_keys` or FetchError. */
+/** Fetches an issuer's discovery document, which must name exactly this issuer. Throws TokenError `issuer_keys` or FetchError. */
 export async function readDiscovery(fetch: SafeFetch, row: ConfiguredIssuer, signal: AbortSignal): Promise<Readonly<Record<string, unknown>>> {
   const { policy, headers } = accessTo(row)
   return await documentOf(row.issuer, (url) => fetch.json({ url, ...policy, headers }, signal))
@@ -56,17 +56,17 @@ async function documentOf(issuer: string, json: (url: string) => Promise<unknown
   const url = URL.parse(issuer)
   if (url === null || url.search !== '' || url.hash !== '' || issuer.includes('?') || issuer.includes('#')) throw new TokenError('issuer_keys')
   const document = await json(`${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`)
-  const members = (document ?? {}) as Record<string, unknown> // a cast of unknown JSON: each member is checked where it is used
+  const members = (document ?? {}) as Record<string, unknown> // Each member of the JSON is checked where it is used.
   if (members['issuer'] !== issuer) throw new TokenError('issuer_keys')
   return members
 }
 
-/** A discovery document names any host that it likes: what is secret goes there only where configuration says so. */
+/** True if the token may be sent to this URL. A discovery document can name any host, so secrets are only sent where the configuration allows it. */
 function mayHaveToken(row: ConfiguredIssuer, url: string): boolean {
   return url === row.jwksUri || URL.parse(url)?.origin === URL.parse(row.issuer)?.origin
 }
 
-/** How the issuer may be reached. */
+/** Returns the rules for requests to the issuer: private addresses and trusted certificates. */
 export function policyOf(row: ConfiguredIssuer): FetchPolicy {
   return accessTo(row).policy
 }

@@ -23,64 +23,70 @@ import { policyOf, type ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 import { FetchError, type FetchErrorReason, type FetchPolicy, type SafeFetch } from '../safe-fetch.ts'
 
-/** Requests that wait at once, at most: issuers that are asked for their documents; for tokens, by organisation and by issuer of an organisation. */
+/** Maximum number of concurrent requests: for documents, per issuer and in total; for tokens, per organisation, per issuer of an organisation, and in total. */
 const maxPending = { documents: { each: 10, all: 100 }, tokens: { each: 30, all: 100 }, tokensOfIssuer: { each: 10, all: 1000 } }
 
 function tooMany(): DomainError {
   return new DomainError(14, 'too many sign-ins are waiting for their identity provider; try again')
 }
 
-/** A client of the platform at an OpenID provider. */
+/** The platform as a client of an OpenID provider. */
 export interface OidcClient {
-  /** The organisation that the provider belongs to. */
+  /** Uid of the organisation that the provider belongs to. */
   readonly tenant: string
   readonly issuer: string
   readonly clientId: string
-  /** Undefined for a public client, which needs PKCE. */
+  /** Undefined for a public client, which must use PKCE. */
   readonly clientSecret: string | undefined
   readonly pkce: boolean
-  /** Asked for besides `openid`. */
+  /** Scopes to request in addition to `openid`. */
   readonly additionalScopes: readonly string[]
 }
 
-/** What has to come back with the answer to an authorization request. */
+/** Values that an answer to an authorization request must match. */
 export interface LoginChecks {
   readonly nonce: string
-  /** Absent without PKCE. */
+  /** The PKCE code verifier; absent without PKCE. */
   readonly verifier?: string
 }
 
-/** The authorization code flow at any OpenID provider (OpenID Connect Core 3.1, RFC 7636), through the client for URLs that tenants name. */
+/**
+ * The OpenID authorization code flow with any provider (OpenID Connect Core 3.1, RFC 7636). It makes requests through SafeFetch, because tenants name the
+ * URLs.
+ */
 export interface OidcLogin {
-  /** Fresh checks for one login. */
+  /** Creates fresh check values for one sign-in. */
   newChecks(client: OidcClient): LoginChecks
-  /** Where the browser is sent. Throws DomainError 14 where the provider does not answer, 9 where it can't be used. */
+  /** Returns the provider's URL to which the browser is redirected. Throws DomainError 14 if the provider does not answer, and 9 if it cannot be used. */
   authorizationUrl(client: OidcClient, request: { state: string; redirectUri: string; checks: LoginChecks }, signal: AbortSignal): Promise<URL>
   /**
-   * The id token for the answer that the browser brought; its signature is still to be checked. Throws DomainError 7 where the provider or the person refused, 14 and 9 as
-   * above.
+   * Exchanges the code in the browser's answer for an id token, whose signature the caller must still verify. Throws DomainError 7 if the provider or the
+   * person refused, and 14 and 9 as `authorizationUrl`.
    */
   idToken(client: OidcClient, answer: { url: URL; state: string; checks: LoginChecks }, signal: AbortSignal): Promise<string>
 }
 
-/** See OidcLogin. `configured` says which issuers may be at private addresses, and whom to trust there. */
+/** Creates an OidcLogin. `configured` names the issuers that may have private addresses, and the certificates to trust for them. */
 export function createOidcLogin(fetch: SafeFetch, configured: readonly ConfiguredIssuer[]): OidcLogin {
   const rows = new Map(configured.map((row) => [normalizeIssuer(row.issuer), row]))
   const policyAt = (issuer: string): FetchPolicy => policyOf(rows.get(normalizeIssuer(issuer)) ?? { issuer })
 
   async function ask({ issuer, clientId }: OidcClient): Promise<ServerMetadata> {
     const policy = policyAt(issuer)
-    // Waiting callers cannot abort it. Each request has its own timeout.
+    // Several callers may share the request, so none of them can abort it. It has its own timeout.
     const options = { [customFetch]: fetchWith(fetch, policy, new AbortController().signal), execute: executeOf(policy) }
     const server = (await discovery(new URL(issuer), clientId, {}, None(), options)).serverMetadata()
-    // The library takes the document's word for URLs of some forms.
+    // For some forms of URLs, the library accepts another issuer in the document.
     if (server.issuer !== issuer) throw new DomainError(9, 'the identity provider cannot be used: its discovery document names another issuer')
     return server
   }
 
   const asking = new TenantSlots(maxPending.documents)
   const flights = new Map<string, Promise<ServerMetadata>>()
-  /** The issuer's document. Anybody may begin a sign-in at one that does not answer: each is asked once at a time, however many wait for it. */
+  /**
+   * Returns the issuer's discovery document. Everyone can start a sign-in at an issuer that does not answer, so concurrent callers share one request per
+   * issuer.
+   */
   async function discovered(client: OidcClient, signal: AbortSignal): Promise<ServerMetadata> {
     const { issuer } = client
     const running = flights.get(issuer)
@@ -127,7 +133,10 @@ export function createOidcLogin(fetch: SafeFetch, configured: readonly Configure
   }
 }
 
-/** Anyone who comes back asks for a token, also without a valid code: one issuer leaves room for others, and one organisation for others. */
+/**
+ * Returns a function that limits concurrent token requests per organisation, per issuer and in total. Everyone can cause such a request, even with an invalid
+ * code.
+ */
 function createBound(): <T>(client: OidcClient, work: () => Promise<T>) => Promise<T> {
   const [ofTenants, ofIssuers] = [new TenantSlots(maxPending.tokens), new TenantSlots(maxPending.tokensOfIssuer)]
   return async ({ tenant, issuer }, work) => {
@@ -143,7 +152,7 @@ function createBound(): <T>(client: OidcClient, work: () => Promise<T>) => Promi
   }
 }
 
-/** How we show who we are: the provider's choice. OpenID Connect Discovery 3 has basic where it says nothing. */
+/** Returns how the client authenticates, as the provider's metadata demands. By default it uses HTTP Basic (OpenID Connect Discovery 3). */
 function authenticationOf({ clientSecret }: OidcClient, server: ServerMetadata): ClientAuth {
   if (clientSecret === undefined) return None()
   const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic']
@@ -159,24 +168,24 @@ function fetchWith(fetch: SafeFetch, policy: FetchPolicy, signal: AbortSignal): 
     const text = body instanceof URLSearchParams ? body.toString() : body
     const request = { url, method: method === 'POST' ? 'POST' : 'GET', headers: { ...headers }, ...policy } as const
     const answer = await fetch.send({ ...request, ...(typeof text === 'string' ? { body: text } : {}) }, signal)
-    // The library wants the type that all these documents have; whether it is JSON it finds out itself.
+    // The library requires this content type, and checks by itself whether the body is JSON.
     return new Response(Buffer.from(answer.body), { status: answer.status, headers: { 'content-type': 'application/json' } })
   }
 }
 
 const unreachable = 'the host of its issuer does not exist, or has no public address'
 
-/** Why a provider can't be used whose configuration is wrong, as its owner has to hear it. */
+/** The reason why a provider's configuration is wrong, in words for its owner. */
 const reasons: Readonly<Partial<Record<FetchErrorReason, string>>> = {
   refused_url: 'its issuer uses a URL that is not https',
-  // One sentence for both, so that it does not reveal which names exist in the platform's network.
+  // The same text as for a name that does not exist, so that it does not reveal which names exist in the platform's network.
   refused_address: unreachable,
   unresolved: unreachable,
   untrusted: 'the certificate of its issuer is not trusted',
   redirect: 'its issuer redirects requests',
 }
 
-/** Says what a failure means to the person who signs in; what the provider wrote goes to the log only. */
+/** Translates a failure into an error for the person who signs in. What the provider answered goes to the log only. */
 async function translated<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -185,8 +194,9 @@ async function translated<T>(signal: AbortSignal, work: () => Promise<T>): Promi
     if (error instanceof DomainError) throw error
     const fetchError = fetchErrorIn(error)
     if (fetchError?.transient === true) throw new DomainError(14, 'the identity provider does not answer; try again', { cause: error })
-    if (error instanceof AuthorizationResponseError) throw new DomainError(7, `the identity provider refused: ${error.error.slice(0, 64)}`, { cause: error })
-    if (fetchError?.status === 400 || fetchError?.status === 401) throw new DomainError(7, 'the identity provider refused', { cause: error })
+    if (error instanceof AuthorizationResponseError)
+      throw new DomainError(7, `the identity provider refused the sign-in: ${error.error.slice(0, 64)}`, { cause: error })
+    if (fetchError?.status === 400 || fetchError?.status === 401) throw new DomainError(7, 'the identity provider refused the sign-in', { cause: error })
     const why = (fetchError && reasons[fetchError.reason]) ?? 'its responses do not follow OpenID Connect'
     throw new DomainError(9, `the identity provider cannot be used: ${why}`, { cause: error })
   }

@@ -8,7 +8,7 @@ import type { SafeFetch } from '../safe-fetch.ts'
  */
 export type DeniesPkce = (issuer: string, signal: AbortSignal) => Promise<boolean>
 
-/** See DeniesPkce. `configured` says which issuers may be at private addresses. */
+/** Creates a DeniesPkce. `configured` names the issuers that may have private addresses. */
 export function createPkceLook(fetch: SafeFetch, configured: readonly ConfiguredIssuer[]): DeniesPkce {
   const rows = new Map(configured.map((row) => [normalizeIssuer(row.issuer), row]))
   return async (issuer, signal) => {
@@ -16,7 +16,7 @@ export function createPkceLook(fetch: SafeFetch, configured: readonly Configured
       const { code_challenge_methods_supported: methods } = await readDiscovery(fetch, rows.get(normalizeIssuer(issuer)) ?? { issuer }, signal)
       return Array.isArray(methods) && !methods.includes('S256')
     } catch {
-      // An issuer that cannot be asked does not deny PKCE.
+      // An issuer that does not answer counts as one that supports PKCE.
       signal.throwIfAborted()
       return false
     }

@@ -1,12 +1,12 @@
-/** How many slots there are. */
+/** The number of slots for concurrent work. */
 export interface SlotLimits {
-  /** For one tenant at once. */
+  /** Maximum number of slots of one tenant. */
   readonly each: number
-  /** For all tenants at once; beyond it a tenant gets one slot where it holds none, up to ten times as many in all. */
+  /** Number of slots of all tenants. When they are used up, a tenant without a slot still gets one, until ten times as many are taken. */
   readonly all: number
 }
 
-/** Slots for work that waits for hosts which tenants name. One tenant's slow hosts leave room for every other tenant. */
+/** Limits concurrent work that waits for hosts which tenants name. The slow hosts of one tenant leave slots for every other tenant. */
 export class TenantSlots {
   readonly #limits: SlotLimits
   readonly #taken = new Map<string, number>()
@@ -21,7 +21,10 @@ export class TenantSlots {
     return this.#all
   }
 
-  /** Takes a slot of the first of `tenants` that has one left. Returns what gives it back, to be called once; undefined where none has. */
+  /**
+   * Takes a slot for the first of `tenants` that has one left. Returns a function that releases the slot, to be called once. Undefined if none has a slot
+   * left.
+   */
   take(tenants: readonly string[]): (() => void) | undefined {
     const tenant = tenants.find((candidate) => this.#hasLeft(candidate))
     if (tenant === undefined) return undefined

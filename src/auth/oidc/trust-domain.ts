@@ -4,47 +4,47 @@ import { hasRoomFor } from '../tokens/caller-claims.ts'
 import type { DecodedToken } from '../tokens/decoded-token.ts'
 import { tokenTooLarge } from '../tokens/token-error.ts'
 
-/** An identity provider of an organisation, as far as signing in needs to know it. */
+/** The data of an organisation's identity provider on which sign-in depends. */
 export interface ProviderFacts {
   readonly uid: Uid
-  /** The group that it lies in, and counts in. */
+  /** Uid of the group that the provider belongs to and that trusts it. */
   readonly group: Uid
   readonly issuer: string
   readonly clientId: string
-  /** The claim that holds the groups of a person; empty where groups are not mapped. */
+  /** Name of the claim with the person's groups; empty if the provider's groups are not mapped to roles. */
   readonly groupsClaim: string
 }
 
-/** What a person's token is judged by. */
+/** The facts that decide which groups trust a person's token. */
 export interface TrustInput {
-  /** The platform's own audiences. */
+  /** The audiences that stand for the platform. */
   readonly platform: readonly string[]
-  /** True where the configuration names the issuer. */
+  /** True if the configuration names the issuer. */
   readonly isKnownIssuer: boolean
-  /** The providers that name the issuer. */
+  /** The identity providers with this issuer. */
   readonly providers: readonly ProviderFacts[]
-  /** The provider that the person says they came by; empty counts as absent. */
+  /** Uid of the provider that the person names; empty counts as absent. */
   readonly provider: string | undefined
-  /** Whether the provider's directory lets the person of the token in (docs/spec/scim.md#admission). Everybody where absent. */
+  /** Returns whether the provider's directory allows the person to sign in (docs/spec/scim.md#admission). If absent, everyone is allowed. */
   readonly admits: ((provider: ProviderFacts, token: DecodedToken) => boolean) | undefined
 }
 
-/** What a person's token is worth. */
+/** Which parts of the platform trust a person's token. */
 export interface Trust {
-  /** The one of its audiences that was accepted. */
+  /** The accepted audience of the token. */
   readonly audience: string
-  /** The providers for whose client the token was made: only those the person named may give them a role. */
+  /** The providers for whose client the token was issued. Only the one that the person named may grant roles. */
   readonly via: readonly ProviderFacts[]
-  /** The groups that the person is known in; absent where the platform itself knows the issuer and is meant by the token: everywhere. */
+  /** The groups that trust the token. Absent if it is trusted everywhere, because the configuration names the issuer and the token is for the platform. */
   readonly trustedGroups?: readonly Uid[]
 }
 
 /**
- * Returns where a person's verified token counts (docs/spec/identities.md#trust-domain). It counts everywhere only if configuration names its issuer
- * and the token is for the platform. Otherwise it needs a matching identity provider and counts in that provider's group alone.
- * The issuer may be the group's own, and the operator of the group's client may have obtained the token.
- * A token for the platform was issued for no client. It proves who the person is, but not that they belong to a group.
- * Throws code 3 on `identity_provider`. Throws code 7 if no provider matches, with `NOT_PROVISIONED` if directories reject the person.
+ * Returns which groups trust a person's verified token (docs/spec/identities.md#trust-domain). All trust it only if the configuration names its issuer and the
+ * token is for the platform. Otherwise an identity provider must match, and only that provider's group trusts the token. The group may run the issuer itself,
+ * and the operator of the provider's client may have obtained the token. A token for the platform that was issued for no client proves who the person is, but
+ * not that they belong to a group. Throws code 3 on `identity_provider`. Throws code 7 if no provider matches, with `NOT_PROVISIONED` if directories refuse
+ * the person.
  */
 export function trustOf(token: DecodedToken, { platform, isKnownIssuer, providers, provider = '', admits }: TrustInput): Trust {
   const named = provider === '' ? undefined : parseUid(provider, 'identity_provider')
@@ -62,13 +62,16 @@ export function trustOf(token: DecodedToken, { platform, isKnownIssuer, provider
   return { audience, trustedGroups: [...new Set(standing.map(({ group }) => group))], via }
 }
 
-/** Returns the same code 7 for a missing provider and for another's provider, so that the answer does not reveal which exist. */
+/**
+ * Returns code 7 for a provider that does not match. It is the same for a missing provider and for another's provider, so that the answer does not reveal
+ * which exist.
+ */
 function noneTrusts(named: Uid | undefined): DomainError {
   const message = named === undefined ? 'the token is for another audience' : 'the identity provider with this uid has another issuer or client than the token'
   return new DomainError(7, message)
 }
 
-/** Code 7 for whom the provider's directory did not make, has deactivated or has deleted. */
+/** Returns code 7 for a person whom the provider's directory did not create, or has deactivated or deleted. */
 function notProvisioned(): DomainError {
   return new DomainError(7, 'the directory of the identity provider does not allow this person to sign in: ask its administrators', {
     reason: 'NOT_PROVISIONED',
@@ -76,8 +79,9 @@ function notProvisioned(): DomainError {
 }
 
 /**
- * Returns the trusted groups that fit into an access token. If all do not fit, it keeps those with a binding of the person in or below them.
- * Tenants that name an issuer therefore cannot keep its people out, by number or depth. Throws code 9 `TOKEN_TOO_LARGE` if these groups do not fit either.
+ * Returns the trusted groups that fit into an access token. If there is no room for all, returns those in or below which the person has a role binding.
+ * Tenants that name an issuer therefore cannot lock its people out with many or deep groups. Throws code 9 `TOKEN_TOO_LARGE` if these groups do not fit
+ * either.
  */
 export function countingIn(trustedGroups: readonly Uid[], isBoundWithin: (group: Uid) => boolean): readonly Uid[] {
   if (hasRoomFor(trustedGroups)) return trustedGroups

@@ -13,27 +13,30 @@ import type { Actor, Operator } from './principal.ts'
 import { rememberMs } from './signature-checks.ts'
 import { tokenFailure } from './token-error.ts'
 
-/** Who calls, as far as the token says. Whether the identity exists, and what it may do, is asked of the records. */
+/** The caller as the token describes it. Whether the identity exists, and what it may do, must be checked in the stored records. */
 export interface AuthenticatedCaller {
   readonly identityUid: Uid
-  /** By the configuration as it is now. */
+  /** True if the current configuration names the caller as an operator. */
   readonly operator: boolean
   readonly act: Actor
   readonly restrictions: TokenRestrictions
-  /** A token issued before its identity's createTime belongs to an earlier holder of the uid and is refused (code 16). */
+  /**
+   * Issue time of the token in milliseconds since 1970. A token that is older than its identity belongs to an earlier owner of the uid and is refused (code
+   * 16).
+   */
   readonly issuedAtMs: number
   readonly expiresAtMs: number
 }
 
-/** What one request says about its caller. */
+/** The parts of a request that identify its caller. */
 export interface CredentialInput {
-  /** The raw `authorization` header or metadata. */
+  /** The raw value of the `authorization` header or metadata. */
   readonly authorization?: string | undefined
-  /** `taproot-identity`: the identity that an external token is meant for. */
+  /** Value of `taproot-identity`: the uid of the identity that the caller assumes with an external token. */
   readonly identity?: string | undefined
 }
 
-/** Verifies the credential of a request. */
+/** Verifies the credentials of requests. */
 export interface Authenticator {
   /**
    * Accepts a platform access token, or an external token, which it exchanges internally. Throws DomainError 16 without a valid token.
@@ -41,11 +44,11 @@ export interface Authenticator {
    * Throws 14 if the issuer's keys are unavailable now.
    */
   authenticate(input: CredentialInput, signal: AbortSignal): Promise<AuthenticatedCaller>
-  /** Authenticates synchronously a platform token whose signature was checked recently. Otherwise returns undefined. Throws like `authenticate`. */
+  /** Authenticates without a wait if the signature of the platform token was checked recently. Otherwise returns undefined. Throws like `authenticate`. */
   authenticateRemembered(input: CredentialInput): AuthenticatedCaller | undefined
 }
 
-/** What an authenticator is made of. */
+/** The dependencies of an authenticator. */
 export interface AuthenticatorOptions {
   readonly tokens: PlatformTokens
   readonly signIn: ExternalSignIn
@@ -57,23 +60,23 @@ export interface AuthenticatorOptions {
   readonly clock: Clock
 }
 
-/** Approximate cache size, in bytes, for verified credentials, keyed by header. */
+/** Approximate maximum size of the cache of verified credentials, in bytes. Its keys are the headers. */
 const rememberedBytes = 16 * 1024 * 1024
-/** Approximate overhead of one cached credential, in bytes, in addition to its texts. */
+/** Approximate memory of one cached credential, in bytes, in addition to its texts. */
 const credentialBytes = 1024
 
-/** A header whose token was verified once. Only the parsing is reused: each request verifies everything else again. */
+/** The parsed content of a header whose token was verified before. Every request verifies everything except the parsing again. */
 interface KnownCredential {
   readonly token: DecodedToken
   readonly bytes: number
 }
 
-/** See Authenticator. The unverified `iss` only decides how the token is verified. */
+/** Creates an Authenticator. Before the token is verified, its `iss` only decides how to verify it. */
 export function createAuthenticator(options: AuthenticatorOptions): Authenticator {
   const acceptance: Acceptance = { use: 'access', audiences: options.audiences }
   const authenticatedCallers = new WeakMap<PlatformClaims, AuthenticatedCaller>()
 
-  /** What the token says is verified by now; whether it is an operator's is asked of the configuration each time. */
+  /** Returns the caller of verified claims. Whether the caller is an operator is read from the configuration each time. */
   function callerOf(claims: PlatformClaims): AuthenticatedCaller {
     const { identityUid, act, restrictions, issuedAtMs, expiresAtMs } = claims
     const operator = isOperator(options.operators, identityUid, act)
@@ -86,14 +89,15 @@ export function createAuthenticator(options: AuthenticatorOptions): Authenticato
 
   async function byExternalToken(token: DecodedToken, identity: string | undefined, signal: AbortSignal): Promise<AuthenticatedCaller> {
     const { identityUid, operator, act, createTimeMs, restrictions } = await options.signIn.signIn(token, { identity }, signal)
-    // The exchange happens now, with the identity as it is now. Roles of mapped groups are a session's alone (docs/spec/identities.md#mapped-sessions): here none begins.
+    // The token is exchanged at this moment, for the identity as it is now. Roles of mapped groups belong only to sessions
+    // (docs/spec/identities.md#mapped-sessions), and this exchange starts none.
     const issuedAtMs = Math.max(options.clock.now(), createTimeMs ?? 0)
     return { identityUid, operator, act, restrictions, issuedAtMs, expiresAtMs: token.expiresAtMs }
   }
 
   const remembered = new RecentMap<string, KnownCredential>(rememberedBytes, ({ bytes }) => bytes, { clock: options.clock, ms: rememberMs })
 
-  /** Only what is verified by now: else anybody could fill the memory. */
+  /** Caches a header. Its token must be verified, or everyone could fill the memory. */
   function remember(authorization: string, token: DecodedToken): void {
     remembered.set(authorization, { token, bytes: authorization.length + token.text.length + credentialBytes })
   }

@@ -1,19 +1,20 @@
 import { isUid } from '../../base/uid.ts'
 import { TokenError } from './token-error.ts'
 
-/** What an `authorization` header carries. */
+/** The credential in an `authorization` header. */
 export interface Credential {
   readonly token: string
-  /** The identity that the token is meant for: the user name of Basic, where it is a uid. */
+  /** Uid of the identity that the caller assumes with the token: the user name of HTTP Basic, if it is a uid. */
   readonly identity?: string
 }
 
-/** The Basic user name that goes with a platform access token (docs/spec/tokens.md#credentials). */
+/** The user name of HTTP Basic whose password is a platform access token (docs/spec/tokens.md#credentials). */
 export const tokenUserName = '_token'
 
 /**
- * Reads `Bearer <token>`, a bare token (some clients send a file's content as it is), `Basic base64(<identity uid>:<token>)` and `Basic base64(_token:<token>)`.
- * Throws TokenError `missing` without a credential and `unreadable` for anything else.
+ * Reads the credential from an `authorization` header. The forms are `Bearer <token>`, the token alone, `Basic base64(<identity uid>:<token>)` and `Basic
+ * base64(_token:<token>)`. The token alone is accepted because some clients send the content of a file. Throws TokenError `missing` without a credential and
+ * `unreadable` for anything else.
  */
 export function parseAuthorization(header: string | undefined): Credential {
   const text = header?.trim() ?? ''

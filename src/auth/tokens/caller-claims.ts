@@ -5,16 +5,16 @@ import type { Claims } from './decoded-token.ts'
 import { profileIn, type Actor } from './principal.ts'
 import { TokenError } from './token-error.ts'
 
-/** Maximum number of groups in one claim of a token, and maximum characters of all together. A token must fit into a header. */
+/** Maximum number of groups in one claim of a token, and maximum length of their uids together in characters. A token must fit into a header. */
 export const maxListedGroups = 50
 export const maxListedLength = 4096
 
-/** Returns true if one claim of a token has room for these groups. */
+/** True if these groups fit into one claim of a token. */
 export function hasRoomFor(groups: readonly Uid[]): boolean {
   return groups.length <= maxListedGroups && groups.join().length <= maxListedLength
 }
 
-/** Claims about the bearer that every platform token carries, in addition to its purpose. */
+/** The claims about the caller that every platform token contains, in addition to those about its purpose. */
 export interface CallerClaims {
   readonly act: Actor
   readonly restrictions: TokenRestrictions
@@ -57,16 +57,16 @@ export function readIdentity(subject: string): Uid {
   return subject
 }
 
-/** `iat` has whole seconds only, as clients read it; identities are made within a second. */
+/** Reads the issue time in milliseconds. `iat` only has whole seconds, as clients expect, and an identity may be created within the same second. */
 function issueTimeOf(claims: Claims): number {
   const exact = claims['iat_ms']
   if (typeof exact !== 'number') throw new TokenError('unreadable')
   return exact
 }
 
-/** The members of a claim; none where it is no object. */
+/** Returns the members of a claim; an empty object if the claim is not an object. */
 function membersOf(claim: unknown): Claims {
-  return (typeof claim === 'object' && claim !== null ? claim : {}) as Claims // a cast of unknown JSON: each member is checked where it is read
+  return (typeof claim === 'object' && claim !== null ? claim : {}) as Claims // Each member of the JSON is checked where it is read.
 }
 
 function actorOf({ act, email, email_verified: verified, upstream }: Claims): Actor {
@@ -77,7 +77,7 @@ function actorOf({ act, email, email_verified: verified, upstream }: Claims): Ac
   return { issuer: iss, subject: sub, audience: aud, ...address, ...aws, ...profileIn(membersOf(upstream)) }
 }
 
-/** A list of uids, or TokenError. */
+/** Reads a list of uids. Throws TokenError if the claim is anything else. */
 function uidsOf(claim: unknown): readonly Uid[] {
   if (!Array.isArray(claim)) throw new TokenError('unreadable')
   return claim.map((uid: unknown) => {

@@ -2,26 +2,26 @@ import { decodeJwt, decodeProtectedHeader } from 'jose'
 import type { JWTPayload } from 'jose'
 import { TokenError } from './token-error.ts'
 
-/** The longest token that is looked at, in characters. */
+/** Maximum length of a token, in characters. Longer tokens are refused unread. */
 export const maxTokenLength = 16 * 1024
 
-/** How far clocks may be apart, in milliseconds (docs/spec/tokens.md#credentials). */
+/** Tolerance for differences between clocks, in milliseconds (docs/spec/tokens.md#credentials). */
 export const leewayMs = 60_000
 
-/** Signature algorithms of external tokens: asymmetric ones only (docs/spec/tokens.md#issuer-keys). */
+/** Signature algorithms that external tokens may use. All are asymmetric (docs/spec/tokens.md#issuer-keys). */
 export const acceptedAlgorithms = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA', 'Ed25519'] as const
 
 const algorithmSet: ReadonlySet<string> = new Set(acceptedAlgorithms)
 
-/** Types of JWT that are a credential; logout tokens, security events and the like, signed by the same keys, are none. */
+/** Values of `typ` that mark a JWT as a credential. The same keys also sign other JWTs, such as logout tokens and security events, which are not credentials. */
 const acceptedTypes: ReadonlySet<string> = new Set(['jwt', 'jose', 'at+jwt'])
 
 const longestName = 2048
 
-/** The claims of a token, as its issuer wrote them. */
+/** The claims of a token as its issuer wrote them. */
 export type Claims = Readonly<Record<string, unknown>>
 
-/** A JWT whose form is in order. Nothing in it is authenticated until its signature was checked. */
+/** A JWT that was parsed but not verified. No part of it is trusted until its signature is checked. */
 export interface DecodedToken {
   readonly text: string
   readonly algorithm: string
@@ -35,8 +35,8 @@ export interface DecodedToken {
 }
 
 /**
- * Reads a compact JWS with a JSON claims set. Throws TokenError: `too_large`, `algorithm` (none, symmetric or unknown), `unreadable` for everything else,
- * a missing `iss`, `sub` or `exp` and critical header extensions included.
+ * Parses a JWT in compact form. Throws TokenError `too_large`, `algorithm` (none, symmetric or unknown), or `unreadable` for everything else. The latter
+ * includes a missing `iss`, `sub` or `exp`, and critical header extensions.
  */
 export function decodeToken(text: string): DecodedToken {
   if (text.length > maxTokenLength) throw new TokenError('too_large')
@@ -59,7 +59,7 @@ export function decodeToken(text: string): DecodedToken {
   }
 }
 
-/** Throws TokenError `expired` or `not_yet_valid`; one minute of leeway both ways. */
+/** Checks `exp` and `nbf` with one minute of tolerance. Throws TokenError `expired` or `not_yet_valid`. */
 export function checkTimes(token: DecodedToken, nowMs: number): void {
   if (token.expiresAtMs + leewayMs <= nowMs) throw new TokenError('expired')
   if (token.notBeforeMs !== undefined && token.notBeforeMs - leewayMs > nowMs) throw new TokenError('not_yet_valid')

@@ -1,7 +1,7 @@
 import { calculateJwkThumbprint, exportJWK, generateKeyPair, SignJWT } from 'jose'
 import { publicPart } from '../keys/key-set.ts'
 
-/** What a password token is to say. */
+/** The claims of a password token. */
 export interface PasswordClaims {
   readonly issuer: string
   readonly subject: string
@@ -10,17 +10,17 @@ export interface PasswordClaims {
   readonly expiresAtMs: number
 }
 
-/** A token that stands for a password, and what an identity with static keys needs to know it. */
+/** A token that is used like a password, and the public key for an identity with static keys that accepts it. */
 export interface PasswordToken {
-  /** The token. Nothing can make another one: its key is gone. */
+  /** The token. Its private key was discarded, so no other token can be signed with it. */
   readonly token: string
-  /** A JWKS as text: the public half of the key that signed it. */
+  /** The text of a JWKS with the public key that verifies the token. */
   readonly issuerKeys: string
 }
 
 const algorithm = 'ES256'
 
-/** Signs one token with a key made for it alone. */
+/** Signs one token with a new key, and discards the private key. */
 export async function createPasswordToken(claims: PasswordClaims): Promise<PasswordToken> {
   const { privateKey, publicKey } = await generateKeyPair(algorithm, { extractable: true })
   const bare = publicPart(await exportJWK(publicKey))

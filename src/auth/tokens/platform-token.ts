@@ -15,22 +15,25 @@ import { signingAlgorithm } from '../keys/signing-keys.ts'
 import type { SigningKeys } from '../keys/signing-keys.ts'
 import { TokenError, tokenTooLarge } from './token-error.ts'
 
-/** Purpose of a platform token. Every verifier accepts exactly one use (docs/spec/tokens.md#token-uses). */
+/** The purpose of a platform token. Every endpoint accepts exactly one (docs/spec/tokens.md#token-uses). */
 export type TokenUse = 'access' | 'registry'
 
-/** Content of an access token to mint. */
+/** The content of an access token to issue. */
 export interface AccessGrant {
   readonly identityUid: Uid
-  /** The token is not issued before this: keeps it valid where this replica's clock is behind the one that made the identity. */
+  /**
+   * Earliest issue time of the token, in milliseconds since 1970. It keeps the token valid if this replica's clock is behind that of the replica which created
+   * the identity.
+   */
   readonly notBeforeMs?: number
   readonly audiences: readonly string[]
   readonly act: Actor
   readonly restrictions: TokenRestrictions
-  /** Capabilities that the identity holds now, by group uid, for information only. Omitted if they are long or do not fit into the token. */
+  /** The capabilities that the identity holds now, by group uid, for information only. Omitted if they do not fit into the token. */
   readonly held?: ReadonlyMap<Uid, CapabilitySet>
 }
 
-/** Content of a verified platform token. */
+/** The content of a verified platform token. */
 export interface PlatformClaims {
   readonly identityUid: Uid
   readonly audiences: readonly string[]
@@ -40,30 +43,30 @@ export interface PlatformClaims {
   readonly expiresAtMs: number
 }
 
-/** Mints and verifies platform tokens. */
+/** Issues and verifies platform tokens. */
 export interface PlatformTokens {
-  /** Mints a token that is short enough for every endpoint. Throws code 9 `TOKEN_TOO_LARGE` if it would be too long. */
+  /** Issues a token that every endpoint accepts. Throws code 9 `TOKEN_TOO_LARGE` if it would be too long. */
   mint(grant: AccessGrant): Promise<{ readonly token: string; readonly expiresAtMs: number }>
-  /** Throws as `mint` would. */
+  /** Throws if `mint` would throw for this content. */
   check(grant: AccessGrant): void
   /**
-   * Checks signature (live keys only), issuer, use and times; throws TokenError, which is code 16. Throws DomainError code 7 where all that is right but none of
-   * `audiences` is meant. Whether the identity still exists, and since when, is the caller's question.
+   * Checks signature (with live keys only), issuer, use and times. Throws TokenError, which becomes code 16. Throws DomainError code 7 if only the audience is
+   * not one of `audiences`. The caller must check whether the identity exists and is older than the token.
    */
   verify(token: DecodedToken, accept: Acceptance, signal: AbortSignal): Promise<PlatformClaims>
-  /** The same without waiting; undefined where the signature has to be checked first. */
+  /** Like `verify`, without a wait. Returns undefined if the signature must be checked first. */
   verifyRemembered(token: DecodedToken, accept: Acceptance): PlatformClaims | undefined
 }
 
-/** What a verifier takes a token for. */
+/** The kind of token that an endpoint accepts. */
 export interface Acceptance {
   readonly use: TokenUse
   readonly audiences: readonly string[]
 }
 
-/** What platform tokens are made of. */
+/** The dependencies of platform tokens. */
 export interface PlatformTokensOptions {
-  /** `iss` of our tokens: the base URL. */
+  /** `iss` of the platform's tokens: the base URL. */
   readonly issuer: string
   readonly keys: SigningKeys
   readonly checks: SignatureChecks
@@ -71,22 +74,25 @@ export interface PlatformTokensOptions {
   readonly random: Random
 }
 
-/** How long an access token lives, in seconds (docs/spec/tokens.md#access-tokens). */
+/** Lifetime of an access token in seconds (docs/spec/tokens.md#access-tokens). */
 export const accessTokenSeconds = 3600
 
-/** A token that would name more groups has no `cap`. */
+/** Maximum number of groups in the claim `cap`. A token with more groups has no such claim. */
 export const maxHeldGroups = 50
-/** Characters of `cap` as JSON: the token has to fit into a header. */
+/** Maximum length of the claim `cap` as JSON, in characters, because the token must fit into a header. */
 const maxHeldLength = 4096
-/** Maximum size of the payload as JSON, in bytes. The header and signature take less than 1024 characters, so endpoints accept the token's length. */
+/**
+ * Maximum size of the payload as JSON, in bytes. With header and signature, which take less than 1024 characters, the token has at most the length that
+ * endpoints accept.
+ */
 const maxPayloadBytes = ((maxTokenLength - 1024) * 3) / 4
 
-/** See PlatformTokens. */
+/** Creates PlatformTokens. */
 export function createPlatformTokens(options: PlatformTokensOptions): PlatformTokens {
   const { issuer, keys, checks, clock, random } = options
   const claims = new WeakMap<DecodedToken, PlatformClaims>()
 
-  /** What the token says; a function of its text alone, so that it is read once. */
+  /** Returns the content of a token. It depends on the token's text alone, so it is read once per token. */
   function claimsOf(token: DecodedToken): PlatformClaims {
     const known = claims.get(token)
     if (known !== undefined) return known
@@ -95,7 +101,7 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
     return read
   }
 
-  /** What a token with a good signature says, where it is meant for this and valid now. */
+  /** Returns the content of a token whose signature is verified, if the token is valid now and for one of the audiences. Throws otherwise. */
   function accepted(token: DecodedToken, accept: Acceptance): PlatformClaims {
     checkTimes(token, clock.now())
     if (token.claims['use'] !== accept.use) throw new TokenError('unreadable')
@@ -103,7 +109,7 @@ export function createPlatformTokens(options: PlatformTokensOptions): PlatformTo
     return claimsOf(token)
   }
 
-  /** The payload of a token that begins now, and its end in seconds. */
+  /** Returns the payload of a token that is issued now. `exp` is in seconds since 1970. */
   function payloadFor(grant: AccessGrant): JWTPayload & { readonly exp: number } {
     const issuedAtMs = Math.max(clock.now(), grant.notBeforeMs ?? 0)
     const exp = Math.floor(issuedAtMs / 1000) + accessTokenSeconds
@@ -141,7 +147,7 @@ function readClaims(token: DecodedToken): PlatformClaims {
   }
 }
 
-/** Returns the payload, with the held capabilities if they fit. Throws code 9 if the rest does not fit. */
+/** Returns the payload, with the held capabilities if they fit. Throws code 9 if the payload without them does not fit. */
 function fitting<P extends JWTPayload>(payload: P, held: AccessGrant['held']): P {
   const cap = held === undefined ? undefined : heldClaim(held)
   const whole = cap === undefined ? payload : { ...payload, cap }
@@ -163,7 +169,7 @@ function payloadOf({ act, restrictions, audiences }: AccessGrant, issuedAtMs: nu
   }
 }
 
-/** Undefined where it is long. */
+/** Returns the claim `cap`: the encoded capabilities by group uid. Undefined if it would be too long. */
 function heldClaim(held: ReadonlyMap<Uid, CapabilitySet>): Readonly<Record<string, string>> | undefined {
   if (held.size > maxHeldGroups) return undefined
   const claim = Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(set)]))

@@ -1,23 +1,23 @@
 import type { Uid } from '../../base/uid.ts'
 import { normalizeIssuer, personUid } from '../oidc/issuer-name.ts'
 
-/** The upstream token that stands behind a caller: its claims at the exchange. */
+/** The external token with which a caller signed in: its claims at that time. */
 export interface Actor {
   readonly issuer: string
   readonly subject: string
-  /** The one of its audiences that was accepted. */
+  /** The accepted audience of the token. */
   readonly audience: string
-  /** Only where the upstream issuer says that it is verified. Any tenant's issuer may say so of any address. */
+  /** The e-mail address, if the token's issuer says that it is verified. The issuer of any tenant can say that of any address. */
   readonly email?: string
-  /** True where the configuration trusts the issuer to say so. */
+  /** True if the configuration trusts the issuer's statements about e-mail addresses. */
   readonly emailVerified?: true
-  /** The AWS account of a caller that signed in with a signed AWS request; the subject is its ARN then. */
+  /** The AWS account of a caller who signed in with a signed AWS request. `subject` is then the ARN. */
   readonly awsAccount?: string
-  /** Absent where the issuer says nothing of it. */
+  /** The profile of the person; absent if the token has none. */
   readonly profile?: Profile
 }
 
-/** Returns the verified claims of the upstream token under the names that events show (docs/spec/events.md#actors). */
+/** Returns the verified claims of the external token under their names in events (docs/spec/events.md#actors). */
 export function actorClaims({ issuer, subject, audience, email, awsAccount }: Actor): Readonly<Record<string, string>> {
   return {
     iss: issuer,
@@ -28,16 +28,16 @@ export function actorClaims({ issuer, subject, audience, email, awsAccount }: Ac
   }
 }
 
-/** The claims by which an issuer describes a person (OpenID Connect Core 5.1). */
+/** The claims with which an issuer describes a person (OpenID Connect Core 5.1). */
 const profileClaims = ['name', 'picture', 'given_name', 'family_name'] as const
 
-/** How the upstream issuer describes a person: to be shown, never to be decided by. */
+/** The issuer's description of a person. It is for display only, never for decisions. */
 export type Profile = Readonly<Partial<Record<(typeof profileClaims)[number], string>>>
 
-/** A longer text is left out, in characters: the profile is in each token, which fits into a header. */
+/** Maximum length of a text of the profile, in characters. A longer text is omitted, because every token contains the profile and must fit into a header. */
 const maxProfileText = 256
 
-/** The profile among the claims of a token; empty where none of them describes a person. */
+/** Returns the profile in the claims of a token; empty if no claim describes a person. */
 export function profileIn(claims: Readonly<Record<string, unknown>>): Pick<Actor, 'profile'> {
   const described = profileClaims.flatMap((claim) => {
     const text = claims[claim]
@@ -46,15 +46,15 @@ export function profileIn(claims: Readonly<Record<string, unknown>>): Pick<Actor
   return described.length === 0 ? {} : { profile: Object.fromEntries(described) }
 }
 
-/** An (issuer, subject) pair of the configuration `bootstrap.operators`. */
+/** An operator in the configuration `bootstrap.operators`: an issuer and a subject. */
 export interface Operator {
   readonly issuer: string
   readonly subject: string
 }
 
 /**
- * Returns true if the caller is an operator by configuration. Any tenant can create an identity with an operator's issuer and subject, and its own keys.
- * Therefore only the person counts: the identity whose uid is derived from that pair.
+ * True if the caller is an operator by configuration. Any tenant can create an identity with an operator's issuer and subject, and its own keys. Therefore
+ * only the person counts: the identity whose uid is derived from that pair.
  */
 export function isOperator(operators: readonly Operator[], identityUid: Uid, actor: Pick<Actor, 'issuer' | 'subject'>): boolean {
   const issuer = normalizeIssuer(actor.issuer)

@@ -8,32 +8,32 @@ import type { KeySet } from '../keys/key-set.ts'
 import { TokenError } from './token-error.ts'
 
 /**
- * Checks signatures and caches the valid ones for five minutes at most. The cache key is the token's hash AND the key set of the check.
- * Only the signature result is cached. Times, issuer, audience and rights are checked every time (docs/spec/tokens.md#issuer-keys).
+ * Checks signatures and caches the valid ones for five minutes at most. The cache key is the token's hash together with the id of the key set. Only the result
+ * for the signature is cached: times, issuer, audience and permissions are checked every time (docs/spec/tokens.md#issuer-keys).
  */
 export interface SignatureChecks {
-  /** Resolves where one of `keys` signed the token. Throws TokenError `unknown_key` or `signature`. Concurrent checks of one token share one. */
+  /** Resolves if one of `keys` signed the token. Throws TokenError `unknown_key` or `signature`. Concurrent calls for the same token share one check. */
   check(token: DecodedToken, keys: KeySet): Promise<void>
-  /** True where `check` would resolve without checking anything. */
+  /** True if the cache knows that one of `keys` signed the token. */
   isRemembered(token: DecodedToken, keys: KeySet): boolean
 }
 
-/** How signature checks are remembered. */
+/** The limits and dependencies of SignatureChecks. */
 export interface SignatureCheckOptions {
   readonly clock: Clock
-  /** Maximum number of remembered checks; 10,000 by default. */
+  /** Maximum number of cached results; 10,000 by default. */
   readonly limit?: number
-  /** Called for each signature check that the cache does not answer (metrics, tests). */
+  /** Called for each check that the cache does not answer, for metrics and tests. */
   readonly onCheck?: () => void
 }
 
-/** How long a good signature is remembered: what is known of a token is of no use without it. */
+/** Time in milliseconds for which a valid signature is cached. No other fact about a token is cached without it. */
 export const rememberMs = 5 * 60_000
 
-/** Keys tried for a token that names none. */
+/** Maximum number of keys to try for a token that names no key. */
 const maxCandidates = 10
 
-/** See SignatureChecks. */
+/** Creates SignatureChecks. */
 export function createSignatureChecks(options: SignatureCheckOptions): SignatureChecks {
   const checkedAt = new RecentMap<string, number>(options.limit ?? 10_000, undefined, { clock: options.clock, ms: rememberMs })
   const running = new Map<string, Promise<void>>()

@@ -1,7 +1,7 @@
 import { DomainError } from '../../base/errors.ts'
 import type { Code } from '../../base/errors.ts'
 
-/** What is wrong with a token, or with the keys that it should be checked with. */
+/** What is wrong with a token, or with the keys that should verify it. */
 export type TokenErrorReason =
   | 'missing'
   | 'unreadable'
@@ -19,9 +19,9 @@ export type TokenErrorReason =
 
 interface TokenErrorRow {
   readonly sentence: string
-  /** The code at the token exchange (docs/spec/tokens.md#exchange-errors). */
+  /** The gRPC code for the token exchange (docs/spec/tokens.md#exchange-errors). */
   readonly exchange: Code
-  /** The code where the token is used directly as a credential (docs/spec/tokens.md#credentials). */
+  /** The gRPC code for a token that is used directly as a credential (docs/spec/tokens.md#credentials). */
   readonly direct: Code
 }
 
@@ -41,7 +41,7 @@ const tokenErrors = {
   issuer_unavailable: { sentence: "the issuer's keys cannot be fetched; try again", exchange: 14, direct: 14 },
 } as const satisfies Record<TokenErrorReason, TokenErrorRow>
 
-/** Why a token was not accepted. Its message is public and repeats nothing from the token but its issuer; `cause` is for the log. */
+/** The reason why a token was refused. Of the token, the public message contains only the issuer. `cause` is for the log. */
 export class TokenError extends Error {
   override readonly name = 'TokenError'
   readonly reason: TokenErrorReason
@@ -51,7 +51,7 @@ export class TokenError extends Error {
   }
 }
 
-/** How much of an issuer's name a message repeats. */
+/** Maximum number of characters of an issuer's name in a message. */
 const shownIssuerLength = 200
 
 /** Returns the error for a token from an unknown issuer. The message names the issuer and where to add it. */
@@ -63,8 +63,8 @@ export function unknownIssuer(issuer: string): TokenError {
 }
 
 /**
- * Translates a TokenError for the endpoint where it occurred. Returns any other error unchanged. Messages for bad and expired tokens start with
- * `verifying token: ...` (docs/spec/tokens.md#exchange-errors). Only transient faults get code 14, because clients retry it.
+ * Translates a TokenError for the endpoint where it occurred. Returns any other error unchanged. Except for a missing token, messages start with `verifying
+ * token: ...` (docs/spec/tokens.md#exchange-errors). Only temporary failures become code 14, because clients retry those.
  */
 export function tokenFailure(error: unknown, endpoint: 'exchange' | 'direct'): unknown {
   if (!(error instanceof TokenError)) return error
@@ -72,7 +72,7 @@ export function tokenFailure(error: unknown, endpoint: 'exchange' | 'direct'): u
   return new DomainError(tokenErrors[error.reason][endpoint], message, { cause: error })
 }
 
-/** Returns code 9 `TOKEN_TOO_LARGE` for content that does not fit into an access token. `description` is a sentence without its end. */
+/** Returns code 9 `TOKEN_TOO_LARGE` for content that does not fit into an access token. `description` is a sentence without a full stop. */
 export function tokenTooLarge(description: string): DomainError {
   return DomainError.precondition([{ type: 'TOKEN_TOO_LARGE', subject: '', description }], { reason: 'TOKEN_TOO_LARGE' })
 }

@@ -5,33 +5,36 @@ import type { SignatureChecks } from './signature-checks.ts'
 import { TokenError } from './token-error.ts'
 import type { Clock } from '../../base/runtime.ts'
 
-/** The audiences that mean this platform where an identity names none: base URL with and without final slash, its bare host, the registry host (docs/spec/tokens.md#default-audiences). */
+/**
+ * Returns the audiences that stand for this platform if an identity names none: the base URL, its host, and the registry host. The base URL is listed with and
+ * without a final slash (docs/spec/tokens.md#default-audiences).
+ */
 export function defaultAudiences(baseUrl: string, registryHost: string): readonly string[] {
   return [...urlForms(baseUrl), new URL(baseUrl).host, registryHost]
 }
 
-/** A URL without and with its final slash: clients write either. */
+/** Returns a URL without and with a final slash, because clients use both forms. */
 export function urlForms(url: string): readonly [bare: string, slashed: string] {
   const bare = url.replace(/\/+$/, '')
   return [bare, `${bare}/`]
 }
 
-/** Verifies external tokens: signature, `exp`, `nbf`. Who may use them for what is the caller's question. All methods throw TokenError. */
+/** Verifies external tokens: signature, `exp` and `nbf`. It does not decide what a token may be used for. All methods throw TokenError. */
 export interface TokenVerifier {
-  /** With the keys that its issuer publishes; only a configured issuer or one in `scope.named` is contacted. */
+  /** Verifies a token with the keys that its issuer publishes. Only issuers of the configuration or in `scope.named` are contacted. */
   verifyByIssuer(token: DecodedToken, scope: IssuerScope, signal: AbortSignal): Promise<void>
-  /** With exactly these keys. */
+  /** Verifies a token with exactly these keys. */
   verifyByKeys(token: DecodedToken, keys: KeySet): Promise<void>
 }
 
-/** What a verifier is made of. */
+/** The dependencies of a token verifier. */
 export interface TokenVerifierOptions {
   readonly issuerKeys: IssuerKeys
   readonly checks: SignatureChecks
   readonly clock: Clock
 }
 
-/** See TokenVerifier. Times are checked before anything is fetched. */
+/** Creates a TokenVerifier. It checks the times before it fetches any keys. */
 export function createTokenVerifier(options: TokenVerifierOptions): TokenVerifier {
   const { issuerKeys, checks, clock } = options
   return {

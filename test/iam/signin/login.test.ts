@@ -343,7 +343,7 @@ specSuite(
     test("the provider's answer is not repeated, and no secret is logged", async () => {
       const org = await withProvider({}, { clientSecret: 'a wrong secret' })
       const arrival = await login(spec, freshName('person'), { idp_id: org.provider })
-      expect([answerOf(arrival, 'status_code'), answerOf(arrival, 'error')]).toEqual(['403', 'the identity provider refused'])
+      expect([answerOf(arrival, 'status_code'), answerOf(arrival, 'error')]).toEqual(['403', 'the identity provider refused the sign-in'])
       expect(JSON.stringify(spec.server.logs)).not.toContain('a wrong secret')
     })
   },
