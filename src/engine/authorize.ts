@@ -10,26 +10,26 @@ import type { RecordTables } from '../cache/record-tables.ts'
 import { denied, notFound } from './errors.ts'
 import { isBuiltInRole } from './grant-rules.ts'
 
-/** The record that a request acts on, as its scope field names it. */
+/** The record that a request acts on: the one named by the request's scope field. */
 interface Target {
-  /** The kind that the record must have: the method's own, the parent's for a create, or any. */
+  /** The kind that the record must have. It is the method's own kind, the parent's kind for a create, or any kind. */
   readonly kind: string
   readonly uid: string
-  /** The scope field, for errors. */
+  /** Name of the scope field, for error messages. */
   readonly field: string
 }
 
-/** Matches every kind: the target of a method whose scope field is called `resource`. */
+/** Stands for every kind. Methods whose scope field is called `resource` accept records of any kind. */
 const anyKind = 'Resource'
 
-/** How to find a method's target: the part that all its requests share. */
+/** How to find the target of a method's requests. It is computed once per method. */
 interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
   readonly needed: CapabilitySet
-  /** The member names in the request that lead to the uid. */
+  /** Names of the message members that lead to the uid. */
   readonly members: readonly string[]
 }
 
-/** Returns the member names for a schema path in messages of `desc`. Throws TypeError if a field does not exist. */
+/** Converts a path of schema names to member names in messages of `desc`. Throws TypeError if a field does not exist. */
 function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): string[] {
   const field = desc.fields.find((candidate) => candidate.name === name)
   if (field === undefined) throw new TypeError(`${desc.typeName} has no field ${name}`)
@@ -37,7 +37,7 @@ function membersOf(desc: DescMessage, [name, ...rest]: readonly string[]): strin
 }
 
 function planTarget(method: MethodRow): TargetPlan | undefined {
-  // Roles are read by uid without a scope: built-in ones belong to no group (docs/spec/iam.md#built-in-roles).
+  // Roles can be read without a scope, because built-in ones belong to no group (docs/spec/iam.md#built-in-roles).
   const path = method.scopePath.length > 0 ? method.scopePath : method.verb === 'get' ? ['uid'] : []
   const field = path.at(-1)
   if (field === undefined) return undefined
@@ -57,14 +57,14 @@ function planOf(method: MethodRow): TargetPlan | undefined {
   return plan.target
 }
 
-/** Returns the text at the end of the member path; empty if not set. */
+/** Returns the text at the end of a path of members; empty if it is not set. */
 function textAt(message: Message, members: readonly string[]): string {
   let value: unknown = message
   for (const member of members) value = (value as Readonly<Record<string, unknown>> | undefined)?.[member]
   return typeof value === 'string' ? value : ''
 }
 
-/** Throws code 7 if the organisation is suspended: it is closed to its members (docs/spec/iam.md#suspended-organisations). */
+/** Throws code 7 if the organisation is suspended, which means closed to its members (docs/spec/iam.md#suspended-organisations). */
 export function assertNotSuspended(tables: RecordTables, permissions: EffectivePermissions, uid: Uid): void {
   if (permissions.operator || !isSuspended(tables, uid)) return
   throw new DomainError(7, 'the organisation is suspended: ask an operator', {
@@ -73,27 +73,29 @@ export function assertNotSuspended(tables: RecordTables, permissions: EffectiveP
   })
 }
 
-/** Checks access to a built-in role. Callers who may list roles in any group can read it; no caller can change it (docs/spec/iam.md#built-in-roles). */
+/** Checks access to a built-in role. Callers who may list roles in any group can read it. No caller can change it (docs/spec/iam.md#built-in-roles). */
 function assertBuiltInRole(method: MethodRow, permissions: EffectivePermissions, uid: string): void {
   if (!holdsAnywhere(permissions, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
   if (method.mutation) throw denied(method.capabilities, uid)
 }
 
-/** Returns code 5 for a target. The error is the same for a missing, malformed or unreachable target. */
+/** Returns code 5 for a target. The error is the same for a target that is missing, malformed or not visible to the caller. */
 function noTarget({ kind, uid }: Target, options: { readonly concealed?: boolean } = {}): DomainError {
   return notFound(kind, uid, { ...options, ...(kind === anyKind ? { resourceType: `iam.${errorDomainSuffix}/${anyKind}` } : {}) })
 }
 
-/** True if a record of the target's kind has this uid. Records that are never shown by their uid do not count. */
+/** True if a record of the target's kind has this uid. Kinds without a uid of their own do not count. */
 function isThere(tables: RecordTables, { kind, uid }: Target): boolean {
   if (kind !== anyKind) return !tables.hasKind(kind) || tables.get(kind, uid) !== undefined
-  // Built-in roles lie in no group: no role can be bound at them or above them.
+  // Built-in roles are in no group, so no role can be bound to them.
   return !isBuiltInRole(uid) && [...resources].some(([one, { embedded }]) => !embedded && tables.get(one, uid) !== undefined)
 }
 
 /**
- * Checks whether the caller may make this call as of `tables`. Throws code 5 without reach at the target, then code 7 without the capability, then code 5 if
- * the target does not exist (docs/spec/conventions.md#order-of-checks).
+ * Checks whether the caller may make this call as of `tables` (docs/spec/conventions.md#order-of-checks). It throws, in this order:
+ * - code 5 if the caller may not see the target
+ * - code 7 if the caller lacks a capability
+ * - code 5 if the target does not exist
  */
 export function authorizeCall(tables: RecordTables, permissions: EffectivePermissions, call: { method: MethodRow; message: Message }): void {
   const { method, message } = call

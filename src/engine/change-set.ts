@@ -11,7 +11,7 @@ import type { Growth } from './quota/limits.ts'
 import { sealedSecrets } from './secrets.ts'
 import { envelopeBytes, envelopeOf, stamped, type EnvelopeFacts } from './record-codec.ts'
 
-/** Returns the unique keys that a record holds: its name among its siblings, its owner's key, and the keys that its kind adds. */
+/** Returns the unique keys of a record: for its name among its siblings, for its Kubernetes owner, and those that its kind adds. */
 function claimsOf(kind: AnyKind, { uid, record, managedBy }: { uid: Uid; record: Resource; managedBy: string }): Claim[] {
   const parent = uid.includes('/') ? uid.slice(0, uid.lastIndexOf('/')) : '/'
   const name = nameOf(kind.index, record)
@@ -24,12 +24,12 @@ function usedKey(kind: AnyKind, reference: Reference, by: Uid): string {
   return usedByKey(relationOf(kind, reference.relation), reference.uid, by)
 }
 
-/** Returns the name under which the store keeps the reverse keys of one relation of a kind. */
+/** Returns the name that a kind's relation to another kind has in the store's reverse keys. */
 export function relationOf(kind: AnyKind, relation: string): string {
   return `${kind.index.kind}.${relation}`
 }
 
-/** Returns all index keys of a record, without its own key: unique keys and reverse keys. */
+/** Returns all index keys of a record: unique keys and reverse keys. Its own record key is not among them. */
 export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[] {
   return [
     ...claimsOf(kind, { uid, record, managedBy: record.managedBy }).map((claim) => claim.key),
@@ -37,7 +37,7 @@ export function indexKeysOf(kind: AnyKind, uid: Uid, record: Resource): string[]
   ]
 }
 
-/** Returns the records whose removal also removes this one. Once one of them has a deletion mark, this record counts as absent and must not change. */
+/** Returns the records whose removal also removes this one. If one of them has a deletion mark, this record counts as absent and must not be changed. */
 export function ownersOf(kind: AnyKind, record: CachedRecord): { kind: string; uid: Uid }[] {
   const filters = Object.keys(kind.index.filters)
   return kind.index.removedWith.flatMap((rule) => {
@@ -46,22 +46,22 @@ export function ownersOf(kind: AnyKind, record: CachedRecord): { kind: string; u
   })
 }
 
-/** The largest record that is stored, in bytes (docs/spec/storage.md#record-size). */
+/** Maximum size of a stored record in bytes (docs/spec/storage.md#record-size). */
 const maxRecordBytes = 600 * 1024
 
-/** One transaction under construction: records with their unique and reverse keys, and all other entries of the same mutation. */
+/** A transaction under construction: records with their unique and reverse keys, and all other entries of the same mutation. */
 export class ChangeSet {
   readonly #guards = new Map<string, Guard>()
   readonly #writes = new Map<string, Write>()
-  /** The unique keys to take, and the record that takes each. */
+  /** The unique keys that the transaction takes, each with the uid of its record. */
   readonly claims: (Claim & { readonly uid: Uid })[] = []
-  /** False if the organisation's limits do not apply, as for records that operators set. */
+  /** False if the organisation's limits do not apply, for example to records that operators set. */
   isMetered = true
-  /** The usage that this transaction adds to organisations. */
+  /** The usage that the transaction adds to organisations. */
   readonly growth: Growth[] = []
-  /** True if a conflict on a unique key means planning again instead of refusing the call. */
+  /** True if a conflict on a unique key should lead to a new plan instead of an error. */
   isUpsert = false
-  /** A key that only this change set writes. Its presence afterwards proves that this change set committed. */
+  /** A key that only this change set writes. If it exists later, this change set was committed. */
   proofKey: string | undefined
 
   get guards(): Guard[] {
@@ -76,7 +76,7 @@ export class ChangeSet {
     this.#guards.set(`${guard.kind}:${'prefix' in guard ? guard.prefix : guard.key}`, guard)
   }
 
-  /** Removes the guard that `key` is absent: another guard already covers it. */
+  /** Removes the guard that `key` must not exist, if another guard has the same effect. */
   unguard(key: string): void {
     this.#guards.delete(`absent:${key}`)
   }
@@ -90,7 +90,7 @@ export class ChangeSet {
     for (const write of extra?.writes ?? []) this.write(write)
   }
 
-  /** Adds a new record under `uid`. Returns the record as readers will see it. */
+  /** Adds a new record. Returns it as readers will see it. */
   create<R extends Resource>(kind: AnyKind, source: { uid: Uid; record: R; facts: EnvelopeFacts }): R {
     const { uid, record, facts } = source
     const key = recordKey(kind.index.kind, uid)
@@ -102,7 +102,7 @@ export class ChangeSet {
     return stamped(kind.desc, record, facts)
   }
 
-  /** Replaces the record of `row`. Returns the record as readers will see it. */
+  /** Replaces the record `cached`. Returns the new record as readers will see it. */
   update<R extends Resource>(kind: AnyKind, source: { cached: CachedRecord; record: R; facts: EnvelopeFacts }): R {
     const { cached, record, facts } = source
     const key = recordKey(kind.index.kind, cached.uid)
@@ -123,7 +123,7 @@ export class ChangeSet {
     return stamped(kind.desc, record, facts)
   }
 
-  /** Removes the record of `row`, its unique keys and reverse keys. */
+  /** Removes a record with its unique and reverse keys. */
   remove(kind: AnyKind, record: CachedRecord): void {
     const key = recordKey(kind.index.kind, record.uid)
     this.guard({ kind: 'unchanged', key, revision: record.revision })
@@ -137,7 +137,7 @@ export class ChangeSet {
     if (root !== undefined) this.growth.push({ root, kind: kind.index.kind, ...by })
   }
 
-  /** Returns the stored size in bytes. */
+  /** Adds the write of a record. Returns its stored size in bytes. */
   #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): number {
     const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
     if (value.length > maxRecordBytes) throw DomainError.invalid('body', `the resource is larger than ${maxRecordBytes} bytes`)
@@ -159,7 +159,7 @@ export class ChangeSet {
   }
 }
 
-/** A fresh etag: opaque, never used twice for one record. */
+/** Returns a fresh etag: an opaque text that a record never has twice. */
 export function newEtag(random: { bytes(count: number): Uint8Array }): string {
   return randomHex(random, 8)
 }

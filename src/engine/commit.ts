@@ -9,22 +9,22 @@ import type { Planning } from './kind.ts'
 import type { Admission } from './quota/quotas.ts'
 import { callerOf, type MutationContext, type Services } from './services.ts'
 
-/** The result of a plan: the transaction, and the answer to return once it commits. */
+/** A planned mutation: its transaction, and the answer to return once it is committed. */
 export interface MutationPlan<T> {
   readonly changes: ChangeSet
   readonly result: T
 }
 
-/** How long to repeat an unanswered transaction before its outcome counts as unknown, in milliseconds. */
+/** Time for which an unanswered transaction is repeated before its outcome counts as unknown, in milliseconds. */
 const outcomeTimeoutMs = 10_000
 
-/** Returns what rules may read while planning, as of now. */
+/** Returns the current data that rules may read while a mutation is planned. */
 export function planningOf(services: Services, context: MutationContext): Planning {
   const caller = callerOf(context)
   return { services, tables: services.cache.tables, caller, permissions: caller.permissions(), ownership: context.ownership, nowMs: services.clock.now() }
 }
 
-/** A transaction with a proof key, which shows afterwards whether the transaction committed. */
+/** A transaction that may have a proof key, with which a later read shows whether it was committed. */
 interface Provable extends Transaction {
   /** A key that only this transaction writes, or to which only it gives `proofValue`. Undefined if there is no proof. */
   readonly proofKey: string | undefined
@@ -32,8 +32,8 @@ interface Provable extends Transaction {
 }
 
 /**
- * Returns the revision at which the transaction committed, or undefined if it did not and never will. `unanswered` is true if an attempt got no answer. Such an
- * attempt is fenced off first, or it could still commit after the read. Throws code 2 without a proof, and StoreError if the store does not answer.
+ * Returns the revision at which the transaction committed, or undefined if it did not and never will. If an attempt is `unanswered`, it is fenced off before
+ * the read, because it could still commit afterwards. Throws code 2 without a proof, and StoreError if the store does not answer.
  */
 async function provenRevision(services: Services, { proofKey, proofValue }: Provable, { unanswered, signal }: Attempts): Promise<Revision | undefined> {
   if (proofKey === undefined) throw outcomeUnknown()
@@ -42,16 +42,16 @@ async function provenRevision(services: Services, { proofKey, proofValue }: Prov
   return entry === undefined || (proofValue !== undefined && !Buffer.from(proofValue).equals(entry.value)) ? undefined : entry.revision
 }
 
-/** The known state of the attempts to commit one transaction. */
+/** What is known about the attempts to commit one transaction. */
 interface Attempts {
   readonly unanswered: boolean
-  /** Aborts once the outcome counts as unknown. */
+  /** Aborts when the outcome counts as unknown. */
   readonly signal: AbortSignal
 }
 
 /**
- * Commits. Returns undefined if a guard failed. An unanswered transaction is sent again unchanged: its guards let it commit at most once. Its proof shows
- * whether the first attempt committed. So a committed write never gets UNAVAILABLE, and a refused write never commits later.
+ * Commits a transaction. Returns undefined if a guard failed. An unanswered transaction is sent again unchanged: its guards let it commit at most once. Its
+ * proof shows whether the first attempt committed. So a committed write never gets UNAVAILABLE, and a refused write never commits later.
  */
 async function transact(services: Services, changes: Provable): Promise<Revision | undefined> {
   const timeout = new AbortController()
@@ -70,8 +70,8 @@ async function transactUntil(services: Services, changes: Provable, signal: Abor
     try {
       const outcome = await services.store.transact(transaction, signal)
       if (outcome.committed) return outcome.revision
-      // Check the proof even if every attempt was answered. A transaction that fills the store is written but refused, and sent again if it was part of a
-      // group.
+      // Check the proof even if every attempt was answered. etcd refuses the transaction that fills it, although it writes it. In a group, that transaction is
+      // then sent again.
       return unanswered || changes.proofKey !== undefined ? await settledRevision(services, changes, { unanswered, signal }) : undefined
     } catch (error) {
       if (error instanceof DomainError) throw error
@@ -98,8 +98,8 @@ async function settledRevision(services: Services, changes: Provable, attempts: 
 }
 
 /**
- * Returns the revision at which an attempt committed although the last one was refused. Throws the refusal if none committed, and code 2 without a proof. A
- * refusal for lack of space does not mean that this attempt failed: etcd writes the transaction that fills it.
+ * Returns the revision at which an attempt committed, although the last attempt was refused. Throws the refusal if none committed, and code 2 without a proof.
+ * A refusal for lack of space does not prove that the attempt failed: etcd writes the transaction that fills it.
  */
 async function provenOr(services: Services, changes: Provable, { attempts, refusal }: { attempts: Attempts; refusal: unknown }): Promise<Revision> {
   const mayBeWritten = refusal instanceof StoreError && refusal.kind === 'exhausted' && changes.proofKey !== undefined
@@ -109,42 +109,43 @@ async function provenOr(services: Services, changes: Provable, { attempts, refus
 }
 
 /**
- * Commits entries that are not records. The first value must be unique to this call (a secret, or sealed data): it proves the write if the store's answer is
- * lost. Returns false if a guard failed. Throws code 2 `OUTCOME_UNKNOWN` if the store does not answer in time, and codes 8 and 14 if nothing was written.
+ * Commits entries that are not records. The first value must be unique to this call (a secret, or encrypted data), because it proves the write if the store's
+ * answer is lost. Returns false if a guard failed. Throws code 2 `OUTCOME_UNKNOWN` if the store does not answer in time, and codes 8 and 14 if nothing was
+ * written.
  */
 export async function commitEntries(services: Services, guards: readonly Guard[], puts: readonly [Put, ...Put[]]): Promise<boolean> {
   const [{ key, value }] = puts
   return (await transact(services, { guards, writes: puts, proofKey: key, proofValue: value })) !== undefined
 }
 
-/** Throws the conflict error of the first unique key that is taken. Returns if none is. */
+/** Throws the conflict error of the first unique key that another record has. Returns if there is none. */
 async function assertUnclaimed(services: Services, changes: ChangeSet, signal: AbortSignal): Promise<void> {
   if (changes.isUpsert) return
   const entries = await Promise.all(changes.claims.map(({ key }) => services.store.get(key, signal)))
   for (const [at, { taken, uid }] of changes.claims.entries()) {
     const entry = entries[at]
-    // Another call may have given this same record the same name in the meantime.
+    // A concurrent call may have given the same name to this same record.
     if (entry !== undefined && Buffer.from(entry.value).toString() !== uid) throw taken()
   }
 }
 
 /**
- * Plans and commits a mutation. The plan uses the state of one commit and has guards against all later ones. If a guard fails, it finishes the cascades that
- * the guard waits for, checks the caller's rights again, and plans again. Resolves once this replica's snapshot holds the commit. With `validateOnly`, does
- * everything but commit.
+ * Plans and commits a mutation. The plan is based on one commit, and its guards fail if a later commit makes it invalid. Then it finishes the cascades that
+ * the guard waits for, checks the caller's permissions again, and plans again. Resolves once this replica's snapshot contains the commit. With `validateOnly`,
+ * does everything except the commit.
  */
 export async function commit<T>(services: Services, context: MutationContext, plan: (planning: Planning) => MutationPlan<T>): Promise<T> {
   return commitPrepared(services, context, { prepare: () => undefined, plan })
 }
 
-/** A mutation that depends on keys which are not in memory. */
+/** A mutation whose plan depends on keys that are not in memory. */
 export interface PreparedMutation<P, T> {
-  /** Reads these keys before each planning. The plan must guard what was read. */
+  /** Reads these keys before each plan. The plan must have guards for what was read. */
   readonly prepare: (signal: AbortSignal) => Promise<P> | P
   readonly plan: (planning: Planning, prepared: P) => MutationPlan<T>
 }
 
-/** Like `commit`, with a read before each planning. */
+/** Like `commit`, for a mutation that reads keys of the store before each plan. */
 export async function commitPrepared<P, T>(services: Services, context: MutationContext, mutation: PreparedMutation<P, T>): Promise<T> {
   const admission = services.quotas.begin(context.signal)
   try {
@@ -175,7 +176,7 @@ async function commitAdmitted<P, T>(services: Services, context: MutationContext
   })
 }
 
-/** Returns a plan that fits within its organisation's limits now. Throws code 8 QUOTA_EXCEEDED. */
+/** Returns a plan that its organisation's limits allow now. Throws code 8 QUOTA_EXCEEDED. */
 async function admittedPlan<P, T>(
   services: Services,
   context: MutationContext,
@@ -194,7 +195,7 @@ async function admittedPlan<P, T>(
   }
 }
 
-/** Like `transact`, and reports the outcome to the limits. */
+/** Commits a transaction like `transact`, and reports the outcome to the quotas. */
 async function transactAdmitted(services: Services, changes: ChangeSet, admission: Admission): Promise<Revision | undefined> {
   try {
     const revision = await transact(services, changes)
@@ -207,8 +208,8 @@ async function transactAdmitted(services: Services, changes: ChangeSet, admissio
 }
 
 /**
- * Waits until the snapshot holds the commit. A watch that breaks after the commit must not turn a success into an error. Does not wait for a commit without
- * watched keys: the watch never reports it.
+ * Waits until the snapshot contains the commit. Does not wait if the commit wrote no watched keys, which the watch never reports. A watch that breaks after
+ * the commit must not turn success into an error.
  */
 async function settled(services: Services, changes: ChangeSet, revision: Revision): Promise<void> {
   if (!changes.writes.some(({ key }) => watchedPrefixes.some((prefix) => key.startsWith(prefix)))) return

@@ -3,14 +3,14 @@ import { DomainError } from '../base/errors.ts'
 import { resources } from '../base/schema/schema.ts'
 import { StoreError } from '../store/store.ts'
 
-/** `iam.taproot.dev/Group` */
+/** Returns the name of a kind in errors: `iam.taproot.dev/Group`. */
 export function resourceTypeOf(kind: string): string {
   return resources.get(kind)?.resourceType ?? kind
 }
 
 /**
- * Returns code 5 with ResourceInfo: the same whether `name` is missing, malformed or out of the caller's reach. An empty `name` means that the request named
- * none: the kind replaces it. `resourceType` is for types without a kind in the schema.
+ * Returns code 5 with ResourceInfo. It is the same whether `name` does not exist, is malformed, or is not visible to the caller. An empty `name` means that
+ * the request named none; the message then contains only the kind. `resourceType` is for types without a kind in the schema.
  */
 export function notFound(kind: string, name: string, options: { readonly concealed?: boolean; readonly resourceType?: string } = {}): DomainError {
   const { resourceType = resourceTypeOf(kind), ...rest } = options
@@ -28,23 +28,23 @@ export function notFound(kind: string, name: string, options: { readonly conceal
   })
 }
 
-/** Returns code 7; the metadata names the missing capabilities and the scope. */
+/** Returns code 7. Its metadata contains the missing capabilities and the group that was checked. */
 export function denied(missing: readonly string[], scope: string): DomainError {
   const metadata = missing.length === 0 ? { scope } : { missingCapabilities: missing.join(','), scope }
   return new DomainError(7, missing.length === 0 ? 'permission denied' : `permission denied: needs ${missing.join(', ')}`, { details: { metadata } })
 }
 
-/** Code 6 for a taken unique key. */
+/** Returns code 6 for a unique key that another record has, such as a name. */
 export function alreadyExists(kind: string, what: string): DomainError {
   return new DomainError(6, `${kind} already exists: ${what}`)
 }
 
-/** Returns code 6 if a Kubernetes object already owns a record: another reconciler was first. */
+/** Returns code 6 for a record that a Kubernetes object already owns, because another reconciler was faster. */
 export function ownedAlready(kind: string, managedBy: string): DomainError {
   return new DomainError(6, `${kind} already exists: the Kubernetes object ${managedBy} owns it`, { reason: 'OWNED_ALREADY' })
 }
 
-/** Code 10 for a stale etag. */
+/** Returns code 10 for an etag that is not the current one. */
 export function staleEtag(): DomainError {
   return new DomainError(10, 'the etag does not match: the resource changed since it was read. Read it again', { reason: 'ETAG_MISMATCH' })
 }
@@ -52,7 +52,7 @@ export function staleEtag(): DomainError {
 /** Time after which a caller may retry when the store is full, in milliseconds. */
 const storeFullRetryMs = 30_000
 
-/** Returns code 2 for a change that was sent but not answered. Unlike code 14, clients do not retry it automatically. */
+/** Returns code 2 for a change that was sent to the store but not answered. Unlike code 14, clients do not retry it automatically. */
 export function outcomeUnknown(cause?: unknown): DomainError {
   return new DomainError(2, 'The store did not answer, and the change may still happen. Read the resource before you repeat it', {
     reason: 'OUTCOME_UNKNOWN',
@@ -60,12 +60,12 @@ export function outcomeUnknown(cause?: unknown): DomainError {
   })
 }
 
-/** Translates a store failure for a caller; returns any other error unchanged. */
+/** Translates a StoreError into the error for a caller. Returns any other error unchanged. */
 export function fromStore(error: unknown): unknown {
   if (!(error instanceof StoreError)) return error
   switch (error.kind) {
     case 'exhausted':
-      // Not 14, which clients retry at once (docs/spec/errors.md#retries): an operator or expiry must free space first.
+      // Not code 14, which clients retry at once (docs/spec/errors.md#retries). An operator, or expiry, must free space first.
       return new DomainError(8, 'the store is full: ask the operator to free space', {
         reason: 'STORE_FULL',
         cause: error,

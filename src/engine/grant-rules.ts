@@ -18,45 +18,45 @@ function builtInUid(name: string): Uid {
   return role.uid
 }
 
-/** The built-in role whose holders on a root group are its owners. */
+/** Uid of the built-in role `owner`. Identities with this role on a root group are its owners. */
 export const ownerRoleUid = builtInUid('owner')
 
 const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role.uid))
 
-/** True for a built-in role, which no caller can change. */
+/** True if the uid is that of a built-in role, which no caller can change. */
 export function isBuiltInRole(uid: string): boolean {
   return builtInUids.has(uid)
 }
 
-/** Throws code 7 if the caller does not hold all these capabilities at the group (docs/spec/iam.md#no-escalation). */
+/** Throws code 7 unless the caller holds all these capabilities at the group: no caller can grant more than they have (docs/spec/iam.md#no-escalation). */
 export function assertCanGrant(planning: Planning, group: string, capabilities: CapabilitySet): void {
   const held = capabilitiesAt(planning.permissions, group)
   if (!containsAll(held, capabilities)) throw denied(missing(held, capabilities), group)
 }
 
-/** Returns the binding in a record of kind RoleBinding. */
+/** Returns the role binding in a record of kind RoleBinding. */
 export function bindingOf(record: CachedRecord): RoleBinding {
-  // The table of a kind holds that kind's messages.
+  // The table of a kind contains only messages of that kind.
   return messageOf(record, 'RoleBinding')
 }
 
-/** The bindings that make their identities owners of the root group `root`. */
+/** Returns the role bindings that make their identities owners of the root group `root`. */
 export function ownerBindings(tables: RecordTables, root: Uid): CachedRecord[] {
   const bindings = tables.table('RoleBinding')
   return [...bindings.matching('parent', root)].filter((record) => bindings.valueOf(record, 'role') === ownerRoleUid)
 }
 
-/** True if a binding of `role` on `group` makes its identity an owner of an organisation. */
+/** True if a binding of `role` to `group` makes its identity the owner of an organisation. */
 export function makesOwner(group: string, role: string): boolean {
   return role === ownerRoleUid && !group.includes('/') && group !== rootParent
 }
 
-/** Returns the write that marks a change of a root group's owners. */
+/** Returns the write that records a change of a root group's owners. */
 export function ownersChanged(planning: Planning, root: Uid): Extra {
   return { writes: [{ kind: 'put', key: ownersKey(root), value: Buffer.from(randomHex(planning.services.random, 8)) }] }
 }
 
-/** Returns the guard that no other transaction changes the owners of `root` in the meantime. */
+/** Returns the guard that the owners of `root` do not change in the meantime. */
 export function ownersUnchanged(planning: Planning, root: Uid): Extra {
   const key = ownersKey(root)
   const entry = planning.tables.entry(key)
@@ -64,8 +64,8 @@ export function ownersUnchanged(planning: Planning, root: Uid): Extra {
 }
 
 /**
- * Returns the guards and writes for removing owner bindings of `root`. Another owner must remain (code 9 `LAST_OWNER`; operators are exempt), and the set of
- * owners must not change in the meantime.
+ * Returns the guards and writes for removing those owner bindings of `root` that are `leaving`. Another owner must remain (code 9 `LAST_OWNER`; operators are
+ * exempt), and the owners must not change in the meantime.
  */
 export function ownersLeave(planning: Planning, root: Uid, leaving: (record: CachedRecord) => boolean): Extra {
   // A binding to a person who never signed in does not count as an owner.
@@ -79,7 +79,7 @@ export function ownersLeave(planning: Planning, root: Uid, leaving: (record: Cac
   return mergeExtras(ownersUnchanged(planning, root), ownersChanged(planning, root))
 }
 
-/** Merges several additions to one transaction. */
+/** Merges the guards and writes of several rules. */
 export function mergeExtras(...extras: readonly (Extra | undefined)[]): Extra {
   return { guards: extras.flatMap((extra) => extra?.guards ?? []), writes: extras.flatMap((extra) => extra?.writes ?? []) }
 }

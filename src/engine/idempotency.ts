@@ -7,29 +7,29 @@ import type { Entry, Guard, Write } from '../store/store.ts'
 import { secretFields } from './secret-fields.ts'
 import { callerOf, type Context, type Services } from './services.ts'
 
-/** How long to remember a key, in milliseconds (docs/spec/conventions.md#idempotency-keys). */
+/** Time for which an Idempotency-Key is remembered, in milliseconds (docs/spec/conventions.md#idempotency-keys). */
 export const idempotencyLifeMs = 24 * 3600 * 1000
 
-/** Prefix of entries by the hour of their creation, used to find and expire old ones. */
+/** Prefix of the entries that list idempotency keys by the hour of their creation, so that old ones can be found and removed. */
 export const idempotencyHourPrefix = 'x/idem/t/'
 
-/** Returns the hour of `timeMs` as written in keys. */
+/** Returns the hour of a time in milliseconds, as it is written in store keys. */
 export function idempotencyHour(timeMs: number): string {
   return Math.floor(timeMs / 3_600_000)
     .toString(16)
     .padStart(8, '0')
 }
 
-/** Returns the key of the entry with this hash. */
+/** Returns the store key of the entry for an Idempotency-Key with this hash. */
 export function idempotencyKey(hash: string): string {
   return `x/idem/k/${hash}`
 }
 
-/** A create that carries an Idempotency-Key. */
+/** A create request with an Idempotency-Key. */
 export interface Idempotent {
-  /** The uids that an earlier call with the same key and body made; undefined if there was no such call. */
+  /** Uids of the records that an earlier call with the same key and body created; undefined if there was no such call. */
   readonly earlier: readonly string[] | undefined
-  /** Returns the guards and writes that remember this call, for its own transaction. */
+  /** Returns the guards and writes that store the key. The call adds them to its own transaction. */
   remember(uids: readonly string[], nowMs: number): { guards: Guard[]; writes: Write[] }
 }
 
@@ -39,7 +39,7 @@ function digest(...parts: readonly (string | Uint8Array)[]): Buffer {
   return hash.digest()
 }
 
-/** Returns the same text for equal values: map entries have no order, and clients send them in any order. */
+/** Returns a JSON text that is the same for equal values, whatever the order of object members. Clients send map entries in any order. */
 function canonical(value: JsonValue): string {
   if (Array.isArray(value)) return `[${value.map(canonical).join(',')}]`
   if (value === null || typeof value !== 'object') return JSON.stringify(value)
@@ -47,14 +47,14 @@ function canonical(value: JsonValue): string {
   return `{${members.map(([key, inner]) => `${JSON.stringify(key)}:${canonical(inner)}`).join(',')}}`
 }
 
-/** Hashes a request body. A body that may carry a secret gets a keyed hash, so that readers of the store cannot test guesses. */
+/** Returns the hash of a request body. For a body that may contain a secret it is a keyed hash, so that readers of the store cannot test guesses. */
 function bodyHash({ keyring }: Services, context: Context, message: Message): Buffer {
   const { input } = context.method
   const hash = digest(canonical(toJson(input, message, { registry })))
   return secretFields(input).length === 0 ? hash : Buffer.from(keyring.fingerprint(hash))
 }
 
-/** Returns the record stored under the key, unless it has expired. */
+/** Returns the stored record of an Idempotency-Key, unless it has expired. */
 function readRecord(services: Services, entry: Entry | undefined): IdempotencyRecord | undefined {
   if (entry === undefined) return undefined
   const record = fromBinary(IdempotencyRecordSchema, entry.value)
@@ -62,7 +62,7 @@ function readRecord(services: Services, entry: Entry | undefined): IdempotencyRe
 }
 
 /**
- * Looks up the call's Idempotency-Key; undefined if the call has none. Keys are scoped to caller, method and parent. Throws code 3 if the key was used with
+ * Looks up the call's Idempotency-Key; undefined if the call has none. A key belongs to its caller, method and parent. Throws code 3 if the key was used with
  * another body.
  */
 async function idempotent(services: Services, context: Context, request: { message: Message; parent: string }): Promise<Idempotent | undefined> {
@@ -91,12 +91,12 @@ async function idempotent(services: Services, context: Context, request: { messa
   }
 }
 
-/** The result of a create with an Idempotency-Key: made now, or made by an earlier call with the same key and body. */
+/** The result of a create with an Idempotency-Key: `made` by this call, or by an `earlier` call with the same key and body. */
 export type Once<T> = { readonly kind: 'made'; readonly made: T } | { readonly kind: 'earlier'; readonly uids: readonly string[] }
 
 /**
- * Runs `make` at most once per Idempotency-Key; `make` puts the writes of `memory` into its own transaction. If two calls with one key race, the loser gets the
- * answer of a later call. Throws the errors of `make`, and code 3 for a key that was used with another body.
+ * Runs `make` at most once per Idempotency-Key. `make` must add the writes of its argument to its transaction. If two calls with one key run at once, the
+ * second returns the result of the first. Throws the errors of `make`, and code 3 for a key that was used with another body.
  */
 export async function onceByKey<T>(
   services: Services,
@@ -104,7 +104,7 @@ export async function onceByKey<T>(
   make: (memory: Idempotent | undefined) => Promise<T>,
 ): Promise<Once<T>> {
   const { context } = request
-  // The store may remember calls that the snapshot does not hold yet.
+  // The store may already contain an earlier call that the snapshot does not contain yet.
   const earlier = async (uids: readonly string[]): Promise<Once<T>> => {
     await services.cache.barrier(context.signal)
     return { kind: 'earlier', uids }
@@ -121,7 +121,7 @@ export async function onceByKey<T>(
   }
 }
 
-/** Returns the hour in which this entry was created. Only that hour's expiry removes the entry. */
+/** Returns the hour in which this entry was created. The entry is removed when that hour's keys expire. */
 export function idempotencyHourOf(value: Uint8Array): string {
   return idempotencyHour(Number(fromBinary(IdempotencyRecordSchema, value).timeMs))
 }

@@ -10,31 +10,31 @@ import type { Guard, Write } from '../store/store.ts'
 import type { Secrets } from './secrets.ts'
 import type { Caller, Ownership, ResourceSettings, Services } from './services.ts'
 
-/** A key that at most one record may hold; `taken` returns the error for a second one. */
+/** A unique key, which at most one record can have. `taken` returns the error if another record has it. */
 export interface Claim {
   readonly key: string
   taken(): DomainError
 }
 
 /**
- * A record that this one refers to. `required`: it must exist while this record is written. `built_in`: it always exists. `derived`: it may be created later
- * under the same uid (a person who has yet to register).
+ * A record to which this record refers. `required`: it must exist while this record is written. `built_in`: it always exists. `derived`: it may be created
+ * later under the same uid, such as a person who has not registered yet.
  */
 export interface Reference {
-  /** The prefix that the reverse keys of one relation share: `role`, `identity`. */
+  /** Name of the relation in reverse keys: `role`, `identity`. */
   readonly relation: string
   readonly kind: string
   readonly uid: string
   readonly presence: 'required' | 'built_in' | 'derived'
 }
 
-/** The guards and writes that a rule adds to a mutation's transaction. */
+/** Guards and writes that a rule adds to a mutation's transaction. */
 export interface Extra {
   readonly guards?: readonly Guard[]
   readonly writes?: readonly Write[]
 }
 
-/** What rules may read and use while they plan a mutation. Planning is synchronous: all of it uses the state of one commit. */
+/** The data and helpers that rules may use while they plan a mutation. Planning never waits, so all data is of one commit. */
 export interface Planning {
   readonly services: Services
   readonly tables: RecordTables
@@ -44,7 +44,7 @@ export interface Planning {
   readonly nowMs: number
 }
 
-/** Facts beyond single records on which a rendered record may depend, as of now. */
+/** The current data on which a rendered record may depend, in addition to other records. */
 export interface RenderFacts {
   readonly tables: RecordTables
   readonly grants: GrantsIndex
@@ -52,20 +52,20 @@ export interface RenderFacts {
   readonly nowMs: number
 }
 
-/** Source of the records that rendering joins. It notes each access: a rendered record is reused until one of them changes. */
+/** Gives `render` access to the records that it joins. It notes each access, because a rendered record is reused until one of them changes. */
 export interface Records extends Pick<RecordTables, 'get' | 'entry'> {
-  /** Answers a question about several records. Readers repeat it each time, so it must be cheap. */
+  /** Returns the answer to a question about several records. It is asked again each time the rendered record is read, so it must be cheap. */
   ask(question: (facts: RenderFacts) => boolean): boolean
 }
 
-/** A mutation while it is planned. Rules may change `record`; the store keeps the result. */
+/** A mutation while it is planned. Rules may change `record`, which is then stored. */
 export interface MutationDraft<R extends Resource> {
   readonly uid: Uid
   readonly parent: Uid | '/'
   readonly record: R
-  /** What happens to the record's secrets, which are not in `record`. */
+  /** The new, kept and removed secrets of the record. `record` does not contain them. */
   readonly secrets: Secrets
-  /** The mask paths of an update, in either spelling; absent for a create. */
+  /** The field mask of an update, in snake or camel case; absent for a create. */
   readonly paths?: readonly string[]
 }
 
@@ -76,45 +76,45 @@ export interface MutationDraft<R extends Resource> {
 export interface Kind<R extends Resource = Resource> {
   readonly index: KindIndex
   readonly desc: DescMessage
-  /** True where names are unique among the children of one parent (docs/spec/resources.md#unique-names). */
+  /** True if names are unique among the children of one parent (docs/spec/resources.md#unique-names). */
   readonly uniqueName: boolean
-  /** Further unique keys. */
+  /** Returns unique keys in addition to the name. */
   claims?(uid: Uid, record: R): readonly Claim[]
   references?(record: R): readonly Reference[]
-  /** Checks and completes a new record. */
+  /** Checks a new record and fills in its missing values. */
   create?(planning: Planning, draft: MutationDraft<R>): Extra | undefined
-  /** Checks and completes a changed record. */
+  /** Checks a changed record and fills in its missing values. */
   update?(planning: Planning, draft: MutationDraft<R>, current: R): Extra | undefined
-  /** Checks whether the record may be removed, and returns what is removed with it. */
+  /** Checks whether the record may be removed. Returns the guards and writes to add, such as the removal of related data. */
   remove?(planning: Planning, record: CachedRecord): Extra | undefined
-  /** The parts of a list request beyond exact filters: the fields (proto names), and a function that reads them. */
+  /** The parts of a list request beyond exact filters: the proto names of their fields, and a function that reads them. */
   readonly listFilters?: { readonly fields: ReadonlySet<string>; read(request: Message): ListMeaning }
-  /** Returns a new message for readers if it differs from the stored record: joins added, secrets left out. */
+  /** Returns a new message for readers if it differs from the stored record: with joined data, and without secrets. */
   render?(records: Records, record: R): R
   /**
-   * Returns the identities whose grants decide how the record is rendered (if `render` exists) and whether it may change. These grants are computed beforehand,
-   * in time slices if there are many bindings.
+   * Returns the identities whose grants decide how the record is rendered, or whether it may change. Their grants are computed before, in time slices if there
+   * are many role bindings.
    */
   asksAbout?(tables: RecordTables, record: CachedRecord): readonly Uid[]
-  /** Returns a new message for create and update events, if these carry less than the rendered record. */
+  /** Returns a new message for create and update events, if they contain less than the rendered record. */
   eventPayload?(shown: R): R
-  /** Returns a new message for answers of Get and of writes, if it differs from the one in lists and depends on the time. */
+  /** Returns a new message for the answers of Get and of writes, if it differs from the one in lists or depends on the time. */
   renderAlone?(records: Records, shown: R, facts: RenderFacts): R
   /** True if the event of a deletion has no payload (docs/spec/events.md#event-bodies). */
   readonly omitDeletePayload?: true
 }
 
 /**
- * The meaning of a list request. `visibility` replaces the caller's reach. Only a method that is authorized at the place it names may set it, and it must never
- * exceed what is visible from there.
+ * What a list request asks for beyond exact filters. `visibility` replaces the places where the caller may see records. Only a method that is authorized at
+ * the place that it names may set it, and it must not exceed what is visible from there.
  */
 export type ListMeaning = Pick<ListQuery, 'anyOf' | 'changedAfterMs'> & Partial<Pick<ListQuery, 'visibility'>>
 
-/** A kind without its own record type, for tables of kinds. */
+/** A kind whose message type is not known to the compiler, for tables of kinds. */
 export type AnyKind = Kind
 
-/** Returns the kind without its record type, for the table of kinds. */
+/** Converts a kind to AnyKind for the table of kinds. */
 export function defineKind<R extends Resource>(kind: Kind<R>): AnyKind {
-  // Every record and draft handed to a kind is decoded with its own descriptor.
+  // This is safe, because every record that a kind receives was decoded as its own message type.
   return kind
 }

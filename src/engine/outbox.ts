@@ -8,12 +8,12 @@ import type { Write } from '../store/store.ts'
 import { outboxKey } from './log/outbox-keys.ts'
 import type { Caller } from './services.ts'
 
-/** Prefix of the event types of API methods. */
+/** Prefix of the types of events that API methods emit. */
 const typePrefix = 'dev.taproot.api.'
-/** Prefix of the event types of the registry host. */
+/** Prefix of the types of events that the registry host emits. */
 const trafficTypePrefix = 'dev.taproot.registry.'
 
-/** Returns the uid of the group that an event belongs to, per the schema's annotation (docs/spec/events.md#event-group). */
+/** Returns the uid of the group to which an event belongs, according to the schema's annotation (docs/spec/events.md#event-group). */
 function groupOf(event: MethodEvent, subject: string): string {
   const uid = trustedUid(subject)
   const of = { self: () => subject, parent: () => parentOf(uid), root: () => rootOf(uid), none: () => '' } satisfies Record<MethodEvent['group'], () => string>
@@ -26,29 +26,29 @@ export interface EventBody {
   readonly message: Message
 }
 
-/** The fields that all events share. */
+/** The data that all events have. */
 interface Happened {
   readonly source: string
   readonly subject: string
-  /** Undefined for an event without payload; its body is null then. */
+  /** Undefined for an event without a payload, whose body is null. */
   readonly body: EventBody | undefined
   readonly nowMs: number
-  /** W3C trace context of the request; absent if it has none. */
+  /** W3C trace context of the request; absent if the request has none. */
   readonly traceparent?: string | undefined
 }
 
-/** What a mutation did. */
+/** The data of an event about a mutation. */
 export interface Happening extends Happened {
   readonly event: MethodEvent
-  /** The group of the event if it does not follow from the subject. */
+  /** Uid of the group of the event, if it does not follow from the subject. */
   readonly group?: string
   readonly caller: Caller
 }
 
-/** A request to the registry host. */
+/** The data of an event about a request to the registry host. */
 export interface TrafficHappening extends Omit<Happened, 'source'> {
   readonly kind: 'push' | 'pull'
-  /** The registry host's name. */
+  /** The name of the registry host. */
   readonly host: string
   readonly group: string
   /** Undefined if the caller is anonymous. */
@@ -75,13 +75,13 @@ function entryWrite(random: Random, happened: Happened & { type: string; group: 
   return { kind: 'put', key: outboxKey(nowMs, id), value: toBinary(OutboxEventSchema, entry) }
 }
 
-/** The outbox entry of a mutation, written in its own transaction. */
+/** Returns the write that adds the event of a mutation to the outbox. It belongs into the mutation's transaction. */
 export function outboxWrite(random: Random, happening: Happening): Write {
   const { event, group = groupOf(event, happening.subject) } = happening
   return entryWrite(random, { ...happening, type: `${typePrefix}${event.type}`, group, internal: event.internal })
 }
 
-/** The outbox entry of a request to the registry host. */
+/** Returns the write that adds the event of a registry request to the outbox. */
 export function trafficWrite(random: Random, happening: TrafficHappening): Write {
   return entryWrite(random, { ...happening, source: happening.host, type: `${trafficTypePrefix}${happening.kind}.v1`, internal: false })
 }

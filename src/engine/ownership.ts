@@ -7,19 +7,19 @@ import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { resourceTypeOf } from './errors.ts'
 import type { Planning } from './kind.ts'
 
-/** A Kubernetes object, as the owner of a record. */
+/** A Kubernetes object that owns a record. */
 export interface ObjectOwner {
   readonly clusterId: string
   readonly namespace: string
   readonly name: string
 }
 
-/** Returns the text that identifies the owner in a record: none of the parts contains a slash. */
+/** Returns the text that identifies the owner in a record: its parts, separated by slashes, which no part contains. */
 export function managedByText({ clusterId, namespace, name }: ObjectOwner): string {
   return `${clusterId}/${namespace}/${name}`
 }
 
-/** Returns the owner that a record names; undefined if the API owns it. */
+/** Returns the owner that a record names; undefined if no Kubernetes object owns the record. */
 export function parseManagedBy(managedBy: string): ObjectOwner | undefined {
   const [clusterId, namespace, name] = managedBy.split('/')
   return clusterId === undefined || namespace === undefined || name === undefined ? undefined : { clusterId, namespace, name }
@@ -40,11 +40,14 @@ function managedElsewhere(kind: string, record: CachedRecord): DomainError {
 }
 
 function notOwned(kind: string, record: CachedRecord): DomainError {
-  const description = record.managedBy === '' ? `this ${kind} belongs to the API` : `another Kubernetes object owns this ${kind}: ${record.managedBy}`
+  const description =
+    record.managedBy === ''
+      ? `no Kubernetes object owns this ${kind}: change it through the API`
+      : `another Kubernetes object owns this ${kind}: ${record.managedBy}`
   return DomainError.precondition([{ type: 'NOT_OWNED', subject: record.uid, description }], { reason: 'NOT_OWNED' })
 }
 
-/** Returns the owner of a new record written under `ownership`. */
+/** Returns the owner of a new record that is written under `ownership`; empty if it is not a Kubernetes object. */
 export function firstOwner({ ownership }: Pick<Planning, 'ownership'>): string {
   return ownership.kind === 'object' ? ownership.managedBy : ''
 }
@@ -55,8 +58,8 @@ export function ownedFields({ ownership }: Pick<Planning, 'ownership'>): readonl
 }
 
 /**
- * Returns the fields that the object set earlier in its own record but no longer sets: the write resets them. Empty for a record that it adopts. Ignores fields
- * of later versions.
+ * Returns the fields that the object set earlier in its record but no longer sets. The write resets them. Empty for a record that the object adopts. Ignores
+ * fields that only later versions know.
  */
 export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: DescMessage, record: CachedRecord): readonly string[] {
   if (ownership.kind !== 'object' || record.managedBy !== ownership.managedBy) return []
@@ -64,8 +67,8 @@ export function resetFields({ ownership }: Pick<Planning, 'ownership'>, desc: De
 }
 
 /**
- * Returns the owner of `record` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` if the caller must not write the record, and code 7 if it may
- * not force it.
+ * Returns the owner of `record` after a write. Throws code 9 `MANAGED_BY_KUBERNETES` or `NOT_OWNED` if the caller must not write the record. Throws code 7 if
+ * the caller may not take the record from its owner.
  */
 export function nextOwner(planning: Planning, kind: string, record: CachedRecord): string {
   const { ownership } = planning

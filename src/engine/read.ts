@@ -25,7 +25,7 @@ const maxPageSize = 200
 /** Fields of a list request that are not exact filters. */
 const pagingFields: ReadonlySet<string> = new Set(['uidp', 'page_size', 'page_token', 'order_by', 'skip'])
 
-/** Answers Get: returns the record under the request's uid, or code 5. */
+/** Creates the handler of Get: it returns the record with the request's uid, or throws code 5. */
 export function getHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     // Every Get request of the schema has a uid.
@@ -39,7 +39,7 @@ export function getHandler(kind: AnyKind): Handler {
     const ready = whenShowable(kind, services, [record])
     if (ready !== undefined) {
       await ready
-      // Time may have passed, and the right to see the record with it.
+      // Check again, because a permission may have ended during a wait.
       context.authorize()
       record = found()
     }
@@ -49,7 +49,7 @@ export function getHandler(kind: AnyKind): Handler {
   }
 }
 
-/** The fields that every list request has (test/base/schema.test.ts walks them). */
+/** The fields that every list request has, as test/base/schema.test.ts checks. */
 interface ListRequest extends Message {
   uidp?: UIDPFilter
   pageSize: number
@@ -68,13 +68,13 @@ function uidFilterOf(uidp: UIDPFilter | undefined): UidFilter {
   }
 }
 
-/** Returns the exact filters set in a request: its scalar fields that are not paging fields. */
+/** Returns the exact filters that a request sets: its scalar fields except those for paging. */
 function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [string, string][] {
   const reflected = reflect(context.method.input, request)
   const found: [string, string][] = []
   for (const field of context.method.input.fields) {
     if (pagingFields.has(field.name) || kind.listFilters?.fields.has(field.name) === true || !reflected.isSet(field)) continue
-    // Exact filters are texts or enums; the kind's index holds their text form.
+    // Exact filters are texts or enums. The kind's index contains their text form.
     if (field.fieldKind === 'scalar' || field.fieldKind === 'enum') {
       const value = String(reflected.get(field))
       if (value !== '') found.push([field.name, value])
@@ -83,13 +83,13 @@ function filtersOf(kind: AnyKind, context: Context, request: ListRequest): [stri
   return found
 }
 
-/** The position in a page token, if the token was issued for this query. */
+/** The position in a page token, and whether the list starts again because the token expired. */
 interface Continuation {
   readonly after: SortKey | undefined
   readonly restarted: boolean
 }
 
-/** Returns where a list in some order continues. Throws code 3 for a page token of another list. */
+/** Returns the position at which a list continues. Throws code 3 for the page token of another list, and for one that is not valid. */
 export async function continuationOf(services: Services, context: Context, token: { text: string; queryHash: string; order: Order }): Promise<Continuation> {
   const { key, restarted } = await openPage(services, context, token)
   if (key === undefined) return { after: undefined, restarted }
@@ -102,7 +102,7 @@ function invalidPageToken(): DomainError {
   return DomainError.invalid('page_token', 'belongs to another list: send the same filters and order with the same credential, or start again without it')
 }
 
-/** Decodes the position in a page token. Returns the start of the list for an empty or expired token. Throws code 3 for a token of another list. */
+/** Decodes a page token. For an empty or expired token, returns the start of the list. Throws code 3 for the token of another list. */
 export async function openPage(
   services: Services,
   context: Context,
@@ -112,7 +112,7 @@ export async function openPage(
   const id = pageTokenKeyId(token.text)
   if (id === undefined) throw invalidPageToken()
   const key = await services.pageKeys.find(id, context.signal)
-  // The key of an expired token may be retired: it counts as expired (docs/spec/conventions.md#page-tokens).
+  // The key of an expired token may have been removed, so an unknown key means that the token expired (docs/spec/conventions.md#page-tokens).
   if (key === undefined) return { key: undefined, restarted: true }
   const cursor: Cursor | undefined = openCursor(token.text, key)
   if (cursor === undefined) throw invalidPageToken()
@@ -127,8 +127,8 @@ export function pageLimit(pageSize: number): number {
 }
 
 /**
- * Returns where the caller may see records of the kind. Omits suspended organisations and, without `uidp`, those that the caller did not join. Callers who may
- * list roles in any group see the built-in roles.
+ * Returns where the caller may see records of the kind. Omits suspended organisations. Without `uidp`, also omits those that the caller did not join. Callers
+ * who may list roles in any group also see the built-in roles.
  */
 function visibility(kind: AnyKind, { tables, context, uidp }: { tables: RecordTables; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
   const caller = callerOf(context)
@@ -137,12 +137,12 @@ function visibility(kind: AnyKind, { tables, context, uidp }: { tables: RecordTa
   return kind.index.kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
 }
 
-/** True if a list names a place or records. Such a list also shows records in organisations that the caller did not join. */
+/** True if the filter names a place in the tree, or records. The list then also shows records of organisations that the caller did not join. */
 function isScoped({ descendantsOf, childrenOf, ancestorsOf, ids }: UidFilter): boolean {
   return [descendantsOf, childrenOf, ancestorsOf].some((uid) => uid !== '' && uid !== rootParent) || ids.length > 0
 }
 
-/** Above this number of grants, they are indexed in a turn before the list's. The results stay until the grants change. */
+/** Minimum number of grants that are indexed in a separate turn of the event loop before the list is read. The index is kept until the grants change. */
 const manyGrants = 1_000
 
 async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
@@ -155,14 +155,14 @@ async function prepared(context: Context, needed: CapabilitySet): Promise<void> 
 }
 
 /**
- * Removes the organisations for whose groups `isOut` holds. Returns the same object if there are none: it is the key of cached results for callers who see many
- * groups.
+ * Removes the organisations for whose groups `isOut` returns true. Returns the same object if there are none, because it is the key of cached results for
+ * callers who see many groups.
  */
 function without(visibility: Visibility, isOut: (group: Uid) => boolean): Visibility {
   const out = new Set<string>()
   let root = ''
   for (const group of visibility.groups) {
-    // Groups come in uid order.
+    // The groups are in uid order, so this group is below the last one that was removed.
     if (isWithin(group, root)) continue
     root = rootOf(group)
     if (isOut(group)) out.add(root)
@@ -176,7 +176,7 @@ function resourceRow(kind: AnyKind): ResourceRow {
   return row
 }
 
-/** Answers List: one page of the records that the caller may see (docs/spec/conventions.md#lists). */
+/** Creates the handler of List: it returns one page of the records that the caller may see (docs/spec/conventions.md#lists). */
 export function listHandler(kind: AnyKind): Handler {
   const resource = resourceRow(kind)
   let needed: CapabilitySet | undefined
@@ -191,7 +191,7 @@ export function listHandler(kind: AnyKind): Handler {
     const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
     const limit = pageLimit(request.pageSize)
     const query = (): ListQuery => {
-      // Visibility from the place where the method is authorized, as of now.
+      // This visibility depends on the place where the method is authorized, so check that again.
       if (more.visibility !== undefined) context.authorize()
       return {
         kind: kind.index.kind,
@@ -202,7 +202,7 @@ export function listHandler(kind: AnyKind): Handler {
         order,
         ...(after === undefined ? {} : { after }),
         skip: request.skip,
-        // One extra row shows whether another page follows.
+        // One extra record shows whether another page follows.
         limit: limit + 1,
       }
     }
@@ -218,16 +218,16 @@ export function listHandler(kind: AnyKind): Handler {
   }
 }
 
-/** A list's query as of now, and the function that builds the answer from its page. */
+/** A list's query in the current snapshot, and the function that builds the answer from a page. */
 interface Listing<T> {
   readonly query: () => ListQuery
   readonly answer: (result: ListResult) => T
 }
 
-/** Maximum number of times that a page is read again after waiting for grants on which its records depend. */
+/** Maximum number of times that a page is read again after a wait for the grants on which its records depend. */
 const maxPasses = 3
 
-/** Answers a list once all grants that its records depend on are available. */
+/** Returns the answer of a list once all grants on which its records depend are cached. */
 export async function listShown<T>(kind: AnyKind, services: Services, { query, answer }: Listing<T>): Promise<T> {
   for (let pass = 1; ; pass++) {
     const found = await listRecords(
@@ -242,7 +242,7 @@ export async function listShown<T>(kind: AnyKind, services: Services, { query, a
   }
 }
 
-/** Resolves when the grants for showing the rows are available; undefined if there is nothing to wait for. */
+/** Resolves when the grants that decide how these records are shown are cached; undefined if there is nothing to wait for. */
 function whenShowable(kind: AnyKind, services: Services, records: readonly CachedRecord[]): Promise<void> | undefined {
   const { asksAbout, render } = kind
   if (asksAbout === undefined || render === undefined) return undefined
@@ -264,9 +264,9 @@ function envelope(
   result: { page: readonly CachedRecord[]; total: number; next: string; skip: number },
 ): RecordListAnswer {
   const plural = of.context.method.output.fields.find((field) => field.name === of.resource.plural)
-  if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no list ${of.resource.plural}`)
+  if (plural?.fieldKind !== 'list') throw new TypeError(`${of.context.method.output.typeName} has no field ${of.resource.plural}`)
   const message = create(of.context.method.output, {})
-  // The schema gives every list response these fields (test/base/schema.test.ts).
+  // The schema gives every list response these fields, as test/base/schema.test.ts checks.
   const fields = message as Message & { nextPageToken: string; totalCount: bigint; skipped: number } & Record<string, unknown>
   const items = result.page.map((record) => shownOf(of.kind, services, record))
   fields[plural.localName] = items.map((item) => item.message)
@@ -276,7 +276,7 @@ function envelope(
   return { message, page: { field: plural, items } }
 }
 
-/** Returns the answer for a single record. */
+/** Returns the answer that contains a single record. */
 export function recordAnswer(kind: AnyKind, services: Services, record: Resource): HandlerAnswer {
   const message = renderedAlone(kind, services, record)
   return { message, etag: record.etag, subject: record.uid }

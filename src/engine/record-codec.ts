@@ -6,24 +6,24 @@ import type { Resource } from '../cache/records/cached-record.ts'
 import { takeSecrets } from './secret-fields.ts'
 import type { SealedSecrets } from './secrets.ts'
 
-/** Increases when the format of stored records changes; docs/adr describes how to read older ones. */
+/** Format number of stored envelopes. It increases when the format changes; docs/adr describes how to read older ones. */
 const envelopeFormat = 1
 
-/** The facts about a record that its envelope keeps. */
+/** The facts about a record that its envelope stores. */
 export interface EnvelopeFacts {
   readonly etag: string
   readonly createMs: number
   readonly updateMs: number
   readonly managedBy: string
-  /** The fields (proto names) that the object in `managedBy` sets. By default those stored for the replaced record with the same owner. */
+  /** Proto names of the fields that the object in `managedBy` sets. By default, those of the replaced record if it had the same owner. */
   readonly ownedFields?: readonly string[]
-  /** For a tag: the digest under which its manifest was pushed, if it differs from the record's. By default that of the replaced record. */
+  /** For a tag: the digest under which its manifest was pushed, if it differs from the digest in the record. By default, that of the replaced record. */
   readonly pushedDigest?: string
-  /** The record's secrets. By default those of the replaced record. */
+  /** The encrypted secrets of the record. By default, those of the replaced record. */
   readonly sealed?: SealedSecrets
 }
 
-/** Returns `record` with the envelope fields in `facts`, without secrets: the answer to a write. */
+/** Returns a copy of `record` with the fields that `facts` contains, and without secrets. It is the answer to a write. */
 export function stamped<R extends Resource>(desc: DescMessage, record: R, facts: EnvelopeFacts): R {
   const message = clone(desc, record) as R
   message.etag = facts.etag
@@ -34,7 +34,7 @@ export function stamped<R extends Resource>(desc: DescMessage, record: R, facts:
   return message
 }
 
-/** Returns a copy of `record` without its uid, its secrets and the fields in its envelope. */
+/** Returns a copy of `record` without its uid, its secrets and the fields that its envelope stores. */
 export function bareOf(desc: DescMessage, record: Resource): Resource {
   const bare = clone(desc, record) as Resource
   bare.uid = ''
@@ -45,7 +45,7 @@ export function bareOf(desc: DescMessage, record: Resource): Resource {
   return bare
 }
 
-/** Returns the envelope that stores `record`. The record's bytes omit the fields in the envelope. */
+/** Returns the envelope that stores `record`. */
 export function envelopeOf(desc: DescMessage, record: Resource, facts: EnvelopeFacts): Envelope {
   return create(EnvelopeSchema, {
     format: envelopeFormat,

@@ -4,17 +4,17 @@ import { fieldAccess } from '../base/schema/field-behavior.ts'
 import { secret } from '../gen/taproot/api/v1/annotations_pb.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
 
-/** A text field that clients write and the API never returns: marked `secret` in the schema, and not output-only. */
+/** A text field that clients write and the API never returns. The schema marks it as `secret`, and not as output-only. */
 export interface SecretField {
-  /** Proto names: `oidc.client_secret`. */
+  /** The path of proto names, e.g. `oidc.client_secret`. */
   readonly path: string
-  /** From the message down to the field. */
+  /** The fields on the path, from the record's message down. */
   readonly fields: readonly DescField[]
 }
 
 const known = new WeakMap<DescMessage, readonly SecretField[]>()
 
-/** Returns the secrets that messages of `desc` may carry, including nested messages. */
+/** Returns the secret fields of `desc`, including those in nested messages. */
 export function secretFields(desc: DescMessage): readonly SecretField[] {
   let found = known.get(desc)
   if (found === undefined) {
@@ -35,7 +35,7 @@ function* find(desc: DescMessage, above: readonly DescField[]): Generator<Secret
   }
 }
 
-/** Returns the message that holds the last of `fields`; undefined if a message on the way is not set. */
+/** Returns the nested message that contains the last of `fields`; undefined if one of the messages on the path is not set. */
 function holderOf(message: ReflectMessage, fields: readonly DescField[]): ReflectMessage | undefined {
   let at = message
   for (const field of fields.slice(0, -1)) {
@@ -45,14 +45,14 @@ function holderOf(message: ReflectMessage, fields: readonly DescField[]): Reflec
   return at
 }
 
-/** Removes the secrets from `record`. Returns those whose message is set, by path; the text is empty if the field was not set. */
+/** Removes the secrets from `record` and returns them by path. A secret that is not set is returned as an empty text, unless its message is not set. */
 export function takeSecrets(desc: DescMessage, record: Resource): ReadonlyMap<string, string> {
   const taken = new Map<string, string>()
   for (const { path, fields } of secretFields(desc)) {
     const holder = holderOf(reflect(desc, record), fields)
     const field = fields.at(-1)
     if (holder === undefined || field === undefined) continue
-    // A secret is a text.
+    // The schema defines secrets as text fields.
     taken.set(path, holder.get(field) as string)
     holder.clear(field)
   }

@@ -7,17 +7,17 @@ import { recordKey } from '../store/keys.ts'
 import { secretFields, takeSecrets } from './secret-fields.ts'
 
 /**
- * The effect of a write on a secret that its record may have:
- * - `new`: the secret becomes this text
- * - `kept`: the stored secret stays
- * - `cleared`: the stored secret is removed
+ * What a write does with a secret of the record:
+ * - `new`: sets it to this text
+ * - `kept`: leaves the stored secret unchanged
+ * - `cleared`: removes the stored secret
  */
 export type SecretFate = { readonly kind: 'new'; readonly text: string } | { readonly kind: 'kept'; readonly sealed: Uint8Array } | { readonly kind: 'cleared' }
 
-/** Secrets by field path. A missing path means that there is no secret, before or after the write. */
+/** What a write does with each secret, by field path. A path that is missing has no secret, before or after the write. */
 export type Secrets = ReadonlyMap<string, SecretFate>
 
-/** Secrets as stored in an envelope, by path. */
+/** The encrypted secrets in an envelope, by field path. */
 export type SealedSecrets = Readonly<Record<string, Uint8Array>>
 
 /** True if the record has the secret after the write. */
@@ -33,8 +33,8 @@ export function newSecrets(kind: { readonly desc: DescMessage }, record: Resourc
 }
 
 /**
- * Removes the secrets from the record that will replace `row`. Clients cannot send back a secret that they cannot read. So an empty secret keeps the stored
- * one, unless a mask path names it (docs/spec/identities.md#client-secrets). A wildcard does not name it.
+ * Removes the secrets from the record that will replace `cached`, and returns what happens to them. Clients cannot send back a secret that they cannot read.
+ * So an empty secret keeps the stored one, unless a mask path names it (docs/spec/identities.md#client-secrets). A wildcard does not name it.
  */
 export function changedSecrets(kind: { readonly desc: DescMessage }, change: { cached: CachedRecord; record: Resource; paths: readonly string[] }): Secrets {
   const stored = sealedSecrets(kind, change.cached)
@@ -49,7 +49,7 @@ export function changedSecrets(kind: { readonly desc: DescMessage }, change: { c
   return fates
 }
 
-/** Returns the sealed secrets of a record. */
+/** Returns the encrypted secrets of a record. */
 export function sealedSecrets(kind: { readonly desc: DescMessage }, record: Pick<CachedRecord, 'envelope'>): SealedSecrets {
   return secretFields(kind.desc).length === 0 ? {} : record.envelope.sealed
 }
@@ -58,7 +58,7 @@ function contextOf(kind: string, uid: Uid, path: string): string {
   return `${recordKey(kind, uid)}#${path}`
 }
 
-/** Returns the secrets for the envelope of the record after this write: kept ones as stored, new ones sealed. */
+/** Returns the secrets for the envelope of the record after this write: kept ones as stored, new ones encrypted. */
 export function sealSecrets(keyring: Keyring, place: { readonly kind: string; readonly uid: Uid }, secrets: Secrets): SealedSecrets {
   const sealed: Record<string, Uint8Array> = {}
   for (const [path, fate] of secrets) {
@@ -68,7 +68,7 @@ export function sealSecrets(keyring: Keyring, place: { readonly kind: string; re
   return sealed
 }
 
-/** Returns the secret of a record in plain text; undefined if it has none. Throws SealingError. Never log, store or return it to a client. */
+/** Decrypts a secret of a record; undefined if it has none. Throws SealingError. Never log, store or return it to a client. */
 export function openSecret(keyring: Keyring, record: Pick<CachedRecord, 'kind' | 'uid' | 'envelope'>, path: string): string | undefined {
   const sealed = record.envelope.sealed[path]
   return sealed === undefined ? undefined : Buffer.from(keyring.open(sealed, contextOf(record.kind, record.uid, path))).toString()

@@ -21,79 +21,79 @@ import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { Guard, Store } from '../store/store.ts'
 
-/** A rendered record: its message and, once a transport made them, its JSON text and protobuf bytes. Kept while the record stays decoded. */
+/** A record as readers see it, with its JSON text and protobuf bytes once a transport has made them. It is kept while the record stays decoded. */
 export interface Shown {
   readonly message: Resource
   json?: string
   binary?: Uint8Array
 }
 
-/** The rendered items of a list's answer. Encodings of items made earlier are joined instead of made again. */
+/** The records in a list's answer. A transport joins their encodings, and reuses those made earlier. */
 export interface ShownPage {
   readonly field: DescField
   readonly items: readonly Shown[]
-  /** Replaces the items: their encodings by the call's transport, joined, in pieces. */
+  /** The encodings of all items, joined, in pieces. They replace the items. */
   readonly joined?: readonly Uint8Array[]
 }
 
-/** Page-token keys: the one to seal with, and those that still open tokens. */
+/** The keys of page tokens: one encrypts new tokens, and the others still decrypt earlier tokens. */
 export interface PageKeys {
   current(): PageKey
-  /** Reads an unknown key from the store; undefined if it is retired or was never issued by Taproot. */
+  /** Returns the key with this id. Reads an unknown one from the store. Undefined if the key was removed or never existed. */
   find(id: string, signal: AbortSignal): Promise<PageKey | undefined>
 }
 
-/** Frees the keys of records that depended on removed ones. */
+/** Frees the store keys of records that depended on removed records. */
 export interface Cascader {
-  /** Removes the dependents of all records marked now. Returns whether there were any marks. */
+  /** Removes the dependents of all records with a deletion mark. Resolves to whether there were any marks. */
   finish(signal: AbortSignal): Promise<boolean>
-  /** Removes only the dependents that make these guards of a refused transaction fail. Returns whether there were any. */
+  /** Removes only the dependents because of which these guards of a refused transaction failed. Resolves to whether there were any. */
   finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean>
 }
 
-/** The storage of repo content, as far as records need it. Rejects with DomainError code 14 if it does not answer. */
+/** Access to the content of repos in the upstream registry, as far as records depend on it. Rejects with DomainError code 14 if the registry does not answer. */
 export interface ContentSource {
-  /** True if the manifest's bytes exist. `digest` is the digest in the upstream. */
+  /** True if the upstream registry has the manifest. `digest` is its digest there. */
   holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
 }
 
-/** Behaviour that the configuration decides. */
+/** The settings on which the behaviour of resources depends. */
 export interface ResourceSettings {
-  /** Any signed-in person may create a root group and becomes its owner. */
+  /** True if any signed-in person may create a root group, and becomes its owner. */
   readonly selfServiceRootGroups: boolean
   /** Maximum number of root groups that one person may create for themselves. */
   readonly organizationsPerPerson: number
-  /** The limits of new root groups: those that operators create, and those that other callers create for themselves. */
+  /** The limits of a new root group, if an operator creates it and if any other caller does. */
   readonly limits: { readonly operators: Readonly<Record<string, number>>; readonly selfService: Readonly<Record<string, number>> }
   /** How long the name of a renamed or deleted root group is reserved for its former owners, in milliseconds. */
   readonly nameHoldMs: number
-  /** Taproot's own token issuer, which no identity may name. */
+  /** The platform's own token issuer, which no identity may name. */
   readonly ownIssuer: string
-  /** Issuers whose e-mail claims are trusted for group look-up by domain. */
+  /** Issuers whose e-mail claims are trusted when groups are searched by domain. */
   readonly trustedIssuers: ReadonlySet<string>
   /** The persons who are operators by configuration. */
   readonly operators: ReadonlySet<Uid>
-  /** Lifetime of refresh tokens in milliseconds: while unused, and in total including their successors. */
+  /** Lifetime of refresh tokens in milliseconds: of one that is not used, and of a whole series of successors. */
   readonly refresh: { readonly idleMs: number; readonly maxMs: number }
-  /** True in the role `dev`: issuers of identities may use http. */
+  /** True in the role `dev`, in which issuers of identities may use http. */
   readonly development: boolean
   /** Issuers that may have private addresses and use http. */
   readonly privateIssuers: ReadonlySet<string>
   /** The ids of the documents that groups may accept. */
   readonly terms: ReadonlySet<string>
-  /** Private networks that may hold sinks of events. */
+  /** Private networks in which event sinks may be. */
   readonly sinkNetworks: Networks
-  /** Absent where no registry is configured. */
+  /** Absent if no registry is configured. */
   readonly registry?: RegistrySettings
 }
 
-/** The part of the registry's configuration on which records depend. */
+/** The settings of the registry host on which records depend. */
 export interface RegistrySettings {
-  /** The registry host as image references name it, e.g. `registry.example:5000`. */
+  /** Name and port of the registry host in image references, e.g. `registry.example:5000`. */
   readonly host: string
-  /** The name of the root group whose repos are public. */
+  /** Name of the root group whose repos are public; undefined if there is none. */
   readonly publicOrganization: string | undefined
-  /** Number of characters before a repo's uid in the name of its upstream repository. */
+  /** Number of characters before the repo's uid in the name of its repository in the upstream registry. */
   readonly upstreamPrefixLength: number
 }
 
@@ -108,49 +108,50 @@ export interface Services {
   readonly random: Random
   readonly log: Log
   readonly pageKeys: PageKeys
-  /** Seals the secrets of records. */
+  /** Encrypts and decrypts the secrets of records. */
   readonly keyring: Keyring
-  /** Checks an issuer's discovery document for PKCE support. */
+  /** Checks whether an issuer's discovery document excludes PKCE. */
   readonly deniesPkce: DeniesPkce
   readonly settings: ResourceSettings
-  /** The events that are kept, in the order of their commits. */
+  /** The existing events in the order of their commits. */
   readonly eventLog: SharedLog
   readonly accountChecks: AccountChecks
-  /** Undefined without an upstream registry: the digests of tags are then not verified. */
+  /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined
 }
 
-/** The caller as named by the token. */
+/** The caller that a verified token names. */
 export interface Caller {
   readonly identity: Uid
   readonly operator: boolean
-  /** The verified claims of the upstream token: issuer, subject, audience, e-mail. */
+  /** The verified claims of the external token with which the caller signed in: issuer, subject, audience, e-mail. */
   readonly actor: Readonly<Record<string, string>>
-  /** The token's restrictions; `permissions` already applies them. */
+  /** The restrictions of the token. `permissions` already applies them. */
   readonly restrictions: TokenRestrictions
-  /** Returns the permissions as of the current snapshot. Call it again after every await. */
+  /** Returns the caller's permissions as of the current snapshot. Call it again after every await. */
   permissions(): EffectivePermissions
 }
 
 /**
- * The party that a call writes for (ADR 0016):
- * - `api`: the caller. A record owned by an object is refused, unless the caller forces the write. A forced write takes the record from the object.
- * - `object`: a Kubernetes object. It may write only its own records, and an unowned record if it `adopts` it. `fields` (proto names) are those that it sets.
+ * On whose behalf a call writes records (ADR 0016):
+ * - `api`: the caller. A record that a Kubernetes object owns is refused, unless the caller forces the write, which takes the record from the object
+ * - `object`: a Kubernetes object. It may write its own records, and records without an owner if it `adopts` them. `fields` (proto names) are those that it
+ *   sets
  */
 export type Ownership =
   | { readonly kind: 'api'; readonly force: boolean }
   | { readonly kind: 'object'; readonly managedBy: string; readonly adopts: boolean; readonly fields: readonly string[] }
 
-/** An API call that forces nothing. */
+/** The ownership of an API call that does not take records from Kubernetes objects. */
 export const apiOwnership: Ownership = { kind: 'api', force: false }
 
-/** An API call that takes records from the Kubernetes objects that own them. */
+/** The ownership of an API call that takes records from the Kubernetes objects that own them. */
 export const forcedOwnership: Ownership = { kind: 'api', force: true }
 
-/** One call from a handler's point of view. */
+/** One call as handlers see it. */
 export interface Context {
   readonly method: MethodRow
-  /** Undefined for public methods. */
+  /** The caller; undefined for public methods. */
   readonly caller: Caller | undefined
   readonly requestId: string
   /** W3C trace context of the request; undefined if it has none. */
@@ -161,17 +162,17 @@ export interface Context {
   readonly ifNoneMatch: string | undefined
   readonly idempotencyKey: string | undefined
   readonly ownership: Ownership
-  /** See Decoded.present. */
+  /** The fields that are present in a REST body, see DecodedCall.present. */
   readonly present: readonly string[] | undefined
-  /** Checks the caller's credential again, as of now. Rejects with code 16 if it expired, or its identity was deleted. */
+  /** Checks again, at this moment, whether the caller's credential is valid. Rejects with code 16 if it expired, or its identity was deleted. */
   reauthenticate(): Promise<void>
-  /** Checks again, as of the current snapshot, whether the caller may make this call. Throws code 5 or 7 if not. */
+  /** Checks again, in the current snapshot, whether the caller may make this call. Throws code 5 or 7 if not. */
   authorize(): void
-  /** Returns the same call with another authorization check. */
+  /** Returns the same call with another function that checks the authorization. */
   authorizedBy(authorize: () => void): Context
 }
 
-/** Returns the context of a call without a transport. All values that only headers carry are undefined. */
+/** Returns the context of a call that the platform makes itself, without a transport. All values from headers are undefined. */
 export function innerContext(
   call: Pick<Context, 'method' | 'requestId' | 'signal' | 'validateOnly' | 'ownership' | 'authorize'> & { readonly caller: Caller },
 ): Context {
@@ -188,7 +189,7 @@ export function innerContext(
   return context
 }
 
-/** The form of an answer over REST that is not the JSON of its message. */
+/** An answer that has another form over REST than the JSON of its message. */
 export interface AnswerDocument {
   readonly contentType: string
   readonly items: readonly Message[]
@@ -196,32 +197,32 @@ export interface AnswerDocument {
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** One message of a stream. */
+/** One message of a streaming method's answer. */
 export interface StreamedMessage {
   readonly message: Message
-  /** Where a caller continues after this message. */
+  /** The cursor with which a caller continues after this message. */
   readonly cursor: string
-  /** What the message carries over REST; undefined if it only moves the cursor. */
+  /** The event that the message contains over REST; undefined if the message only has a new cursor. */
   readonly event: { readonly type: string; readonly document: Message; readonly desc: DescMessage } | undefined
 }
 
-/** A handler's answer. */
+/** The answer of a handler. */
 export interface HandlerAnswer {
   readonly message: Message
-  /** Set if the message is one rendered record. */
+  /** Set if the answer is one rendered record. */
   readonly shown?: Shown
-  /** Set if the message is a list: its rendered items. */
+  /** Set if the answer is a list: its rendered items. */
   readonly page?: ShownPage
   /**
-   * Set if the method is streaming: the messages, each made when the one before was sent. It ends by an error, never by itself. What it holds is free once it is
-   * closed, or the call's signal aborts.
+   * Set if the method is streaming. Each message is made when the one before was sent. The stream ends only with an error. It frees its resources when it is
+   * closed or the call's signal aborts.
    */
   readonly stream?: AsyncIterable<StreamedMessage>
-  /** Set if the answer has a form of its own over REST. */
+  /** Set if the answer has another form over REST. */
   readonly document?: AnswerDocument
   readonly etag?: string
   readonly pageTokenRestarted?: boolean
-  /** For the audit line. */
+  /** Uid of the resource for the audit event. */
   readonly subject?: string
 }
 
@@ -231,19 +232,19 @@ export type Handler = (services: Services, context: Context, message: Message) =
 /** The parts of a call's context that a mutation needs. */
 export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly' | 'authorize' | 'ownership'>
 
-/** Returns the caller of a call that is not public. */
+/** Returns the caller of a call. Throws for a call of a public method. */
 export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
-  if (caller === undefined) throw new TypeError('this call needs a caller')
+  if (caller === undefined) throw new TypeError('a call of a public method has no caller')
   return caller
 }
 
 /**
- * Returns the caller that a verified token names, as of the current snapshot. Throws code 16 if the identity does not exist or is newer than the token
- * (docs/spec/storage.md#deletion-marks: tokens issued before it are 401).
+ * Returns the caller that a verified token names, as of the current snapshot. Throws code 16 if the identity does not exist or was created after the token was
+ * issued (docs/spec/storage.md#deletion-marks).
  */
 export function callerOfToken(services: Services, facts: Omit<AuthenticatedCaller, 'expiresAtMs'>): Caller {
   const { identityUid: identity, restrictions } = facts
-  // A person known only through an organisation's own provider has no operator rights outside it.
+  // A person whom only an organisation's own provider authenticates is not an operator.
   const operator = facts.operator && restrictions.trustedGroups === undefined
   const record = services.cache.tables.get('Identity', identity)
   const isOlder = record !== undefined && facts.issuedAtMs < record.createMs

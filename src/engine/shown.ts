@@ -2,10 +2,10 @@ import type { Resource, CachedRecord } from '../cache/records/cached-record.ts'
 import type { Shown, Services } from './services.ts'
 import type { AnyKind, RenderFacts, Records } from './kind.ts'
 
-/** The services that rendering reads. */
+/** The services that rendering a record needs. */
 export type Viewing = Pick<Services, 'cache' | 'grants' | 'settings' | 'clock'>
 
-/** An input of a rendered record: returns true while it is unchanged. */
+/** A check of one input of a rendered record. It returns true while the input is unchanged. */
 type Joined = (facts: RenderFacts) => boolean
 
 class ShownRecord implements Shown {
@@ -19,36 +19,36 @@ class ShownRecord implements Shown {
     this.#joined = joined
   }
 
-  /** True while all inputs are unchanged. */
+  /** True while all inputs of the rendered record are unchanged. */
   isCurrent(facts: RenderFacts): boolean {
     return this.#joined.every((isSame) => isSame(facts))
   }
 }
 
-/** Returns the facts on which rendering may depend, as of now. */
+/** Returns the current facts on which a rendered record may depend. */
 export function factsOf({ cache, grants, settings, clock }: Viewing): RenderFacts {
   return { tables: cache.tables, grants, settings, nowMs: clock.now() }
 }
 
-/** Returns the records that rendering reads, as of now. */
+/** Returns access to the current records that rendering joins. */
 export function recordsOf(services: Viewing): Records {
   const facts = factsOf(services)
   const { tables } = facts
   return { get: (kind, uid) => tables.get(kind, uid), entry: (key) => tables.entry(key), ask: (question) => question(facts) }
 }
 
-/** Renders a record as of now. */
+/** Returns the record as readers see it now. */
 export function rendered(kind: AnyKind, services: Viewing, record: Resource): Resource {
   return kind.render === undefined ? record : kind.render(recordsOf(services), record)
 }
 
-/** Renders a record for an answer of its own. */
+/** Returns the record as the answer of Get or of a write shows it now. */
 export function renderedAlone(kind: AnyKind, services: Viewing, record: Resource): Resource {
   const shown = rendered(kind, services, record)
   return kind.renderAlone === undefined ? shown : kind.renderAlone(recordsOf(services), shown, factsOf(services))
 }
 
-/** Returns a rendered record as of now. Reuses an earlier result while neither the record nor its inputs changed. */
+/** Returns a record as readers see it now. Reuses an earlier result while neither the record nor the inputs of the result changed. */
 export function shownOf(kind: AnyKind, services: Viewing, record: CachedRecord): Shown {
   const facts = factsOf(services)
   const { derived } = record

@@ -8,19 +8,22 @@ import { lengthViolation } from '../base/schema/list-limit.ts'
 
 const validator = createValidator()
 
-/** Descriptions of name patterns. */
+/** Descriptions in words of the patterns for names. */
 const patternWords: Readonly<Record<string, string>> = {
   '^[a-z0-9 ._-]{1,63}$': 'must have 1 to 63 characters: a-z, 0-9, space, ".", "_" and "-"',
   '^[a-z0-9 ._-]{1,}$': 'may contain only a-z, 0-9, space, ".", "_" and "-"',
 }
 
-/** Returns the text of a violation. Name patterns are described in words. */
+/** Returns the description of a violation for clients. Patterns for names are described in words. */
 function descriptionOf({ ruleId, message }: Violation): string {
   const [, pattern = ''] = ruleId === 'string.pattern' ? (/`(.*)`/.exec(message) ?? []) : []
   return patternWords[pattern] ?? message
 }
 
-/** Converts a violation to schema names, with list and map steps in brackets. A oneof has no name that clients can write, so its members are named instead. */
+/**
+ * Converts a violation of protovalidate to a field violation. Paths use schema names, with list indexes and map keys in brackets. Clients do not see the name
+ * of a oneof, so its members are named instead.
+ */
 function fieldViolation(violation: Violation): FieldViolation {
   let text = ''
   let description = descriptionOf(violation)
@@ -33,39 +36,39 @@ function fieldViolation(violation: Violation): FieldViolation {
     } else if (step.kind === 'list_sub') text += `[${step.index}]`
     else text += `[${JSON.stringify(String(step.key))}]`
   }
-  // The id of a rule of the whole message ends with the field to report.
+  // For a rule about the whole message, the end of its id is the field to report.
   return { field: text === '' ? violation.ruleId.slice(violation.ruleId.lastIndexOf('.') + 1) : text, description }
 }
 
-/** Returns the members of a oneof that can have a value: an enum without members has none. */
+/** Returns the members of a oneof that clients can set. An enum without values cannot be set. */
 function writable({ fields }: DescOneof): DescField[] {
   return fields.filter((field) => field.enum === undefined || field.enum.values.length > 1)
 }
 
-/** Returns the message for a oneof without any member set. */
+/** Returns the description of the violation that no member of a oneof is set. */
 export function oneIsRequired(oneof: DescOneof): string {
   const names = writable(oneof).map(({ name }) => `\`${name}\``)
   return names.length === 1 ? 'is required' : `one of ${names.join(', ')} is required`
 }
 
-/** Yields the nested messages of a set message, each with its path and its field's name. */
+/** Yields the nested messages of a message, each with its path and the name of its field. */
 function* nested(message: ReflectMessage, path: string): Generator<[ReflectMessage, string, string]> {
   for (const field of message.desc.fields) {
     if (!message.isSet(field) || fieldAccess(field).outputOnly) continue
     if (field.fieldKind === 'message') yield [message.get(field), `${path}${field.name}`, field.name]
     if (field.fieldKind === 'list' && field.listKind === 'message') {
       let at = 0
-      // A list of messages holds messages.
+      // The items of this list are messages.
       for (const item of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${at++}]`, field.name]
     }
     if (field.fieldKind === 'map' && field.mapKind === 'message') {
-      // A map to messages holds messages.
+      // The values of this map are messages.
       for (const [key, item] of message.get(field)) yield [item as ReflectMessage, `${path}${field.name}[${JSON.stringify(String(key))}]`, field.name]
     }
   }
 }
 
-/** Yields every list and map that is too long, at any depth. Does not look inside those. */
+/** Yields a violation for every list and map that is too long, at any depth. Does not look inside those. */
 function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   const long = new Set<string>()
   for (const field of message.desc.fields) {
@@ -78,11 +81,11 @@ function* lengthViolations(message: ReflectMessage, path = ''): Generator<FieldV
   for (const [inner, at, field] of nested(message, path)) if (!long.has(field)) yield* lengthViolations(inner, `${at}.`)
 }
 
-/** Yields every required field that is empty, at any depth. */
+/** Yields a violation for every required field that is empty, at any depth. */
 function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViolation> {
   for (const field of message.desc.fields) {
     if (!fieldAccess(field).required || message.isSet(field)) continue
-    // A flag has no empty value. A request inside another one may leave its scope to the outer one.
+    // A boolean cannot be empty. A request inside another request may omit its scope, which the outer request then sets.
     const mayBeUnset = (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) || (path !== '' && getOption(field, iam_scope))
     if (!mayBeUnset) yield { field: `${path}${field.name}`, description: 'is required' }
   }
@@ -91,14 +94,17 @@ function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViol
   }
 }
 
-/** The extension number of all options of buf.validate. */
+/** The extension number of all options in buf.validate. */
 const rulesOption = 1159
 
 function hasRules(desc: DescField | DescMessage | DescOneof): boolean {
   return desc.proto.options?.$unknown?.some(({ no }) => no === rulesOption) ?? false
 }
 
-/** True if messages of `desc` have no rules at any depth and no required fields below the top. The only possible violation is then a missing field. */
+/**
+ * True if messages of `desc` have no rules at any depth, and no required fields below the top. The only possible violation is then a required field that is
+ * empty.
+ */
 function isFree(desc: DescMessage, seen = new Set<DescMessage>()): boolean {
   if (seen.has(desc)) return true
   seen.add(desc)
@@ -111,7 +117,7 @@ function isFree(desc: DescMessage, seen = new Set<DescMessage>()): boolean {
 
 const freeMessages = new WeakMap<DescMessage, boolean>()
 
-/** True if a quick check finds `message` valid: most reads only have a required uid. */
+/** True if a quick check shows that `message` is valid, as for most reads, which only require a uid. False if a full check is needed. */
 function isPlainlyValid(desc: DescMessage, message: Message): boolean {
   let free = freeMessages.get(desc)
   if (free === undefined) {
@@ -121,7 +127,7 @@ function isPlainlyValid(desc: DescMessage, message: Message): boolean {
   return free && desc.fields.every((field) => !fieldAccess(field).required || isFieldSet(message, field))
 }
 
-/** Returns the position in the schema of the field that a violation names. Violations are listed in that order, those of the whole message last. */
+/** Returns the position in the schema of the field that a violation names. Violations are sorted by it, with those of the whole message last. */
 function positionOf(desc: DescMessage, path: string): number {
   const head = path.split(/[.[]/, 1)[0] ?? ''
   const field = desc.fields.find((candidate) => candidate.name === head)
@@ -129,8 +135,9 @@ function positionOf(desc: DescMessage, path: string): number {
 }
 
 /**
- * Returns the violations of the schema's constraints in schema order, one per field and at most 20; empty if `message` is valid. If lists are too long, reports
- * only that and skips their items. Field names are relative to `message` in schema spelling, e.g. `claim_match.issuer` (docs/spec/errors.md#field-violations).
+ * Returns the violations of the schema's constraints in schema order, one per field and at most 20. Empty if `message` is valid. If lists are too long,
+ * reports only those and does not check their items. Field names are relative to `message` and in schema spelling, e.g. `claim_match.issuer`
+ * (docs/spec/errors.md#field-violations).
  */
 export function violationsOf(desc: DescMessage, message: Message): FieldViolation[] {
   if (isPlainlyValid(desc, message)) return []
@@ -150,15 +157,15 @@ export function violationsOf(desc: DescMessage, message: Message): FieldViolatio
   return [...byField.values()].sort((a, b) => positionOf(desc, a.field) - positionOf(desc, b.field)).slice(0, maxViolations)
 }
 
-/** Throws code 3 with all violations. */
+/** Throws code 3 with all violations, if there are any. */
 export function assertValid(desc: DescMessage, message: Message): void {
   const violations = violationsOf(desc, message)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
 }
 
 /**
- * Throws code 3 if the request itself breaks the schema's constraints. Its kind checks a resource in it: whole on create, after the mask on update. The kind
- * also checks an absent parent, which is the root.
+ * Throws code 3 if a request breaks the schema's constraints. Ignores the resource in it, which its kind checks: the whole resource on create, and on update
+ * after the mask was applied. Also ignores an absent parent, which means the root.
  */
 export function assertValidRequest(desc: DescMessage, message: Message, resourceField: DescField | undefined): void {
   const bare = resourceField === undefined ? message : { ...message, [resourceField.localName]: undefined }

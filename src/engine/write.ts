@@ -22,20 +22,20 @@ import { rendered } from './shown.ts'
 import type { Context, Handler, HandlerAnswer, Services } from './services.ts'
 import { assertValid } from './validate.ts'
 
-/** Returns the request field that holds the resource: the field of the kind's own message type. */
+/** Returns the request field that contains the resource: the field whose type is the kind's message. */
 export function resourceFieldOf(input: DescMessage, kind: { readonly desc: DescMessage }): DescField | undefined {
   return input.fields.find((field) => field.fieldKind === 'message' && field.message.typeName === kind.desc.typeName)
 }
 
-/** Returns the resource in a create or update request; an empty one if the request has none. */
+/** Returns the resource in a create or update request; an empty one if the request contains none. */
 export function resourceIn(kind: AnyKind, context: Context, message: Message): Resource {
   const field = resourceFieldOf(context.method.input, kind)
-  if (field === undefined) throw new TypeError(`${context.method.rpc} carries no ${kind.index.kind}`)
+  if (field === undefined) throw new TypeError(`the request of ${context.method.rpc} contains no ${kind.index.kind}`)
   // The field was found by its type.
   return ((message as unknown as Record<string, unknown>)[field.localName] as Resource | undefined) ?? (create(kind.desc) as Resource)
 }
 
-/** Returns a copy without output-only fields. Clients may send them; the server ignores them (docs/spec/resources.md#output-only-fields). */
+/** Returns a copy without output-only fields. Clients may send these, and the server ignores them (docs/spec/resources.md#output-only-fields). */
 export function writableCopy(desc: DescMessage, record: Resource): Resource {
   const copy = clone(desc, record) as Resource
   const fields = copy as unknown as Record<string, unknown>
@@ -46,7 +46,7 @@ export function writableCopy(desc: DescMessage, record: Resource): Resource {
   return copy
 }
 
-/** Returns the uid of a new child. A root's uid is 20 random bytes, a child's segment 8. Throws code 3 if the tree would get too deep. */
+/** Returns a new uid below `parent`. A root's uid consists of 20 random bytes, a child's own segment of 8. Throws code 3 if the tree would become too deep. */
 export function newUid(services: Services, parent: string): Uid {
   if (parent === rootParent) return trustedUid(randomHex(services.random, 20))
   const uid = `${parent}/${randomHex(services.random, 8)}`
@@ -54,22 +54,22 @@ export function newUid(services: Services, parent: string): Uid {
   return trustedUid(uid)
 }
 
-/** Returns the event payload of a created or changed record. */
+/** Returns the event payload for a created or changed record. */
 export function bodyOf(kind: AnyKind, planning: Planning, record: Resource): EventBody {
   const shown = rendered(kind, planning.services, record)
   return { desc: kind.desc, message: kind.eventPayload?.(shown) ?? shown }
 }
 
-/** What the event of a mutation shows. */
+/** The data of a mutation that its event contains. */
 interface EmittedEvent {
   readonly changes: ChangeSet
   readonly subject: string
-  /** The group of the event if it does not follow from the subject. */
+  /** Uid of the event's group, if it does not follow from the subject. */
   readonly group?: string
   readonly body: EventBody | undefined
 }
 
-/** Adds the mutation's event to its transaction. */
+/** Adds the event of a mutation to its transaction. */
 export function emit(planning: Planning, context: Context, what: EmittedEvent): void {
   const { event } = context.method
   if (event === undefined) return
@@ -86,12 +86,12 @@ export function emit(planning: Planning, context: Context, what: EmittedEvent): 
     traceparent: context.traceparent,
   })
   what.changes.write(write)
-  // Each plan uses a new entry key. Its absence lets this change set commit at most once, however often it is sent, and whatever other writers do in between.
+  // Each plan uses a new key for the event. The guard that it does not exist lets this change set commit at most once, however often it is sent.
   what.changes.guard({ kind: 'absent', key: write.key })
   what.changes.proofKey = write.key
 }
 
-/** Adds a new record of `kind` below `parent` to the change set, unchecked. Returns the record as readers will see it. */
+/** Adds a new record of `kind` below `parent` to the change set, without any checks. Returns the record as readers will see it. */
 export function planChild(
   kind: AnyKind,
   planning: Planning,
@@ -113,13 +113,13 @@ export function planChild(
   return source.changes.create(kind, { uid, record: source.record, facts })
 }
 
-/** Returns the uid of a group's only record of a kind: the group's own. Throws code 6 if the record exists. */
+/** Returns the uid for a kind with one record per group, which is the group's own uid. Throws code 6 if the record exists. */
 function theOneOf(kind: AnyKind, { tables }: Planning, parent: string): Uid {
   if (tables.get(kind.index.kind, parent) !== undefined) throw alreadyExists(kind.index.kind, 'a group has at most one')
   return trustedUid(parent)
 }
 
-/** Plans one new record of `kind` below `parent`: rules, keys, guards on the parent. Returns the record as readers will see it. */
+/** Plans a new record of `kind` below `parent`: the kind's rules, its keys, and the guards on the parent. Returns the record as readers will see it. */
 export function planCreate(kind: AnyKind, planning: Planning, source: { changes: ChangeSet; parent: string; draft: Resource }): Resource {
   const { changes, parent } = source
   if (parent !== rootParent) {
@@ -130,12 +130,12 @@ export function planCreate(kind: AnyKind, planning: Planning, source: { changes:
   const record = writableCopy(kind.desc, source.draft)
   const secrets = newSecrets(kind, record)
   const uid = resources.get(kind.index.kind)?.singleton === true ? theOneOf(kind, planning, parent) : newUid(planning.services, parent)
-  // The parent was found as a record, or is the root.
+  // `parent` is the uid of an existing record, or the root.
   changes.add(kind.create?.(planning, { uid, parent: parent as Uid | '/', record, secrets }))
   return planChild(kind, planning, { changes, parent, record, secrets, uid })
 }
 
-/** Answers a create that an earlier call made with the same key: returns the resource as it is now. */
+/** Returns the answer of a create for which an earlier call with the same Idempotency-Key made the resource: the resource as it is now. */
 function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly string[]): HandlerAnswer {
   const uid = earlier[0] ?? ''
   const record = services.cache.tables.get(kind.index.kind, uid)
@@ -143,28 +143,28 @@ function earlierAnswer(kind: AnyKind, services: Services, earlier: readonly stri
   return recordAnswer(kind, services, record.message)
 }
 
-/** Remembers the Idempotency-Key in the transaction of its call. */
+/** Adds the writes that remember the Idempotency-Key to the transaction of its call. */
 export function rememberKey(memory: Idempotent | undefined, changes: ChangeSet, made: { uids: readonly string[]; nowMs: number }): void {
   if (memory === undefined) return
   changes.add(memory.remember(made.uids, made.nowMs))
-  // The idempotency key already lets the change set commit at most once, as the event's key does. The largest batch of role bindings has no room for both
-  // guards.
+  // The guards of the Idempotency-Key already let the change set commit at most once, so the guard of the event is not needed. The largest batch of role
+  // bindings has no room for both.
   if (changes.proofKey !== undefined) changes.unguard(changes.proofKey)
 }
 
-/** A create whose parent is known. */
+/** A create for which the parent is known. */
 export interface CreateCall {
   readonly context: Context
   readonly message: Message
   /** A uid, or `/` for a root. */
   readonly parent: string
-  /** Adds other writes to the same transaction. */
+  /** Adds more writes to the same transaction. */
   readonly also?: (planning: Planning, changes: ChangeSet, record: Resource) => void
-  /** Adds values to the answer that only the creator sees, once. Not called for a dry run or for a record that an earlier call created. */
+  /** Adds values to the answer that only the creator sees, and only once. Not called for a dry run, or for a record that an earlier call created. */
   readonly showOnce?: (shown: Resource) => void
 }
 
-/** Creates a record below `parent` (already resolved; `/` for a root). */
+/** Creates a record below `parent`, which must exist; `/` stands for the root. */
 export async function createRecord(kind: AnyKind, services: Services, call: CreateCall): Promise<HandlerAnswer> {
   const { context, message, parent } = call
   const draft = resourceIn(kind, context, message)
@@ -180,45 +180,48 @@ export async function createRecord(kind: AnyKind, services: Services, call: Crea
   const outcome = await onceByKey(services, { context, message, parent }, (memory) => commit(services, context, (planning) => plan(planning, memory)))
   if (outcome.kind === 'earlier') return earlierAnswer(kind, services, outcome.uids)
   const answer = recordAnswer(kind, services, outcome.made)
-  // recordAnswer renders one of the kind's own messages.
+  // The message in the answer is one of the kind.
   if (!context.validateOnly) call.showOnce?.(answer.message as Resource)
   return answer
 }
 
-/** Answers Create for a kind whose parent is given as a uid. */
+/** Creates the handler of Create for a kind whose parent is given as a uid. */
 export function createHandler(kind: AnyKind): Handler {
   return (services, context, message) => createRecord(kind, services, { context, message, parent: (message as Message & { parent: string }).parent })
 }
 
-/** Throws code 10 if a precondition on the etag fails or there is no record. `expected` is one etag, several separated by commas, or `*` for any. */
+/**
+ * Throws code 10 if the record's etag is not `expected`, or there is no record. `expected` is one etag, several separated by commas, or `*` for any. Undefined
+ * expects nothing.
+ */
 export function assertEtag(record: Pick<CachedRecord, 'etag'> | undefined, expected: string | undefined): void {
   if (expected === undefined || expected === '') return
   if (record === undefined || (expected !== '*' && !expected.split(',').includes(record.etag))) throw staleEtag()
 }
 
 /**
- * Returns the paths that an update changes: the mask, else the keys of a REST body, else the set fields of a gRPC message
- * (docs/spec/conventions.md#update-masks).
+ * Returns the paths of the fields that an update changes: those in the mask. Without a mask, they are the keys of a REST body or the set fields of a gRPC
+ * message (docs/spec/conventions.md#update-masks).
  */
 export function pathsOf(kind: Pick<AnyKind, 'desc'>, context: Context, request: { patch: Resource; mask: FieldMask | undefined }): readonly string[] {
   if (request.mask !== undefined && request.mask.paths.length > 0) return request.mask.paths
   return context.present ?? populatedPaths(kind.desc, request.patch)
 }
 
-/** Returns the record under `uid`, or throws code 5. */
+/** Returns the record with this uid, or throws code 5. */
 export function existingRecord(kind: AnyKind, planning: Pick<Planning, 'tables'>, uid: string): CachedRecord {
   const record = isUid(uid) ? planning.tables.get(kind.index.kind, uid) : undefined
   if (record === undefined) throw notFound(kind.index.kind, uid)
   return record
 }
 
-/** Resolves when the grants for changing the record are available; undefined if there is nothing to wait for. */
+/** Resolves when the grants that decide whether the record may change are cached; undefined if there is nothing to wait for. */
 function whenChangeable(kind: AnyKind, { cache, grants }: Services, uid: string): Promise<void> | undefined {
   const record = kind.asksAbout === undefined ? undefined : cache.tables.get(kind.index.kind, uid)
   return record === undefined ? undefined : grants.prepareAmong(kind.asksAbout?.(cache.tables, record) ?? [])
 }
 
-/** Answers Update: changes the fields in the mask, then checks the whole result (docs/spec/conventions.md#update). */
+/** Creates the handler of Update: it changes the fields in the mask, then checks the whole resource (docs/spec/conventions.md#update). */
 export function updateHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { updateMask: mask } = message as Message & { updateMask?: FieldMask }
@@ -229,7 +232,7 @@ export function updateHandler(kind: AnyKind): Handler {
       assertEtag(cached, context.ifMatch)
       if (maskAllowsEtag(mask === undefined || mask.paths.length === 0 ? undefined : mask.paths)) assertEtag(cached, patch.etag)
       const managedBy = nextOwner(planning, kind.index.kind, cached)
-      // Resets come first: one member of a oneof may replace another.
+      // First reset fields, then set others: a member of a oneof may replace another member.
       const paths = [...resetFields(planning, kind.desc, cached), ...pathsOf(kind, context, { patch, mask })]
       const next = applyMask(kind.desc, { current: cached.message, patch }, paths)
       assertValid(kind.desc, writableCopy(kind.desc, next))
@@ -237,7 +240,7 @@ export function updateHandler(kind: AnyKind): Handler {
       const changes = new ChangeSet()
       const extra = kind.update?.(planning, { uid: cached.uid, parent: cached.parent, record: next, secrets, paths }, cached.message)
       const sealed = sealSecrets(services.keyring, cached, secrets)
-      // The update time increases with every write, even if the clock does not (docs/spec/resources.md#times).
+      // Every write increases the update time, even if the clock did not advance (docs/spec/resources.md#times).
       const updateMs = Math.max(planning.nowMs, cached.updateMs + 1)
       const facts = { etag: newEtag(services.random), createMs: cached.createMs, updateMs, managedBy, ownedFields: ownedFields(planning), sealed }
       const record = changes.update(kind, { cached, record: next, facts })
@@ -249,7 +252,7 @@ export function updateHandler(kind: AnyKind): Handler {
   }
 }
 
-/** Answers Delete: returns an empty message, or code 5 if the record does not exist. */
+/** Creates the handler of Delete: it returns an empty message, or throws code 5 if the record does not exist. */
 export function deleteHandler(kind: AnyKind): Handler {
   return async (services, context, message) => {
     const { uid } = message as Message & { uid: string }

@@ -1,2 +1,2 @@
-/** Number of entries to read, and to remove in one transaction. */
+/** Number of expired entries to read, and to remove in one transaction. */
 export const expireBatch = 100

@@ -10,13 +10,13 @@ import type { AnyKind } from '../kind.ts'
 import { oneByOne } from './one-by-one.ts'
 import type { Cascader } from '../services.ts'
 
-/** Maximum number of keys that one transaction deletes: etcd takes 128 operations. */
+/** Maximum number of keys that one transaction deletes. etcd accepts 128 operations. */
 const maxDeletes = 100
 const pageEntries = 100
 
 /**
- * Removes the dependents of removed records. They count as absent as soon as the mark exists; this frees their keys. Resumable and idempotent, so any replica
- * may run it at any time. The leader runs it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
+ * Removes the dependents of removed records. They count as absent as soon as the deletion mark exists; this frees their keys. Any replica may run it at any
+ * time, because it can be stopped, resumed and repeated. The leader runs it as soon as a mark appears (docs/spec/storage.md#deletion-marks).
  */
 export class StoreCascader implements Cascader {
   readonly #store: Store
@@ -35,13 +35,13 @@ export class StoreCascader implements Cascader {
     const marks = this.#cache.tables.cascades()
     await oneByOne(marks, (mark) => this.#cascade(mark, signal), {
       signal,
-      failed: ({ kind, uid }, error) => this.#log.warn('a cascade failed', { kind, uid, error: errorText(error) }),
+      failed: ({ kind, uid }, error) => this.#log.warn('removing the dependents of a removed record failed', { kind, uid, error: errorText(error) }),
     })
     return marks.length > 0
   }
 
   async finishBlocking(guards: readonly Guard[], signal: AbortSignal): Promise<boolean> {
-    // Without marks, the usual case, nothing is read. Otherwise all guards are checked together.
+    // Usually there are no deletion marks, and nothing is read. Otherwise all guards are checked together.
     if (this.#cache.tables.cascades().length === 0) return false
     const behind = await Promise.all(guards.map((guard) => this.#marksBehind(guard, signal)))
     const marks = new Map(behind.flat().map((mark) => [mark.uid, mark]))
@@ -49,7 +49,10 @@ export class StoreCascader implements Cascader {
     return marks.size > 0
   }
 
-  /** Returns the deletion marks that make `guard` fail. Either the guard's own key is a mark, or the first record at it depends on a marked one. */
+  /**
+   * Returns the deletion marks that make `guard` fail. Either the guard's own key is a mark, or the first record found by the guard depends on a marked
+   * record.
+   */
   async #marksBehind(guard: Guard, signal: AbortSignal): Promise<readonly CascadeMark[]> {
     const { tables } = this.#cache
     if (guard.kind === 'absent' && guard.key.startsWith(cascadePrefix)) return tables.cascades().filter(({ uid }) => cascadeKey(uid) === guard.key)
@@ -57,7 +60,7 @@ export class StoreCascader implements Cascader {
     const holder = entry === undefined ? undefined : holderOf(entry)
     const kind = this.#kinds.get(holder?.kind ?? '')
     if (holder === undefined || kind === undefined || kind.index.removedWith.length === 0) return []
-    // A record that readers see is not hidden by a mark.
+    // If readers see the record, no deletion mark hides it.
     if (tables.get(holder.kind, holder.uid) !== undefined) return []
     const record = await this.#store.get(recordKey(holder.kind, holder.uid), signal)
     if (record === undefined) return []
@@ -65,7 +68,7 @@ export class StoreCascader implements Cascader {
     return tables.cascades().filter((mark) => ownersOf(kind, cached).some((owner) => owner.uid === mark.uid && owner.kind === mark.kind))
   }
 
-  /** Returns the entry that breaks a guard which requires absence. */
+  /** Returns the first entry that makes a guard fail which requires that there is none. */
   async #entryAgainst(guard: Guard, signal: AbortSignal): Promise<Entry | undefined> {
     if (guard.kind === 'absent') return this.#store.get(guard.key, signal)
     if (guard.kind !== 'empty') return undefined
@@ -76,7 +79,7 @@ export class StoreCascader implements Cascader {
     const key = cascadeKey(mark.uid)
     const entry = this.#cache.tables.entry(key)
     if (entry === undefined) return
-    // Require this exact mark for every change. Another replica may have finished this cascade already, and a person's uid may be in use again.
+    // Every change requires this exact mark. Another replica may have finished the cascade already, and the uid of a person may be in use again.
     const marked = { kind: 'unchanged', key, revision: entry.revision } as const
     let removed = 0
     for (const kind of this.#kinds.values()) {
@@ -90,7 +93,7 @@ export class StoreCascader implements Cascader {
     if (removed > 0) this.#log.info('swept', { kind: mark.kind, uid: mark.uid, removed })
   }
 
-  /** Removes the pending keys of a removed person in all organisations. */
+  /** Removes the pending-membership keys of a removed person in all organisations. */
   async #forgetPending(person: Uid, mark: Guard, signal: AbortSignal): Promise<void> {
     for (;;) {
       const { entries } = await this.#store.range({ prefix: `${pendingPrefix}${person}/`, limit: maxDeletes }, signal)
@@ -110,7 +113,8 @@ export class StoreCascader implements Cascader {
     for (let after: string | undefined; ;) {
       const { records, last } =
         owner.filter === 'parent' ? await this.#children(kind, { ...owner, after }, signal) : await this.#users(kind, { ...owner, after }, signal)
-      // Deleted keys cost etcd time until it compacts. So each page starts after the last one, and a final pass starts from the beginning again.
+      // Start again from the beginning for a last check. Until then each page starts after the previous one, because deleted keys cost etcd time until it
+      // compacts.
       if (last === undefined && after === undefined) return removed
       after = last
       const held = await this.#store.get(owner.mark.key, signal)
@@ -125,7 +129,7 @@ export class StoreCascader implements Cascader {
           changes = new ChangeSet()
           count = 0
         }
-        // Guarded by the record's revision: if another cascade removed it first, the next round reads it again.
+        // Guarded by the record's revision. If another cascade removed the record first, the next round reads again.
         changes.remove(kind, record)
         count += 1
       }
@@ -138,7 +142,7 @@ export class StoreCascader implements Cascader {
     return { records: entries, last: entries.at(-1)?.key }
   }
 
-  /** Returns the records that name `owner.uid` in the relation `owner.filter`, found by their reverse keys. */
+  /** Returns a page of records that refer to `owner.uid` in the relation `owner.filter`. They are found by their reverse keys. */
   async #users(kind: AnyKind, owner: DependentsCursor, signal: AbortSignal): Promise<DependentsPage> {
     const prefix = usedByPrefix(relationOf(kind, owner.filter), owner.uid)
     const { entries } = await this.#store.range({ ...pageAfter(owner), prefix }, signal)
@@ -154,10 +158,10 @@ export class StoreCascader implements Cascader {
   }
 }
 
-/** A removed record whose dependents are not all removed yet. */
+/** A removed record of which not all dependents are removed yet. */
 type CascadeMark = ReturnType<RecordCache['tables']['cascades']>[number]
 
-/** Returns the record to which a key belongs. */
+/** Returns the kind and uid of the record to which a key belongs. */
 function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined {
   const [space, first = '', second = ''] = key.split('/', 3)
   if (space === 'r') return { kind: first, uid: trustedUid(parseRecordKey(key).uid) }
@@ -165,14 +169,14 @@ function holderOf({ key, value }: Entry): { kind: string; uid: Uid } | undefined
   return first === 'name' || first === 'managed' ? { kind: second, uid: trustedUid(Buffer.from(value).toString()) } : undefined
 }
 
-/** The owner whose dependents are searched, the relation, and the key to continue after. */
+/** A search for the dependents of a removed record: the record, the relation, and the key after which to continue. */
 interface DependentsCursor {
   readonly filter: string
   readonly uid: Uid
   readonly after: string | undefined
 }
 
-/** A page of dependent records; `last` is the key to continue after, undefined at the end. */
+/** A page of dependent records. `last` is the key after which to continue; undefined at the end. */
 interface DependentsPage {
   readonly records: readonly Entry[]
   readonly last: string | undefined

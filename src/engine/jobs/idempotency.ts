@@ -3,20 +3,20 @@ import type { Entry, Store, Transaction, Write } from '../../store/store.ts'
 import { idempotencyHour, idempotencyHourOf, idempotencyHourPrefix, idempotencyKey, idempotencyLifeMs } from '../idempotency.ts'
 import { expireBatch } from './batch.ts'
 
-/** Each entry has two keys, and a transaction has at most 127 writes. */
+/** Number of idempotency keys to remove in one transaction. Each has two store keys, and a transaction has at most 127 writes. */
 const batchEntries = 50
 
 function recordKeyOf(hourEntry: Entry): string {
   return idempotencyKey(hourEntry.key.slice(hourEntry.key.lastIndexOf('/') + 1))
 }
 
-/** Splits a batch into entries with distinct keys and repeats. A repeat has the same key as another entry: the key was used again more than a day later. */
+/** Splits a batch into entries with distinct keys, and repeats. A repeat means that the same idempotency key was used again more than a day later. */
 function withoutRepeats(batch: readonly Entry[]): { together: Entry[]; repeats: Entry[] } {
   const last = new Map(batch.map((entry) => [recordKeyOf(entry), entry]))
   return { together: [...last.values()], repeats: batch.filter((entry) => last.get(recordKeyOf(entry)) !== entry) }
 }
 
-/** Removes entries with their records. Both are written together, so they have one revision until the key is used again. */
+/** Returns the transaction that removes entries and their records. Both were written together, so they have the same revision unless the key was used again. */
 function removal(hourEntries: readonly Entry[]): Transaction {
   return {
     guards: hourEntries.map((entry) => ({ kind: 'unchanged', key: recordKeyOf(entry), revision: entry.revision })),
@@ -27,7 +27,7 @@ function removal(hourEntries: readonly Entry[]): Transaction {
   }
 }
 
-/** Removes one hour's entry. If the key was used again later, the later hour's expiry removes the record. */
+/** Removes one entry of an expired hour. If its key was used again later, the record stays until that later hour expires. */
 async function forgetOne(store: Store, entry: Entry, signal: AbortSignal): Promise<void> {
   const [hour = ''] = entry.key.slice(idempotencyHourPrefix.length).split('/')
   const held = await store.get(recordKeyOf(entry), signal)
@@ -36,7 +36,7 @@ async function forgetOne(store: Store, entry: Entry, signal: AbortSignal): Promi
   await store.transact(removed, signal)
 }
 
-/** Removes idempotency keys whose hour is over. Returns how many. Rejects with StoreError or the signal's reason. */
+/** Removes the idempotency keys of expired hours. Returns their number. Rejects with StoreError or the signal's reason. */
 export async function expireIdempotencyKeys(store: Store, nowMs: number, signal: AbortSignal): Promise<number> {
   const before = `${idempotencyHourPrefix}${idempotencyHour(nowMs - idempotencyLifeMs - 3_600_000)}`
   let removed = 0

@@ -1,18 +1,18 @@
 import { DomainError } from '../../base/errors.ts'
 import { StoreError, type StoreErrorKind } from '../../store/store.ts'
 
-/** Failures of one record that do not affect others. */
+/** Kinds of StoreError that concern a single record, not the whole store. */
 const kindsOfOne: ReadonlySet<StoreErrorKind> = new Set(['damaged', 'too_large'])
 
-/** True if the store itself fails, so that later items would fail as well. */
+/** True if the error concerns the whole store, so that all later items would fail as well. */
 function isOfStore(error: unknown): boolean {
   if (error instanceof DomainError && error.cause !== undefined) return isOfStore(error.cause)
   return error instanceof StoreError && !kindsOfOne.has(error.kind)
 }
 
 /**
- * Calls `work` for each item in turn. A failed item does not stop the others: `failed` is called for each failure, and the first failure is thrown after the
- * last item. Rejects at once if the store fails, or with the signal's reason.
+ * Calls `work` for each item in turn. If an item fails, it calls `failed` and continues. After the last item it throws the first failure. Rejects at once if
+ * the store as a whole fails, or with the signal's reason.
  */
 export async function oneByOne<T>(
   items: Iterable<T> | AsyncIterable<T>,

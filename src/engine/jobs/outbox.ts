@@ -8,14 +8,17 @@ import { comparePositions, type Position } from '../log/log-index.ts'
 import { outboxCutPrefix, outboxKey, outboxPrefix, outboxTimeMs } from '../log/outbox-keys.ts'
 import { expireBatch } from './batch.ts'
 
-/** Retention limits of events: age and size (docs/spec/events.md#retention). */
+/** The limits up to which events are kept: their age and their size (docs/spec/events.md#retention). */
 export interface OutboxRetention {
   readonly lifeMs: number
-  /** Size of keys and values for each root group. */
+  /** Maximum size of the keys and values of one root group's events. */
   readonly bytesPerRoot: number
 }
 
-/** Minimum age of an event before it is counted. Process clocks differ, and an event that appears behind the count is never counted. */
+/**
+ * Minimum age in milliseconds of an event that is counted. Clocks of processes differ, and an event with a key before the position of the count would never be
+ * counted.
+ */
 const settledMs = 60_000
 const hourMs = 3_600_000
 
@@ -24,13 +27,13 @@ function removal(entries: readonly Entry[]): Transaction {
   return { guards: [], writes: entries.map(({ key }) => ({ kind: 'delete', key })) }
 }
 
-/** Returns the root group of an event; empty if it has none. */
+/** Returns the uid of the root group of an event; empty if it has none. */
 export function rootOfEvent({ value }: Entry): string {
   const { group } = fromBinary(OutboxEventSchema, value)
   return group === '' ? '' : rootOf(trustedUid(group))
 }
 
-/** Returns the size of an event in bytes. */
+/** Returns the size in bytes of an event's key and value. */
 export function bytesOf({ key, value }: Entry): number {
   return key.length + value.length
 }
@@ -40,12 +43,12 @@ function positionOfCut({ value }: Entry): Position {
   return { revision: Number(revision), key }
 }
 
-/** Bytes of counted events by root group and hour. */
+/** The size in bytes of the counted events, by root group and hour. */
 class EventBytes {
   readonly #hours = new Map<number, Map<string, number>>()
   readonly #totals = new Map<string, number>()
 
-  /** Adds or subtracts an entry's bytes. */
+  /** Adds the size of an entry, or subtracts it. */
   count(entry: Entry, sign: 1 | -1): void {
     const hour = Math.floor(outboxTimeMs(entry.key) / hourMs)
     const root = rootOfEvent(entry)
@@ -56,7 +59,7 @@ class EventBytes {
     this.#setTotal(root, this.totalOf(root) + bytes)
   }
 
-  /** Forgets the hours that ended before `timeMs`, even if other code removed their entries. */
+  /** Drops the counts of hours that ended before `timeMs`, whatever removed their events. */
   forgetBefore(timeMs: number): void {
     for (const [hour, roots] of this.#hours) {
       if ((hour + 1) * hourMs > timeMs) continue
@@ -65,17 +68,17 @@ class EventBytes {
     }
   }
 
-  /** Returns the bytes of a root group. */
+  /** Returns the size of a root group's events in bytes. */
   totalOf(root: string): number {
     return this.#totals.get(root) ?? 0
   }
 
-  /** The root groups with more than `limit` bytes. */
+  /** Returns the root groups whose events have more than `limit` bytes. */
   over(limit: number): Set<string> {
     return new Set([...this.#totals].filter(([, bytes]) => bytes > limit).map(([root]) => root))
   }
 
-  /** Returns the start of the first hour in which one of `roots` has events. */
+  /** Returns the start, in milliseconds since 1970, of the first hour in which one of `roots` has events. */
   firstMs(roots: ReadonlySet<string>): number {
     const hours = [...this.#hours].filter(([, bytes]) => [...roots].some((root) => (bytes.get(root) ?? 0) > 0)).map(([hour]) => hour)
     return Math.min(...hours) * hourMs
@@ -88,14 +91,14 @@ class EventBytes {
 }
 
 /**
- * Removes events that are too old, and the oldest events of root groups that have too many. The byte count is approximate, in memory, and lasts for one
- * leadership. The leader reads every event once, and then only new ones. Resumable: may be stopped at any moment.
+ * Removes events that are too old, and the oldest events of root groups whose events are too large in total. The sizes are approximate, are kept in memory,
+ * and are lost when the leadership ends. The leader reads every event once, and then only new ones. It can be stopped at any time.
  */
 export class OutboxExpirer {
   readonly #store: Store
   readonly #retention: OutboxRetention
   readonly #account = new EventBytes()
-  /** Everything up to this key was counted. */
+  /** Everything up to this outbox key was counted. */
   #counted = outboxPrefix
 
   constructor(store: Store, retention: OutboxRetention) {
@@ -103,7 +106,7 @@ export class OutboxExpirer {
     this.#retention = retention
   }
 
-  /** Removes events that are too old; returns how many. Rejects with StoreError or the signal's reason. */
+  /** Removes events that are too old. Returns their number. Rejects with StoreError or the signal's reason. */
   async expireOld(nowMs: number, signal: AbortSignal): Promise<number> {
     const endMs = nowMs - this.#retention.lifeMs
     let removed = 0
@@ -117,7 +120,7 @@ export class OutboxExpirer {
     return removed
   }
 
-  /** Removes the cuts of events that would be too old by now: so are the cursors before them. */
+  /** Removes the entries about cut events (see Cut) that would be too old by now, because readers before them have missed expired events anyway. */
   async #expireCuts(endMs: number, signal: AbortSignal): Promise<void> {
     for await (const cut of entriesOf(this.#store, { prefix: outboxCutPrefix }, signal)) {
       if (outboxTimeMs(positionOfCut(cut).key) >= endMs) continue
@@ -133,7 +136,7 @@ export class OutboxExpirer {
     }
   }
 
-  /** Removes the oldest events of root groups that have too many; returns how many. Rejects with StoreError or the signal's reason. */
+  /** Removes the oldest events of root groups whose events are too large in total. Returns their number. Rejects with StoreError or the signal's reason. */
   async expireOverSize(nowMs: number, signal: AbortSignal): Promise<number> {
     await this.#countNew(nowMs, signal)
     const over = this.#account.over(this.#retention.bytesPerRoot)
@@ -157,7 +160,7 @@ export class OutboxExpirer {
     return removed
   }
 
-  /** Records for each root group how far its events are about to be removed. Readers before there learn that they missed events. */
+  /** Stores for each root group up to which event its oldest ones will be removed. So readers that are not that far learn that they missed events. */
   async #announceCuts(excess: readonly Entry[], signal: AbortSignal): Promise<void> {
     const newest = new Map<string, Position>()
     for (const entry of excess) {
@@ -181,7 +184,7 @@ export class OutboxExpirer {
     return { guards, writes }
   }
 
-  /** Returns the entries to remove and subtracts them from the count. Removes from `over` the root groups that are within the limit then. */
+  /** Returns the entries to remove, and subtracts their sizes. Removes from `over` the root groups that are then within the limit. */
   #takeExcess(entries: readonly Entry[], over: Set<string>): Entry[] {
     return entries.filter((entry) => {
       const root = rootOfEvent(entry)

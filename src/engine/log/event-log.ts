@@ -11,23 +11,23 @@ import { StoreError, type Change, type Entry, type Revision, type Store } from '
 import { comparePositions, LogIndex, type Cut, type LogEntry, type Position } from './log-index.ts'
 
 const pageEntries = 500
-/** How long a reader waits for the watch, in milliseconds. */
+/** Maximum time in milliseconds for which a reader waits until the log contains all acknowledged events. */
 const caughtUpTimeoutMs = 5_000
-/** Size of the stored events that are kept decoded: those that were appended last. */
+/** Maximum size in bytes of the newest events, which are kept decoded. */
 const tailBytes = 16 * 2 ** 20
 
-/** An event of the log. */
+/** An event of the log, with its content. */
 export interface LoggedEvent extends LogEntry {
   readonly event: OutboxEvent
 }
 
-/** The parts of a log. */
+/** The dependencies of an event log. */
 export interface EventLogOptions {
   readonly store: Store
   readonly log: Log
 }
 
-/** The events appended last, decoded, up to a number of bytes. */
+/** The newest events, kept decoded up to a number of bytes. */
 class Tail {
   readonly #events = new Map<string, { readonly event: OutboxEvent; readonly bytes: number }>()
   #bytes = 0
@@ -48,8 +48,8 @@ class Tail {
 }
 
 /**
- * The outbox as a log in the order of commits: read once, then followed by a watch. Keys of the outbox are in the order of clocks, which differ between
- * processes; so the index here is what makes a position exact (docs/spec/events.md#order). Internal events are not in it.
+ * The events of the outbox in the order of their commits. The outbox is read once, and then followed by a watch. The order of its keys is inexact, because it
+ * follows the clocks of several processes. The log's index makes positions exact (docs/spec/events.md#order). Internal events are not in the log.
  */
 export class EventLog {
   readonly #options: EventLogOptions
@@ -57,11 +57,11 @@ export class EventLog {
   readonly #waiters = new Waiters()
   #index = new LogIndex()
   #tail = new Tail()
-  /** By their keys in the store. */
+  /** The cuts of root groups (see Cut), by their keys in the store. */
   #cuts = new Map<string, Cut>()
   #loaded: Revision | undefined
   readonly #stop = new AbortController()
-  /** Callers at one moment share a query to the store. */
+  /** Concurrent callers share one query to the store. */
   readonly #question: SharedQuestion<Revision, Revision> = new SharedQuestion(
     () => this.#options.store.revision(this.#stop.signal),
     (revision) => Promise.resolve(revision),
@@ -81,50 +81,51 @@ export class EventLog {
     return this.#index.size
   }
 
-  /** The revision as of which the log was loaded; undefined before. */
+  /** The revision as of which the log was loaded; undefined before the load. */
   get loadedAt(): Revision | undefined {
     return this.#loaded
   }
 
   /**
-   * Resolves once the log holds every event whose commit was acknowledged before this call. Rejects with StoreError `unavailable` if the watch is late, or the
-   * signal's reason.
+   * Resolves once the log contains every event whose commit was acknowledged before this call. Rejects with StoreError `unavailable` if the watch is too slow,
+   * or with the signal's reason.
    */
   async caughtUp(signal: AbortSignal): Promise<void> {
     const revision = await this.#question.result()
     if ((this.#loaded ?? 0) < revision) await this.#waiters.wait(revision, caughtUpTimeoutMs, signal)
   }
 
-  /** Calls `listener` with each event that is appended, until the returned function is called. It must not throw. */
+  /** Calls `listener`, which must not throw, with each event that is appended. The returned function ends that. */
   onAppend(listener: (entry: LogEntry) => void): () => void {
     this.#listeners.add(listener)
     return () => this.#listeners.delete(listener)
   }
 
-  /** Yields the events after a position, in order, without their bodies: of one root group, or all. */
+  /** Yields the events after a position in order, without their content: those of one root group, or all. */
   after(position: Position, root?: string): Generator<LogEntry, void> {
     return this.#index.after(position, root)
   }
 
-  /** Returns the first event of a root group, in the order of commits, whose outbox key is not before `key`. */
+  /** Returns the first event of a root group, in commit order, whose outbox key is not before `key`. */
   firstFrom(key: string, root: string): LogEntry | undefined {
     return this.#index.firstFrom(key, root)
   }
 
   /**
-   * Returns the cuts that took events after a position: of one root group, or all. Cuts up to the revision `knownAt` do not count: the reader knows of them.
+   * Returns the cuts that removed events after a position: those of one root group, or all. Omits cuts up to the revision `knownAt`, which the reader already
+   * knows.
    */
   cutsAfter(position: Position, { knownAt, root }: { readonly knownAt: number; readonly root: string | undefined }): readonly Cut[] {
     const cuts = root === undefined ? [...this.#cuts.values()] : [this.#cuts.get(`${outboxCutPrefix}${root}`)].filter((cut) => cut !== undefined)
     return cuts.filter((cut) => cut.madeAt > knownAt && comparePositions(cut, position) > 0)
   }
 
-  /** Removes events from the index whose outbox keys are before `key`: they have expired. */
+  /** Removes expired events from the index: those whose outbox keys are before `key`. */
   dropBefore(key: string): void {
     this.#index.dropBefore(key)
   }
 
-  /** Reads an event; undefined if it has expired. Rejects with StoreError or the signal's reason. */
+  /** Reads the content of an event; undefined if it has expired. Rejects with StoreError or the signal's reason. */
   async read(entry: LogEntry, signal: AbortSignal): Promise<LoggedEvent | undefined> {
     const recent = this.#tail.get(entry.key)
     if (recent !== undefined) return { ...entry, event: recent }
@@ -132,7 +133,7 @@ export class EventLog {
     return stored === undefined ? undefined : { ...entry, event: fromBinary(OutboxEventSchema, stored.value) }
   }
 
-  /** Reads the whole outbox as of one commit. Cost: one read of all its bytes. Rejects with StoreError or the signal's reason. */
+  /** Reads the whole outbox as of one commit. Rejects with StoreError or the signal's reason. */
   async load(signal: AbortSignal): Promise<void> {
     const { store } = this.#options
     const revision = await store.revision(signal)
@@ -155,11 +156,11 @@ export class EventLog {
   }
 
   /**
-   * Follows the outbox from where `load` ended, and appends what is committed. Never resolves: rejects with the signal's reason, or with the StoreError that
-   * ended the watch. After `unavailable` it can be called again; after others the log must be loaded again.
+   * Follows the outbox from where `load` ended, and appends new events. Never resolves. Rejects with the signal's reason, or with the StoreError that ended
+   * the watch. After `unavailable` it can be called again; after other errors the log must be loaded again.
    */
   async follow(signal: AbortSignal): Promise<never> {
-    if (this.#loaded === undefined) throw new TypeError('the event log is not loaded')
+    if (this.#loaded === undefined) throw new TypeError('the event log must be loaded before it is followed')
     for await (const { revision, changes } of this.#options.store.watch([outboxPrefix, outboxCutPrefix], this.#loaded, signal)) {
       this.#append(changes)
       this.#loaded = revision
@@ -172,7 +173,7 @@ export class EventLog {
     const removed = changes.filter(({ value }) => value === undefined).map(({ key }) => key)
     for (const key of removed) this.#cuts.delete(key)
     this.#index.remove(removed)
-    // Changes of one commit come in no particular order, and positions are ordered by key there.
+    // Changes of one commit arrive in no particular order. Within a commit, positions are ordered by key.
     const added = changes.filter((change): change is Change & Entry => change.value !== undefined).sort(comparePositions)
     for (const change of added) {
       if (change.key.startsWith(outboxCutPrefix)) {

@@ -6,27 +6,27 @@ export interface Position {
   readonly key: string
 }
 
-/** Returns a negative number if `one` comes first, a positive one if `other` does, and 0 for the same position. */
+/** Compares two positions for sorting: negative if `one` comes first, positive if `other` does, 0 if they are equal. */
 export function comparePositions(one: Position, other: Position): number {
   return one.revision - other.revision || (one.key === other.key ? 0 : one.key < other.key ? -1 : 1)
 }
 
-/** The loss of a root group's oldest events, which were too many: the position of the newest one among them. */
+/** The removal of a root group's oldest events because they were too large in total. The position is that of the newest removed event. */
 export interface Cut extends Position {
   readonly root: string
-  /** The commit that announced the loss. */
+  /** The revision of the commit that announced the removal. */
   readonly madeAt: number
 }
 
-/** What the index keeps of an event. */
+/** The data that the index keeps for each event. */
 export interface LogEntry extends Position {
   readonly type: string
-  /** The group that the event belongs to; empty if it has none. */
+  /** Uid of the group that the event belongs to; empty if it has none. */
   readonly group: string
   readonly subject: string
 }
 
-/** Returns the place of the first entry after a position. Cost: the logarithm of the number of entries. */
+/** Returns the index of the first entry after a position, by binary search. */
 function firstAfter(entries: readonly LogEntry[], position: Position): number {
   let low = 0
   let high = entries.length
@@ -39,38 +39,38 @@ function firstAfter(entries: readonly LogEntry[], position: Position): number {
   return low
 }
 
-/** Removed entries that the lists keep at least: to leave them out of the lists costs a pass over all entries. */
+/** Minimum number of removed entries before the lists are rebuilt without them, which costs a pass over all entries. */
 const minRemoved = 1_000
 
-/** Returns the root of a group; the text itself for `/` and for no group. */
+/** Returns the root of a group's uid. Returns the text itself for `/` and for an empty text. */
 function rootIn(group: string): string {
   return group === rootParent ? group : (group.split('/', 1)[0] ?? '')
 }
 
 /**
- * The events that are kept, in the order of their commits, without their bodies: all, and those of each root group. So a reader of one organisation passes no
- * event of another. Memory: about 250 bytes an event.
+ * The existing events in commit order, without their content: one list of all, and one for each root group. So a reader of one organisation skips no events of
+ * others. It takes about 250 bytes of memory per event.
  */
 export class LogIndex {
   #all: LogEntry[] = []
   readonly #byRoot = new Map<string, LogEntry[]>()
-  /** Each type and group once. */
+  /** Each event type and group uid, so that equal texts are in memory once. */
   readonly #texts = new Map<string, string>()
-  /** Keys of entries that are still in the lists, but were removed. */
+  /** Keys of removed entries that are still in the lists. */
   readonly #removed = new Set<string>()
 
-  /** The number of entries, with removed ones that are still in the lists. */
+  /** The number of entries, including removed ones that are still in the lists. */
   get size(): number {
     return this.#all.length
   }
 
-  /** The position of the last entry; before all positions without entries. */
+  /** The position of the last entry. Without entries, a position before all others. */
   get last(): Position {
     const { revision, key } = this.#all.at(-1) ?? { revision: 0, key: '' }
     return { revision, key }
   }
 
-  /** Adds an entry. Returns false, and adds nothing, if its position is not after the last one. */
+  /** Adds an entry. Returns false, and adds nothing, unless its position is after the last one. */
   append({ revision, key, type, group, subject }: LogEntry): boolean {
     const entry = { revision, key, subject, type: this.#shared(type), group: this.#shared(group) }
     if (comparePositions(entry, this.last) <= 0) return false
@@ -82,9 +82,12 @@ export class LogIndex {
     return true
   }
 
-  /** Yields the entries after a position, in order: of one root group, or all. Look again for entries that are appended after the end. */
+  /**
+   * Yields the entries after a position in order: those of one root group, or all. It ends at the last entry; call it again for entries that are appended
+   * later.
+   */
   *after(position: Position, root?: string): Generator<LogEntry, void> {
-    // Each removal makes new lists: this one keeps its places while its reader waits.
+    // A removal creates new lists, so the positions in this one stay valid while its reader waits.
     const entries = this.#of(root)
     for (let at = firstAfter(entries, position); at < entries.length; at += 1) {
       const entry = entries[at]
@@ -92,23 +95,23 @@ export class LogIndex {
     }
   }
 
-  /** Returns the first entry of a root group, in the order of commits, whose key is not before `key`. Cost: the number of its entries. */
+  /** Returns the first entry of a root group, in commit order, whose key is not before `key`. It costs a pass over the group's entries. */
   firstFrom(key: string, root: string): LogEntry | undefined {
     return this.#of(root).find((entry) => entry.key >= key && !this.#removed.has(entry.key))
   }
 
-  /** Removes the entries whose keys are before `key`. Cost: the number of entries. */
+  /** Removes the entries whose keys are before `key`. It costs a pass over all entries. */
   dropBefore(key: string): void {
     if (this.#all.some((entry) => entry.key < key)) this.#keep((entry) => entry.key >= key)
   }
 
-  /** Removes the entries with these keys. Cost: that of the keys, but for one removal in many. */
+  /** Removes the entries with these keys. Most calls cost only as much as the number of keys; a few rebuild the lists. */
   remove(keys: readonly string[]): void {
     for (const key of keys) this.#removed.add(key)
     if (this.#removed.size > Math.max(minRemoved, this.#all.length / 8)) this.#keep(() => true)
   }
 
-  /** Makes new lists of the entries that were not removed and that pass. */
+  /** Rebuilds the lists from the entries that were not removed and for which `passes` returns true. */
   #keep(passes: (entry: LogEntry) => boolean): void {
     const isKept = (entry: LogEntry): boolean => !this.#removed.has(entry.key) && passes(entry)
     this.#all = this.#all.filter(isKept)

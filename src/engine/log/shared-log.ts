@@ -6,27 +6,27 @@ import type { Store } from '../../store/store.ts'
 import { untilAborted } from '../../base/timing.ts'
 import { EventLog } from './event-log.ts'
 
-/** How long the log is followed without users, in milliseconds: loading it again costs a read of the whole outbox. */
+/** Time in milliseconds for which the log continues without users, because loading it again means reading the whole outbox. */
 const idleMs = 5 * 60_000
 
-/** How often expired events leave the index, in milliseconds. */
+/** Interval in milliseconds at which expired events are removed from the index. */
 const dropEveryMs = 10 * 60_000
 
-/** The parts of a shared log. */
+/** The dependencies of a SharedLog. */
 export interface SharedLogOptions {
   readonly store: Store
   readonly log: Log
   readonly clock: Clock
-  /** How long events are kept, in milliseconds. */
+  /** Time for which events are kept, in milliseconds. */
   readonly eventLifeMs: number
 }
 
-/** A log in use. */
+/** The event log in use by one caller. */
 export interface UsedLog {
   readonly log: EventLog
-  /** Rejects when the log ends: use another one then, from the same position. */
+  /** Rejects when the log ends. The user must then acquire another one and continue from the same position. */
   readonly ended: Promise<never>
-  /** Ends the use. To be called once. */
+  /** Ends the use. Call it once. */
   release(): void
 }
 
@@ -39,9 +39,9 @@ interface Running {
   idle: NodeJS.Timeout | undefined
 }
 
-/** The event log of this process. It is loaded when it is first used, and ends after some minutes without users. */
+/** The event log of this process. It is loaded when it is first needed, and stopped after some minutes without users. */
 export class SharedLog {
-  /** Requests and streams that wait for events. Each waits for every event of its place: so an organisation has a bounded number. */
+  /** Limits the requests and streams that wait for events, per organisation and in total. Each new event is checked for every one of them. */
   readonly readers = new TenantSlots({ each: 1_000, all: 4_000 })
   readonly #options: SharedLogOptions
   #running: Running | undefined
@@ -51,7 +51,7 @@ export class SharedLog {
     this.#options = options
   }
 
-  /** Resolves once the log is loaded. Rejects with StoreError, or the signal's reason. */
+  /** Resolves with the log once it is loaded. Rejects with StoreError, or the signal's reason. */
   async acquire(signal: AbortSignal): Promise<UsedLog> {
     const running = (this.#running ??= this.#start())
     running.users += 1
@@ -71,17 +71,17 @@ export class SharedLog {
     return { log: running.log, ended: running.ended, release }
   }
 
-  /** Aborts when the process is about to stop: requests must wait for events no longer. */
+  /** A signal that aborts when the process is about to stop. Requests must then stop waiting for events. */
   get leaving(): AbortSignal {
     return this.#leaving.signal
   }
 
-  /** Ends all waits for events, now and from now on. */
+  /** Ends all waits for events, now and in the future. */
   leave(): void {
     this.#leaving.abort(new Error('the server is about to stop'))
   }
 
-  /** Ends the log. Its users see it end. */
+  /** Stops the log. `ended` rejects for its users. */
   close(): void {
     this.#running?.stop.abort(new Error('the event log was closed'))
   }
@@ -95,7 +95,7 @@ export class SharedLog {
     const { clock, eventLifeMs } = this.#options
     const dropping = setInterval(() => log.dropBefore(outboxKey(clock.now() - eventLifeMs, '')), dropEveryMs)
     dropping.unref()
-    // A log that ended is not used again.
+    // Do not use a log again after it ended.
     const forget = (): void => {
       clearInterval(dropping)
       clearTimeout(running.idle)
@@ -108,7 +108,7 @@ export class SharedLog {
   #release(running: Running): void {
     running.users -= 1
     if (running.users > 0) return
-    running.idle = setTimeout(() => running.stop.abort(new Error('the event log has no users')), idleMs)
+    running.idle = setTimeout(() => running.stop.abort(new Error('the event log was stopped because no request used it')), idleMs)
     running.idle.unref()
   }
 }

@@ -8,24 +8,27 @@ import { quotaExceeded } from './quotas.ts'
 const contentPrefix = 'x/content/'
 
 /**
- * Prefix of open uploads by organisation: `x/upload/<root>/<id>`. The value is the start time in milliseconds since 1970 as text. Written only if a limit is
- * set.
+ * Prefix of the entries for open uploads, by organisation: `x/upload/<root>/<id>`. The value is the start time in milliseconds since 1970 as text. They are
+ * only written if a limit is set.
  */
 export const uploadPrefix = 'x/upload/'
 
-/** Age at which an upload stops counting as open, in milliseconds. */
+/** Age in milliseconds at which an upload no longer counts as open. */
 export const uploadLifeMs = 24 * 3_600_000
 
-/** Number of blobs and manifests that an organisation can record at once without a conflict between them. */
+/** Number of counters per organisation. So many transactions can record blobs and manifests at once without a conflict. */
 const shards = 16
 
-/** Limits that the store counts, not memory, with the prefix of an organisation's counters. */
+/** The limits whose usage is counted in the store, not in memory, with the key prefix of their counters. */
 export const counterPrefixes = { [contentLimit]: contentPrefix, [manifestsLimit]: 'x/manifests/' } as const
 
-/** A limit that the store counts. */
+/** The name of a limit whose usage is counted in the store. */
 export type StoredLimit = keyof typeof counterPrefixes
 
-/** Reads an organisation's counters of a limit: their `sum`, and the first counter, through which a recount corrects them. As of `revision`, or as of now. */
+/**
+ * Reads an organisation's counters of a limit: their sum, and the first counter, which a recount changes to correct the sum. Reads as of `revision`, or as of
+ * now.
+ */
 export async function readCounters(
   store: Store,
   { limit, root, revision }: { limit: StoredLimit; root: Uid; revision?: Revision },
@@ -37,22 +40,22 @@ export async function readCounters(
   return { sum: entries.reduce((sum, { value }) => sum + countIn(value), 0), first: { key, entry: entries.find((entry) => entry.key === key) } }
 }
 
-/** Returns the number in a counter. */
+/** Returns the number that a counter's value contains. */
 export function countIn(value: Uint8Array): number {
   return Number(Buffer.from(value).toString())
 }
 
-/** Returns the organisation's use of the limit in bytes. A blob in two repos counts twice. Rejects with StoreError. */
+/** Returns the organisation's usage of the limit in bytes. A blob in two repos counts twice. Rejects with StoreError. */
 export async function storedUse(store: Store, { limit, root }: { limit: StoredLimit; root: Uid }, signal: AbortSignal): Promise<number> {
   return (await readCounters(store, { limit, root }, signal)).sum
 }
 
-/** The bytes that a transaction adds to an organisation, by limit; negative if it removes content. */
+/** The bytes that a transaction adds to an organisation, by limit. A number is negative if content is removed. */
 export type StoredBytes = Readonly<Partial<Record<StoredLimit, number>>>
 
 /**
- * Returns the additions that count `bytes` for the organisation of `repo`, for the transaction that records or removes them. They may conflict with another
- * transaction.
+ * Returns the guards and writes that count `bytes` for the organisation of `repo`. They belong into the transaction that records or removes the content, and
+ * may conflict with another transaction.
  */
 export async function storedChange(
   services: Services,
@@ -81,8 +84,8 @@ export function addedTo({ key, entry }: { key: string; entry: Entry | undefined 
 }
 
 /**
- * Returns the bytes that the organisation of `repo` may still add to a limit; undefined without such a limit. Throws code 8 QUOTA_EXCEEDED if `bytes` exceeds
- * it.
+ * Returns the number of bytes up to the limit of the organisation of `repo`; undefined without such a limit. Throws code 8 QUOTA_EXCEEDED if `bytes` exceeds
+ * that number.
  */
 export async function storedRoom(
   { store, cache }: Services,
@@ -95,13 +98,13 @@ export async function storedRoom(
   const use = await storedUse(store, { limit, root }, signal)
   const room = max * mebibyte - use
   if (bytes > room) {
-    const [inUse, amount] = [use, bytes].map((count) => Math.ceil(count / mebibyte)) as [number, number] // of two
+    const [inUse, amount] = [use, bytes].map((count) => Math.ceil(count / mebibyte)) as [number, number] // A map of two items has two items.
     throw quotaExceeded(root, { limit, max, use: inUse, amount })
   }
   return room
 }
 
-/** Returns how many uploads of the organisation are open. Only uploads that began under a limit count. */
+/** Returns the number of open uploads of the organisation. Only uploads that began while a limit was set are counted. */
 export async function openUploads({ store, clock }: Services, root: Uid, signal: AbortSignal): Promise<number> {
   const youngAfterMs = clock.now() - uploadLifeMs
   let open = 0
@@ -124,13 +127,13 @@ export async function countUpload(services: Services, { repo, id }: { repo: Uid;
   await services.store.transact({ guards: [], writes: [{ kind: 'put', key: `${uploadPrefix}${root}/${id}`, value }] }, signal)
 }
 
-/** Stops counting an upload as open. Does nothing if it was not counted or the store does not answer: the entry expires by itself. */
+/** Stops counting an upload as open. Has no effect if it was not counted, or if the store does not answer: the entry then expires by itself. */
 export async function uncountUpload({ store, cache, log }: Services, { repo, id }: { repo: Uid; id: string }, signal: AbortSignal): Promise<void> {
   const root = rootOf(repo)
   if (limitsOf(cache.tables, root)?.[uploadsLimit] === undefined) return
   try {
     await store.transact({ guards: [], writes: [{ kind: 'delete', key: `${uploadPrefix}${root}/${id}` }] }, signal)
   } catch (error) {
-    log.warn('an upload that ended still counts as open', { repo, error: errorText(error) })
+    log.warn('an upload that ended counts as open until its entry expires', { repo, error: errorText(error) })
   }
 }

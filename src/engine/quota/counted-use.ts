@@ -1,7 +1,7 @@
 import type { Uid } from '../../base/uid.ts'
 import type { Store } from '../../store/store.ts'
 
-/** An organisation's usage as of the leader's last count: entries, and bytes of events. */
+/** An organisation's usage at the leader's last count: numbers of entries, and bytes of events. */
 export interface CountedUse {
   readonly events: number
   readonly eventBytes: number
@@ -9,15 +9,15 @@ export interface CountedUse {
   readonly idempotencyKeys: number
 }
 
-/** No usage. */
+/** The usage of an organisation that uses nothing. */
 export const noUse: CountedUse = { events: 0, eventBytes: 0, tagMoves: 0, idempotencyKeys: 0 }
 
-/** Prefix of the counts of each organisation. */
+/** Prefix of the entries with the usage of each organisation. */
 export const usagePrefix = 'x/usage/'
 
-/** Returns the leader's last count; `noUse` before the first one. Rejects with StoreError. */
+/** Returns the organisation's usage at the leader's last count; `noUse` before the first count. Rejects with StoreError. */
 export async function countedUse(store: Store, root: Uid, signal: AbortSignal): Promise<CountedUse> {
   const entry = await store.get(`${usagePrefix}${root}`, signal)
-  // Only countUse writes these.
+  // Only countUse writes these entries.
   return entry === undefined ? noUse : (JSON.parse(Buffer.from(entry.value).toString()) as CountedUse)
 }

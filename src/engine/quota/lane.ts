@@ -5,17 +5,20 @@ import type { Revision } from '../../store/store.ts'
  * The outcome of a transaction:
  * - `refused`: it did not commit and never will
  * - `unknown`: it may have committed, or may commit later
- * - a revision: it committed there
+ * - a revision: it committed at this revision
  */
 export type LaneOutcome = 'refused' | 'unknown' | Revision
 
-/** This process's transactions that count towards one limit of one organisation, until its snapshot holds them. Also gives callers their turn. */
+/**
+ * The transactions of this process that count towards one limit of one organisation and that its snapshot may not contain yet. It also lets callers take
+ * turns.
+ */
 export class Lane {
-  /** The sum of all amounts that the snapshot may not hold yet. */
+  /** The sum of the amounts that the snapshot may not contain yet. */
   #sum = 0
-  /** Commits that the snapshot did not hold when they were reported. */
+  /** Transactions that had committed when the snapshot did not contain them yet. */
   #landed: { readonly amount: number; readonly revision: Revision }[] = []
-  /** The amounts of transactions that may still commit and will report no further outcome. */
+  /** The amounts of transactions that may still commit, and whose outcome will not be reported any more. */
   readonly #unknown: number[] = []
   #last: Promise<void> = Promise.resolve()
   #holders = 0
@@ -26,17 +29,17 @@ export class Lane {
     return this.#holders > 0
   }
 
-  /** True if this object holds no state worth keeping. */
+  /** True if the object holds no data and can be dropped. */
   get isIdle(): boolean {
     return this.#holders === 0 && this.#sum === 0
   }
 
-  /** True if a transaction committed that the snapshot does not show yet. */
+  /** True if a transaction committed that the snapshot does not contain yet. */
   get hasLanded(): boolean {
     return this.#landed.length > 0
   }
 
-  /** Resolves, in call order, when no other caller has the turn. Call the returned function once to end the turn. */
+  /** Resolves when it is the caller's turn, in the order of the calls. The returned function ends the turn; call it once. */
   async enter(signal: AbortSignal): Promise<() => void> {
     const before = this.#last
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -55,7 +58,7 @@ export class Lane {
     }
   }
 
-  /** Returns the sum that is under way and not in a snapshot of `revision`. */
+  /** Returns the sum of the amounts that a snapshot of `revision` may not contain. */
   flying(revision: Revision): number {
     if (this.#landed.length > 0) {
       for (const landed of this.#landed) if (landed.revision <= revision) this.#sum -= landed.amount
@@ -65,7 +68,8 @@ export class Lane {
   }
 
   /**
-   * Counts a transaction as under way; `amount` is greater than 0. Call the returned function once with the outcome and the snapshot's revision at that time.
+   * Counts a transaction of `amount` (greater than 0) as under way. Call the returned function once, with the outcome and the snapshot's revision at that
+   * time.
    */
   start(amount: number): (outcome: LaneOutcome, revision: Revision) => void {
     this.#sum += amount
@@ -79,7 +83,8 @@ export class Lane {
   }
 
   /**
-   * Returns a function that forgets the transactions with an unknown outcome. Call it once a snapshot holds those that committed. Undefined if there are none.
+   * Returns a function that drops the transactions with an unknown outcome. Call it once a snapshot contains those that committed. Undefined if there are
+   * none.
    */
   settleUnknown(): (() => void) | undefined {
     const { length } = this.#unknown
@@ -89,28 +94,28 @@ export class Lane {
     }
   }
 
-  /** Resolves at the next outcome. */
+  /** Resolves when the next outcome is reported. */
   async changed(signal: AbortSignal): Promise<void> {
     await untilAborted(this.#change.promise, signal)
   }
 }
 
-/** The lanes of a process by the key of their limit. The cost of a call does not depend on their number. */
+/** The Lanes of a process, by the store key of their limit. The cost of a call does not depend on their number. */
 export class Lanes {
   readonly #lanes = new Map<string, Lane>()
-  /** Iterates over all lanes in turn. */
+  /** Iterates over all lanes, again and again. */
   #round = this.#lanes.keys()
 
   get size(): number {
     return this.#lanes.size
   }
 
-  /** Returns the lane if it exists. */
+  /** Returns the lane of a key if it exists. */
   find(key: string): Lane | undefined {
     return this.#lanes.get(key)
   }
 
-  /** Returns the lane; creates it if it does not exist. */
+  /** Returns the lane of a key. Creates it if it does not exist. */
   of(key: string): Lane {
     let lane = this.#lanes.get(key)
     if (lane === undefined) this.#lanes.set(key, (lane = new Lane()))
@@ -118,7 +123,8 @@ export class Lanes {
   }
 
   /**
-   * Removes those of the lanes that are idle with a snapshot of `revision`. Each call also checks one other lane in rotation, so no idle lane stays for ever.
+   * Drops those of the lanes that are idle with a snapshot of `revision`. Each call also checks one other lane in rotation, so every idle lane is dropped at
+   * some time.
    */
   tidy(keys: Iterable<string>, revision: Revision): void {
     let next = this.#round.next()

@@ -1,16 +1,16 @@
 import type { Uid } from '../../base/uid.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 
-/** The usage that changes of one record add to an organisation; negative if it decreases. */
+/** The usage that the change of a record adds to an organisation. Its numbers are negative if the usage decreases. */
 export interface Growth {
   readonly root: Uid
   readonly kind: string
   readonly records: number
-  /** Bytes of stored envelopes. */
+  /** Change of the size of stored envelopes, in bytes. */
   readonly bytes: number
 }
 
-/** The limit of the number of records of each kind. */
+/** The name of the limit for the number of records of each kind. */
 export const recordLimits: Readonly<Record<string, string>> = {
   AccountAssociation: 'account_associations',
   ExternalGroupRoleMapping: 'external_group_role_mappings',
@@ -27,36 +27,36 @@ export const recordLimits: Readonly<Record<string, string>> = {
   TermsAcceptance: 'terms_acceptances',
 }
 
-/** The limit of the bytes of all records, in MiB. */
+/** The name of the limit for the size of all records, in MiB. */
 export const recordBytesLimit = 'record_mib'
 
-/** Reserved names of future limits: clients can set them, no usage counts towards them, and answers omit them unless requested. */
+/** Names of future limits. Clients can set them, but no usage counts towards them. Answers omit them unless the request asks for them. */
 const reservedLimits = ['clusters']
 
-/** The limits whose usage the snapshot counts. */
+/** The limits whose usage is counted in memory, from the snapshot. */
 export const countedLimits: readonly string[] = [...Object.values(recordLimits), recordBytesLimit]
 
-/** The limit of the bytes of blobs, in MiB. */
+/** The name of the limit for the size of blobs, in MiB. */
 export const contentLimit = 'content_mib'
 
-/** The limit of the bytes of stored manifest records, in MiB. The manifests themselves count towards `content_mib`. */
+/** The name of the limit for the size of stored manifest records, in MiB. The manifests themselves count towards `content_mib`. */
 export const manifestsLimit = 'manifest_mib'
 
-/** The limit of open uploads. */
+/** The name of the limit for the number of open uploads. */
 export const uploadsLimit = 'uploads'
 
-/** Every name that `resourceLimits` accepts. */
+/** All names that `resourceLimits` accepts, sorted. */
 export const limitNames: readonly string[] = [...countedLimits, contentLimit, manifestsLimit, uploadsLimit, ...reservedLimits].sort()
 
-/** Bytes in a MiB, the unit of limits in MiB. */
+/** Number of bytes in a MiB. */
 export const mebibyte = 2 ** 20
 
-/** Returns the unit of the limit: one record, or a MiB in bytes. */
+/** Returns what one unit of the limit stands for: one record, or the number of bytes in a MiB. */
 export function unitOf(limit: string): number {
   return limit.endsWith('_mib') ? mebibyte : 1
 }
 
-/** Returns the limits of an organisation by name, in their units; undefined if the root group does not exist. */
+/** Returns the limits of an organisation by name, each in its own unit; undefined if the root group does not exist. */
 export function limitsOf(tables: RecordTables, root: Uid): Readonly<Record<string, number>> | undefined {
   return tables.get('Group', root)?.message?.resourceLimits
 }

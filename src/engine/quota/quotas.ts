@@ -7,26 +7,26 @@ import { StoreError, type Entry, type Guard, type Store, type Write } from '../.
 import { Lanes, type Lane, type LaneOutcome } from './lane.ts'
 import { limitsOf, mebibyte, recordBytesLimit, recordLimits, recordUse, unitOf, type Growth } from './limits.ts'
 
-/** The dependencies of quotas. */
+/** The dependencies and parameters of quotas. */
 export interface QuotaOptions {
   readonly store: Store
   readonly cache: RecordCache
-  /** Maximum number of processes that write to the store at once, including those that died with unanswered transactions. */
+  /** Maximum number of processes that write to the store at once. Processes that died with unanswered transactions count. */
   readonly processes?: number
-  /** Maximum usage of one limit of one organisation that one process has under way at once. */
+  /** Maximum amount that one process may have under way at once for one limit of one organisation. */
   readonly share?: { readonly records: number; readonly bytes: number }
 }
 
-/** A transaction under construction to which limits apply: a change set. */
+/** A transaction under construction to which limits apply. ChangeSet implements it. */
 export interface Metered {
-  /** False if limits do not apply. */
+  /** False if no limits apply to the transaction. */
   readonly isMetered: boolean
   readonly growth: readonly Growth[]
   guard(guard: Guard): void
   write(write: Write): void
 }
 
-/** One limit that a change set counts towards. `amount` is greater than 0. */
+/** A limit to which a transaction adds `amount`, which is greater than 0. */
 interface Need {
   readonly root: Uid
   readonly limit: string
@@ -38,7 +38,14 @@ interface Need {
   readonly state: Entry | undefined
 }
 
-/** How a need can be met now: at once, in parallel with others or alone; or what must happen first. */
+/**
+ * How a transaction may proceed with regard to a limit:
+ * - `together`: now, in parallel with others
+ * - `alone`: now, because the caller has the turn
+ * - `turn`: after a wait for its turn
+ * - `room`: after other transactions of this process have ended
+ * - `narrow`: after the limit was marked as near
+ */
 type Way = 'together' | 'alone' | 'turn' | 'room' | 'narrow'
 
 interface QuotaStep {
@@ -49,7 +56,7 @@ interface QuotaStep {
 const near = 'near'
 const far = 'far'
 
-/** Returns code 8 for a reached limit; the metadata names the limit and its usage. Retries do not help. */
+/** Returns code 8 for a limit that would be exceeded. Its metadata contains the limit and its usage. A retry does not help. */
 export function quotaExceeded(root: Uid, found: { limit: string; max: number; use: number; amount: number }): DomainError {
   const { limit, max, use, amount } = found
   return new DomainError(8, `Limit "${limit}" reached: ${use} of ${max} used, ${amount} requested. Delete records, or ask an operator for more`, {
@@ -59,8 +66,8 @@ export function quotaExceeded(root: Uid, found: { limit: string; max: number; us
 }
 
 /**
- * Enforces the record limits of organisations, exactly and across all replicas (docs/adr/0024). While a limit is further away than the possible usage under
- * way, creates only guard its key. Nearer to the limit they write the key, so that they run one at a time.
+ * Enforces the record limits of organisations, exactly and across all replicas (docs/adr/0024). While a limit is farther away than all processes together
+ * could add at once, creates only guard the limit's key. Nearer to the limit they write the key, so that they run one at a time.
  */
 export class Quotas {
   readonly #options: Required<QuotaOptions>
@@ -70,22 +77,22 @@ export class Quotas {
     this.#options = { processes: 32, share: { records: 64, bytes: 2 * mebibyte }, ...options }
   }
 
-  /** Starts the admission of one mutation, for its planning and commit. Always call `end` afterwards. */
+  /** Starts the admission of one mutation, which covers its planning and its commit. Always call `end` afterwards. */
   begin(signal: AbortSignal): Admission {
     return new Admission(this.#options, this.#lanes, signal)
   }
 }
 
-/** The admission of one mutation. */
+/** The check of one mutation against the limits, until it is committed. */
 export class Admission {
   readonly #options: Required<QuotaOptions>
   readonly #lanes: Lanes
   readonly #signal: AbortSignal
   readonly #admissions = new Map<string, () => void>()
   #flights: ReturnType<Lane['start']>[] = []
-  /** The keys of the lanes used so far. */
+  /** The keys of the lanes that were used so far. */
   readonly #used = new Set<string>()
-  /** True if the snapshot held all acknowledged commits when a limit first seemed to be reached. */
+  /** True if the snapshot contained all acknowledged commits when a limit first seemed to be exceeded. */
   #isCaughtUp = false
 
   constructor(options: Required<QuotaOptions>, lanes: Lanes, signal: AbortSignal) {
@@ -96,7 +103,7 @@ export class Admission {
 
   /**
    * Adds guards and writes for the limits to `changes`, which were planned with the current snapshot. Returns undefined if they may be committed: then call
-   * `settle` with the outcome. Otherwise returns a wait, after which to plan again. Throws code 8 QUOTA_EXCEEDED. A dry run is only checked.
+   * `settle` with the outcome. Otherwise returns a function that waits; call it and plan again. Throws code 8 QUOTA_EXCEEDED. For a dry run, adds nothing.
    */
   admit(changes: Metered, isDryRun: boolean): (() => Promise<void>) | undefined {
     const { tables } = this.#options.cache
@@ -127,14 +134,14 @@ export class Admission {
     this.#flights = []
   }
 
-  /** Ends all turns. An admitted transaction without an outcome counts as `unknown`. */
+  /** Ends all turns. An admitted transaction without a reported outcome counts as `unknown`. */
   end(): void {
     this.settle('unknown')
     for (const key of [...this.#admissions.keys()]) this.#leaveLane(key)
     this.#lanes.tidy(this.#used, this.#options.cache.revision)
   }
 
-  /** Returns the limits that are set and to which the changes count. Adds guards that the limits of each organisation do not change. */
+  /** Returns the limits that are set and to which the transaction adds usage. Adds guards that each organisation's limits do not change. */
   #needs(tables: RecordTables, changes: Metered): Need[] {
     const needs: Need[] = []
     if (!changes.isMetered) return needs
@@ -173,7 +180,7 @@ export class Admission {
     return limit === recordBytesLimit ? bytes : records
   }
 
-  /** True if the limit is further away than `times` the maximum that all processes can have under way. */
+  /** True if the usage stays below the limit by `times` the amount that all processes can have under way. */
   #isFar({ use, amount, max, limit }: Need, times: number): boolean {
     return use + amount <= max - times * this.#options.processes * this.#share(limit)
   }
@@ -184,7 +191,7 @@ export class Admission {
     const lane = this.#lane(need.key)
     const forgetUnknown = lane.settleUnknown()
     if (forgetUnknown !== undefined) {
-      // After the fence none of them can commit any more; after the barrier the snapshot holds those that did.
+      // After the fence none of the transactions can commit any more. After the barrier the snapshot contains those that did.
       await this.#options.store.fence(this.#signal)
       await this.#options.cache.barrier(this.#signal)
       forgetUnknown()
@@ -192,13 +199,13 @@ export class Admission {
     else await lane.changed(this.#signal)
   }
 
-  /** Takes exactly these turns, always in the same order, so that no two callers wait for each other. */
+  /** Waits for these turns and no others. All callers take turns in the same order, so no two callers wait for each other. */
   async #enterLanes(keys: readonly string[]): Promise<void> {
     for (const key of [...this.#admissions.keys()]) this.#leaveLane(key)
     for (const key of [...keys].sort()) this.#admissions.set(key, await this.#lane(key).enter(this.#signal))
   }
 
-  /** Marks the limit as near: from the next commit on, each create that counts towards it writes its key. */
+  /** Marks the limit as near. From that commit on, each create that counts towards it writes its key. */
   async #markNear({ root, key, state }: Need): Promise<void> {
     const { store, cache } = this.#options
     const guards: Guard[] = [guardOf(key, state), { kind: 'exists', key: recordKey('Group', root) }]
@@ -207,7 +214,7 @@ export class Admission {
       if (outcome.committed) await cache.reached(outcome.revision, this.#signal)
       else await cache.barrier(this.#signal)
     } catch (error) {
-      // The write may still commit at any time, which is harmless: the next plan reads the current state.
+      // The write may still commit at any time. That is harmless, because the next plan reads the current state.
       if (!(error instanceof StoreError && error.kind === 'indeterminate')) throw error
       await cache.barrier(this.#signal)
     }
@@ -237,7 +244,7 @@ function guardOf(key: string, entry: Entry | undefined): Guard {
   return entry === undefined ? { kind: 'absent', key } : { kind: 'unchanged', key, revision: entry.revision }
 }
 
-/** Returns the positive amounts that changes add to each limit of each organisation. */
+/** Returns the positive amounts that changes add, by organisation and limit. */
 function amountsOf(growth: readonly Growth[]): Map<Uid, Map<string, number>> {
   const sums = new Map<Uid, Map<string, number>>()
   for (const { root, kind, records, bytes } of growth) {
@@ -254,7 +261,7 @@ function amountsOf(growth: readonly Growth[]): Map<Uid, Map<string, number>> {
   return sums
 }
 
-/** Converts to the units of the limit, rounded up. */
+/** Returns the numbers in units of the limit, rounded up. */
 function inUnits({ limit, max, use, amount }: Need): { limit: string; max: number; use: number; amount: number } {
   const unit = unitOf(limit)
   return { limit, max: max / unit, use: Math.ceil(use / unit), amount: Math.ceil(amount / unit) }
