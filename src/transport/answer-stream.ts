@@ -2,7 +2,7 @@ import { DomainError } from '../base/errors.ts'
 import { untilAborted } from '../base/timing.ts'
 import type { StreamedMessage } from '../engine/services.ts'
 
-/** How long a client may take nothing of a stream, in milliseconds. */
+/** Time in milliseconds after which a stream ends if the client reads no data from it. */
 const defaultStalledMs = 60_000
 
 /** How a transport sends the messages of a stream. */
@@ -11,13 +11,13 @@ export interface StreamSink {
   readonly send: (message: StreamedMessage) => Promise<void> | undefined
   /** Aborts when the call ends. */
   readonly signal: AbortSignal
-  /** How long the client may take nothing, in milliseconds. A minute by default. */
+  /** Maximum time in milliseconds for which the client may read no data. A minute by default. */
   readonly stalledMs?: number
 }
 
 /**
- * Sends a stream message by message. At any time one message is in memory, and a slow client slows the stream. Rejects with the stream's error, the signal's
- * reason, or code 4 if the client takes nothing for too long. The stream is closed then.
+ * Sends a stream message by message. Only one message is in memory at a time, so a slow client slows the stream. Closes the stream at the end. Rejects with
+ * the stream's error, the signal's reason, or code 4 if the client reads no data for too long.
  */
 export async function sendStream(stream: AsyncIterable<StreamedMessage>, { send, signal, stalledMs = defaultStalledMs }: StreamSink): Promise<void> {
   for await (const message of stream) {
@@ -26,10 +26,13 @@ export async function sendStream(stream: AsyncIterable<StreamedMessage>, { send,
   }
 }
 
-/** Settles as `room` does, or rejects with code 4 after `ms`. Its timer ends with it: a fast stream must not leave one behind for each message. */
+/**
+ * Settles like `room`, or rejects with code 4 after `ms` milliseconds. Stops its timer in any case, because a fast stream would otherwise leave one behind for
+ * each message.
+ */
 async function within(room: Promise<void>, ms: number): Promise<void> {
   const { promise: stalled, reject } = Promise.withResolvers<never>()
-  const timer = setTimeout(() => reject(new DomainError(4, `the client took no event for ${ms / 1000} seconds`)), ms)
+  const timer = setTimeout(() => reject(new DomainError(4, `the client read no data of the stream for ${ms / 1000} seconds`)), ms)
   try {
     await Promise.race([room, stalled])
   } finally {

@@ -6,11 +6,11 @@ import type { Caller } from '../engine/services.ts'
 import type { Call } from './call.ts'
 import type { WebRequest } from './web/web-request.ts'
 
-/** The outcome of a call for the audit log. */
+/** The data of an audit event about a call. */
 export interface AuditEntry {
   readonly call: Call
   readonly caller: Caller | undefined
-  /** The uid that was changed, or to which access was denied. */
+  /** Uid of the resource that was changed, or to which access was denied. */
   readonly subject: string | undefined
   readonly outcome: 'done' | 'denied' | 'failed'
   /** The gRPC code and reason of a failure. */
@@ -18,7 +18,7 @@ export interface AuditEntry {
   readonly reason?: string | undefined
 }
 
-/** Records a mutation or a denial. */
+/** Writes the audit event of a mutation, or of a denied call. */
 export function audit(trail: AuditTrail, entry: AuditEntry): void {
   const { call, caller, outcome, subject, code, reason } = entry
   trail.record({
@@ -39,16 +39,19 @@ export function audit(trail: AuditTrail, entry: AuditEntry): void {
   })
 }
 
-/** The part of an audit line that is not read from the request. */
+/** The fields of an audit event that are not read from the request. */
 type RequestLine = Omit<AuditLine, 'transport'>
 
-/** Writes the audit line of a request to a web route. */
+/** Writes the audit event of a request to a web route. */
 export function auditRequest({ auditLog }: { readonly auditLog: AuditTrail }, request: WebRequest, line: RequestLine): void {
   const { requestId, remoteAddress } = request
   auditLog.record({ transport: 'http', requestId, remoteAddress, userAgent: request.header('user-agent'), ...line })
 }
 
-/** Runs `work` and writes its audit line: with what `done` returns if it succeeds, else with `failed` and the code and reason of the error. Throws as `work` does. */
+/**
+ * Runs `work` and writes its audit event. On success, the event has the fields that `done` returns. On failure, it has the fields in `failed` and the code and
+ * reason of the error. Throws like `work`.
+ */
 export async function audited<T>(
   options: { readonly auditLog: AuditTrail },
   request: WebRequest,

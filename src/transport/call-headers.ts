@@ -1,17 +1,17 @@
-/** The metadata of a call, under the same names in HTTP headers and gRPC metadata. */
+/** The headers of a call. They have the same names in HTTP and in gRPC metadata. */
 export interface CallHeaders {
   /** The client's `x-request-id` if it is 1 to 128 characters of [A-Za-z0-9._:/=+-], otherwise a new uuid. */
   readonly requestId: string
-  /** W3C trace context, where the client sent a valid one. */
+  /** The W3C trace context, if the client sent a valid one. */
   readonly traceparent?: string
-  /** The raw `authorization` header or metadata. */
+  /** The raw value of `authorization`. */
   readonly authorization?: string
-  /** `taproot-identity`: the identity that an external token is meant for. */
+  /** Value of `taproot-identity`: the uid of the identity that the caller assumes with an external token. */
   readonly identity?: string
   readonly ifMatch?: string
   readonly ifNoneMatch?: string
   readonly idempotencyKey?: string
-  /** `force-ownership`: take the record from the Kubernetes object that owns it. */
+  /** Value of `force-ownership`. If true, the call takes the record from the Kubernetes object that owns it. */
   readonly forceOwnership?: string
   readonly userAgent?: string
 }
@@ -39,8 +39,8 @@ const readers = [
 ] as const satisfies readonly (readonly [keyof CallHeaders, string, HeaderReader])[]
 
 /**
- * Reads a call's headers through `get` (lower-case names). Entity tags lose their quotes and weakness mark; `*` and commas between them stay. A malformed
- * `traceparent` is dropped. A request id of other than 1 to 128 characters of [A-Za-z0-9._:/=+-] is replaced by `newRequestId()`.
+ * Reads a call's headers with `get`, which takes lower-case names. Removes the quotes and weakness marks of entity tags; `*` and commas between them stay.
+ * Ignores a malformed `traceparent`. Replaces a request id by `newRequestId()` unless it is 1 to 128 characters of [A-Za-z0-9._:/=+-].
  */
 export function parseCallHeaders(get: (name: string) => string | undefined, newRequestId: () => string): CallHeaders {
   const given = get('x-request-id')

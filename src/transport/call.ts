@@ -3,7 +3,7 @@ import type { MethodRow } from '../base/schema/method.ts'
 import type { AnswerDocument, Shown, ShownPage, StreamedMessage } from '../engine/services.ts'
 import type { CallHeaders } from './call-headers.ts'
 
-/** Returns the method's name in metrics and error logs, whichever alias was used: `GroupsService.GetGroup`. */
+/** Returns the name of the method in metrics and error logs: `GroupsService.GetGroup`. It does not depend on the alias that the client used. */
 export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
   return `${method.service.slice(method.service.lastIndexOf('.') + 1)}.${method.rpc}`
 }
@@ -12,13 +12,13 @@ export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
 export interface DecodedCall {
   readonly message: Message
   /**
-   * REST PATCH without `updateMask`: the paths of the keys present in the body (docs/spec/conventions.md#update-masks). Paths use proto names; nested keys are
-   * leaf paths, maps and lists count as a whole. Undefined for other calls.
+   * For a REST PATCH without `updateMask`: the paths of the keys in the body (docs/spec/conventions.md#update-masks). The paths use proto names and lead to
+   * the innermost keys; maps and lists count as a whole. Undefined for other calls.
    */
   readonly present?: readonly string[]
 }
 
-/** One call as a transport passes it to the pipeline. Both transports create the same call from the same request. */
+/** A call as a transport passes it to the pipeline. REST and gRPC create the same call from the same request. */
 export interface Call {
   readonly method: MethodRow
   readonly transport: 'http' | 'grpc'
@@ -27,31 +27,31 @@ export interface Call {
   readonly remoteAddress: string
   /** Aborts with a DomainError as reason: code 1 if the client disconnected, code 4 if its deadline passed. */
   readonly signal: AbortSignal
-  /** Throws the signal's reason if it has aborted. Cheaper than reading `signal`, which is created on first use. */
+  /** Throws the signal's reason if it has aborted. This is cheaper than reading `signal`, which is created when it is first used. */
   throwIfEnded(): void
   /**
-   * Reads and decodes the request; throws DomainError code 3 if it is unreadable. Called once, after the token's signature was checked. Calls `arrived` once
-   * the request has arrived, right before decoding it.
+   * Reads and decodes the request. Throws DomainError code 3 if it cannot be read. Called once, after the token's signature was checked. Calls `arrived` once
+   * the request has arrived completely, right before decoding it.
    */
   decode(arrived?: () => void): Promise<DecodedCall>
 }
 
-/** A handler's answer. */
+/** The answer of a call, as the pipeline returns it to a transport. */
 export interface Answer {
   readonly message: Message
-  /** Set if the message is one rendered record. */
+  /** Set if the answer is one rendered record. */
   readonly shown?: Shown
-  /** Set if the message is a list: its rendered items. */
+  /** Set if the answer is a list: its rendered items. */
   readonly page?: ShownPage
-  /** Replaces the message: the messages of a streaming method. */
+  /** The messages of a streaming method, which replace the message. */
   readonly stream?: AsyncIterable<StreamedMessage>
-  /** Over REST, replaces the message: the items of a list field alone, with their own content type. */
+  /** Over REST, replaces the message: only the items of a list field, with a content type of their own. */
   readonly document?: AnswerDocument
-  /** The resource's etag, sent as `ETag` header (REST, quoted) or `etag` metadata. */
+  /** The resource's etag. It is sent as the header `ETag` (REST, in quotes) or as the metadata `etag` (gRPC). */
   readonly etag?: string
-  /** True if the page token had expired and the list started over: header `Page-Token-Restarted: true`. */
+  /** True if the page token had expired and the list starts again from the beginning. It is sent as the header `Page-Token-Restarted: true`. */
   readonly pageTokenRestarted?: boolean
 }
 
-/** Takes a call through all named steps. Throws DomainError, or any other error for a server fault. */
+/** Takes a call through all steps of the pipeline. Throws DomainError, or any other error for a fault of the server. */
 export type Dispatch = (call: Call) => Promise<Answer>

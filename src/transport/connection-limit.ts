@@ -2,20 +2,23 @@ import type { Socket } from 'node:net'
 import type { Networks } from '../base/client-address.ts'
 import { addressKey } from './rate-limit.ts'
 
-/** Limits of a port's connections. */
+/** Limits of the connections to a port. */
 export interface ConnectionLimits {
-  /** Maximum at once; further ones are closed at once. */
+  /** Maximum number of open connections. Additional ones are closed immediately. */
   readonly max: number
-  /** Maximum for one address (IPv6: one /64) that is not a trusted proxy. */
+  /** Maximum number of open connections from one address (IPv6: one /64). Trusted proxies are exempt. */
   readonly perAddress: number
 }
 
-/** Counts the connections of each address. The returned function closes an excess connection and returns false. */
+/**
+ * Returns a function that counts the open connections of each address. It returns true if a connection may stay. Otherwise it closes the connection and
+ * returns false.
+ */
 export function createConnectionLimit({ perAddress }: ConnectionLimits, trustedProxies: Networks): (socket: Socket) => boolean {
   const open = new Map<string, number>()
   return (socket) => {
     const { remoteAddress } = socket
-    // A connection that is already gone has no address.
+    // A connection that the client has already closed has no address.
     if (remoteAddress === undefined || trustedProxies.has(remoteAddress)) return true
     const key = addressKey(remoteAddress)
     const count = open.get(key) ?? 0

@@ -3,17 +3,17 @@ import type { FieldViolation, PreconditionViolation, ResourceInfo } from '../bas
 import type { Log } from '../base/log.ts'
 import { errorDomainSuffix } from '../base/schema/schema.ts'
 
-/** The error domain of errors without a method, such as an unknown path. */
+/** The error domain of errors that concern no method, such as those for unknown paths. */
 export const platformDomain = 'platform'
 
-/** The call that an error answers. */
+/** The call to which an error is the answer. */
 export interface ErrorContext {
   readonly requestId: string
-  /** The method's domain, `iam`. */
+  /** The method's domain, e.g. `iam`. */
   readonly domain: string
 }
 
-/** One typed detail, under the short name of its google.rpc message. Both transports send the same list (docs/spec/errors.md#error-shape). */
+/** One detail of an error. Its key is the short name of the google.rpc message. Both transports send the same details (docs/spec/errors.md#error-shape). */
 export type ErrorDetail =
   | { readonly type: 'ErrorInfo'; readonly reason: string; readonly domain: string; readonly metadata: Readonly<Record<string, string>> }
   | { readonly type: 'BadRequest'; readonly fieldViolations: readonly FieldViolation[] }
@@ -21,9 +21,9 @@ export type ErrorDetail =
   | ({ readonly type: 'ResourceInfo' } & ResourceInfo)
   | { readonly type: 'RetryInfo'; readonly retryAfterMs: number }
 
-/** Returns `value` with all its texts as well-formed Unicode. A truncated text may end in half a character, which neither protobuf nor HTTP/2 can carry. */
+/** Returns `value` with all its texts as well-formed Unicode. A shortened text may end in half a character, which neither protobuf nor HTTP/2 can carry. */
 function wellFormed<T>(value: T): T {
-  // Details contain texts, numbers, lists and plain objects; each keeps its shape.
+  // Details contain only texts, numbers, lists and plain objects. The result has the same type.
   if (typeof value === 'string') return value.toWellFormed() as T
   if (Array.isArray(value)) return value.map(wellFormed) as T
   if (value === null || typeof value !== 'object') return value
@@ -48,18 +48,18 @@ export function errorDetails(error: DomainError, context: ErrorContext): ErrorDe
   return list
 }
 
-/** The source of a thrown value. */
+/** Where a value was thrown. */
 export interface ThrownContext {
   readonly requestId: string
-  /** `GroupsService.GetGroup`, or `unknown` if no method was found. */
+  /** Name of the method for the log: `GroupsService.GetGroup`, or `unknown` if no method was found. */
   readonly method: string
   readonly signal?: AbortSignal
   readonly log: Log
 }
 
 /**
- * Returns the error that the caller may see for a thrown value. A DomainError stays as it is. An error caused by an abort becomes the reason of the abort. Any
- * other value becomes code 13 with a fixed sentence; its cause goes to the log.
+ * Converts a thrown value to the error that the caller receives. A DomainError stays unchanged. An error that an abort caused becomes the reason of the abort.
+ * Any other value becomes code 13 with a fixed message, and goes to the log.
  */
 export function toDomainError(thrown: unknown, context: ThrownContext): DomainError {
   const reason: unknown = context.signal?.aborted === true ? context.signal.reason : undefined

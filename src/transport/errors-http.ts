@@ -4,7 +4,7 @@ import type { FieldNaming } from '../base/schema/field-names.ts'
 import { errorDetails } from './errors-details.ts'
 import type { ErrorContext, ErrorDetail } from './errors-details.ts'
 
-/** HTTP status of every gRPC code (docs/spec/errors.md#http-statuses). */
+/** The HTTP status of every gRPC code (docs/spec/errors.md#http-statuses). */
 export const httpStatusOfCode = {
   1: 500,
   2: 500,
@@ -24,17 +24,17 @@ export const httpStatusOfCode = {
   16: 401,
 } as const satisfies Record<Code, number>
 
-/** An error as an HTTP answer. */
+/** The HTTP answer for an error. */
 export interface HttpError {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** `{code, message, details}` (docs/spec/errors.md#error-shape), for a JSON body. */
+  /** The error as `{code, message, details}` for a JSON body (docs/spec/errors.md#error-shape). */
   readonly body: { readonly code: Code; readonly message: string; readonly details: readonly Readonly<Record<string, unknown>>[] }
 }
 
 /**
- * Returns the HTTP answer of an error. 401 carries a Bearer challenge; RetryInfo is also sent as `Retry-After` in whole seconds. Without `naming` fields keep
- * their names.
+ * Returns the HTTP answer for an error. Status 401 has a Bearer challenge. RetryInfo is also sent as `Retry-After` in whole seconds. `naming` converts the
+ * names of fields; without it they stay unchanged.
  */
 export function httpError(error: DomainError, context: ErrorContext, naming?: FieldNaming): HttpError {
   const status = error.httpStatus ?? httpStatusOfCode[error.code]

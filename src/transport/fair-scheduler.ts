@@ -2,12 +2,13 @@
 const startsPerRound = 64
 
 /**
- * Shares the event loop among keys without refusing requests. A request starts at once while there is capacity. Otherwise it waits, and each turn of the loop
- * starts one request per waiting key, in rotation. However many requests one key has, the next request of another key waits for at most one round.
+ * Divides the event loop's capacity fairly among keys, such as callers, without refusing requests. A request starts at once while there is capacity. Otherwise
+ * it waits. Each turn of the event loop starts one waiting request per key, in rotation. So the next request of a key waits for at most one round, however
+ * many requests other keys have.
  */
 export class FairScheduler {
   readonly #startsPerRound: number
-  /** Waiting requests in order, by key. The first key in the map is the next one. */
+  /** Waiting requests by key, in order. The first key in the map is the next one. */
   readonly #waiting = new Map<string, (() => void)[]>()
   #started = 0
   #isScheduled = false

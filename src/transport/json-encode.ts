@@ -13,10 +13,10 @@ export type JsonEncoder = (message: Message) => string
 export type JsonEncoders = (desc: DescMessage) => JsonEncoder
 
 type Value = (value: unknown) => string
-/** Returns `"key":value`, or '' if the field is omitted. */
+/** Encodes a field as `"key":value`, or as '' if the field is omitted. */
 type MemberEncoder = (message: Readonly<Record<string, unknown>>) => string
 
-/** Fields omitted while empty, in addition to secret and input-only fields. */
+/** Fields that are omitted if they are empty. Secret and input-only fields are always omitted. */
 const omittedEmpty: ReadonlySet<string> = new Set(['next_page_token', 'managed_by'])
 
 function omitEmpty(field: DescField): boolean {
@@ -24,19 +24,18 @@ function omitEmpty(field: DescField): boolean {
 }
 
 /**
- * Compiles encoders to proto3 JSON with the spec's exceptions (docs/spec/resources.md#json-form):
+ * Returns encoders for proto3 JSON with the exceptions of the specification (docs/spec/resources.md#json-form):
  * - Scalars, enums, lists and maps are always present.
- * - Unset messages, unset oneof members and unset `optional` fields are omitted.
- * - Timestamps have exactly three fraction digits and Z.
- *
- * Each message type has one encoder, made once.
+ * - Messages, oneof members and `optional` fields that are not set are omitted.
+ * - Timestamps have exactly three decimals of a second, and end with Z.
+ * The encoder of a message type is compiled once.
  */
 export function createJsonEncoders(): JsonEncoders {
   const encoders = new Map<DescMessage, Value>()
   const encoderOf = (desc: DescMessage): Value => {
     const known = encoders.get(desc)
     if (known !== undefined) return known
-    // Registered before its members are compiled, so that a recursive type finds itself.
+    // Registered before its members are compiled, so that a recursive type can refer to itself.
     let compiled: Value | undefined
     const encoder: Value = (message) => (compiled ??= compileMessage(desc, encoderOf))(message)
     encoders.set(desc, encoder)
@@ -54,7 +53,7 @@ function compileMessage(desc: DescMessage, encoderOf: EncoderOf): Value {
     member.kind === 'oneof' ? oneofMember(member.localName, member.fields, encoderOf) : fieldMember(member, encoderOf),
   )
   return (message) => {
-    // A message of `desc` has the members that `desc` lists.
+    // A message of type `desc` has the members that `desc` lists.
     const record = message as Readonly<Record<string, unknown>>
     let text = ''
     for (const member of members) {
@@ -68,7 +67,7 @@ function compileMessage(desc: DescMessage, encoderOf: EncoderOf): Value {
 function oneofMember(localName: string, fields: readonly DescField[], encoderOf: EncoderOf): MemberEncoder {
   const cases = new Map(fields.map((field) => [field.localName, { key: `${JSON.stringify(field.jsonName)}:`, encode: compileSingular(field, encoderOf) }]))
   return (message) => {
-    // protobuf-es stores a oneof as {case, value}; case is undefined while unset.
+    // protobuf-es stores a oneof as {case, value}. `case` is undefined if no member is set.
     const chosen = message[localName] as { readonly case?: string; readonly value?: unknown }
     const member = chosen.case === undefined ? undefined : cases.get(chosen.case)
     return member === undefined ? '' : member.key + member.encode(chosen.value)
@@ -117,7 +116,7 @@ function mapOf(encode: Value): Value {
   }
 }
 
-/** Compiles the encoder of a field's value, of a list's item or of a map's value. */
+/** Compiles the encoder for the value of a field, for the items of a list, or for the values of a map. */
 function compileSingular(field: DescField, encoderOf: EncoderOf): Value {
   if (field.message !== undefined) return compileMessageValue(field.message, encoderOf)
   if (field.enum !== undefined) return enumValue(field.enum)
@@ -125,7 +124,7 @@ function compileSingular(field: DescField, encoderOf: EncoderOf): Value {
 }
 
 function compileMessageValue(desc: DescMessage, encoderOf: EncoderOf): Value {
-  // protobuf-es stores a Struct field as a plain JSON object and a wrapper field as its bare value.
+  // protobuf-es stores a Struct field as a plain JSON object, and the field of a wrapper type as its bare value.
   if (desc.typeName === 'google.protobuf.Struct') return (value) => JSON.stringify(value)
   const wrapped = isWrapperDesc(desc) ? desc.fields[0] : undefined
   if (wrapped !== undefined) {
@@ -165,7 +164,7 @@ function scalarValue(scalar: ScalarType | undefined): Value {
   }
 }
 
-/** Compiles the encoder of a type with its own form in protobuf's JSON mapping; undefined for all others. */
+/** Compiles the encoder of a well-known type with a special JSON form; undefined for all other types. */
 function compileWellKnown(desc: DescMessage): Value | undefined {
   switch (desc.typeName) {
     case 'google.protobuf.Timestamp':
@@ -182,7 +181,7 @@ function compileWellKnown(desc: DescMessage): Value | undefined {
 const secondsPerDay = 86_400
 const twoDigits: readonly string[] = Array.from({ length: 60 }, (_, value) => String(value).padStart(2, '0'))
 
-/** `2026-01-31T` by day since 1970: Date's own formatting costs more than the rest of a record. */
+/** The texts of dates, such as `2026-01-31T`, by the number of days since 1970. Date's own formatting takes longer than the rest of a record. */
 const dayTexts = new Map<number, string>()
 const keptDays = 4096
 

@@ -1,9 +1,9 @@
-/** Receives the time for which the loop was busy, in milliseconds. */
+/** Called with the time in milliseconds for which the event loop was busy. */
 type Charge = (ms: number) => void
 
 /**
- * Measures for which caller the event loop works. From `enter` on, time counts for the caller that entered, until another enters or the loop is free again.
- * That includes all code that runs without a wait, such as callbacks of settled promises.
+ * Measures for how long the event loop works for each caller. After `enter`, its time counts for the caller that entered, until another one enters or the loop
+ * is idle. That includes all code that runs without a wait, such as callbacks of settled promises.
  */
 export class LoopMeter {
   readonly #now: () => number
@@ -11,19 +11,19 @@ export class LoopMeter {
   #sinceMs = 0
   #willLeave = false
 
-  /** `now` returns milliseconds, with fractions, from any origin. */
+  /** `now` returns milliseconds, with fractions, since an arbitrary moment. */
   constructor(now: () => number = () => performance.now()) {
     this.#now = now
   }
 
-  /** Counts the time from now on for `charge`. */
+  /** Counts the loop's time from now on for `charge`. */
   enter(charge: Charge): void {
     this.#leave()
     this.#charge = charge
     this.#sinceMs = this.#now()
     if (this.#willLeave) return
     this.#willLeave = true
-    // Pending ticks run before pending promises. So queue a promise behind the waiting ones, and a tick behind that.
+    // Node runs pending ticks before pending promises. So queue a promise behind the waiting ones, and then a tick.
     process.nextTick(() => queueMicrotask(() => process.nextTick(this.#atEnd)))
   }
 

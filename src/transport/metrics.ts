@@ -4,7 +4,7 @@ import { codeNames } from '../base/errors.ts'
 import type { Code } from '../base/errors.ts'
 import type { Call } from './call.ts'
 
-/** Counts calls. Call `start` once per call, and its result once with the call's status code, 0 for OK. */
+/** Counts calls and measures their time. Call `start` once per call. Call its result once, with the gRPC code of the answer, 0 for OK. */
 export interface CallMetrics {
   start(method: string, transport: Call['transport']): (code: Code | 0) => void
 }
@@ -12,8 +12,8 @@ export interface CallMetrics {
 const buckets = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 
 /**
- * Registers `taproot_requests_total` and `taproot_request_duration_seconds` by method, transport and code, and
- * `taproot_requests_in_flight` by transport. Methods are `Service.Rpc`, so their number is bounded by the schema.
+ * Registers `taproot_requests_total` and `taproot_request_duration_seconds` by method, transport and code, and `taproot_requests_in_flight` by transport.
+ * Methods are labelled `Service.Rpc`, so the schema limits their number.
  */
 export function createCallMetrics(registry: Registry): CallMetrics {
   const labelNames = ['method', 'transport', 'code'] as const
@@ -26,7 +26,7 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     registers: [registry],
   })
   const inFlight = new Gauge({ name: 'taproot_requests_in_flight', help: 'API calls being answered', labelNames: ['transport'], registers: [registry] })
-  // Caches the children by method, transport and code: looking them up by label costs more than counting.
+  // Caches the metric of each method, transport and code, because looking one up by its labels takes longer than counting.
   const children = new Map<string, (seconds: number) => void>()
   const childOf = (method: string, transport: Call['transport'], code: Code | 0): ((seconds: number) => void) => {
     const id = `${transport} ${code} ${method}`

@@ -3,58 +3,61 @@ import type { AddressInfo, Server, Socket } from 'node:net'
 import { createServer as createTlsServer, Server as TlsServer } from 'node:tls'
 import type { TlsOptions } from 'node:tls'
 
-/** Serves connections that other code accepted. */
+/** Serves connections that another object accepted. */
 export interface PortListener {
-  /** Takes over a connection; bytes already read were put back. */
+  /** Takes over a connection. Bytes that were already read were put back into it. */
   accept(socket: Socket): void
   /**
-   * Starts to drain: still accepts calls, but closes each connection after a call. So clients reconnect, to another instance if they are routed there. Returns
+   * Starts to drain: still accepts calls, but closes each connection after its next call. So clients reconnect, and may be routed to another instance. Returns
    * at once.
    */
   beginDrain(): void
-  /** Refuses new calls: closes idle connections at once, busy ones after their call. Returns at once. */
+  /** Refuses new calls. Closes idle connections at once, and busy ones after their current call. Returns at once. */
   drain(): void
 }
 
-/** The parts and options of one port. */
+/** The parts and options of a port. */
 export interface OnePortOptions {
-  /** Receives every connection that does not open with the HTTP/2 preface. */
+  /** Serves every connection that does not start with the HTTP/2 preface. */
   readonly http: PortListener
-  /** Receives every connection that opens with the HTTP/2 preface. */
+  /** Serves every connection that starts with the HTTP/2 preface. */
   readonly grpc: PortListener
-  /** Certificate, key and other options of node:tls; cleartext if absent. */
+  /** Certificate, key and other options of node:tls. Without them, the port does not use TLS. */
   readonly tls?: TlsOptions
-  /** Maximum time until a client shows its protocol, in milliseconds; 10,000 by default. */
+  /** Maximum time in milliseconds until a client has sent enough to show its protocol; 10,000 by default. */
   readonly sniffTimeoutMs?: number
-  /** Maximum number of open connections; further ones are closed at once. 10,000 by default. */
+  /** Maximum number of open connections; 10,000 by default. Additional ones are closed immediately. */
   readonly maxConnections?: number
-  /** Returns whether a connection may stay; must close it if not. By default all may stay. */
+  /** Returns true if a new connection may stay. Otherwise it must close the connection and return false. By default all may stay. */
   readonly admit?: (socket: Socket) => boolean
 }
 
-/** A listening port that serves HTTP/1.1 and HTTP/2 (docs/spec/conventions.md#transports). */
+/** A port that serves HTTP/1.1 and HTTP/2 (docs/spec/conventions.md#transports). */
 export interface OnePort {
-  /** Resolves once listening; rejects with the system's error (EADDRINUSE, EACCES). Port 0 selects a free port. */
+  /** Starts to listen. Rejects with the system's error (EADDRINUSE, EACCES). Port 0 selects a free port. */
   listen(host: string, port: number): Promise<AddressInfo>
-  /** Sets the certificate of new connections. Throws if it is unusable, or if the port has no TLS. */
+  /** Sets the certificate for new connections. Throws if it cannot be used, or if the port does not use TLS. */
   setTls(tls: TlsOptions): void
-  /** Continues to serve, but closes each connection after a call. Returns at once. */
+  /** Starts to drain: still serves calls, but closes each connection after its next call. Returns at once. */
   beginDrain(): void
-  /** Stops accepting, lets running calls end, and destroys remaining connections after `graceMs`. Resolves by then at the latest. Never rejects. */
+  /**
+   * Stops to accept connections, waits for running calls, and destroys the remaining connections after `graceMs` milliseconds. Resolves at the latest then.
+   * Never rejects.
+   */
   close(graceMs: number): Promise<void>
 }
 
-/** TLS before 1.2 is refused. */
+/** TLS versions before 1.2 are refused. */
 const protocols = { minVersion: 'TLSv1.2' } as const satisfies TlsOptions
 const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 
-/** Builds the port; opens nothing before `listen`. */
+/** Creates the port. It does nothing until `listen` is called. */
 export function createOnePort(options: OnePortOptions): OnePort {
   const sockets = new Set<Socket>()
   const track = (socket: Socket): void => {
     sockets.add(socket)
     socket.once('close', () => sockets.delete(socket))
-    // A reset by the peer is not a server fault; 'close' follows.
+    // A connection that the client reset is no fault of the server. The event 'close' follows.
     socket.on('error', () => socket.destroy())
   }
   const server = createListener(options, track)
@@ -97,7 +100,7 @@ function createListener(options: OnePortOptions, track: (socket: Socket) => void
     track(socket)
     admit(socket)
   })
-  // A failed handshake is the client's fault; its socket is closed by node:tls.
+  // A failed TLS handshake is the client's fault.
   server.on('tlsClientError', (_error, socket) => socket.destroy())
   server.on('secureConnection', (socket) => {
     track(socket)
@@ -106,12 +109,15 @@ function createListener(options: OnePortOptions, track: (socket: Socket) => void
   return server
 }
 
-/** Chooses HTTP/2 only for clients that offer nothing else: HTTP/2 here is gRPC, and browsers offer both. */
+/** Selects HTTP/2 only for clients that offer nothing else. HTTP/2 is for gRPC here, and browsers offer both. */
 function chooseProtocol({ protocols }: { readonly protocols: readonly string[] }): string | undefined {
   return ['http/1.1', 'h2'].find((protocol) => protocols.includes(protocol))
 }
 
-/** Reads until the bytes are the HTTP/2 preface or cannot become it, puts them back and decides. Silent clients are disconnected. */
+/**
+ * Reads until the bytes are the HTTP/2 preface or cannot become it. Then puts them back and calls `decide`. Disconnects a client that sends nothing within
+ * `timeoutMs`.
+ */
 function sniff(socket: Socket, timeoutMs: number, decide: (isHttp2: boolean) => void): void {
   let seen: Buffer = Buffer.alloc(0)
   const stop = (): void => {
@@ -141,7 +147,7 @@ function sniff(socket: Socket, timeoutMs: number, decide: (isHttp2: boolean) => 
 }
 
 function nextChunk(socket: Socket): Buffer | null {
-  // A socket without an encoding set reads buffers.
+  // A socket without a text encoding returns buffers.
   return socket.read() as Buffer | null
 }
 
@@ -150,7 +156,7 @@ function listen(server: Server, host: string, port: number): Promise<AddressInfo
     server.once('error', reject)
     server.listen({ host, port }, () => {
       server.off('error', reject)
-      // A TCP server's address is an AddressInfo.
+      // The address of a TCP server is an AddressInfo.
       resolve(server.address() as AddressInfo)
     })
   })

@@ -26,10 +26,10 @@ import { audit } from './audit.ts'
 import type { Answer, Call, DecodedCall, Dispatch } from './call.ts'
 import { addressKey, type RateLimiter } from './rate-limit.ts'
 
-/** Answers a method whose bearer is not a Taproot access token, or which needs more than the records. */
+/** Answers a method whose credential is not a Taproot access token, or that needs more than stored records. */
 export type EndpointHandler = (call: Call, message: Message, session: Session | undefined) => Promise<HandlerAnswer>
 
-/** A caller and the verified content of their token. */
+/** A caller, and the verified content of the caller's token. */
 export interface Session {
   readonly caller: Caller
   readonly token: AuthenticatedCaller
@@ -39,21 +39,21 @@ export interface Session {
 export interface PipelineOptions {
   readonly services: Services
   readonly authenticator: Authenticator
-  /** The handler of each method. A method in neither table answers code 12. */
+  /** The handlers of methods on stored records. A method with neither a handler nor an endpoint answers code 12. */
   readonly handlers: ReadonlyMap<MethodRow, Handler>
-  /** Token exchange and who-am-I, by `<service>/<rpc>`. */
+  /** The handlers of all other methods, such as the token exchange, by `<service>/<rpc>`. */
   readonly endpoints: ReadonlyMap<string, EndpointHandler>
-  /** `bounded` skips the query to the store before each read (docs/spec/storage.md#consistent-reads). */
+  /** `bounded` omits the query to the store before each read, so reads may be slightly old (docs/spec/storage.md#consistent-reads). */
   readonly reads: 'linearizable' | 'bounded'
-  /** Undefined if requests are not limited. */
+  /** Limits requests by caller; undefined if they are not limited. */
   readonly rateLimiter: RateLimiter | undefined
-  /** Limits requests without a known caller by address; undefined if they are not limited. */
+  /** Limits requests without a known caller by their address; undefined if they are not limited. */
   readonly addressLimiter: RateLimiter | undefined
   /** Receives the audit events. */
   readonly auditLog: AuditTrail
 }
 
-/** The results of the steps so far. */
+/** The results of the steps that a call has passed so far. */
 interface Progress {
   caller: Caller | undefined
   subject: string | undefined
@@ -61,7 +61,7 @@ interface Progress {
 
 const tracer = trace.getTracer('taproot')
 
-/** True if a tracing SDK is loaded. Without one, spans are not created: they would be dropped. */
+/** True if a tracing SDK is loaded. Without one, no spans are created, because they would be dropped. */
 function isTraced(): boolean {
   const provider = trace.getTracerProvider()
   return !(provider instanceof ProxyTracerProvider) || provider.getDelegate() !== new ProxyTracerProvider().getDelegate()
@@ -71,21 +71,27 @@ function unimplemented(method: MethodRow): DomainError {
   return new DomainError(12, `${methodName(method)} is not implemented`)
 }
 
-/** Step "barrier": waits until the snapshot holds all commits acknowledged before now. A mutation always waits; a bounded read only needs a running watch. */
+/**
+ * Step "barrier": waits until the snapshot contains all commits that were acknowledged before. Mutations always wait. A bounded read only requires that the
+ * watch runs.
+ */
 async function barrier(options: PipelineOptions, call: Call): Promise<void> {
   const { cache } = options.services
   if (options.reads === 'bounded' && !call.method.mutation) cache.assertLive()
   else await cache.barrier()
 }
 
-/** Step "barrier", and computing the caller's permissions as of then. For a caller with very many role bindings that takes several turns. */
+/**
+ * Step "barrier", and then computing the caller's permissions in that state. For a caller with very many role bindings this takes several turns of the event
+ * loop.
+ */
 async function upToDate(options: PipelineOptions, call: Call, token: AuthenticatedCaller): Promise<void> {
   await barrier(options, call)
   const preparing = options.services.grants.prepare(token.identityUid, token.restrictions)
   if (preparing !== undefined) await preparing
 }
 
-/** A handler's view of a call. A class because of its getter: the signal is not created unless it is read. */
+/** A call as handlers see it. It is a class because of its getter: the signal is not created unless it is read. */
 class CallContext implements Context {
   readonly method: MethodRow
   readonly caller: Caller | undefined
@@ -155,18 +161,18 @@ class CallContext implements Context {
   }
 }
 
-/** Throws code 3 if the header that forces ownership is neither true nor false. Neither a forced nor an unforced write must happen by mistake. */
+/** Throws code 3 if the header `force-ownership` is neither true nor false. A write must not be forced, or remain unforced, by mistake. */
 function assertForce({ headers: { forceOwnership } }: Call): void {
   if (forceOwnership !== undefined && forceOwnership !== 'true' && forceOwnership !== 'false')
     throw DomainError.invalid('force-ownership', 'must be true or false')
 }
 
-/** The plan of a method, computed once. */
+/** The facts about a method that are computed once. */
 interface MethodPlan {
   readonly name: string
   readonly endpoint: EndpointHandler | undefined
   readonly handler: Handler | undefined
-  /** The field with the resource of a create or update: its kind checks the whole resource. */
+  /** The field that contains the resource of a create or update. The resource's kind checks it. */
   readonly held: DescField | undefined
   /** False for methods that ignore the token or verify it themselves. */
   readonly takesToken: boolean
@@ -186,17 +192,17 @@ function planOf(options: PipelineOptions, method: MethodRow): MethodPlan {
 }
 
 /**
- * Step "rate limit" for a refused credential: counts it by address. Other requests from an address never affect a valid credential. Behind a proxy that
- * `trustedProxies` does not name, all callers share one address.
+ * Step "rate limit" for a refused credential: counts the request by its address. A valid credential is never affected by other requests from the same address.
+ * Behind a proxy that `trustedProxies` does not name, all callers share one address.
  */
 function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: unknown): void {
   if (error instanceof DomainError && (error.code === 16 || error.code === 7)) addressLimiter?.take(addressKey(call.remoteAddress))
 }
 
-/** Step "verify": checks the token's signature, audience and times. */
+/** Step "verify": checks the signature, audience and times of the token. */
 async function verify(options: PipelineOptions, call: Call): Promise<AuthenticatedCaller> {
   try {
-    // Usually needs no wait.
+    // For most tokens, the signature check is cached and needs no wait.
     return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
   } catch (error) {
     countRefusal(options, call, error)
@@ -204,7 +210,7 @@ async function verify(options: PipelineOptions, call: Call): Promise<Authenticat
   }
 }
 
-/** Step "verify" if the handler verifies the credential: reads nothing of a request without one. Throws code 16. */
+/** Step "verify" for a method whose handler verifies the credential. Throws code 16 if there is no credential, so that nothing else of the request is read. */
 function assertPresented({ method, headers }: Call): void {
   if (method.scope !== 'external') return
   try {
@@ -221,7 +227,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   const { endpoint, handler } = plan
   if (endpoint === undefined && handler === undefined) throw unimplemented(method)
   const token = plan.takesToken ? await verify(options, call) : undefined
-  // Rate-limit by identity if authenticated, otherwise by client address, before any other work.
+  // Limits the request by identity if it is authenticated, otherwise by client address. No other work happens before.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
   const key = token?.identityUid ?? addressKey(call.remoteAddress)
   limiter?.take(key)
@@ -231,7 +237,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   if (token !== undefined) {
     await upToDate(options, call, token)
     limiter?.resume(key)
-    // Step "identity".
+    // Step "identity": finds the caller that the token names.
     progress.caller = callerOfToken(services, token)
   }
   const { caller } = progress
@@ -246,12 +252,12 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   return answer
 }
 
-/** True for a denial. Includes resources outside the caller's reach, which are answered like missing ones. */
+/** True if the error is a denial. That includes errors for resources that the caller may not see, which look the same as for missing ones. */
 function isDenial(error: DomainError): boolean {
   return error.code === 7 || error.code === 16 || error.concealed
 }
 
-/** Writes every failed mutation and every denial to the audit log, including server faults. */
+/** Writes an audit event for every failed mutation and for every denial, including faults of the server. */
 function auditFailure(trail: AuditTrail, failure: { call: Call; progress: Progress; error: unknown }): void {
   const { call, progress } = failure
   const error = failure.error instanceof DomainError ? failure.error : new DomainError(13, '')
@@ -262,7 +268,7 @@ function auditFailure(trail: AuditTrail, failure: { call: Call; progress: Progre
   audit(trail, { call, caller: progress.caller, subject, outcome: denied ? 'denied' : 'failed', code: error.code, reason: error.reason })
 }
 
-/** Creates the pipeline to which both transports pass their calls. */
+/** Creates the pipeline, to which both transports pass their calls. */
 export function createPipeline(options: PipelineOptions): Dispatch {
   const { auditLog } = options
   const plans = new Map<MethodRow, MethodPlan>()

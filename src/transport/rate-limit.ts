@@ -4,20 +4,20 @@ import type { Clock } from '../base/runtime.ts'
 import { TokenBucket, type Rate } from '../base/token-bucket.ts'
 import type { LoopMeter } from './loop-meter.ts'
 
-/** The limits of one principal's requests. */
+/** The limits for the requests of one caller or address. */
 export interface RateLimit {
   readonly requestsPerSecond: number
   readonly burst: number
-  /** Long-term limit of the time for which its requests keep the event loop busy, in milliseconds per second. Unlimited by default. */
+  /** Average limit of the time for which the requests may keep the event loop busy, in milliseconds per second. Unlimited by default. */
   readonly workMillisecondsPerSecond?: number
-  /** Burst limit of that time, in milliseconds. */
+  /** Limit of that time at once, in milliseconds. */
   readonly workBurstMilliseconds?: number
 }
 
-/** Maximum number of remembered keys: the least recently used one is forgotten first. */
+/** Maximum number of buckets in memory. Above it, the least recently used one is dropped. */
 const maxBuckets = 100_000
 
-/** A token bucket per key. */
+/** Token buckets, one per key. */
 export class TokenBuckets {
   readonly #rate: Rate
   readonly #clock: Clock
@@ -28,13 +28,13 @@ export class TokenBuckets {
     this.#clock = clock
   }
 
-  /** Throws code 8 with RetryInfo if the key's bucket has fewer tokens. */
+  /** Throws code 8 with RetryInfo if the bucket of the key has fewer tokens. */
   assertHas(key: string, tokens: number, message: string): void {
     const retryAfterMs = this.#bucket(key).waitMs(tokens)
     if (retryAfterMs > 0) throw new DomainError(8, message, { reason: 'RATE_LIMITED', details: { retryAfterMs } })
   }
 
-  /** Takes tokens, even more than the bucket has. */
+  /** Takes tokens. The bucket may then have a negative number. */
   spend(key: string, tokens: number): void {
     this.#bucket(key).spend(tokens)
   }
@@ -49,30 +49,30 @@ export class TokenBuckets {
 }
 
 /**
- * Limits the requests of each key, and the time for which they keep the event loop busy. Both methods throw code 8 `RATE_LIMITED` with RetryInfo
- * (docs/spec/limits.md#rate-limits). From `take` or `resume` until the next wait, the loop's time counts as the key's. Work without a wait may overdraw the
- * bucket; the next request then waits.
+ * Limits the number of requests of each key, and the time for which they keep the event loop busy. `take` and `resume` throw code 8 `RATE_LIMITED` with
+ * RetryInfo (docs/spec/limits.md#rate-limits). After either of them, the loop's time counts for the key until the next wait. A request that runs without a
+ * wait may exceed the limit; the next request then waits.
  */
 export class RateLimiter {
   readonly #requests: TokenBuckets
   readonly #work: { readonly buckets: TokenBuckets; readonly meter: LoopMeter } | undefined
 
-  /** Without a meter, or a budget for work, only requests are counted. */
+  /** Without `meter`, or a limit for the processing time, only requests are counted. */
   constructor(limit: RateLimit, clock: Clock, meter?: LoopMeter) {
     this.#requests = new TokenBuckets({ perSecond: limit.requestsPerSecond, burst: limit.burst }, clock)
     const { workMillisecondsPerSecond: perSecond, workBurstMilliseconds: burst } = limit
     if (meter !== undefined && perSecond !== undefined && burst !== undefined) this.#work = { buckets: new TokenBuckets({ perSecond, burst }, clock), meter }
   }
 
-  /** Counts a request of `key` and starts to measure its work. */
+  /** Counts a request of `key`, and starts to measure its processing time. */
   take(key: string): void {
     this.#requests.assertHas(key, 1, 'too many requests')
-    this.#work?.buckets.assertHas(key, 1, 'too much processing time; wait for Retry-After')
+    this.#work?.buckets.assertHas(key, 1, 'too much processing time: wait as long as Retry-After or RetryInfo says')
     this.#requests.spend(key, 1)
     this.resume(key)
   }
 
-  /** Measures the work of `key` again after a wait. */
+  /** Continues to measure the processing time of `key` after a wait. */
   resume(key: string): void {
     if (this.#work === undefined) return
     const { buckets, meter } = this.#work
@@ -80,7 +80,7 @@ export class RateLimiter {
   }
 }
 
-/** Returns the key of a network address. For an IPv6 address it is the /64: its holder has all of it. */
+/** Returns the key of a client address. For an IPv6 address it is its /64 network, all of which usually belongs to one client. */
 export function addressKey(address: string): string {
   const text = address.replace(/^::ffff:(?=\d+\.)/, '')
   if (!text.includes(':')) return `address ${text}`

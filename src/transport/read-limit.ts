@@ -2,20 +2,23 @@ import { DomainError } from '../base/errors.ts'
 import type { Clock } from '../base/runtime.ts'
 import { TokenBuckets } from './rate-limit.ts'
 
-/** The limits of one key's reads together. */
+/** The limits for all reads of one key together. */
 export interface ReadLimit {
-  /** Maximum number of reads under way. */
+  /** Maximum number of concurrent reads. */
   readonly concurrent: number
-  /** Long-term limit of answer bytes per second. */
+  /** Average limit of answer bytes per second. */
   readonly bytesPerSecond: number
-  /** Burst limit of answer bytes. */
+  /** Limit of answer bytes at once. */
   readonly burstBytes: number
 }
 
-/** Ends a read, with the number of bytes sent for it. */
+/** Reports the end of a read, with the number of bytes that were sent. */
 export type EndRead = (sentBytes: number) => void
 
-/** Limits the reads of each key by their number and their bytes. A read is charged when it ends: it may overdraw the bytes, and the next one then waits. */
+/**
+ * Limits the number of concurrent reads and the bytes of reads for each key. Bytes are counted when a read ends. They may then exceed the limit, and the next
+ * read waits.
+ */
 export class ReadLimiter {
   readonly #concurrent: number
   readonly #bytes: TokenBuckets
@@ -26,11 +29,11 @@ export class ReadLimiter {
     this.#bytes = new TokenBuckets({ perSecond: bytesPerSecond, burst: burstBytes }, clock)
   }
 
-  /** Starts a read of `key`; call the result once. Throws code 8 `RATE_LIMITED` with RetryInfo. */
+  /** Starts a read of `key`. Call the result once. Throws code 8 `RATE_LIMITED` with RetryInfo. */
   begin(key: string): EndRead {
     const count = this.#underWay.get(key) ?? 0
     if (count >= this.#concurrent) throw new DomainError(8, 'too many requests at once; try again', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1000 } })
-    this.#bytes.assertHas(key, 1, 'too many bytes: wait for Retry-After')
+    this.#bytes.assertHas(key, 1, 'too many bytes: wait as long as Retry-After says')
     this.#underWay.set(key, count + 1)
     return (sentBytes) => this.#end(key, sentBytes)
   }

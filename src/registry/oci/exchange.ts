@@ -109,7 +109,7 @@ export class RegistryExchange implements Presented {
   #createSignal(): AbortSignal {
     const controller = new AbortController()
     const closed = (): void => {
-      if (!this.response.writableFinished) controller.abort(new DomainError(1, 'the client went away'))
+      if (!this.response.writableFinished) controller.abort(new DomainError(1, 'the client disconnected'))
     }
     if (this.response.closed || this.request.socket.destroyed) closed()
     else this.response.once('close', closed)

@@ -13,7 +13,10 @@ import type { Http2Requests } from '../http/http2-requests.ts'
 import type { CallMetrics } from '../metrics.ts'
 import type { PortListener } from '../one-port.ts'
 
-/** Serves grpc.health.v1 on `server` for the empty name and each service; NOT_SERVING until `setReady(true)`. */
+/**
+ * Serves the health service grpc.health.v1 on `server`, for the whole server (an empty name) and for each service. It reports NOT_SERVING until
+ * `setReady(true)`.
+ */
 function createHealth(
   server: Server,
   options: { readonly methods: readonly MethodRow[]; readonly namespaces?: readonly string[] },
@@ -29,66 +32,66 @@ function createHealth(
   }
 }
 
-/** The dependencies and options of the gRPC side. */
+/** The dependencies and options of the gRPC side of a port. */
 export interface GrpcApiOptions {
   readonly methods: readonly MethodRow[]
   readonly dispatch: Dispatch
   readonly log: Log
-  /** Creates a request id for calls without one. */
+  /** Returns a new request id, for calls without one. */
   readonly newRequestId: () => string
-  /** Foreign namespaces under which the services are also served. */
+  /** Additional package prefixes under which the services are served. */
   readonly namespaces?: readonly string[]
-  /** The descriptors that reflection serves, including imports. */
+  /** The file descriptors, including imports, that reflection serves. */
   readonly fileDescriptors: readonly FileDescriptorProto[]
   readonly metrics?: CallMetrics
-  /** Defaults: 5 minutes without calls, a ping every minute, and a minute for a message. */
+  /** By default: 5 minutes without calls, a ping every minute, and a minute for a message. */
   readonly limits?: Partial<GrpcLimits>
-  /** Returns the client's address; by default the peer address of the connection. */
+  /** Returns the client's address. By default, it is the peer address of the connection. */
   readonly clientAddress?: ClientAddress
-  /** Serves requests other than gRPC: REST over HTTP/2. Without it they get HTTP status 415. */
+  /** Serves requests that are not gRPC: REST over HTTP/2. Without it, they get HTTP status 415. */
   readonly otherRequests?: Http2Requests
 }
 
-/** The gRPC side: a listener for HTTP/2 connections. */
+/** The gRPC side of a port. It serves HTTP/2 connections. */
 export interface GrpcApi extends PortListener {
-  /** Sets the answer of grpc.health.v1 for the whole server and for every service; NOT_SERVING until first set. */
+  /** Sets the status that grpc.health.v1 reports for the whole server and for every service. Before the first call it is NOT_SERVING. */
   setReady(ready: boolean): void
-  /** Ends every call and connection at once. */
+  /** Ends every call and connection immediately. */
   stop(): void
 }
 
 /** Limits of connections and messages. */
 export interface GrpcLimits {
-  /** Maximum time for which a connection may have no calls, in milliseconds. */
+  /** Maximum time in milliseconds for which a connection may have no calls. */
   readonly idleMs: number
-  /** Interval of keepalive pings, in milliseconds. */
+  /** Interval of keepalive pings in milliseconds. */
   readonly pingMs: number
-  /** Maximum time for a message to arrive once it is requested, in milliseconds. */
+  /** Maximum time in milliseconds for a message to arrive after the server asked for it. */
   readonly messageTimeoutMs: number
 }
 
-/** The port destroys remaining connections after its grace period; the injector's own timer is only a backstop. */
+/** Time in milliseconds after which the library closes connections that are being drained. The port closes them much earlier, so this limit is rarely reached. */
 const backstopMs = 2 * 3_600_000
 const defaultLimits: GrpcLimits = { idleMs: 300_000, pingMs: 60_000, messageTimeoutMs: 60_000 }
 
-/** Builds a server with every method of the table under each of its names, reflection and health. */
+/** Builds a gRPC server with every method of the table under each of its names, and with reflection and health. */
 export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const limits = { ...defaultLimits, ...options.limits }
   const rows = new Map(options.methods.flatMap((row) => grpcPaths(row, options.namespaces ?? []).map((path) => [path, row] as const)))
-  // The library's log lines contain what clients sent, including tokens.
+  // The library's log lines contain data from clients, including tokens.
   setLogVerbosity(logVerbosity.NONE)
   const server = new Server({
-    // For health and reflection; the methods have their own limits.
+    // Applies to health and reflection. The API methods have their own limits.
     'grpc.max_receive_message_length': maxOpenRequestBytes,
     'grpc.max_send_message_length': 100 * 1024 * 1024,
     'grpc.max_concurrent_streams': 100,
     'grpc.max_connection_idle_ms': limits.idleMs,
     'grpc.keepalive_time_ms': limits.pingMs,
-    // Disabled: no client can read its counters.
+    // Disabled, because no client can read channelz counters here.
     'grpc.enable_channelz': 0,
     interceptors: [unaryCalls(rows, { ...options, messageTimeoutMs: limits.messageTimeoutMs, hasHandler: (path) => handling.handlers.has(path) })],
   })
-  const handling = server as unknown as StreamHandling // see StreamHandling
+  const handling = server as unknown as StreamHandling // See StreamHandling.
   const { otherRequests } = options
   const isGrpc = (headers: IncomingHttpHeaders): boolean => {
     const path = headers[':path'] as string // Node only emits request streams, which have a path.
@@ -107,11 +110,11 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   const injector = server.createConnectionInjector(ServerCredentials.createInsecure())
   return {
     accept(socket) {
-      // Each request under way adds a listener to its connection.
+      // Each running request adds a listener to its connection.
       socket.setMaxListeners(0)
       injector.injectConnection(socket)
     },
-    // Clients receive a GOAWAY: they finish their calls and reconnect.
+    // Sends GOAWAY: clients finish their calls and reconnect.
     beginDrain: () => injector.drain(backstopMs),
     drain: () => injector.drain(backstopMs),
     setReady: (ready) => health.setReady(ready),
@@ -119,7 +122,7 @@ export function createGrpcApi(options: GrpcApiOptions): GrpcApi {
   }
 }
 
-/** A handler of the library. */
+/** A call handler in the gRPC library. */
 interface GrpcHandler {
   readonly path: string
   readonly type: 'unary'
@@ -128,31 +131,32 @@ interface GrpcHandler {
   readonly deserialize: (bytes: Buffer) => Buffer
 }
 
-/** The library's private function for each stream. */
+/** The library's private function that handles each stream. */
 interface StreamHandling {
   readonly handlers: ReadonlyMap<string, unknown>
   _retrieveHandler(path: string): unknown
   _streamHandler(interceptors: unknown, stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]): void
 }
 
-/** Options for streams other than gRPC. */
+/** Options for HTTP/2 streams that are not gRPC calls. */
 interface OtherStreams {
   readonly log: Log
-  /** Serves a stream that is not a gRPC call; returns false if it is one. */
+  /** Serves a stream that is not a gRPC call and returns true. Returns false for a gRPC call. */
   takeOther(stream: ServerHttp2Stream, headers: IncomingHttpHeaders, rawHeaders: string[]): boolean
 }
 
 const bytes = (message: Buffer): Buffer => message
 
-/** Returns a handler that is never called: the interceptor answers. */
+/** Returns a handler that the library requires but never calls, because the interceptor answers the call. */
 function handlerOf(path: string): GrpcHandler {
   return { path, type: 'unary', func: () => undefined, serialize: bytes, deserialize: bytes }
 }
 
 /**
- * Ignores streams that were reset before the library handles them. The library answers calls of other content types without checking the stream, and its error
- * would end the process. Also passes calls of unknown methods to the interceptor, because the library answers them without details. Call it before the first
- * connection.
+ * Corrects the library's handling of streams in two cases. Call it before the first connection.
+ * - It ignores streams that were reset before they are handled. The library answers calls of other content types without checking the stream, and its error
+ *   would end the process.
+ * - It passes calls of unknown methods to the interceptor. The library answers them without error details.
  */
 function guardStreams(handling: StreamHandling, { log, takeOther }: OtherStreams): void {
   const handle = handling._streamHandler.bind(handling)

@@ -8,7 +8,7 @@ import type { MethodRow } from '../../base/schema/method.ts'
 import { parseCallHeaders, type CallHeaders } from '../call-headers.ts'
 import type { Call, DecodedCall } from '../call.ts'
 
-/** Shorter messages cannot hold more values than the bounds allow. */
+/** Size in bytes below which a message cannot contain more values than allowed. */
 const minBytes = 2 * requestBounds.maxValues
 
 const fieldsByNumber = new WeakMap<DescMessage, ReadonlyMap<number, DescField>>()
@@ -22,12 +22,12 @@ function fieldNumbered(desc: DescMessage, number: number): DescField | undefined
   return fields.get(number)
 }
 
-/** True for a list of numbers: one field may pack them, with one byte each. */
+/** True for a list of numbers. It can be packed into one field, with one byte per number. */
 function isPackable(field: DescField): boolean {
   return field.fieldKind === 'list' && field.listKind !== 'message' && field.scalar !== ScalarType.STRING && field.scalar !== ScalarType.BYTES
 }
 
-/** Returns the maximum number of values in the bytes; stops counting beyond the bound. Throws if the bytes are not a message. */
+/** Returns the maximum number of values that the bytes can contain. Stops counting above the limit. Throws if the bytes are not a message. */
 function countValues(desc: DescMessage, bytes: Uint8Array, depth: number): number {
   if (depth > requestBounds.maxDepth) return Infinity
   const reader = new BinaryReader(bytes)
@@ -47,7 +47,7 @@ function countValues(desc: DescMessage, bytes: Uint8Array, depth: number): numbe
   return values
 }
 
-/** Decodes a message after checking the same bounds as for JSON. Throws code 3 on `body`. */
+/** Decodes a message. Before that, it checks the same limits as for JSON. Throws code 3 on `body`. */
 function decodeBounded(desc: DescMessage, bytes: Uint8Array): Message {
   try {
     if (bytes.length <= minBytes || countValues(desc, bytes, 0) <= requestBounds.maxValues) return fromBinary(desc, bytes)
@@ -60,17 +60,17 @@ function decodeBounded(desc: DescMessage, bytes: Uint8Array): Message {
 /** The dependencies of a call. */
 export interface GrpcCallOptions {
   readonly metadata: Metadata
-  /** Creates a request id for calls without one. */
+  /** Returns a new request id, for calls without one. */
   readonly newRequestId: () => string
-  /** Maximum time for the message to arrive once it is requested, in milliseconds. */
+  /** Maximum time in milliseconds for the message to arrive after the server asked for it. */
   readonly messageTimeoutMs: number
-  /** Returns the client's address; by default the peer address of the connection. */
+  /** Returns the client's address. By default, it is the peer address of the connection. */
   readonly clientAddress?: ClientAddress
 }
 
 /**
- * A gRPC call as the pipeline takes it. States: running -> `aborted` (by the client, its deadline, or the library; the signal aborts) or `finished`. Both are
- * final. The signal is created on first use.
+ * A gRPC call as the pipeline takes it. It is running until it is `finished` or `aborted`; both are final. The client, its deadline or the library can abort
+ * it, and the signal aborts then. The signal is created when it is first used.
  */
 export class GrpcCall implements Call {
   readonly method: MethodRow
@@ -91,7 +91,7 @@ export class GrpcCall implements Call {
     this.method = row
     this.headers = parseCallHeaders(get, options.newRequestId)
     this.#validateOnlyText = get('validate-only') ?? 'false'
-    // A value that is not a boolean is refused when the message is read.
+    // A value that is not a boolean counts as true here, and is refused when the message is read.
     this.validateOnly = !falseTexts.has(this.#validateOnlyText)
     const peer = addressOf(base.getPeer())
     this.remoteAddress = options.clientAddress?.(peer, forwardedFor(options.metadata)) ?? peer
@@ -111,7 +111,7 @@ export class GrpcCall implements Call {
     if (this.#ended instanceof DomainError) throw this.#ended
   }
 
-  /** Ends the call before its answer. */
+  /** Ends the call before it is answered. */
   abort(reason: DomainError): void {
     if (this.#ended !== undefined) return
     this.#ended = reason
@@ -120,12 +120,12 @@ export class GrpcCall implements Call {
     this.#rejectAnswer?.(reason)
   }
 
-  /** Reports that the client disconnected or its deadline passed. The library also reports this for answered calls. */
+  /** Called when the client disconnected or its deadline passed. The library also calls it for calls that were answered. */
   cancelled(): void {
     if (this.#ended === undefined) this.abort(abortReason(this.#base))
   }
 
-  /** Settles as `work` does, or rejects with the reason of the abort, whichever comes first. The call has ended then. */
+  /** Settles like `work`, or rejects with the reason of an abort that comes first. The call has ended then. */
   answered<T>(work: Promise<T>): Promise<T> {
     return new Promise((resolve, reject) => {
       if (this.#ended instanceof DomainError) reject(this.#ended)
@@ -141,28 +141,31 @@ export class GrpcCall implements Call {
     return { message: decodeBounded(this.method.input, bytes) }
   }
 
-  /** Takes a message that arrived: the requested one, or one too many. */
+  /** Takes a message that arrived: the one that was requested, or one too many. */
   receive(bytes: Buffer): void {
     const message = this.#message
     if (message === undefined) return
     if (message.bytes === undefined) message.bytes = bytes
-    else message.arrived.reject(new DomainError(12, 'the method takes one message'))
+    else message.arrived.reject(new DomainError(12, 'the method takes only one request message'))
     this.#base.startRead()
   }
 
-  /** Reports that the client sends no more. */
+  /** Called when the client has sent all its messages. */
   receiveEnd(): void {
     const message = this.#message
-    if (message?.bytes === undefined) message?.arrived.reject(new DomainError(12, 'the method takes a message'))
+    if (message?.bytes === undefined) message?.arrived.reject(new DomainError(12, 'the request has no message: send exactly one'))
     else message.arrived.resolve(message.bytes)
   }
 
-  /** Returns the message. It is read and held in memory only from here on. Rejects with the reason why the call ended before it was complete. */
+  /** Returns the message. Only from this call on it is read and kept in memory. Rejects with the reason why the call ended before the message was complete. */
   async #arrived(): Promise<Buffer> {
     this.throwIfEnded()
     const arrived = Promise.withResolvers<Buffer>()
     this.#message = { bytes: undefined, arrived }
-    const late = setTimeout(() => this.abort(new DomainError(4, `the message did not arrive within ${this.#messageTimeoutMs} ms`)), this.#messageTimeoutMs)
+    const late = setTimeout(
+      () => this.abort(new DomainError(4, `the request message did not arrive within ${this.#messageTimeoutMs} ms`)),
+      this.#messageTimeoutMs,
+    )
     this.#base.startRead()
     try {
       return await arrived.promise
@@ -172,16 +175,16 @@ export class GrpcCall implements Call {
   }
 }
 
-/** Returns the first text of that name; undefined if not set. */
+/** Returns the first text value of a metadata key; undefined if it is not set. */
 export function metadataText(metadata: Metadata, name: string): string | undefined {
   const value = metadata.get(name)[0]
   return typeof value === 'string' ? value : undefined
 }
 
-/** Maximum time, in milliseconds, by which a client's own deadline may fire earlier. The server's timer starts when the call arrives. */
+/** Maximum time in milliseconds by which a client's own deadline may pass before the server's. The server's timer starts when the call arrives. */
 const deadlineSlackMs = 50
 
-/** Returns the reason of a cancelled call: a client whose own timer fires first cancels the call. */
+/** Returns why a call was cancelled. If its deadline is about to pass, that is the reason: a client whose own timer fires first cancels the call. */
 function abortReason(base: ServerInterceptingCallInterface): DomainError {
   const isLate = Date.now() + deadlineSlackMs >= Number(base.getDeadline())
   return isLate ? new DomainError(4, 'the deadline passed before the request was done') : new DomainError(1, 'the client cancelled the call')
@@ -192,7 +195,7 @@ function forwardedFor(metadata: Metadata): string | undefined {
   return values.length === 0 ? undefined : values.join(',')
 }
 
-/** Returns `127.0.0.1:4711` or `[::1]:4711` without the port. */
+/** Returns the address without the port: `127.0.0.1:4711` -> `127.0.0.1`, `[::1]:4711` -> `::1`. */
 function addressOf(peer: string): string {
   return peer.replace(/:\d+$/, '').replace(/^\[|\]$/g, '')
 }

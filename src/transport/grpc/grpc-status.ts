@@ -6,23 +6,23 @@ import { BadRequestSchema, ErrorInfoSchema, PreconditionFailureSchema, ResourceI
 import { StatusSchema } from '../../gen/google/rpc/status_pb.ts'
 import { type ErrorContext, errorDetails, type ErrorDetail } from '../errors-details.ts'
 
-/** Maximum size of the details in bytes before base64: common clients refuse header lists over 8 KiB. */
+/** Maximum size of the error details in bytes, before base64. Common clients refuse header lists of more than 8 KiB. */
 const maxDetailsBytes = 4500
 
-/** Maximum length of a message in characters; it is sent twice, in `grpc-message` and in the details. */
+/** Maximum length of an error message in characters. It is sent twice: in `grpc-message` and in the details. */
 const maxMessageLength = 500
 
-/** A DomainError as the status of a gRPC call. */
+/** A DomainError in the form in which gRPC sends it. */
 interface GrpcError {
   readonly code: number
   readonly message: string
-  /** `grpc-status-details-bin`: a google.rpc.Status. */
+  /** Value of `grpc-status-details-bin`: an encoded google.rpc.Status. */
   readonly details: Uint8Array
 }
 
 /**
  * Returns the gRPC status of an error, with the same details as over REST (docs/spec/errors.md#error-shape). Omits details, last ones first, if the status
- * would be longer than common clients accept; ErrorInfo is always present.
+ * would be longer than common clients accept. ErrorInfo is always present.
  */
 export function grpcError(error: DomainError, context: ErrorContext): GrpcError {
   const message = error.message.slice(0, maxMessageLength).toWellFormed()
@@ -55,17 +55,17 @@ function duration(ms: number): { seconds: bigint; nanos: number } {
   return { seconds: BigInt(Math.floor(ms / 1000)), nanos: Math.floor(ms % 1000) * 1_000_000 }
 }
 
-/** The end of a failed call. */
+/** The status and trailers that end a failed call. */
 export interface GrpcStatus {
   readonly code: number
   readonly details: string
   readonly metadata: Metadata
 }
 
-/** The trailer that carries error details, a google.rpc.Status. */
+/** Name of the trailer with the error details, an encoded google.rpc.Status. */
 export const detailsTrailer = 'grpc-status-details-bin'
 
-/** Returns the end of a call for an error: the trailers carry details and request id. */
+/** Returns the status and trailers for an error. The trailers contain the error details and the request id. */
 export function grpcStatus(error: DomainError, context: ErrorContext): GrpcStatus {
   const { code, message, details } = grpcError(error, context)
   const metadata = new Metadata()

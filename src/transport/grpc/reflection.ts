@@ -11,7 +11,8 @@ import { ReflectionService } from '@grpc/reflection'
 import { serviceAliases } from '../aliases.ts'
 
 /**
- * `grpc/health/v1/health.proto`, gRPC's public health-checking protocol, for reflection. The package that serves it has no descriptor that all clients accept.
+ * The file descriptor of gRPC's public health-checking protocol, `grpc/health/v1/health.proto`, for reflection. The package that serves it has no descriptor
+ * that all clients accept.
  */
 const healthDescriptor: FileDescriptorProto = create(FileDescriptorProtoSchema, {
   name: 'grpc/health/v1/health.proto',
@@ -50,21 +51,21 @@ const healthDescriptor: FileDescriptorProto = create(FileDescriptorProtoSchema, 
   ],
 })
 
-/** The content of reflection. */
+/** The files and services that reflection describes. */
 export interface ReflectionOptions {
-  /** All files, including imports. */
+  /** All file descriptors, including imports. */
   readonly fileDescriptors: readonly FileDescriptorProto[]
   readonly namespaces?: readonly string[]
 }
 
 /**
- * Serves server reflection v1 and v1alpha. Describes services under their own names and under every alias. An alias's file only contains services and refers to
- * Taproot's messages.
+ * Serves gRPC server reflection v1 and v1alpha. It describes services under their own names and under every alias. The file of an alias contains only
+ * services, which refer to Taproot's messages.
  */
 export function addReflection(server: Server, options: ReflectionOptions): void {
   const aliases = options.fileDescriptors.flatMap((file) => aliasFiles(file, options.namespaces ?? []))
   const fileDescriptorProtos = [...options.fileDescriptors, ...aliases, healthDescriptor].map((file) => Buffer.from(toBinary(FileDescriptorProtoSchema, file)))
-  // The package definition of proto-loader; reflection only reads its encoded files.
+  // Reflection only reads the encoded files of a proto-loader package definition.
   const definition = { files: { fileDescriptorProtos } } as unknown as ConstructorParameters<typeof ReflectionService>[0]
   new ReflectionService(definition).addToServer(server)
 }

@@ -13,7 +13,7 @@ import { GrpcCall, metadataText } from './grpc-call.ts'
 import { grpcStatus } from './grpc-status.ts'
 import type { CallMetrics } from '../metrics.ts'
 
-/** A call answered before the library's handler, which does not see it. Anything the handler would send is dropped. */
+/** A call that is answered before the library's handler sees it. Everything that the handler would send is dropped. */
 abstract class AnsweredCall implements ServerInterceptingCallInterface {
   protected readonly base: ServerInterceptingCallInterface
 
@@ -25,7 +25,7 @@ abstract class AnsweredCall implements ServerInterceptingCallInterface {
   abstract start(): void
 
   sendMetadata(): void {
-    // Does nothing: the library's handler is never called. The same applies below.
+    // Does nothing, because the library's handler is never called. The same applies to the methods below.
   }
 
   sendMessage(): void {}
@@ -59,10 +59,10 @@ abstract class AnsweredCall implements ServerInterceptingCallInterface {
   }
 }
 
-/** Maximum length of a path in an error message. */
+/** Maximum length of a path in an error message, in characters. */
 const shownPathLength = 300
 
-/** A call of an unknown path: code 12, in the common error format, before its message is read. */
+/** A call of an unknown path. It is answered with code 12, in the common error format, before its message is read. */
 class UnknownCall extends AnsweredCall {
   readonly #path: string
   readonly #newRequestId: () => string
@@ -88,7 +88,7 @@ class UnknownCall extends AnsweredCall {
   }
 }
 
-/** Returns the protobuf bytes of an answer of type `desc`. Reuses the bytes of records encoded before; a page joins them. */
+/** Returns the protobuf bytes of an answer of type `desc`. Reuses the bytes of records that were encoded before, and joins those of a list. */
 export function answerBinary(desc: DescMessage, answer: Answer): Buffer {
   const { message, shown, page } = answer
   if (shown !== undefined) return bufferOf((shown.binary ??= toBinary(desc, shown.message)))
@@ -97,7 +97,7 @@ export function answerBinary(desc: DescMessage, answer: Answer): Buffer {
   const writer = new BinaryWriter()
   for (const piece of page.joined ?? []) writer.raw(piece)
   for (const one of page.items) writer.tag(page.field.number, WireType.LengthDelimited).bytes((one.binary ??= toBinary(item, one.message)))
-  // The order of fields has no meaning.
+  // The order of fields in the bytes does not matter.
   writer.raw(toBinary(desc, { ...message, [page.field.localName]: [] }))
   return bufferOf(writer.finish())
 }
@@ -106,24 +106,25 @@ function bufferOf(bytes: Uint8Array): Buffer {
   return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** The dependencies of unary calls. */
+/** The dependencies and options of unary calls. */
 export interface UnaryCallOptions {
   readonly dispatch: Dispatch
   readonly log: Log
-  /** Creates a request id for calls without one. */
+  /** Returns a new request id, for calls without one. */
   readonly newRequestId: () => string
   readonly metrics?: CallMetrics
-  /** Maximum time for a message to arrive once it is requested, in milliseconds. */
+  /** Maximum time in milliseconds for a message to arrive after the server asked for it. */
   readonly messageTimeoutMs: number
-  /** Returns the client's address; by default the peer address of the connection. */
+  /** Returns the client's address. By default, it is the peer address of the connection. */
   readonly clientAddress?: ClientAddress
-  /** True for paths with a handler in the library. */
+  /** True for the path of a method that the library serves: health and reflection. */
   readonly hasHandler: (path: string) => boolean
 }
 
 /**
- * Serves the methods of `rows` (by path) without the library's handlers. Those read the whole message before the token is checked, and keep streams that a
- * unary call does not need. Calls of other paths go to their handlers, or get code 12 without a handler. Must be the first interceptor of the server.
+ * Returns the interceptor that answers the methods of `rows` (by path) without the library's handlers. Those handlers read the whole message before the token
+ * is checked, and create streams that a unary call does not need. Calls of other paths go to their handlers, or get code 12. It must be the first interceptor
+ * of the server.
  */
 export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryCallOptions): ServerInterceptor {
   return (method, call) => {
@@ -132,14 +133,17 @@ export function unaryCalls(rows: ReadonlyMap<string, MethodRow>, options: UnaryC
     const others = (): ServerInterceptingCallInterface =>
       options.hasHandler(path) ? withReadable(call, options) : new UnknownCall(path, call, options.newRequestId)
     const answered = row === undefined ? others() : new UnaryCall(row, call, options)
-    // The library only calls members of the interface.
+    // The library only calls the members of this interface.
     return answered as ServerInterceptingCall
   }
 }
 
 const ignore = (): void => undefined
 
-/** Wraps a call of the library's own handlers, health and reflection. An unreadable message is the client's fault: code 3 instead of the library's 13. */
+/**
+ * Wraps a call of the library's own handlers, for health and reflection. A message that cannot be read is the client's fault, so it becomes code 3 instead of
+ * the library's 13.
+ */
 function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, { newRequestId }: UnaryCallOptions): Call {
   const start = call.start.bind(call)
   const sendStatus = call.sendStatus.bind(call)
@@ -160,7 +164,7 @@ function withReadable<Call extends ServerInterceptingCallInterface>(call: Call, 
   return call
 }
 
-/** One call of a Taproot method, which takes one message. Its answer is a message or a stream of them. */
+/** A call of an API method, which takes one message. Its answer is a message, or a stream of messages. */
 class UnaryCall extends AnsweredCall {
   readonly #row: MethodRow
   readonly #options: UnaryCallOptions
@@ -176,7 +180,7 @@ class UnaryCall extends AnsweredCall {
     const sendStatus = base.sendStatus.bind(base)
     limitMessage(base, this.#row.maxRequestBytes)
     let call: GrpcCall | undefined
-    // The library ends some calls itself (message too large, bad timeout, deadline), with its own codes and without details.
+    // The library itself ends some calls (message too large, invalid timeout, deadline), with its own codes and without details.
     base.sendStatus = (status) => {
       const error = libraryError(this.#row, Number(status.code), status.details ?? '')
       call?.abort(error)
@@ -202,7 +206,7 @@ class UnaryCall extends AnsweredCall {
     const dispatched = async (): Promise<Answer> => {
       const result = await dispatch(call)
       if (result.stream === undefined) return result
-      // The answer has begun: how long it goes on says nothing about the server.
+      // Stop measuring the call when its answer begins, because the length of a stream says nothing about the server.
       done?.(0)
       done = undefined
       return this.#sendStream(result, { stream: result.stream, call })
@@ -211,7 +215,7 @@ class UnaryCall extends AnsweredCall {
       const result = await call.answered(dispatched())
       const bytes = answerBinary(row.output, result)
       this.base.sendMetadata(answerMetadata(requestId, result))
-      // Do not wait until the message is sent, so that both leave together.
+      // Do not wait until the message is sent, so that message and status leave together.
       this.base.sendMessage(bytes, ignore)
       sendStatus({ code: 0, details: 'OK', metadata: null })
       done?.(0)
@@ -249,15 +253,15 @@ function answerMetadata(requestId: string, answer: Answer): Metadata {
   return metadata
 }
 
-/** The library's private limit for a call's message. */
+/** The library's private field with the maximum size of a call's message. */
 interface MessageLimits {
   maxReceiveMessageSize: number
   readonly decoder: { maxReadMessageLength: number }
 }
 
-/** Limits the message size of one call, also after decompression: the library has one limit for all methods. */
+/** Sets the maximum message size of one call, also after decompression. The library itself has one limit for all methods. */
 function limitMessage(base: ServerInterceptingCallInterface, maxBytes: number): void {
-  const limits = base as unknown as MessageLimits // see MessageLimits
+  const limits = base as unknown as MessageLimits // See MessageLimits.
   limits.maxReceiveMessageSize = maxBytes
   limits.decoder.maxReadMessageLength = maxBytes
 }
@@ -266,6 +270,6 @@ function libraryError({ maxRequestBytes }: MethodRow, code: number, details: str
   if (/^Received message (?:larger|that decompresses)/.test(details)) return DomainError.invalid('body', `must not be larger than ${maxRequestBytes} bytes`)
   if (details.startsWith('Failed to decompress')) return DomainError.invalid('body', 'cannot be decompressed')
   if (details.startsWith('Invalid grpc-timeout')) return DomainError.invalid('grpc-timeout', 'is not a timeout')
-  // The library's codes are gRPC's; 0 never occurs here.
+  // The library uses gRPC's codes, and 0 does not occur here.
   return new DomainError(code as Code, details)
 }

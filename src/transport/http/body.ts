@@ -6,16 +6,17 @@ import { DomainError } from '../../base/errors.ts'
 import { dropBody } from './unreadable-request.ts'
 import { isJsonObject } from './json-shape.ts'
 
-/** Maximum time to read a dropped body, in milliseconds: longer than the server allows for a whole request. */
+/** Maximum time in milliseconds to read a body that is dropped. It is longer than the server allows for a whole request. */
 const skipTimeoutMs = 120_000
 
 type BodyReader = ReturnType<typeof koaBody>
 
-/** One reader per limit: creating one costs more than reading most bodies. */
+/** One body reader per size limit. Creating a reader takes longer than reading most bodies. */
 const readers = new Map<number, BodyReader>()
 
 /**
- * Returns a reader that reads bodies as text: parsing follows the check of the bounds. A form may have become a GET (docs/spec/conventions.md#request-bodies).
+ * Returns a reader that reads bodies as text, because JSON is parsed only after its limits were checked. A request with a form may have become a GET
+ * (docs/spec/conventions.md#request-bodies).
  */
 function readerFor(maxBytes: number): BodyReader {
   let reader = readers.get(maxBytes)
@@ -28,17 +29,17 @@ function readerFor(maxBytes: number): BodyReader {
   return reader
 }
 
-/** True if the request declares its body as a form. */
+/** True if the content type of the request is that of a form. */
 export function isForm(context: ParameterizedContext): boolean {
   return Boolean(context.is('application/x-www-form-urlencoded'))
 }
 
-/** Matches a content type that names a type. */
+/** Matches a content type with a type and a subtype. */
 const mediaType = /^[^\s/;,]+\/[^\s/;,]+/
 
 /**
- * Reads the text of a JSON body; empty without a body. A body without a content type counts as JSON. So does an object with a form's content type, which curl
- * sends by default. Throws as `readText`, and HTTP 415 for another content type.
+ * Returns the text of a JSON body; empty without a body. A body without a content type counts as JSON. So does a JSON object with the content type of a form,
+ * which curl sends by default. Throws like `readText`, and HTTP 415 for another content type.
  */
 export async function readJsonText(context: ParameterizedContext, maxBytes: number): Promise<string> {
   const { headers } = context.req
@@ -53,7 +54,7 @@ export async function readJsonText(context: ParameterizedContext, maxBytes: numb
 }
 
 /**
- * Parses a JSON body; an empty body is the empty object. Throws code 3 with HTTP 400 for malformed JSON, for values other than an object, and beyond the bounds
+ * Parses a JSON body. An empty body is the empty object. Throws code 3 with HTTP 400 for malformed JSON, for values other than an object, and above the limits
  * of requests.
  */
 export function parseJsonBody(text: string): JsonObject {
@@ -64,32 +65,35 @@ export function parseJsonBody(text: string): JsonObject {
 
 function parsed(text: string): JsonValue {
   try {
-    // Parsed text is JSON.
+    // The parser returns JSON values only.
     return parseBoundedJson(text) as JsonValue
   } catch (error) {
     throw DomainError.invalid('body', error instanceof JsonBoundsError ? error.message : 'is not valid JSON')
   }
 }
 
-/** Drops a body that the method does not take; the size limit is the same as for JSON. A request that breaks off before its end has no effect. */
+/** Reads and drops a body that the method does not use. The size limit is the same as for JSON. A request that ends early has no effect. */
 export async function skipBody({ req }: ParameterizedContext, maxBytes: number): Promise<void> {
   const outcome = await dropBody(req, { maxBytes, timeoutMs: skipTimeoutMs })
   if (outcome === 'tooLarge') throw tooLarge(maxBytes)
-  if (outcome === 'cutOff') throw new DomainError(1, 'the client went away')
+  if (outcome === 'cutOff') throw new DomainError(1, 'the client disconnected')
 }
 
-/** Reads a form; the size limit is the same as for JSON. */
+/** Reads a form. The size limit is the same as for JSON. */
 export async function readForm(context: ParameterizedContext, maxBytes: number): Promise<URLSearchParams> {
   return new URLSearchParams(await readText(context, maxBytes))
 }
 
-/** Reads a body of any type as text. Throws code 3 with HTTP 413 above `maxBytes`, also after decompression, and HTTP 415 for an unknown encoding. */
+/**
+ * Reads a body of any content type as text. Throws code 3 with HTTP 413 if it is larger than `maxBytes`, also after decompression, and with HTTP 415 for an
+ * unknown encoding.
+ */
 export async function readText(context: ParameterizedContext, maxBytes: number): Promise<string> {
   const { req } = context
   req.headers['content-type'] ??= 'application/octet-stream'
   const excess = Promise.withResolvers<never>()
   let length = 0
-  // The reader only counts decompressed bytes, which may be none however many bytes arrive.
+  // Count the received bytes here: the reader only counts decompressed bytes, of which there may be none.
   const count = (chunk: Buffer): void => {
     length += chunk.length
     if (length > maxBytes) excess.reject(tooLarge(maxBytes))
@@ -108,10 +112,10 @@ export async function readText(context: ParameterizedContext, maxBytes: number):
   return typeof body === 'string' ? body : ''
 }
 
-/** Translates body reader errors, which carry an HTTP status (raw-body, inflation) or none (zlib). */
+/** Translates an error of the body reader. It has an HTTP status (raw-body, inflation) or none (zlib). */
 function translate(error: unknown, context: ParameterizedContext, maxBytes: number): DomainError {
   const status = (error as { readonly status?: unknown }).status
-  // Lets the client finish sending, so that it reads the answer instead of a reset and the connection stays open.
+  // Let the client finish sending. Then it reads the answer instead of a connection reset, and the connection stays open.
   context.req.unpipe()
   context.req.resume()
   if (error instanceof DomainError) return error

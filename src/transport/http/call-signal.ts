@@ -2,12 +2,13 @@ import type { IncomingMessage, ServerResponse } from 'node:http'
 import { DomainError } from '../../base/errors.ts'
 import { untilAborted } from '../../base/timing.ts'
 
-/** The longest deadline that a client may set, in seconds; longer ones are reduced to it. */
+/** Maximum deadline that a client can set, in seconds. Longer ones are reduced to it. */
 const maxTimeoutSeconds = 3600
 
 /**
- * The ways in which a call may end before its answer. The signal aborts with code 1 if the client disconnects, and with code 4 after `Request-Timeout`. This
- * Taproot header holds seconds, decimals allowed, e.g. `2.5`; other values are ignored. The signal is created on first use: most calls are answered before.
+ * The abort signal of an HTTP call. It aborts with code 1 if the client disconnects, and with code 4 after the time in the header `Request-Timeout`. This
+ * Taproot header contains seconds, which may have decimals, e.g. `2.5`; other values are ignored. The signal is created when it is first used, because most
+ * calls are answered before.
  */
 export class CallSignal {
   readonly #request: IncomingMessage
@@ -19,7 +20,7 @@ export class CallSignal {
     this.#request = request
     this.#response = response
     this.#timeoutSeconds = timeoutSeconds(request.headers['request-timeout'])
-    // A deadline starts now.
+    // If there is a deadline, its time starts now.
     if (this.#timeoutSeconds !== undefined) this.#signal = this.#create()
   }
 
@@ -27,12 +28,12 @@ export class CallSignal {
     return (this.#signal ??= this.#create())
   }
 
-  /** Throws the signal's reason if it has aborted, or would have. */
+  /** Throws the signal's reason if the signal has aborted, or would have if it had been created. */
   throwIfEnded(): void {
     if (this.#signal !== undefined || this.#response.closed) this.signal.throwIfAborted()
   }
 
-  /** Settles as `work` does, or with code 4 at the deadline. Without a deadline, returns `work`: a late answer does no harm. */
+  /** Settles like `work`, or rejects with code 4 at the deadline. Without a deadline, returns `work`. */
   async bound<T>(work: Promise<T>): Promise<T> {
     return this.#timeoutSeconds === undefined ? work : untilAborted(work, this.signal)
   }
@@ -47,7 +48,7 @@ export class CallSignal {
         : setTimeout(() => controller.abort(new DomainError(4, 'the deadline passed before the request was done')), seconds * 1000)
     const closed = (): void => {
       clearTimeout(timer)
-      if (!response.writableFinished) controller.abort(new DomainError(1, 'the client went away'))
+      if (!response.writableFinished) controller.abort(new DomainError(1, 'the client disconnected'))
     }
     if (response.closed || this.#request.socket.destroyed) closed()
     else response.once('close', closed)

@@ -10,39 +10,39 @@ import type { Shaped } from './json-shape.ts'
 import { readQuery } from './query.ts'
 import type { TemplateVariable } from './template.ts'
 
-/** The parts of an HTTP request that fill a message. */
+/** The parts of an HTTP request from which its message is built. */
 export interface RequestParts {
   readonly input: DescMessage
   readonly verb: string
-  /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
+  /** The part of the message that the body fills: '' (none), '*' (the whole message) or the proto name of a field. */
   readonly bodyField: string
   readonly query: URLSearchParams
-  /** The body's object; undefined if the binding has no body. */
+  /** The JSON object in the body; undefined if the route has no body. */
   readonly body: JsonObject | undefined
   readonly variables: readonly (TemplateVariable & { readonly value: string })[]
-  /** True to ignore unknown fields. */
+  /** True if unknown fields are ignored instead of refused. */
   readonly lenient: boolean
 }
 
-/** Keys that a PATCH body may always carry and that never become part of its mask (docs/spec/conventions.md#update-masks). */
+/** Keys that the body of a PATCH may always contain, and that are not fields to change (docs/spec/conventions.md#update-masks). */
 const neverMasked: ReadonlySet<string> = new Set(['uid', 'etag'])
 
 /**
- * Builds the request message of an HTTP request: query, then body, then path variables; later ones override earlier ones. Throws code 3 with all faults.
- * `present` is set for a PATCH whose query has no mask.
+ * Builds the request message from the query, the body and the path variables. Each overrides the ones before. Throws code 3 with all faults. `present` is set
+ * for a PATCH whose query has no mask.
  */
 export function decodeRequest(parts: RequestParts): DecodedCall {
   return byVariables(parts) ?? byJson(parts)
 }
 
-/** Returns the message of a request that only has path variables, as most reads do; undefined for any other. */
+/** Builds the message of a request that has only path variables, as most reads do; undefined for any other request. */
 function byVariables(parts: RequestParts): DecodedCall | undefined {
   if (parts.body !== undefined || parts.query.size > 0) return undefined
   const message = create(parts.input)
   for (const { path, value } of parts.variables) {
     const field = path.length === 1 ? fieldOfKey(parts.input, path[0] ?? '') : undefined
     if (field?.scalar !== ScalarType.STRING || field.fieldKind !== 'scalar' || field.oneof !== undefined) return undefined
-    // A message of `input` has the members that `input` lists.
+    // A message of type `input` has the members that `input` lists.
     const members = message as unknown as Record<string, unknown>
     members[field.localName] = value
   }
@@ -65,7 +65,7 @@ function byJson(parts: RequestParts): DecodedCall {
   return derivesMask && body !== undefined ? { message, present: body.present.filter((path) => !neverMasked.has(path)) } : { message }
 }
 
-/** Reads `validateOnly=true` or `validate_only=true`. A value other than true, false, 1, 0 or empty is a violation, and counts as true. */
+/** Reads the query parameter `validateOnly` or `validate_only`. A value other than true, false, 1, 0 or empty is a violation, and counts as true. */
 export function readValidateOnly(query: URLSearchParams): { readonly value: boolean; readonly violations: readonly FieldViolation[] } {
   const text = query.get('validateOnly') ?? query.get('validate_only') ?? ''
   if (text === '' || text === 'false' || text === '0') return { value: false, violations: [] }
@@ -73,7 +73,7 @@ export function readValidateOnly(query: URLSearchParams): { readonly value: bool
   return { value: true, violations: isTrue ? [] : [{ field: 'validateOnly', description: 'must be true or false' }] }
 }
 
-/** Returns the paths of the query's mask in proto names; undefined without a mask. */
+/** Returns the paths of the query's field mask in proto names; undefined without a mask. */
 function readMask(query: URLSearchParams): string[] | undefined {
   const text = [...query.getAll('updateMask'), ...query.getAll('update_mask')].join(',')
   const paths = text.split(',').map((path) => path.trim())
@@ -85,7 +85,10 @@ function snakePath(path: string): string {
   return path.includes('_') ? path : path.split('.').map(protoSnakeCase).join('.')
 }
 
-/** Shapes the body. If there is a mask, ignores all fields outside it, known or not (docs/spec/conventions.md#update-masks). */
+/**
+ * Checks the body and normalises its keys. If the query has a mask, ignores all fields that the mask does not contain, even unknown ones
+ * (docs/spec/conventions.md#update-masks).
+ */
 function shapeBody(parts: RequestParts, maskPaths: readonly string[] | undefined): Shaped | undefined {
   if (parts.body === undefined) return undefined
   const isMasked = maskPaths !== undefined && !maskPaths.includes('*')
@@ -128,14 +131,14 @@ function toMessage(input: DescMessage, json: JsonObject): Message {
   try {
     return fromJson(input, json)
   } catch (error) {
-    // Values that json-shape.ts accepts should be readable; the error names the field if protobuf-es does.
+    // protobuf-es should be able to read every value that json-shape.ts accepts. If it cannot, its error may name the field.
     const cause: unknown = error instanceof Error ? error.cause : undefined
     throw DomainError.invalid(isFieldError(cause) ? cause.field().name : 'body', 'is not valid', { cause: error })
   }
 }
 
 function setMask(message: Message, field: DescField, paths: string[]): void {
-  // A message of the request's type has its mask field under its local name.
+  // The message of the request has its mask field under the member's local name.
   const fields = message as unknown as Record<string, unknown>
   fields[field.localName] = create(FieldMaskSchema, { paths })
 }

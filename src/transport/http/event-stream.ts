@@ -9,37 +9,37 @@ import type { JsonEncoders } from '../json-encode.ts'
 import { beginAnswer, type HttpContext } from './http-context.ts'
 
 const eventStream = 'text/event-stream'
-/** The types of all other answers. A client that accepts any type gets one of them. */
+/** The content types of all other answers. A client that accepts any type gets one of these. */
 const otherTypes = ['application/json', 'application/cloudevents-batch+json']
 
-/** True if the client prefers Server-Sent Events to the other answers. */
+/** True if the client prefers Server-Sent Events to all other answers. */
 export function acceptsEventStream(context: HttpContext): boolean {
   return context.method === 'GET' && context.accepts([...otherTypes, eventStream]) === eventStream
 }
 
-/** Returns a message as a record of Server-Sent Events. One that only moves the cursor is a comment with an id, which readers do not see as an event. */
+/** Returns a message as a Server-Sent Events record. A message without an event, which only has a new cursor, becomes a comment with an id. */
 function recordOf({ event, cursor }: StreamedMessage, encoders: JsonEncoders): string {
   if (event === undefined) return `:\nid: ${cursor}\n\n`
-  // JSON texts and types have no line breaks.
+  // Neither JSON texts nor event types contain line breaks.
   return `id: ${cursor}\nevent: ${event.type}\ndata: ${encoders(event.desc)(event.document)}\n\n`
 }
 
-/** Resolves once the client has taken what was written. Rejects with the signal's reason. */
+/** Resolves once the client has received what was written. Rejects with the signal's reason. */
 async function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
   await once(response, 'drain', { signal })
 }
 
-/** How a stream is answered. */
+/** The dependencies and options of an event stream. */
 export interface EventStreamOptions {
   readonly encoders: JsonEncoders
   readonly log: Log
 }
 
-/** Answers with Server-Sent Events. The last record is `error`, with the status as any error answer has it. Never rejects. */
+/** Answers with Server-Sent Events. The last record is `error`; its data is the same as the body of any error answer. Never rejects. */
 export async function sendEventStream(context: HttpContext, stream: AsyncIterable<StreamedMessage>, options: EventStreamOptions): Promise<void> {
   const { res, state } = context
   const { signal } = state.call
-  // Proxies must not collect the records.
+  // X-Accel-Buffering tells proxies not to collect the records.
   beginAnswer(context, { 'Content-Type': `${eventStream}; charset=utf-8`, 'X-Accel-Buffering': 'no' })
   try {
     await sendStream(stream, { signal, send: (message) => (res.write(recordOf(message, options.encoders)) ? undefined : drained(res, signal)) })

@@ -18,53 +18,56 @@ import { methodRoutes, type MethodRouteOptions } from './method-routes.ts'
 import { createRouteIndex, type RouteIndex } from './route-index.ts'
 import { lacksOneHost } from './unreadable-request.ts'
 
-/** Routes that are no API methods: pages, forms, documents and other protocols. They are tried after the methods. */
+/** Routes that are not API methods: pages, forms, documents and other protocols. A request is matched against them after the methods. */
 export interface OtherRoutes {
-  /** Answers the request; false if no route has its verb and path. */
+  /** Answers the request and returns true. Returns false if no route has its verb and path. */
   serve(context: HttpContext): Promise<boolean>
-  /** Returns the verbs served on a path, with HEAD if there is GET; empty for an unknown path. */
+  /** Returns the HTTP verbs that are served on a path, with HEAD if there is GET. Empty for an unknown path. */
   verbsOf(path: string): string[]
-  /** Returns an error in the format of the path; undefined for an unknown path. */
+  /** Returns an error in the format of the route with this path; undefined for an unknown path. */
   errorAnswer(path: string, error: DomainError, requestId: string): HttpAnswer | undefined
 }
 
 /** The dependencies and options of an HTTP application. */
 export interface HttpAppOptions {
   readonly log: Log
-  /** Creates a request id for calls without one. */
+  /** Returns a new request id, for calls without one. */
   readonly newRequestId: () => string
   readonly routes?: OtherRoutes
-  /** Returns the client's address; by default the peer address of the connection. */
+  /** Returns the client's address. By default, it is the peer address of the connection. */
   readonly clientAddress?: ClientAddress
 }
 
 /** The dependencies and options of the REST side. */
 export interface HttpApiOptions extends MethodRouteOptions, HttpAppOptions {
   readonly methods: readonly MethodRow[]
-  /** True to serve the earlier `/<domain>/v2beta1/` paths too. */
+  /** True if the routes are also served under the earlier paths `/<domain>/v2beta1/`. */
   readonly preview?: boolean
 }
 
-/** Builds the REST side as a node:http request listener: every binding of the method table, then the other routes. */
+/** Builds the REST side of a port as a node:http request listener. It serves every route of the method table, and the other routes. */
 export function createHttpApi(options: HttpApiOptions): RequestListener {
   const bindings = options.methods.flatMap((row) => httpBindings(row, options.preview ?? false).map((binding) => ({ row, binding })))
   return createHttpApp(options, createRouteIndex<HttpContext>(methodRoutes(bindings, options)))
 }
 
 /**
- * Builds an application as a node:http request listener; it never throws. Every answer carries `X-Request-Id`. Every error is `{code, message, details}`
- * (docs/spec/errors.md#error-shape), except on paths with their own error format. `Request-Timeout: <seconds>` sets a deadline.
+ * Builds an application as a node:http request listener, which never throws. Every answer has the header `X-Request-Id`. Every error is `{code, message,
+ * details}` (docs/spec/errors.md#error-shape), except on paths with their own error format. The request header `Request-Timeout: <seconds>` sets a deadline.
  */
 export function createHttpApp(options: HttpAppOptions, index: RouteIndex<HttpContext> = createRouteIndex<HttpContext>([])): RequestListener {
   const app = new Koa<HttpState>()
   app.silent = true
   app.use(frame(options, index))
   const answer = app.callback()
-  // Koa's promise never rejects: `frame` answers every error.
+  // Koa's promise never rejects, because `frame` answers every error.
   return (request, response) => void answer(request, response)
 }
 
-/** The only middleware: request id, signal, route, and the conversion of errors to answers. Its cost does not grow with the number of routes. */
+/**
+ * The only middleware. It sets the request id and the signal, finds the route, and converts errors to answers. Its cost does not grow with the number of
+ * routes.
+ */
 function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middleware<HttpState> {
   return async (context) => {
     const { req, res } = context
@@ -96,11 +99,11 @@ function frame(options: HttpAppOptions, index: RouteIndex<HttpContext>): Middlew
   }
 }
 
-/** Returns the error in the format of the request's path. */
+/** Returns the answer for an error in the format of the request's path. */
 function errorAnswer(context: HttpContext, error: DomainError, { routes }: HttpAppOptions): HttpAnswer {
   const { req, state } = context
   const { requestId } = state.headers
-  // Methods, which have a domain, all have one format: their errors cost no search.
+  // All methods have the same error format, so their paths need no search. Only requests for methods have a domain.
   const other = state.domain === platformDomain && isPath(req.url) ? routes?.errorAnswer(context.path, error, requestId) : undefined
   if (other !== undefined) return other
   const { status, headers, body } = httpError(error, { requestId, domain: state.domain }, fieldNaming(context))
@@ -108,7 +111,8 @@ function errorAnswer(context: HttpContext, error: DomainError, { routes }: HttpA
 }
 
 /**
- * Returns the naming of a method's fields as its caller writes them: JSON names, and query parameters in their own spelling. Other routes have their own names.
+ * Returns how a method's caller writes field names: as JSON names, and query parameters in the spelling of the request. Undefined for other routes, whose
+ * errors use their own names.
  */
 function fieldNaming(context: HttpContext): FieldNaming | undefined {
   if (context.state.domain === platformDomain) return undefined
@@ -120,24 +124,25 @@ function addressOf({ socket, headers }: IncomingMessage, clientAddress: ClientAd
   return clientAddress?.(socket.remoteAddress, headerText(headers['x-forwarded-for'])) ?? socket.remoteAddress ?? ''
 }
 
-/** Throws if there are too many headers: the server would silently drop those above its limit. */
+/** Throws if there are too many headers, because the server would silently drop those above its limit. */
 function assertFewHeaders({ rawHeaders }: IncomingMessage): void {
   if (rawHeaders.length > 2 * maxHeaders) throw DomainError.invalid('headers', `must not be more than ${maxHeaders}`, { httpStatus: 431 })
 }
 
 /**
- * True for a target that Koa can parse. Koa's address parser throws on some targets that node:http accepts; a proxy's absolute form must be a valid address.
+ * True if Koa can parse the request target. Koa's parser throws on some targets that node:http accepts. A target in absolute form, as proxies send it, must be
+ * a valid URL.
  */
 function isPath(target: string | undefined): boolean {
   return target !== undefined && (target.startsWith('/') || URL.canParse(target))
 }
 
-/** Answers a request without a route: a form on a GET path, another verb of a known path (405), or an unknown path (404). */
+/** Answers a request without a matching route. It is a form on a path that has only GET, an unknown verb of a known path (405), or an unknown path (404). */
 async function unrouted(context: HttpContext, index: RouteIndex<HttpContext>, others?: OtherRoutes): Promise<void> {
   const { path } = context
   const verbs = [...new Set([...index.verbsOf(path), ...(others?.verbsOf(path) ?? [])])]
   if (context.method === 'POST' && verbs.includes('GET') && isForm(context)) {
-    // docs/spec/conventions.md#request-bodies: a form posted to a path that only has GET counts as that GET, with the form as its query.
+    // A form that is posted to a path with only GET counts as a GET with the form as its query (docs/spec/conventions.md#request-bodies).
     context.method = 'GET'
     const get = index.find('GET', path)
     return get === undefined ? void (await others?.serve(context)) : get.route.handle(context, get.match)

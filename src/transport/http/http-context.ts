@@ -4,45 +4,45 @@ import type { Code } from '../../base/errors.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
 
-/** The request state that every middleware shares. */
+/** The state of a request that all middleware shares. */
 export interface HttpState {
   headers: CallHeaders
   call: CallSignal
-  /** The client's address, see ClientAddress. */
+  /** The address of the client, see ClientAddress. */
   remoteAddress: string
-  /** The method's domain, for ErrorInfo; `platform` for all other requests. */
+  /** The domain in ErrorInfo: that of the method, or `platform` for all other requests. */
   domain: string
-  /** The name for the log: `GroupsService.GetGroup`, `GET /oauth`, or `unknown` until a route is found. */
+  /** The name in the log: `GroupsService.GetGroup`, `GET /oauth`, or `unknown` until a route is found. */
   method: string
-  /** Reports the outcome of the call to the metrics. */
+  /** Reports the outcome of the call to the metrics: its gRPC code, 0 for OK. */
   done: ((code: Code | 0) => void) | undefined
 }
 
-/** A Koa context of this API. */
+/** Koa's context with the state of this API. */
 export type HttpContext = ParameterizedContext<HttpState>
 
 /** The answer to one request. */
 export interface HttpAnswer {
   readonly status: number
-  /** Headers in addition to the common ones, which they override. */
+  /** Headers to send in addition to the common ones. They override common headers with the same name. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | Uint8Array | readonly Uint8Array[]
 }
 
-/** The header of a JSON body. */
+/** The content type of a JSON body. */
 export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
 
-/** Headers of every answer unless it sets them itself. */
+/** Headers that every answer has, unless it sets them itself. */
 const commonHeaders: Readonly<Record<string, string>> = { 'Cache-Control': 'no-store', 'X-Content-Type-Options': 'nosniff' }
 
-/** Begins an answer with status 200 whose length is not known. */
+/** Starts an answer with status 200 whose length is unknown. */
 export function beginAnswer(context: HttpContext, headers: Readonly<Record<string, string>>): void {
   const { res, state } = context
   context.respond = false
   res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...commonHeaders, ...headers })
 }
 
-/** Sends the whole answer at once, with the request's id. Bypasses Koa's body, which sets each header separately. */
+/** Sends a complete answer with the request's id. It does not use Koa's body, which sets each header separately. */
 export function send(context: HttpContext, { status, headers, body }: HttpAnswer): void {
   const { res, state } = context
   context.respond = false
@@ -53,10 +53,10 @@ export function send(context: HttpContext, { status, headers, body }: HttpAnswer
   const length = lengthOf(body)
   if (status !== 204) all.push('Content-Length', length)
   res.writeHead(status, all)
-  // As many bytes as characters: plain ASCII, which is copied instead of encoded.
+  // If there are as many bytes as characters, the text is ASCII. latin1 copies it instead of encoding it.
   if (typeof body === 'string') res.end(body, length === body.length ? 'latin1' : 'utf8')
   else if (body instanceof Uint8Array) res.end(body)
-  // The pieces may be large in total: each is written once the one before is sent. The response fails if its connection does.
+  // The pieces may be large together, so each is written once the one before is sent. If the connection fails, so does the response.
   else pipeline(Readable.from(body), res, ignore)
 }
 
@@ -67,7 +67,7 @@ function lengthOf(body: HttpAnswer['body']): number {
   return body instanceof Uint8Array ? body.byteLength : body.reduce((sum, piece) => sum + piece.byteLength, 0)
 }
 
-/** Returns a header's text; the first one if repeated. */
+/** Returns the text of a header, or the first text if the header occurs several times. */
 export function headerText(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value[0] : value
 }

@@ -8,28 +8,28 @@ import { knownInstead, nearestName } from '../../base/nearest-name.ts'
 import { lengthViolation } from '../../base/schema/list-limit.ts'
 import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 
-/** Options for reading a body. */
+/** How to check a JSON body. */
 export interface ShapeOptions {
-  /** True if every key must be known. Otherwise unknown keys are dropped. */
+  /** True if unknown keys are refused. Otherwise they are dropped. */
   readonly strict: boolean
-  /** JSON names that the path or the query may carry instead of the body. An unknown key may mean one of them. */
+  /** JSON names of fields that the path or the query contains instead of the body. The error for an unknown key may suggest one of them. */
   readonly elsewhere?: readonly string[]
 }
 
-/** A JSON object in the spelling that protobuf-es reads, and the faults of the original. */
+/** A JSON object with its keys in the spelling that protobuf-es reads, and the faults of the original object. */
 export interface Shaped {
   readonly json: JsonObject
   readonly violations: readonly FieldViolation[]
-  /** Leaf paths of the keys that were present (proto names); maps, lists and well-known types count as a whole. */
+  /** Paths (proto names) of the keys that were present, down to the innermost ones. Maps, lists and well-known types count as a whole. */
   readonly present: readonly string[]
 }
 
-/** True for types whose JSON form is not an object of their fields. */
+/** True for message types whose JSON form is not an object with their fields, such as Timestamp. */
 export function isLeafMessage(desc: DescMessage): boolean {
   return desc.file.proto.package === 'google.protobuf'
 }
 
-/** Returns the field that a key names in either spelling: `page_size` or `pageSize`. */
+/** Returns the field with this name in either spelling, `page_size` or `pageSize`. */
 export function fieldOfKey(desc: DescMessage, key: string): DescField | undefined {
   let fields = fieldsByKey.get(desc)
   if (fields === undefined) {
@@ -42,8 +42,8 @@ export function fieldOfKey(desc: DescMessage, key: string): DescField | undefine
 const fieldsByKey = new WeakMap<DescMessage, Map<string, DescField>>()
 
 /**
- * Checks a JSON object against a message type and normalises the spelling of its keys. Lists the first 20 faults with their paths in proto names, and reads no
- * further. Drops nulls (null is "not set") and values with a fault.
+ * Checks a JSON object against a message type and normalises the spelling of its keys. Returns the first 20 faults with their paths in proto names, and then
+ * stops. Drops nulls, which mean "not set", and values with a fault.
  */
 export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOptions): Shaped {
   const shaping = new Shaping(options)
@@ -51,7 +51,7 @@ export function shapeJson(desc: DescMessage, value: JsonObject, options: ShapeOp
   return { json, violations: shaping.violations, present: shaping.present }
 }
 
-/** Checks the JSON of a single field's value, as in a query parameter. Returns a fault as a sentence. */
+/** Checks the JSON value of a single field, such as a query parameter. Returns the value with normalised keys, or a description of its fault. */
 export function shapeValue(field: DescField, value: JsonValue): { readonly json: JsonValue } | { readonly error: string } {
   const shaping = new Shaping({ strict: false })
   const json = shaping.singular(field, value, field.name)
@@ -123,7 +123,10 @@ class Shaping {
     return this.singular(field, value, path)
   }
 
-  /** Ignores a client's value of an output-only field, so nothing about it is a fault (docs/spec/resources.md#output-only-fields). */
+  /**
+   * Reads a client's value of an output-only field. The server ignores such values, so faults in them are not reported
+   * (docs/spec/resources.md#output-only-fields).
+   */
   #ignorable(field: DescField, value: JsonValue, path: string): JsonValue | undefined {
     const violationsBefore = this.violations.length
     const shaped = this.#field(field, value, path)
@@ -174,7 +177,7 @@ class Shaping {
       fromJson(desc, value)
       return value
     } catch {
-      // protobuf-es describes the fault in its own terms; the sentence below describes the valid form.
+      // The table's sentence describes the valid form. protobuf-es would describe the fault in its own terms.
       return this.#refuse(path, leafSentences[desc.typeName] ?? 'has the wrong form')
     }
   }
@@ -183,7 +186,7 @@ class Shaping {
     if (typeof value === 'number' && Number.isInteger(value) && Math.abs(value) < 2 ** 31) return value
     if (typeof value === 'string') {
       if (desc.values.some(({ name }) => name === value)) return value
-      // Capabilities also have dotted names (docs/spec/resources.md#json-form).
+      // Clients may also write dotted names for capabilities (docs/spec/resources.md#json-form).
       const alias = desc.typeName === CapabilitySchema.typeName ? capabilityByName(value) : undefined
       if (alias !== undefined) return alias.number
     }
@@ -196,7 +199,7 @@ class Shaping {
   }
 }
 
-/** Returns the message for a key that names no field. */
+/** Returns the description of a fault: a key that is not the name of a field. */
 function unknownKey(desc: DescMessage, key: string, elsewhere: readonly string[] = []): string {
   const writable = desc.fields.filter((field) => !fieldAccess(field).outputOnly).map(({ jsonName }) => jsonName)
   const nearest = nearestName(key.slice(0, 100), [...writable, ...elsewhere])
@@ -204,7 +207,7 @@ function unknownKey(desc: DescMessage, key: string, elsewhere: readonly string[]
   return `is not a field of ${desc.name}${knownInstead(key.slice(0, 100), writable)}`
 }
 
-/** Returns the message for a second member of a oneof; `taken` remembers the first. */
+/** Returns the description of a fault: a second member of a oneof is set. `taken` stores the first one. Undefined if there is no fault. */
 function oneofClash(field: DescField, taken: Map<string, string>): string | undefined {
   if (field.oneof === undefined) return undefined
   const other = taken.get(field.oneof.name)
@@ -212,7 +215,7 @@ function oneofClash(field: DescField, taken: Map<string, string>): string | unde
   return other === undefined || other === field.name ? undefined : `can't be given together with \`${other}\``
 }
 
-/** True for a JSON object; false for lists and null. */
+/** True if the JSON value is an object, not a list or null. */
 export function isJsonObject(value: JsonValue | undefined): value is JsonObject {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
@@ -257,7 +260,7 @@ function scalarError(scalar: ScalarType, value: JsonValue): string | undefined {
   }
 }
 
-/** True for base64 in either alphabet, with or without padding, that protobuf-es can read afterwards. */
+/** True for base64 in either alphabet, with or without padding. protobuf-es accepts the same texts. */
 function isBase64(text: string): boolean {
   if (!/^[A-Za-z0-9+/_-]*={0,2}$/.test(text)) return false
   try {

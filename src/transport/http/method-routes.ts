@@ -12,10 +12,10 @@ import { decodeSegment } from './template.ts'
 import type { JsonEncoders, JsonEncoder } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
 
-/** The JSON text of an answer, or its bytes in pieces. */
+/** Encodes an answer as a JSON text, or as bytes in pieces. */
 type AnswerJson = (answer: Answer) => string | readonly Uint8Array[]
 
-/** Encodes answers of one message type. Reuses the text of records encoded before; a page joins such texts. */
+/** Returns the JSON encoder for answers of one message type. It reuses the text of records that were encoded before, and joins such texts for a list. */
 function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson {
   const encode = encoders(desc)
   return (answer) => {
@@ -28,7 +28,7 @@ function createAnswerJson(desc: DescMessage, encoders: JsonEncoders): AnswerJson
 
 function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: string, encodeItem: JsonEncoder): string | readonly Uint8Array[] {
   const opening = `${JSON.stringify(field.jsonName)}:[`
-  // No other text looks like the field's key: quotes within texts are escaped.
+  // The text of the list's key occurs nowhere else, because quotes in values are escaped.
   const start = frame.indexOf(`${opening}]`) + opening.length
   if (joined !== undefined) return [Buffer.from(frame.slice(0, start)), ...joined, Buffer.from(frame.slice(start))]
   let text = frame.slice(0, start)
@@ -40,7 +40,7 @@ function pageText({ field, items, joined }: NonNullable<Answer['page']>, frame: 
   return text + frame.slice(start)
 }
 
-/** The dependencies of method routes. */
+/** The dependencies and options of method routes. */
 export interface MethodRouteOptions {
   readonly dispatch: Dispatch
   readonly encoders: JsonEncoders
@@ -48,16 +48,19 @@ export interface MethodRouteOptions {
   readonly log: Log
 }
 
-/** A method with one of its bindings. */
+/** A method with one of its REST routes. */
 export interface BoundMethod {
   readonly row: MethodRow
   readonly binding: HttpBinding
 }
 
-/** Answers requests of one method and binding. */
+/** Answers the requests of one method and route. */
 type Serve = HttpRoute<HttpContext>['handle']
 
-/** Returns the routes of API methods: a request becomes a `Call`, and the dispatch's answer becomes the response. Streaming methods share the route of a unary one. */
+/**
+ * Returns the routes of API methods. Each converts a request to a `Call`, passes it to the pipeline, and sends the pipeline's answer. A streaming method has
+ * the same route as its unary form.
+ */
 export function methodRoutes(bound: readonly BoundMethod[], options: MethodRouteOptions): HttpRoute<HttpContext>[] {
   const routeName = ({ binding }: BoundMethod): string => `${binding.verb} ${binding.template}`
   const streams = new Map(bound.filter(({ row }) => row.streaming).map((method) => [routeName(method), serve(method, options)]))
@@ -84,7 +87,7 @@ function serve(method: BoundMethod, options: MethodRouteOptions): Serve {
       send(context, { status: 200, ...contentOf(answer, encode, options.encoders) })
       return
     }
-    // The answer has begun: how long it goes on says nothing about the server.
+    // Stop measuring the call when its answer begins, because the length of a stream says nothing about the server.
     state.done?.(0)
     state.done = undefined
     await sendEventStream(context, answer.stream, options)
@@ -99,7 +102,8 @@ interface Matched {
 const noQuery = new URLSearchParams()
 
 /**
- * A class, not a literal: a getter in a literal gives each object its own shape. That shape, with all that it references, lives until the next full collection.
+ * A class instead of an object literal. With a getter, each literal would get a hidden class of its own, which stays in memory until the next full garbage
+ * collection.
  */
 class HttpCall implements Call {
   readonly method: MethodRow
@@ -157,7 +161,7 @@ async function decode(
   })
 }
 
-/** Returns the query with the cursor of the last record that the client received, if it names one. */
+/** Returns the query with the cursor of the last record that the client received, if the request names one. */
 function resumingQuery({ req, querystring }: HttpContext): URLSearchParams {
   const query = new URLSearchParams(querystring)
   const cursor = headerText(req.headers['last-event-id']) ?? ''
@@ -165,14 +169,14 @@ function resumingQuery({ req, querystring }: HttpContext): URLSearchParams {
   return query
 }
 
-/** True for `Prefer: handling=lenient` (RFC 7240), alone or among other preferences. */
+/** True if the header `Prefer` contains `handling=lenient` (RFC 7240). */
 function prefersLenient(header: string | undefined): boolean {
   return header !== undefined && /(?:^|,)\s*handling\s*=\s*"?lenient"?\s*(?:[,;]|$)/i.test(header)
 }
 
-/** Reads a form on a binding without body as part of the query (docs/spec/conventions.md#request-bodies). */
+/** Reads a form as part of the query, for a route without a body (docs/spec/conventions.md#request-bodies). */
 async function readQueryForm(context: HttpContext, maxBytes: number): Promise<URLSearchParams | undefined> {
-  // Most calls have no body, and then no form.
+  // Most requests have no body, and therefore no form.
   const { headers } = context.req
   if (headers['content-type'] === undefined) return undefined
   return isForm(context) ? readForm(context, maxBytes) : undefined

@@ -5,37 +5,44 @@ import { knownInstead } from '../../base/nearest-name.ts'
 import { UIDPFilterSchema } from '../../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
 
-/** Parameters that clients of other servers send, by message. Ignoring them would widen the answer. */
+/**
+ * Parameters with wrong names that clients of other servers send, by request message, with the right names. Ignoring such a parameter would return more than
+ * the client asked for.
+ */
 const misnamed: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  // RFC 8693 has `audience`; without `aud` the token would be for the API.
+  // RFC 8693 uses the name `audience`. Without `aud`, the token would be for the API.
   'taproot.oidc.v1.ExchangeRequest': { audience: 'aud', audiences: 'aud', resource: 'aud' },
 }
 
-/** Returns a violation that names the right parameter if `key` is a known wrong name. */
+/** Returns a violation that names the right parameter if `key` is a known wrong name; undefined otherwise. */
 function misnamedField(desc: DescMessage, key: string): FieldViolation | undefined {
   const names = misnamed[desc.typeName] ?? {}
   const right = Object.hasOwn(names, key) ? names[key] : undefined
   return right === undefined ? undefined : { field: key, description: `is not a parameter: use ${right}` }
 }
 
-/** The request fields in a query string. */
+/** The fields of a request message that its query string contains. */
 export interface QueryFields {
-  /** Field values in protobuf's JSON form. */
+  /** Values of the fields in protobuf's JSON form. */
   readonly json: JsonObject
   readonly violations: readonly FieldViolation[]
 }
 
-/** Options for reading a query. */
+/** How to read a query string. */
 export interface QueryOptions {
-  /** '' (none), '*' (the whole request) or the field that the body fills, proto name. */
+  /** The part of the message that the body fills: '' (none), '*' (the whole message) or the proto name of a field. */
   readonly bodyField: string
-  /** True to ignore unknown parameters, and empty ones of `uidp`. Otherwise they are violations: they would silently widen a list. */
+  /**
+   * True if unknown parameters are ignored, and empty ones of `uidp`. Otherwise they are violations, because ignoring them could return more records than the
+   * client wants.
+   */
   readonly lenient: boolean
 }
 
 /**
- * Reads query parameters into fields of a request: names in snake_case or lowerCamel, dotted if nested, repeated keys for lists. Violations use the caller's
- * spelling. Ignores a field mask. An empty value counts as absent. The last value of a repeated single parameter wins.
+ * Reads query parameters into the fields of a request message. Names are in snake_case or lowerCamel, with dots for nested fields; repeated parameters form a
+ * list. Violations use the caller's spelling. Ignores a field mask. An empty value counts as absent. If a parameter for a single value is repeated, the last
+ * value is used.
  */
 export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField, lenient }: QueryOptions): QueryFields {
   const json: JsonObject = {}
@@ -62,7 +69,7 @@ export function readQuery(desc: DescMessage, query: URLSearchParams, { bodyField
   return { json, violations }
 }
 
-/** Parameters of every method. */
+/** Query parameters that every method accepts. */
 const ownParameters: ReadonlySet<string> = new Set(['validateOnly', 'validate_only'])
 
 function isMask(field: DescField | undefined): boolean {
@@ -76,13 +83,13 @@ function unknownParameter(desc: DescMessage, key: string, bodyField: string): st
   return `is not a query parameter of this method${knownInstead(key.slice(0, 100), [...parameters, 'validateOnly'])}`
 }
 
-/** Returns the names of the parameters that fill a field. */
+/** Returns the names of the query parameters that set a field. */
 function parameterNames(field: DescField): string[] {
   if (field.fieldKind !== 'message' || isLeafMessage(field.message)) return [field.jsonName]
   return field.message.fields.map(({ jsonName }) => `${field.jsonName}.${jsonName}`)
 }
 
-/** Sets a value below nested objects and creates missing ones; a list field collects values. */
+/** Sets a value at a path. Creates the objects on the path that are missing. Values of a list field are appended. */
 function assign(json: JsonObject, path: readonly DescField[], value: JsonValue): void {
   let at = json
   for (const field of path.slice(0, -1)) {
@@ -127,7 +134,7 @@ function parseText(field: DescField, text: string): Parsed {
   return shapeValue(field, text)
 }
 
-/** True for the only repeated message that a query can carry: `imageRefs=<repo>[:<tag>[,<tag>]]`. */
+/** True for the only list of messages that a query can contain: `imageRefs=<repo>[:<tag>[,<tag>]]`. */
 function isImageRefs(field: DescField): boolean {
   return field.fieldKind === 'list' && field.message?.name === 'ImageRef'
 }

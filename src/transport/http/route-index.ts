@@ -1,24 +1,24 @@
 import { compileTemplate } from './template.ts'
 import type { Template } from './template.ts'
 
-/** One route: a verb, a path template and their handler. */
+/** A route: a verb, a path template, and the function that handles its requests. */
 export interface HttpRoute<Context> {
   readonly verb: string
   readonly template: string
   handle(context: Context, match: RouteMatch): Promise<void>
 }
 
-/** The match of a path: its template, and the raw text of each variable in order. */
+/** A path that matches a route: the template, and the raw text of each of its variables in order. */
 export interface RouteMatch {
   readonly template: Template
   readonly captures: readonly string[]
 }
 
-/** Finds routes; its cost does not grow with their number. */
+/** Finds the route of a request. The cost does not grow with the number of routes. */
 export interface RouteIndex<Context> {
-  /** Returns the route for a verb and a raw path; HEAD finds the route of GET. */
+  /** Returns the route for a verb and a raw path. For HEAD, returns the route of GET. */
   find(verb: string, path: string): { readonly route: HttpRoute<Context>; readonly match: RouteMatch } | undefined
-  /** Returns the verbs served on a path, with HEAD if there is GET; empty for an unknown path. */
+  /** Returns the HTTP verbs that are served on a path, with HEAD if there is GET. Empty for an unknown path. */
   verbsOf(path: string): string[]
 }
 
@@ -27,13 +27,13 @@ interface CompiledRoute<Context> {
   readonly template: Template
 }
 
-/** Routes are grouped by this many leading literal segments. */
+/** Number of leading literal segments by which routes are grouped. */
 const keyLength = 3
 
 /**
- * Groups routes by their literal prefix. Within a group more specific templates win: a literal path, then the template with most literal text behind its
- * variable, then the greedy one. A `{x=**}` at the end also matches nothing for POST. For other verbs it does so only if no route has the bare path as its
- * literal path (docs/spec/conventions.md#paths).
+ * Creates an index of routes, grouped by their literal prefix. Within a group, a more specific template has precedence. A literal path comes first, then the
+ * template with most literal text after its variable, and one that matches several segments last. A `{x=**}` at the end also matches an empty text for POST.
+ * For other verbs it does so only if no route has the path without it as its literal path (docs/spec/conventions.md#paths).
  */
 export function createRouteIndex<Context>(routes: readonly HttpRoute<Context>[]): RouteIndex<Context> {
   const literal = new Set(routes.map((route) => route.template))
@@ -69,7 +69,7 @@ function order(a: Template, b: Template): number {
   return a.tailLength === b.tailLength ? 0 : b.tailLength - a.tailLength
 }
 
-/** Returns the keys under which a path's routes may be, most specific first. A `:verb` belongs to its segment's group. */
+/** Returns the keys of the groups in which the routes of a path may be, most specific first. A `:verb` belongs to the segment before it. */
 function keysOf(path: string): string[] {
   const keys: string[] = []
   let key = ''

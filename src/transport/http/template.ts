@@ -1,26 +1,26 @@
-/** One variable of a path template. */
+/** A variable of a path template. */
 export interface TemplateVariable {
-  /** The request field it fills, proto names: `{group.uid=**}` -> ['group', 'uid']. */
+  /** The proto names of the request field that the variable sets: `{group.uid=**}` -> ['group', 'uid']. */
   readonly path: readonly string[]
 }
 
-/** A compiled `google.api.http` template. */
+/** A compiled path template of `google.api.http`. */
 export interface Template {
   readonly text: string
-  /** Matches a raw (still escaped) path; one group per variable, in order. */
+  /** Matches a raw path, in which characters are still escaped. It has one capture group per variable, in order. */
   readonly regexp: RegExp
   readonly variables: readonly TemplateVariable[]
   /** The literal segments before the first variable. */
   readonly prefix: readonly string[]
-  /** Length of the literal text after the first variable; more wins over less. */
+  /** Length of the literal text after the first variable. Longer text has precedence. */
   readonly tailLength: number
 }
 
 const variablePattern = /^\{([a-zA-Z0-9_.]+)(?:=(\*\*|\*))?\}$/
 
 /**
- * Compiles a template of literal segments, `{x}`, `{x=*}`, `{x=**}` and a `:verb` after the last segment. With `emptyTail` a `{x=**}` at the end also matches
- * nothing, with or without its slash. Throws on any other form.
+ * Compiles a template of literal segments, `{x}`, `{x=*}`, `{x=**}` and a `:verb` after the last segment. With `emptyTail`, a `{x=**}` at the end also matches
+ * an empty text, with or without the slash before it. Throws on any other form.
  */
 export function compileTemplate(text: string, emptyTail: boolean): Template {
   const { path, verb } = splitVerb(text)
@@ -57,7 +57,7 @@ export function compileTemplate(text: string, emptyTail: boolean): Template {
   }
 }
 
-/** Escapes literal text for a regular expression; templates come from the schema and from code. */
+/** Escapes literal text for a regular expression. Templates come from the schema and from code, not from requests. */
 function escape(literal: string): string {
   return literal.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')
 }
@@ -67,7 +67,7 @@ function splitVerb(text: string): { readonly path: string; readonly verb: string
   return colon > text.lastIndexOf('/') && colon > text.lastIndexOf('}') ? { path: text.slice(0, colon), verb: text.slice(colon + 1) } : { path: text, verb: '' }
 }
 
-/** Decodes percent-escapes, including `%2F`. Text with a malformed escape stays unchanged, so that it later counts as a malformed uid. */
+/** Decodes percent-escapes, including `%2F`. Returns text with a malformed escape unchanged, so that it is later refused as a malformed uid. */
 export function decodeSegment(raw: string): string {
   if (!raw.includes('%')) return raw
   try {

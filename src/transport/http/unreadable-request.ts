@@ -1,13 +1,13 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Duplex } from 'node:stream'
 
-/** The reason why a request cannot be read: its bytes are not HTTP/1.1, its headers are too large, or it did not arrive in time. */
+/** Why a request cannot be read: it is not valid HTTP/1.1, its headers are too large, or it did not arrive in time. */
 export type UnreadableKind = 'malformed' | 'tooLarge' | 'late'
 
-/** The answer to an unreadable request, in the error format of this port. */
+/** The answer to a request that cannot be read, in the error format of the port. */
 export interface UnreadableAnswer {
   readonly requestId: string
-  /** JSON. */
+  /** The body as a JSON text. */
   readonly body: string
 }
 
@@ -17,15 +17,15 @@ const statusLines = {
   late: '408 Request Timeout',
 } as const satisfies Record<UnreadableKind, string>
 
-/** Kinds by node's error codes; all other errors are malformed requests. */
+/** The kind for each of node's error codes. All other codes mean a malformed request. */
 const kinds: Readonly<Record<string, UnreadableKind>> = { HPE_HEADER_OVERFLOW: 'tooLarge', ERR_HTTP_REQUEST_TIMEOUT: 'late' }
 
-/** A connection, with node's current answer on it. */
+/** A connection with node's private reference to its current response. */
 type RequestConnection = Duplex & { readonly _httpMessage?: (ServerResponse & { readonly req: IncomingMessage }) | null }
 
 /**
- * Creates a listener for `clientError` of node:http. It answers under a new request id and closes the connection. An earlier request that has arrived in full
- * is answered first. If an answer to the unreadable request is already being sent, the client gets no second one.
+ * Creates a listener for the event `clientError` of node:http. It answers with a new request id and closes the connection. An earlier request that has arrived
+ * completely is answered first. If an answer to the unreadable request is already being sent, the client gets no second one.
  */
 export function createUnreadableAnswer(
   describe: (kind: UnreadableKind) => UnreadableAnswer,
@@ -49,17 +49,20 @@ export function createUnreadableAnswer(
   }
   return (error, socket) => {
     if (error.code === 'ECONNRESET') return void socket.destroy()
-    // Node reports the error again for all data that follows.
+    // Node emits the event again for all data that follows.
     if (waiting.has(socket)) return
     waiting.add(socket)
     answer(kinds[error.code ?? ''] ?? 'malformed', socket)
   }
 }
 
-/** Time for which a client may go on sending after an unreadable request, in milliseconds. If cut off at once, it might not read its answer. */
+/**
+ * Time in milliseconds for which a client may continue to send after an unreadable request. If its connection were closed at once, it might not read the
+ * answer.
+ */
 const drainMs = 2_000
 
-/** Ends an answered connection once the client has ended it too. Node's parser, which has failed, drops all data until then. */
+/** Closes a connection after its answer, once the client has closed its side. Until then, node's parser, which has failed, drops all data. */
 function leave(socket: Duplex): void {
   if (socket.readableEnded || socket.destroyed) return void socket.destroy()
   const timer = setTimeout(() => socket.destroy(), drainMs)
@@ -67,21 +70,22 @@ function leave(socket: Duplex): void {
   socket.once('close', () => clearTimeout(timer))
 }
 
-/** True for a request that names two hosts, or none in HTTP/1.1: it must be refused (RFC 9112, 3.2). */
+/** True for a request with several Host headers, or with none in HTTP/1.1. It must be refused (RFC 9112, 3.2). */
 export function lacksOneHost({ httpVersion, rawHeaders }: IncomingMessage): boolean {
   let hosts = 0
   for (let at = 0; at < rawHeaders.length; at += 2) if (rawHeaders[at]?.length === 4 && rawHeaders[at]?.toLowerCase() === 'host') hosts += 1
   return hosts > 1 || (hosts === 0 && httpVersion === '1.1')
 }
 
-/** True if a request declares a body. */
+/** True if the headers of a request announce a body. */
 function hasBody({ headers }: IncomingMessage): boolean {
   return headers['transfer-encoding'] !== undefined || !['0', undefined].includes(headers['content-length'])
 }
 
 /**
- * Waits for the end of an unwanted body and drops it. Until then the request may turn out to be unreadable, and must have no effect. Returns `tooLarge` as soon
- * as there is more than `maxBytes`. Returns `cutOff` if the client disconnected, its bytes are not a body, or they did not arrive within `timeoutMs`.
+ * Reads and drops a body that is not needed. The request must have no effect before the end of its body, because it may turn out to be unreadable. Returns
+ * `tooLarge` as soon as there is more than `maxBytes`. Returns `cutOff` if the client disconnected, the bytes are not a valid body, or they did not arrive
+ * within `timeoutMs` milliseconds.
  */
 export async function dropBody(
   request: IncomingMessage,

@@ -7,22 +7,22 @@ import { createLimitedServer, type HttpListenerOptions } from '../http/http-list
 import { textAnswer } from './web-answers.ts'
 import { createWebRoutes } from './web-routes.ts'
 
-/** A readiness condition of the process; resolves false or rejects if it does not hold. */
+/** A condition for the process to be ready. It resolves true if the condition holds, and resolves false or rejects if not. */
 export interface ReadyCheck {
   readonly name: string
   check(signal: AbortSignal): Promise<boolean>
 }
 
-/** The content of the ops port. */
+/** The dependencies and options of the ops port, which serves health and metrics. */
 export interface OpsOptions extends HttpListenerOptions {
   readonly checks: readonly ReadyCheck[]
   readonly registry: Registry
   readonly log: Log
-  /** Time after which a check counts as failed, in milliseconds; 2000 by default. */
+  /** Maximum time for a check in milliseconds, after which it counts as failed; 2000 by default. */
   readonly checkTimeoutMs?: number
 }
 
-/** Runs all checks at once and returns the names of the failed ones, in their order; never rejects. */
+/** Runs all checks at the same time. Returns the names of those that failed, in their order. Never rejects. */
 export async function failingChecks(checks: readonly ReadyCheck[], timeoutMs: number): Promise<string[]> {
   const signal = AbortSignal.timeout(timeoutMs)
   const results = await Promise.all(checks.map((check) => passes(check, signal)))
@@ -40,8 +40,8 @@ async function passes(check: ReadyCheck, signal: AbortSignal): Promise<boolean> 
 }
 
 /**
- * Creates the server of the ops port; it does not listen yet. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names of failing
- * checks) and `/metrics` (Prometheus text).
+ * Creates the HTTP server of the ops port, which does not listen yet. It serves `/healthz` (200 while the process runs), `/readyz` (200, or 503 with the names
+ * of failing checks) and `/metrics` (Prometheus text).
  */
 export function createOpsServer({ checks, registry, log, checkTimeoutMs = 2000, ...limits }: OpsOptions): Server {
   const routes = createWebRoutes([

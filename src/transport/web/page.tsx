@@ -2,16 +2,16 @@ import type { ComponentChildren } from 'preact'
 import { renderToString } from 'preact-render-to-string'
 import type { HttpAnswer } from '../http/http-context.ts'
 
-/** Headers of every page. A page loads nothing, runs no script and is in no frame. */
+/** Headers of every page. A page loads no resources, runs no scripts and cannot be shown in a frame. */
 const pageHeaders = {
   'Content-Type': 'text/html; charset=utf-8',
-  // Without `form-action`, which would also stop the redirect of a form to an identity provider.
+  // There is no `form-action`, because it would also block the redirect from a form to an identity provider.
   'Content-Security-Policy': "default-src 'none'; frame-ancestors 'none'; base-uri 'none'",
   'X-Frame-Options': 'DENY',
   'Referrer-Policy': 'no-referrer',
 } as const
 
-/** Returns a page with its title as heading. All texts in `content` are escaped. */
+/** Returns a page with its title as the heading. All texts in `content` are escaped. */
 export function pageAnswer(page: { status: number; title: string; headers?: Readonly<Record<string, string>> }, content: ComponentChildren): HttpAnswer {
   const html = renderToString(
     <html lang="en">

@@ -3,7 +3,7 @@ import { platformDomain } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
 import type { HttpAnswer } from '../http/http-context.ts'
 
-/** The format of the errors on a path. */
+/** Converts an error to an answer in the format of a path. */
 export type ErrorForm = (error: DomainError, requestId: string) => HttpAnswer
 
 type Headers = Readonly<Record<string, string>>
@@ -23,12 +23,15 @@ export function emptyAnswer(status: 200 | 204 | 304, headers: Headers = {}): Htt
   return { status, headers, body: '' }
 }
 
-/** Sends the browser on. 303 follows a form with a GET. The next site does not learn the address of this one, which may contain secrets. */
+/**
+ * Returns a redirect. Status 303 follows a form with a GET. The header `Referrer-Policy` hides the current address, which may contain secrets, from the next
+ * site.
+ */
 export function redirect(status: 302 | 303, location: string, headers: Headers = {}): HttpAnswer {
   return { status, headers: { Location: location, 'Referrer-Policy': 'no-referrer', ...headers }, body: '' }
 }
 
-/** Returns an error as the API does: `{code, message, details}`, after the members of `first`. */
+/** Returns an error in the format of the API, `{code, message, details}`. The members of `first` come before these. */
 export function errorAnswer(error: DomainError, requestId: string, first: object = {}): HttpAnswer {
   const { status, headers, body } = httpError(error, { requestId, domain: platformDomain })
   return jsonAnswer(status, { ...first, ...body }, headers)

@@ -4,32 +4,32 @@ import { DomainError } from '../../base/errors.ts'
 export interface WebRequest {
   readonly path: string
   readonly query: URLSearchParams
-  /** The variables of the route's path, decoded. A variable that may be empty is then absent. */
+  /** The decoded variables of the route's path. A variable that may be empty is then absent. */
   readonly params: Readonly<Partial<Record<string, string>>>
   readonly requestId: string
-  /** The client's address, see ClientAddress. */
+  /** The address of the client, see ClientAddress. */
   readonly remoteAddress: string
-  /** Aborts if the client disconnects, and at the deadline that it set. */
+  /** Aborts if the client disconnects, and at the deadline that the client set. */
   readonly signal: AbortSignal
-  /** Returns a header by its lower-case name. */
+  /** Returns the value of a header by its lower-case name. */
   header(name: string): string | undefined
-  /** Reads the body as text, at most `maxBytes`, by default 8 KiB. Throws code 3 with HTTP 413 above that, and with HTTP 415 for an unknown encoding. */
+  /** Reads the body as text, by default at most 8 KiB. Throws code 3 with HTTP 413 if it is larger than `maxBytes`, and with HTTP 415 for an unknown encoding. */
   text(maxBytes?: number): Promise<string>
 }
 
-/** Returns the media type of the body in lower case, without its parameters; empty if the client names none. */
+/** Returns the media type of the body in lower case, without its parameters. Empty if the request has none. */
 export function mediaType(request: WebRequest): string {
   return (request.header('content-type') ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? ''
 }
 
-/** Returns the token of `Authorization: Bearer <token>`; empty for another form. */
+/** Returns the token in the header `Authorization: Bearer <token>`; empty if the header has another form. */
 export function bearerToken(request: WebRequest): string {
   return /^bearer +(\S+)$/i.exec(request.header('authorization')?.trim() ?? '')?.[1] ?? ''
 }
 
 /**
- * Reads the named fields of a form of at most 8 KiB; empty fields are absent. Throws code 3 for another content type, and for a field with two different values:
- * readers would differ in which one counts.
+ * Reads the named fields of a form of at most 8 KiB. Empty fields are absent in the result. Throws code 3 for another content type, and for a field with two
+ * different values, because readers would differ in which one they use.
  */
 export async function readFields<Name extends string>(request: WebRequest, names: readonly Name[]): Promise<Readonly<Partial<Record<Name, string>>>> {
   if (mediaType(request) !== 'application/x-www-form-urlencoded') {
@@ -45,24 +45,27 @@ export async function readFields<Name extends string>(request: WebRequest, names
   return fields
 }
 
-/** Returns the value of a cookie. Koa's reader is not used: it keeps a pattern for each name ever asked for, and names of sign-ins come from requests. */
+/**
+ * Returns the value of a cookie. Koa's own reader is not used, because it keeps a pattern in memory for each name that it ever read. Names of sign-in cookies
+ * come from requests.
+ */
 export function cookieOf(request: WebRequest, name: string): string | undefined {
   const pairs = (request.header('cookie') ?? '').split(';').map((pair) => pair.trim().split('='))
   return pairs.find(([key]) => key === name)?.[1]
 }
 
-/** A cookie that scripts can not read. */
+/** A cookie that scripts cannot read. */
 export interface WebCookie {
   readonly name: string
   readonly value: string
-  /** 0 removes the cookie. */
+  /** Lifetime in seconds. 0 removes the cookie. */
   readonly maxAgeSeconds: number
   readonly sameSite: 'Strict' | 'Lax'
-  /** True behind https. */
+  /** True if the site uses https. */
   readonly secure: boolean
 }
 
-/** Returns the `Set-Cookie` header of a cookie for the whole site. */
+/** Returns the value of the `Set-Cookie` header for a cookie of the whole site. */
 export function setCookie({ name, value, maxAgeSeconds, sameSite, secure }: WebCookie): string {
   return `${name}=${value}; Path=/; Max-Age=${maxAgeSeconds}; HttpOnly; SameSite=${sameSite}${secure ? '; Secure' : ''}`
 }

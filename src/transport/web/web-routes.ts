@@ -7,20 +7,26 @@ import { headerText, send, type HttpAnswer, type HttpContext, type HttpState } f
 import { errorAnswer, type ErrorForm } from './web-answers.ts'
 import type { WebRequest } from './web-request.ts'
 
-/** One row of a table of web routes: pages, forms, documents and other protocols. */
+/** A web route: a page, a form, a document, or part of another protocol. */
 export interface WebRoute {
   readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
-  /** A path of `@koa/router`, e.g. `/oauth/callback/*provider`. GET also serves HEAD; a slash at the end is ignored. */
+  /** Path in the syntax of `@koa/router`, e.g. `/oauth/callback/*provider`. A GET route also serves HEAD. A slash at the end of the path is ignored. */
   readonly path: string
-  /** Counts the request before anything else. Throws code 8. */
+  /** Counts the request against a rate limit before anything else happens. Throws code 8. */
   readonly limit?: ((request: WebRequest) => void) | undefined
-  /** The same for all routes of a path. Also applies to refusals before a route is found, such as too many headers. By default errors are those of the API. */
+  /**
+   * The format of errors. All routes of a path must have the same. It also applies to errors before a route is found, such as too many headers. By default, it
+   * is the format of the API.
+   */
   readonly errors?: ErrorForm
-  /** Answers the request. `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless the answer sets them. May throw DomainError and StoreError. */
+  /**
+   * Answers the request. The headers `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless the answer sets them. May throw
+   * DomainError and StoreError.
+   */
   handle(request: WebRequest): Promise<HttpAnswer> | HttpAnswer
 }
 
-/** Serves a table of routes with `@koa/router`. */
+/** Serves web routes with `@koa/router`. */
 export function createWebRoutes(routes: readonly WebRoute[]): OtherRoutes {
   const router = new Router<HttpState>({ sensitive: true })
   for (const route of routes) router.register(route.path, [route.method], (context) => answer(route, context, context.params))
@@ -29,7 +35,7 @@ export function createWebRoutes(routes: readonly WebRoute[]): OtherRoutes {
   return {
     async serve(context) {
       let isServed = true
-      // The router's context is the same object, with more members.
+      // The router's context is the same object with additional members.
       await dispatch(context as Parameters<typeof dispatch>[0], () => {
         isServed = false
         return Promise.resolve()

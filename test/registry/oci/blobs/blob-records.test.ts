@@ -70,7 +70,7 @@ describeOnStores('records of blobs', (store) => {
     const digest = digestOf(Buffer.from('gone'))
     await record(digest)
     const { services, attempts } = outrun(digest)
-    const gone = new DomainError(1, 'the client went away')
+    const gone = new DomainError(1, 'the client disconnected')
     await expect(forgetBlob(services, { repo, digest }, AbortSignal.abort(gone))).rejects.toBe(gone)
     expect(attempts()).toBe(0)
   })
