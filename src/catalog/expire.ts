@@ -11,40 +11,40 @@ import { expireTagHistory, type HistoryRetention } from '../registry/index.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Store, Entry } from '../store/store.ts'
 
-/** Entries that contain their own expiry. */
+/** Entries in the store whose expiry time follows from their value. */
 interface Expiring {
   readonly prefix: string
-  /** Milliseconds since 1970. */
+  /** Returns the expiry time of an entry, in milliseconds since 1970. */
   endMs(entry: Entry): number
 }
 
 const sorts = {
-  /** Requests for access, which block further requests. */
+  /** Requests for access to a group. An open request blocks further ones. */
   accessRequests: { prefix: accessRequestPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + accessWindowMs },
-  /** Families of refresh tokens. */
+  /** Families of refresh tokens: each consists of a token and its successors. */
   refreshTokens: { prefix: refreshPrefix, endMs: ({ value }) => Number(fromBinary(RefreshFamilySchema, value).expireTimeMs) },
-  /** Sign-ins of devices and of headless clients. */
+  /** Sign-ins of devices and of clients without a browser that are not finished. */
   pendingLogins: { prefix: pendingLoginPrefix, endMs: pendingLoginEndMs },
-  /** Unfinished uploads, which then no longer count as open. */
+  /** Unfinished uploads, which no longer count as open when they are removed. */
   openUploads: { prefix: uploadPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + uploadLifeMs },
 } as const satisfies Readonly<Record<string, Expiring>>
 
-/** The name of an expiring sort. */
+/** The name of one sort of expiring entries. */
 type ExpiringSort = keyof typeof sorts
 
 /** The names of all expiring sorts. */
-const expiringSorts = Object.keys(sorts) as ExpiringSort[] // The keys of the table.
+const expiringSorts = Object.keys(sorts) as ExpiringSort[] // These are the keys of the table.
 
 /**
- * Removes expired entries of one sort. Returns their number. An unreadable entry stays and does not stop the others; its error is thrown at the end. Rejects
- * with StoreError, or the signal's reason.
+ * Removes expired entries of one sort. Returns their number. An entry that cannot be read stays and does not stop the others; its error is thrown at the end.
+ * Rejects with StoreError, or the signal's reason.
  */
 async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }: { nowMs: number; signal: AbortSignal }): Promise<number> {
   const { prefix, endMs }: Expiring = sorts[sort]
   let removed = 0
   const removeOld = async (old: readonly Entry[]): Promise<void> => {
     if (old.length === 0) return
-    // Guarded, because an entry may be renewed at the same time. Such entries are left for the next run.
+    // With a guard, because an entry may be renewed at the same time. It then stays until the next run.
     const guards = old.map(({ key, revision }) => ({ kind: 'unchanged', key, revision }) as const)
     const outcome = await store.transact({ guards, writes: old.map(({ key }) => ({ kind: 'delete', key })) }, signal)
     if (outcome.committed) removed += old.length
@@ -65,7 +65,7 @@ async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }
   return removed
 }
 
-/** The sorts of expired data: events by age and size, idempotency keys, expiring entries, first sign-ins by deleted providers, tag moves. */
+/** The sorts of expired data: events by age and by size, idempotency keys, expiring entries, first sign-ins by deleted providers, tag moves. */
 export const expiredSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
 
 /** One sort of expired data. */
@@ -74,10 +74,10 @@ export type ExpiredSort = (typeof expiredSorts)[number]
 /** The number of removed entries of each sort. */
 export type ExpireCounts = Readonly<Record<ExpiredSort, number>>
 
-/** 72 hours, 256 MiB per root group (docs/spec/events.md#retention). */
+/** The retention of events: 72 hours, and 256 MiB per root group (docs/spec/events.md#retention). */
 export const outboxRetention: OutboxRetention = { lifeMs: eventLifeMs, bytesPerRoot: 256 * 1024 * 1024 }
 
-/** Removes expired entries from `x/`. One runs per leadership; concurrent runs do no harm. */
+/** Removes expired entries below `x/` in the store. The leader runs one; several at once do no harm. */
 export class Expirer {
   readonly #store: Store
   readonly #outbox: OutboxExpirer
@@ -90,14 +90,14 @@ export class Expirer {
   }
 
   /**
-   * Trims everything. Returns the number of entries of each sort. A failure of one sort does not stop the others. Rejects with the first failure, StoreError or
-   * the signal's reason. Completed work is kept.
+   * Removes all expired data. Returns the number of removed entries of each sort. A failure of one sort does not stop the others. Rejects with the first
+   * failure, which is a StoreError or the signal's reason. What was removed before stays removed.
    */
   async expire(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
     return this.#expire(expiredSorts, nowMs, signal)
   }
 
-  /** Removes only entries that are too old, which needs no count of the rest. */
+  /** Removes only data that is too old. Unlike `expire`, it does not have to measure the size of all events. */
   async expireOld(nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
     return this.#expire(
       expiredSorts.filter((sort) => sort !== 'outboxOverSize'),
@@ -107,7 +107,7 @@ export class Expirer {
   }
 
   async #expire(sorts: readonly ExpiredSort[], nowMs: number, signal: AbortSignal): Promise<ExpireCounts> {
-    const counts = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as Record<ExpiredSort, number> // All sorts are present.
+    const counts = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as Record<ExpiredSort, number> // The object has a key for each sort.
     const work = async (sort: ExpiredSort): Promise<void> => void (counts[sort] = await this.#expireSort(sort, nowMs, signal))
     await oneByOne(sorts, work, { signal })
     return counts

@@ -62,10 +62,10 @@ import {
   deleteTag,
 } from '../registry/index.ts'
 
-/** Ping: the service answers. */
+/** Handles Ping, which shows that the service answers. */
 const ping: Handler = () => Promise.resolve({ message: create(PingResponseSchema, { response: 'pong' }) })
 
-/** How each standard verb is answered, for any kind. */
+/** For each standard verb, the function that creates the handler for a kind. */
 const standard = {
   get: getHandler,
   list: listHandler,
@@ -74,7 +74,7 @@ const standard = {
   delete: deleteHandler,
 } satisfies Record<Exclude<MethodVerb, 'custom'>, (kind: AnyKind) => Handler>
 
-/** Methods with a handler of their own, by `<service>/<rpc>`. */
+/** Handlers of custom methods, by `<service>/<rpc>`. */
 const own: Readonly<Record<string, Handler>> = {
   'taproot.auth.v1.Auth/Delete': deleteSelf,
   'taproot.events.v2.EventsService/PullEvents': pullEvents,
@@ -132,7 +132,7 @@ function standardHandler(method: MethodRow): Handler | undefined {
   return kind === undefined || method.verb === 'custom' ? undefined : standard[method.verb](kind)
 }
 
-/** The handler of every method that has one. */
+/** The handlers of all methods that act on stored records. */
 export const handlers: ReadonlyMap<MethodRow, Handler> = new Map(
   methods.flatMap((method): [MethodRow, Handler][] => {
     const handler = own[methodName(method)] ?? standardHandler(method)

@@ -14,7 +14,7 @@ import type { AnyKind } from '../engine/kind.ts'
 import { subscriptionKind } from '../events/index.ts'
 import { repoKind, tagKind } from '../registry/index.ts'
 
-/** Every kind that has rules: one row each. The methods of a kind without a row answer code 12. */
+/** Every kind that is implemented. The methods of any other kind answer code 12. */
 export const kinds: ReadonlyMap<string, AnyKind> = new Map(
   [
     groupKind,
@@ -32,5 +32,8 @@ export const kinds: ReadonlyMap<string, AnyKind> = new Map(
   ].map((kind) => [kind.index.kind, kind]),
 )
 
-/** What is kept in memory, and swept: the kinds, and records that no method of the API is about. */
+/**
+ * The kinds whose records are kept in memory and removed with the records on which they depend. In addition to `kinds`, it contains records that no API method
+ * returns.
+ */
 export const storedKinds: ReadonlyMap<string, AnyKind> = new Map([...kinds, [scimUserKind.index.kind, scimUserKind]])

@@ -19,26 +19,29 @@ import { innerContext, type Context, type Services } from '../engine/services.ts
 import { rendered } from '../engine/shown.ts'
 import { bodyOf, createRecord, deleteHandler, emit, existingRecord, resourceFieldOf, updateHandler } from '../engine/write.ts'
 
-/** A Kubernetes object as the writer of its record, and its rights (ADR 0016). */
+/** A Kubernetes object that writes its record, with its permissions (ADR 0016). */
 export interface ObjectCaller {
   readonly managedBy: string
-  /** The uid that names it as the author of a change. */
+  /** The uid that stands for the object as the author of a change. */
   readonly identity: Uid
-  /** Returns its current rights, as granted to its namespace. */
+  /** Returns the current permissions of the object, which are granted to its namespace. */
   readonly permissions: () => EffectivePermissions
-  /** Throws DomainError if it may no longer write the record. Called before each attempt. */
+  /** Throws DomainError if the object may no longer write the record. Called before each attempt. */
   readonly authorize: () => void
-  /** For logs and errors. */
+  /** An id of the write, for logs and errors. */
   readonly requestId: string
   readonly signal: AbortSignal
 }
 
-/** A change of the fields `paths` (proto names) to the values in `record`. Fields that the object set earlier and no longer sets are reset. All others stay. */
+/**
+ * A change of a record by its Kubernetes object. The fields `paths` (proto names) get the values in `record`. Fields that the object set earlier and no longer
+ * sets are reset. All other fields stay.
+ */
 export interface RecordChange {
   readonly uid: Uid
   readonly record: Resource
   readonly paths: readonly string[]
-  /** Whether the object may adopt a record without an owner. */
+  /** True if the object may take over a record without an owner. */
   readonly adopts: boolean
 }
 
@@ -80,22 +83,22 @@ function requestOf(kind: string, method: MethodRow, fields: { record: Resource; 
   return create(method.input, { ...rest, [held.localName]: record })
 }
 
-/** Returns the record of a create or update answer. */
+/** Returns the record in the answer of a create or an update. */
 function recordOf(answer: { readonly message: Message }): Resource {
   return answer.message as Resource
 }
 
-/** A new record below `parent` (`/` for a root). The object sets the fields `paths` (proto names). */
+/** A new record below `parent` (`/` for a root). The Kubernetes object sets the fields `paths` (proto names). */
 export interface NewRecord {
   readonly kind: string
   readonly parent: string
   readonly record: Resource
   readonly paths: readonly string[]
-  /** Why a subscription is paused from the beginning. */
+  /** The reason why a new subscription starts paused; undefined if it does not. */
   readonly pause?: string | undefined
 }
 
-/** Creates the object's record. Throws the errors of an API create, and code 6 `OWNED_ALREADY` if the object has one. */
+/** Creates the record of a Kubernetes object. Throws the errors of an API create, and code 6 `OWNED_ALREADY` if the object already has a record. */
 export async function createManaged(services: Services, caller: ObjectCaller, made: NewRecord): Promise<Resource> {
   const method = methodOf(made.kind, 'create')
   const message = requestOf(made.kind, method, { record: made.record, parent: made.parent })
@@ -107,8 +110,8 @@ export async function createManaged(services: Services, caller: ObjectCaller, ma
 }
 
 /**
- * Updates the object's record if it differs from the object. Resolves to the record and whether it was written. Throws the errors of an API update, and code 9
- * `NOT_OWNED` if the object does not own the record.
+ * Updates the record of a Kubernetes object if it differs from the object. Resolves to the record, and whether it was written. Throws the errors of an API
+ * update, and code 9 `NOT_OWNED` if the object does not own the record.
  */
 export async function updateManaged(
   services: Services,
@@ -135,8 +138,8 @@ export async function updateManaged(
 }
 
 /**
- * Stores which fields the object sets. Readers see no change: the etag and times stay, and there is no event. Throws code 10 if the record has changed
- * meanwhile.
+ * Stores which fields the object sets. Readers see no change: the etag and times stay the same, and there is no event. Throws code 10 if the record has
+ * changed in the meantime.
  */
 async function noteFields(services: Services, context: Context, { kind, record }: { kind: AnyKind; record: CachedRecord }): Promise<void> {
   await commit(services, context, (planning): MutationPlan<undefined> => {
@@ -149,12 +152,18 @@ async function noteFields(services: Services, context: Context, { kind, record }
   })
 }
 
-/** Pauses the object's subscription. Without a reason, ends the object's own pause. Resolves to whether anything was written. Throws the errors of `:pause`. */
+/**
+ * Pauses the subscription of a Kubernetes object. Without a reason, ends a pause that the object started. Resolves to whether anything was written. Throws the
+ * errors of `:pause`.
+ */
 export function pauseManaged(services: Services, caller: ObjectCaller, what: { readonly uid: Uid; readonly reason: string | undefined }): Promise<boolean> {
   return pauseForObject(services, (rpc) => contextOf(caller, methodNamed(rpc)), what)
 }
 
-/** Hands the object's record over to the API unchanged. Ignores a record that is gone or that the object does not own. */
+/**
+ * Makes the API the owner of a Kubernetes object's record, which stays unchanged otherwise. Ignores a record that does not exist or that the object does not
+ * own.
+ */
 export async function releaseManaged(services: Services, caller: ObjectCaller, { kind, uid }: { kind: string; uid: Uid }): Promise<void> {
   const context = contextOf(caller, methodOf(kind, 'update'))
   const released = kindNamed(kind)
@@ -171,7 +180,7 @@ export async function releaseManaged(services: Services, caller: ObjectCaller, {
   )
 }
 
-/** Deletes the object's record if it exists. Throws the errors of an API delete, e.g. code 9 if a group has children. */
+/** Deletes the record of a Kubernetes object if it exists. Throws the errors of an API delete, e.g. code 9 if a group has children. */
 export async function deleteManaged(services: Services, caller: ObjectCaller, { kind, uid }: { kind: string; uid: Uid }): Promise<void> {
   const method = methodOf(kind, 'delete')
   await unlessGone(() => deleteHandler(kindNamed(kind))(services, contextOf(caller, method), create(method.input, { uid })))

@@ -10,7 +10,7 @@ import type { Entry, Store, Write } from '../store/store.ts'
 import { expireBatch } from '../engine/jobs/batch.ts'
 import { bytesOf, rootOfEvent } from '../engine/jobs/outbox.ts'
 
-/** What is counted: where it lies, whose an entry is, and what it adds. */
+/** The entries to count: their key prefix, the uid of the organisation to which an entry belongs, and what it adds to the usage. */
 const sources: readonly { readonly prefix: string; readonly rootOf: (entry: Entry) => string; readonly add: (use: CountedUse, entry: Entry) => CountedUse }[] =
   [
     {
@@ -25,15 +25,15 @@ const sources: readonly { readonly prefix: string; readonly rootOf: (entry: Entr
     },
     {
       prefix: idempotencyKey(''),
-      // It belongs to the organisation in which the call made something.
+      // The key belongs to the organisation in which the call created records.
       rootOf: ({ value }) => rootOf(trustedUid(fromBinary(IdempotencyRecordSchema, value).uid.split(',', 1)[0] ?? '')),
       add: (use) => ({ ...use, idempotencyKeys: use.idempotencyKeys + 1 }),
     },
   ]
 
 /**
- * Counts events, moves of tags and idempotency keys by organisation, and writes down what has changed. For the leader, now and then: it reads all of them. Resolves with
- * the number of organisations that have any. Rejects with StoreError, or the signal's reason.
+ * Counts the events, tag moves and idempotency keys of each organisation, and stores the counts that have changed. The leader calls it from time to time; it
+ * reads all of these entries. Resolves to the number of organisations that have any. Rejects with StoreError, or the signal's reason.
  */
 export async function countUse(store: Store, signal: AbortSignal): Promise<number> {
   const uses = new Map<string, CountedUse>()

@@ -9,17 +9,17 @@ import { valueFormats } from './formats.ts'
 import { settingOf } from './setting.ts'
 import { isTree, valueAt, withValue, type Tree } from './tree.ts'
 
-/** Lists whose rows have an issuer. */
+/** Lists in the configuration whose rows name an issuer. */
 const rowKeys = ['issuers', 'bootstrap.operators'] as const
 const issuerSetting = settingOf('kubernetes.issuer')
 
-/** The issuer of the cluster's service account tokens, and the file of the token that names it. */
+/** The issuer of the cluster's service account tokens, and the file with the token from which it was read. */
 export interface ClusterIssuer {
   readonly issuer: string
   readonly tokenFile: string
 }
 
-/** A tree in which every issuer has a name, or the fault that keeps them from having one. `clusterIssuer` is there where a token was read for it. */
+/** A configuration tree in which every issuer is named, or the errors because of which one is not. `clusterIssuer` is set if a token was read for it. */
 export interface NamedIssuers {
   readonly tree: Tree
   readonly errors: readonly string[]
@@ -27,8 +27,9 @@ export interface NamedIssuers {
 }
 
 /**
- * Gives issuers without a name that of the cluster: rows of `issuers` and `bootstrap.operators`. It is `kubernetes.issuer`, or the claim `iss` of the service account
- * token in `kubernetes.tokenFile`, which becomes `kubernetes.issuer`. The token is read only where a row or role `controller` needs it.
+ * Fills in the issuer of rows in `issuers` and `bootstrap.operators` that name none: it is the issuer of the cluster. That is `kubernetes.issuer`, or the
+ * claim `iss` of the service account token in `kubernetes.tokenFile`, which becomes `kubernetes.issuer`. The token is read only if such a row exists, or the
+ * role is `controller`.
  */
 export function nameIssuers(tree: Tree, role: Role): NamedIssuers {
   const unnamed = unnamedRows(tree)
@@ -37,24 +38,27 @@ export function nameIssuers(tree: Tree, role: Role): NamedIssuers {
   if (unnamed.length === 0 && role !== 'controller') return { tree, errors: [] }
   const { key, path, node } = settingOf('kubernetes.tokenFile')
   const tokenFile = valueAt(tree, path) ?? node.default
-  // A value of another type is a fault that validation finds.
+  // The validation reports a value of another type.
   if (typeof tokenFile !== 'string') return { tree, errors: [] }
   try {
     const issuer = issuerOf(readFileSync(tokenFile, 'utf8'))
     return { tree: nameRows(withValue(tree, issuerSetting.path, issuer), issuer), errors: [], clusterIssuer: { issuer, tokenFile } }
   } catch (error) {
     const needs = unnamed.length === 0 ? '' : `, because ${unnamed.join(' and ')} ${unnamed.length > 1 ? 'name' : 'names'} no issuer`
-    const expected = `expected ${valueFormats['http-url'].expected}, or a service account token that has one${needs}`
+    const expected = `expected ${valueFormats['http-url'].expected}, or a service account token with such an issuer${needs}`
     const { message } = new SettingError(key, tokenFile, error)
     return { tree, errors: [`${issuerSetting.key} (${issuerSetting.variable}) is missing: ${expected}; ${message}`] }
   }
 }
 
-/** Resolves when the token in the file names another issuer, as after a change of the API server's flags, or when `signal` aborts. Looks every `everyMs`. */
+/**
+ * Resolves when the token in the file names another issuer, for example because the flags of the API server changed, or when `signal` aborts. Reads the file
+ * every `everyMs` milliseconds.
+ */
 export async function otherIssuer({ issuer, tokenFile }: ClusterIssuer, options: { log: Log; everyMs: number }, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     await delay(options.everyMs, undefined, { signal, ref: false }).catch(() => undefined)
-    // While the file is replaced it may be absent: the next look finds it.
+    // The file may be missing while it is replaced. The next read finds it.
     const found = await readFile(tokenFile, 'utf8')
       .then(issuerOf)
       .catch(() => issuer)
@@ -67,14 +71,14 @@ export async function otherIssuer({ issuer, tokenFile }: ClusterIssuer, options:
   }
 }
 
-/** The issuer of a token. Throws where the text is no token, or its issuer no URL. */
+/** Returns the issuer of a token. Throws if the text is not a token, or its issuer is not a URL. */
 function issuerOf(token: string): string {
   const { issuer } = decodeToken(token.trim())
   if (!valueFormats['http-url'].test(issuer)) throw new Error(`its claim iss is not ${valueFormats['http-url'].expected}`)
   return issuer
 }
 
-/** The rows that name no issuer: `issuers[0]`. */
+/** Returns the rows that name no issuer, e.g. `issuers[0]`. */
 function unnamedRows(tree: Tree): string[] {
   return rowKeys.flatMap((key) => rowsOf(tree, key).flatMap((row, at) => (isUnnamed(row) ? [`${key}[${at}]`] : [])))
 }

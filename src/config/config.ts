@@ -1,13 +1,13 @@
-/** The roles of the command that take a configuration; their defaults differ. */
+/** The roles in which `taproot` runs as a server. Each has its own defaults. */
 export type Role = 'api' | 'registry' | 'controller' | 'dev'
 
-/** An operator: holds everything everywhere (docs/spec/iam.md#operators). */
+/** An operator, who holds all capabilities everywhere (docs/spec/iam.md#operators). */
 export interface OperatorConfig {
   readonly issuer: string
   readonly subject: string
 }
 
-/** An issuer that the installation trusts to be contacted. */
+/** A token issuer that the platform may contact. */
 export interface IssuerConfig {
   readonly issuer: string
   readonly jwksUri?: string
@@ -16,66 +16,66 @@ export interface IssuerConfig {
   readonly allowPrivate?: boolean
 }
 
-/** A document that organisations may accept. */
+/** A document that organisations may accept, such as terms of service. */
 export interface TermsConfig {
   readonly id: string
   readonly label: string
   readonly url: string
 }
 
-/** How accounts at cloud providers are checked: one without its first key is not. */
+/** The parameters for checking cloud accounts, by provider. A provider whose first key is absent is not checked. */
 export interface AccountChecksConfig {
   readonly amazon: { readonly role?: string; readonly endpoint: string; readonly partition: string; readonly audience: string }
   readonly google: { readonly provider?: string; readonly endpoint: string }
   readonly azure: { readonly client?: string; readonly endpoint: string; readonly scope: string }
 }
 
-/** A limit of an organisation. */
+/** A limit of an organisation: its name and its maximum. */
 export interface LimitConfig {
   readonly limit: string
   readonly max: number
 }
 
-/** A token bucket. */
+/** The parameters of a token bucket. */
 export interface RateLimitConfig {
   readonly requestsPerSecond: number
   readonly burst: number
 }
 
-/** Also for how long requests may hold the process. */
+/** Limits of the number of requests, and of the time for which they keep the process busy. */
 export interface WorkLimitConfig extends RateLimitConfig {
   readonly workMillisecondsPerSecond: number
   readonly workBurstMilliseconds: number
 }
 
-/** What the reads of a principal, or address, at the registry host may take. */
+/** Limits for the reads of one principal, or of one address, at the registry host. */
 export interface ReadLimitConfig {
   readonly concurrent: number
   readonly megabytesPerSecond: number
   readonly burstMegabytes: number
 }
 
-/** Where signed AWS requests are verified; no host: nowhere. */
+/** Settings of AWS identities, whose signed requests are sent to AWS. Without hosts, AWS identities are refused. */
 export interface AwsConfig {
   readonly hosts: readonly string[]
   readonly endpoint?: string
   readonly audiences: readonly string[]
 }
 
-/** The files of a TLS server. */
+/** Files for TLS on a server port. */
 export interface ServerTlsConfig {
   readonly certFile: string
   readonly keyFile: string
 }
 
-/** How the etcd client speaks TLS; `certFile` and `keyFile` come together. */
+/** Files for TLS of the etcd client. `certFile` and `keyFile` are both set, or neither. */
 export interface ClientTlsConfig {
   readonly caFile?: string
   readonly certFile?: string
   readonly keyFile?: string
 }
 
-/** The etcd cluster; `endpoints` is empty unless `store.kind` is `etcd`. */
+/** The etcd cluster. `endpoints` is empty unless `store.kind` is `etcd`. */
 export interface EtcdConfig {
   readonly endpoints: readonly string[]
   readonly prefix: string
@@ -84,7 +84,7 @@ export interface EtcdConfig {
   readonly passwordFile?: string
 }
 
-/** What keeps the bytes behind the registry host: an OCI registry at `url`, or the embedded store of a folder; one of both is there. */
+/** The storage of the registry host's content. Either it is the OCI registry at `url`, or the embedded store in the folder `directory`. */
 export interface UpstreamConfig {
   readonly url?: string
   readonly directory?: string
@@ -95,38 +95,38 @@ export interface UpstreamConfig {
   readonly redirects?: 'follow' | 'pass'
 }
 
-/** The registry host; `upstream` is always there in roles `registry` and `dev`. */
+/** The registry host. `upstream` is always set in roles `registry` and `dev`. */
 export interface RegistryConfig {
   readonly port: number
   readonly host: string
   readonly scheme: 'http' | 'https'
   readonly tls?: ServerTlsConfig
   readonly publicOrganization?: string
-  /** Whether `_catalog` is served. */
+  /** True if `_catalog` is served. */
   readonly catalog: boolean
   readonly upstream?: UpstreamConfig
   readonly blobCacheMegabytes: number
-  /** What of tag histories is kept; all of it where absent. */
+  /** The retention of tag histories. If absent, all moves of tags are kept. */
   readonly history?: { readonly maxAgeDays?: number; readonly maxMoves?: number }
   readonly collect: { readonly graceHours: number }
 }
 
-/** What the controller works with at the Kubernetes API server. */
+/** The settings for the controller's work at the Kubernetes API server. */
 export interface KubernetesConfig {
-  /** The file that says where the API server is; in a pod none is needed. */
+  /** The kubeconfig file. It is not needed in a pod. */
   readonly kubeconfig?: string
-  /** The uid of the namespace `kube-system` where absent. */
+  /** By default, the uid of the namespace `kube-system`. */
   readonly clusterId?: string
-  /** Always there in role `controller`. */
+  /** Always set in role `controller`. */
   readonly issuer?: string
   readonly tokenFile: string
-  /** Absent namespaces are the pod's own. */
+  /** Without a namespace, the lease is in the namespace of the pod. The same applies to the mirror. */
   readonly lease: { readonly namespace?: string; readonly name: string }
   readonly mirror: { readonly enabled: boolean; readonly namespace?: string; readonly rootGroups: readonly string[]; readonly limit: number }
   readonly pullSecrets: { readonly enabled: boolean }
 }
 
-/** A destination of audit events. Which keys apply depends on the kind. */
+/** A destination of audit events. The kind determines which keys may be set. */
 export interface AuditSinkConfig {
   readonly kind: 'log' | 'file' | 'syslog' | 'https' | 'otlp'
   readonly name?: string
@@ -142,9 +142,9 @@ export interface AuditSinkConfig {
   readonly spoolMegabytes?: number
 }
 
-/** The effective configuration: defaults filled in, validated. Each key is described in `schema.ts`; paths are as given, not resolved. */
+/** The effective configuration: validated, with all defaults. `schema.ts` describes each key. Paths are as given, not resolved. */
 export interface Config {
-  /** Ends without a slash. */
+  /** The URL without a slash at its end. */
   readonly baseUrl: string
   readonly dataDir: string
   readonly listen: string
@@ -155,36 +155,36 @@ export interface Config {
   readonly kubernetes: KubernetesConfig
   readonly reads: 'linearizable' | 'bounded'
   readonly bootstrap: { readonly operators: readonly OperatorConfig[] }
-  /** `keyFile` is always there in roles `api`, `registry` and `controller` on etcd. */
+  /** `keyFile` is always set in roles `api`, `registry` and `controller` with etcd. */
   readonly encryption: { readonly keyFile?: string }
   readonly login: { readonly redirects: readonly string[] }
   readonly selfService: { readonly rootGroups: boolean; readonly organizationsPerPerson: number }
   readonly organizations: { readonly nameHoldDays: number }
-  /** What new organisations get; a limit is named once. */
+  /** The limits of new organisations. Each list names a limit at most once. */
   readonly limits: { readonly selfService: readonly LimitConfig[]; readonly organizations: readonly LimitConfig[] }
-  /** Per principal, and per address for requests without a known caller. */
+  /** Limits per principal, and per address for requests without a known caller. */
   readonly rateLimit: WorkLimitConfig & {
     readonly enabled: boolean
     readonly address: WorkLimitConfig
     readonly scim: RateLimitConfig
     readonly reads: ReadLimitConfig
   }
-  /** How many connections each port takes. */
+  /** The maximum numbers of connections to each port. */
   readonly connections: { readonly max: number; readonly perAddress: number; readonly registryPerAddress: number }
-  /** Networks of proxies whose `X-Forwarded-For` is believed. */
+  /** Networks of proxies whose header `X-Forwarded-For` is trusted. */
   readonly trustedProxies: readonly string[]
-  /** How events reach sinks. */
+  /** Settings of the delivery of events to sinks. */
   readonly events: { readonly deliver: boolean; readonly networks: readonly string[]; readonly caFile?: string; readonly trafficWindowSeconds: number }
   readonly tokens: { readonly audiences: readonly string[]; readonly refresh: { readonly idleHours: number; readonly maxHours: number } }
   readonly issuers: readonly IssuerConfig[]
   readonly compat: { readonly namespaces: readonly string[] }
   readonly terms: readonly TermsConfig[]
-  /** Which accounts of cloud providers are checked, and where. */
+  /** The parameters for checking cloud accounts. */
   readonly accountChecks: AccountChecksConfig
   readonly aws: AwsConfig
-  /** How a process stops. */
+  /** Settings of the shutdown of a process. */
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
-  /** Where audit events go, and how many anonymous denials get one. */
+  /** The destinations of audit events, and how many denials of anonymous callers get an event each. */
   readonly audit: { readonly sinks: readonly AuditSinkConfig[]; readonly anonymousPerMinute: number }
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
 }

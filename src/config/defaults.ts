@@ -4,7 +4,7 @@ import { configSchema } from './schema.ts'
 import type { SectionNode } from './schema-node.ts'
 import { isTree, valueAt, type Tree } from './tree.ts'
 
-/** Defaults of a role that differ from the schema's defaults. */
+/** The defaults that differ for a role from those in the schema. */
 export const roleDefaults: Readonly<Record<Role, Readonly<Record<string, unknown>>>> = {
   api: {},
   registry: {},
@@ -18,8 +18,8 @@ interface DerivedDefault {
 }
 
 /**
- * Defaults derived from other keys, in order of dependence. Each has a description for the documentation and a function of the keys known so far. The function
- * returns undefined if there is no default.
+ * Defaults that depend on other keys, in order of dependence. Each has a description for the documentation, and a function of the keys known so far. The
+ * function returns undefined if there is no default.
  */
 export const derivedDefaults = {
   baseUrl: {
@@ -44,17 +44,17 @@ export const derivedDefaults = {
   'tokens.audiences': { words: '`<baseUrl>`, `<registry.host>`', derive: (draft) => [draft.baseUrl, draft.registry.host] },
 } as const satisfies Readonly<Record<string, DerivedDefault>>
 
-/** Fills a valid tree with defaults. A nested section without any value is left out. */
+/** Adds all defaults to a valid tree. Omits a nested section without any values. */
 export function completeConfig(tree: Tree, role: Role): Config {
   let config = fill(configSchema, tree, { path: [], fixed: roleDefaults[role] })
   for (const [key, { derive }] of Object.entries<DerivedDefault>(derivedDefaults)) {
     const path = key.split('.')
     if (valueAt(config, path) !== undefined) continue
-    // A rule reads only keys that always exist or were derived before it.
+    // A function reads only keys that always exist or whose defaults were added before.
     const value: unknown = derive(config as unknown as Config, role)
     if (value !== undefined) config = setAt(config, path, value)
   }
-  return config as unknown as Config // Validated against the schema, which NodeFor<Config> ties to the type.
+  return config as unknown as Config // The tree was validated against the schema, and NodeFor<Config> ties the schema to the type.
 }
 
 function fill(section: SectionNode, given: Tree, at: { readonly path: readonly string[]; readonly fixed: Readonly<Record<string, unknown>> }): Tree {

@@ -2,7 +2,7 @@ import { derivedDefaults, roleDefaults } from './defaults.ts'
 import type { SchemaNode } from './schema-node.ts'
 import { settings, type Setting } from './setting.ts'
 
-/** All settings as a Markdown table: key, type, default, variable, meaning. Part of docs/configuration.md. */
+/** Returns all settings as a Markdown table of key, type, default, variable and meaning. It is part of docs/configuration.md. */
 export function settingsTable(): string {
   const rows = settings.map(({ key, variable, node }) => [`\`${key}\``, typeOf(node), defaultOf({ key, node }), `\`${variable}\``, meaningOf(node)])
   const head = ['Key', 'Type', 'Default', 'Variable', 'Meaning']
@@ -26,7 +26,7 @@ function typeOf(node: SchemaNode): string {
 }
 
 function defaultOf({ key, node }: Pick<Setting, 'key' | 'node'>): string {
-  const derived = (derivedDefaults as Readonly<Record<string, { readonly words: string }>>)[key] // a key without a derived default has no row
+  const derived = (derivedDefaults as Readonly<Record<string, { readonly words: string }>>)[key] // A key without a derived default has no row.
   const base = derived?.words ?? (node.default === undefined ? '' : code(node.default))
   const inDev = roleDefaults.dev[key]
   return inDev === undefined ? base : `${base}; in \`dev\` ${code(inDev)}`

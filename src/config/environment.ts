@@ -2,26 +2,26 @@ import { clientVariables } from './variables.ts'
 import { nearestName } from '../base/nearest-name.ts'
 import { settings, variablePrefix, type Setting } from './setting.ts'
 
-/** Environment variables, as `process.env` has them. */
+/** The environment variables of a process, as in `process.env`. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** What the environment sets. A value that can't be read as its type stays text, so that validation names it. */
+/** The settings in the environment. A value that cannot be read as the type of its setting stays text, so that the validation reports it. */
 export interface EnvironmentValues {
   readonly values: ReadonlyMap<Setting, unknown>
-  /** Variables with our prefix that mean nothing to us, one line each. */
+  /** One line for each variable with the prefix `TAPROOT_` that is not a setting. */
   readonly warnings: readonly string[]
 }
 
-/** Advice for variables that Kubernetes makes from Services. */
+/** Advice for variables that Kubernetes sets for each Service. */
 export const serviceLinksAdvice = 'Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod spec'
 
-/** Variables that Kubernetes makes for a Service, e.g. TAPROOT_API_SERVICE_HOST, TAPROOT_API_PORT_8080_TCP_ADDR. */
+/** Matches variables that Kubernetes sets for a Service, e.g. TAPROOT_API_SERVICE_HOST, TAPROOT_API_PORT_8080_TCP_ADDR. */
 const serviceVariable = /(^|_)SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|(^|_)PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$/
 
-/** Meant for the client commands, which share the prefix. */
+/** Variables of the client commands, which have the same prefix. */
 const notSettings: ReadonlySet<string> = new Set(Object.values(clientVariables))
 
-/** Reads all `TAPROOT_*` variables. An empty variable is as if absent. Lists are separated by commas or, as lists of objects always, JSON. */
+/** Reads all `TAPROOT_*` variables. An empty variable counts as absent. A list is separated by commas, or written as JSON; a list of objects must be JSON. */
 export function readEnvironment(env: Environment): EnvironmentValues {
   const byVariable = new Map(settings.map((setting) => [setting.variable, setting]))
   const values = new Map<Setting, unknown>()
@@ -37,7 +37,7 @@ export function readEnvironment(env: Environment): EnvironmentValues {
   return { values, warnings }
 }
 
-/** True for what Kubernetes puts into `<SERVICE>_PORT`. */
+/** True for a value that Kubernetes sets in `<SERVICE>_PORT`. */
 export function isServiceLink(value: unknown): boolean {
   return typeof value === 'string' && /^(tcp|udp|sctp):\/\//.test(value)
 }
@@ -65,7 +65,7 @@ function readValue(node: Setting['node'], given: string): unknown {
 function readList(ofObjects: boolean, given: string): unknown {
   if (!ofObjects && !given.startsWith('[')) return given.split(',').flatMap((item) => (item.trim() === '' ? [] : [item.trim()]))
   try {
-    return JSON.parse(given) as unknown // validated afterwards
+    return JSON.parse(given) as unknown // The value is validated later.
   } catch {
     return given
   }

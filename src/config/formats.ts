@@ -5,7 +5,7 @@ import { isNetwork } from '../base/client-address.ts'
 export type ValueFormat =
   'http-url' | 'base-url' | 'host-port' | 'listen-address' | 'package-name' | 'key-prefix' | 'cluster-id' | 'pool-provider' | 'network' | 'sink-name'
 
-/** For each format: its check, and its description in an error ("expected ..."). */
+/** For each format, a check, and a description for errors that start with "expected". */
 export const valueFormats = {
   'http-url': { test: isHttpUrl, expected: 'an http:// or https:// URL' },
   'base-url': { test: isBaseUrl, expected: 'an http:// or https:// URL without user, query, fragment and slash at the end, e.g. https://platform.example.com' },

@@ -9,7 +9,7 @@ import { checkRequirements } from './requirements.ts'
 import { withValue, isTree, withoutNulls, type Tree } from './tree.ts'
 import { validateTree } from './validate-tree.ts'
 
-/** What a configuration file says, or why it can't be read: one line per fault. Keys without a value are left out. */
+/** Reads a configuration file. `errors` has one line for each fault. Keys without a value are omitted. */
 function readConfigFile(file: string): { readonly tree: Tree; readonly errors: readonly string[] } {
   let source: string
   try {
@@ -28,7 +28,7 @@ function readConfigFile(file: string): { readonly tree: Tree; readonly errors: r
     : { tree: {}, errors: [`${file}: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"`] }
 }
 
-/** The configuration is at fault. `errors`: every fault that was found, one line each, naming key or variable and what is expected. */
+/** The error for an invalid configuration. `errors` has one line for each fault, with the key or variable and the expected value. */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError'
   readonly errors: readonly string[]
@@ -38,33 +38,33 @@ export class ConfigError extends Error {
   }
 }
 
-/** Where a configuration comes from. */
+/** The sources of a configuration. */
 export interface ConfigSources {
-  /** A YAML file. */
+  /** Path of a YAML file. */
   readonly file?: string | undefined
-  /** `TAPROOT_*` variables of it win over the file. */
+  /** Environment variables. Those that start with `TAPROOT_` override the file. */
   readonly env: Environment
-  /** Decides defaults and what is required. */
+  /** The role, which determines the defaults and the required settings. */
   readonly role: Role
 }
 
-/** A configuration that was read. */
+/** A configuration that was read and validated. */
 export interface LoadedConfig {
   readonly config: Config
-  /** One line for each variable with our prefix that is no setting. */
+  /** One line for each variable with the prefix `TAPROOT_` that is not a setting. */
   readonly warnings: readonly string[]
-  /** The issuer that stands for those without a name, where there are any. */
+  /** The issuer of the cluster, if it was read from a token to fill in missing issuers. */
   readonly clusterIssuer?: ClusterIssuer
 }
 
-/** Reads the configuration: environment over file over defaults. Throws ConfigError with all faults at once. */
+/** Reads the configuration. Environment variables override the file, which overrides the defaults. Throws ConfigError with all faults. */
 export function loadConfig({ file, env, role }: ConfigSources): LoadedConfig {
   const fromFile = file === undefined ? { tree: {}, errors: [] } : readConfigFile(file)
   const { values, warnings } = readEnvironment(env)
   const given = [...values].reduce((merged, [setting, value]) => withValue(merged, setting.path, value), fromFile.tree)
   const errors = [...fromFile.errors, ...validateTree(given, { file, fromEnvironment: values })]
   const { tree, clusterIssuer, ...unnamed } = nameIssuers(given, role)
-  // A file that can't be read would make everything look missing.
+  // If the file cannot be read, all required settings would be reported as missing.
   if (fromFile.errors.length === 0) errors.push(...unnamed.errors, ...checkRequirements(tree, role))
   if (errors.length > 0) throw new ConfigError(errors)
   return { config: completeConfig(tree, role), warnings, ...(clusterIssuer !== undefined && { clusterIssuer }) }

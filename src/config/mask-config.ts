@@ -1,11 +1,14 @@
 import type { Config } from './config.ts'
 
-/** The configuration with secrets masked, for printing: credentials within URLs. All other secrets are in files, whose paths are shown. */
+/**
+ * Returns the configuration for printing, with user names and passwords in URLs masked. All other secrets are in files, and the configuration only contains
+ * their paths.
+ */
 export function maskConfig(config: Config): Config {
-  return mask(config) as Config // same shape: only text changes
+  return mask(config) as Config // Only texts change, so the type stays the same.
 }
 
-/** A text in which the user and password of a URL read `***`. */
+/** Replaces the user name and password of a URL in a text by `***`. */
 export function maskCredentials(value: string): string {
   return value.replaceAll(/([a-z][a-z0-9+.-]*:\/\/)[^/?#\s]*@/gi, '$1***@')
 }

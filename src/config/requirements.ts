@@ -5,17 +5,17 @@ import { isTree, valueAt, type Tree } from './tree.ts'
 import { expectation } from './validate-tree.ts'
 
 interface Requirement {
-  /** The key that must be set, */
+  /** The key that must be set if the condition below holds. */
   readonly key: string
-  /** where this key */
+  /** The condition: this key is set, */
   readonly because: string
-  /** has this value, or any if absent, */
+  /** and has this value, or any value if absent, */
   readonly equals?: string
-  /** in these roles, or all if absent. */
+  /** and the process has one of these roles, or any role if absent. */
   readonly roles?: readonly Role[]
 }
 
-/** Keys that other keys need. */
+/** Keys that must be set because of other keys. */
 const requirements: readonly Requirement[] = [
   { key: 'store.etcd.endpoints', because: 'store.kind', equals: 'etcd' },
   { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', roles: ['api', 'registry', 'controller'] },
@@ -29,7 +29,7 @@ const requirements: readonly Requirement[] = [
 
 const portKeys = ['api.port', 'ops.port', 'registry.port'] as const
 
-/** The faults between keys of a tree that has its values, valid or not: one line each. */
+/** Checks the keys of a configuration tree against each other. Returns one line for each fault. Values that are invalid by themselves are not reported here. */
 export function checkRequirements(tree: Tree, role: Role): string[] {
   return [
     ...requirements.flatMap((requirement) => missing(tree, requirement, role)),
@@ -42,12 +42,15 @@ export function checkRequirements(tree: Tree, role: Role): string[] {
   ]
 }
 
-/** The controller works on the store that the API serves, and the embedded one belongs to one process. */
+/**
+ * Returns an error if the controller is to use the embedded store. The controller needs the same store as the API, and only one process can use the embedded
+ * one.
+ */
 function sharedStoreErrors(tree: Tree, role: Role): string[] {
   const { variable } = settingOf('store.kind')
   const kind = effective(tree, 'store.kind', role)
   if (role !== 'controller' || kind !== 'sqlite') return []
-  return [`store.kind (${variable}): expected etcd, got sqlite: the embedded store belongs to one process, and the controller is one of its own`]
+  return [`store.kind (${variable}): expected etcd, got sqlite: only one process can use the embedded store, and the controller is another one`]
 }
 
 function missing(tree: Tree, { key, because, equals, roles }: Requirement, role: Role): string[] {
@@ -67,13 +70,13 @@ function samePorts(tree: Tree): string[] {
     const { variable, node, path } = settingOf(key)
     const value = valueAt(tree, path) ?? node.default
     const other = seen.get(value)
-    if (other !== undefined) errors.push(`${key} (${variable}): expected a port of its own, got that of ${other}: ${String(value)}`)
+    if (other !== undefined) errors.push(`${key} (${variable}): expected a port that no other setting uses, got ${String(value)}, the port of ${other}`)
     else seen.set(value, key)
   }
   return errors
 }
 
-/** One upstream: a registry or a folder. Role `registry` needs one; `dev` has a folder of its own. */
+/** Checks the upstream, which is a registry or a folder, not both. Role `registry` needs one of them; role `dev` has a folder by default. */
 function upstreamErrors(tree: Tree, role: Role): string[] {
   const [url, directory] = ['registry.upstream.url', 'registry.upstream.directory'].map((key) => ({ ...settingOf(key), value: effective(tree, key, role) }))
   if (url === undefined || directory === undefined) return []
@@ -93,7 +96,7 @@ function upstreamErrors(tree: Tree, role: Role): string[] {
   return [`${url.key} (${url.variable}) is missing: expected ${expectation(url.node)}, because ${because}`]
 }
 
-/** An issuer is configured once, and is https unless private ones are allowed for it. */
+/** Checks that each issuer is configured once, and uses https unless `allowPrivate` is set for it. */
 function issuerErrors(tree: Tree): string[] {
   const rows = valueAt(tree, ['issuers'])
   if (!Array.isArray(rows)) return []
@@ -110,7 +113,7 @@ function issuerErrors(tree: Tree): string[] {
   })
 }
 
-/** Lists whose rows have a name each, and where it is. */
+/** Lists in which each row has a unique name, and the key of that name. */
 const namedRows = [
   ['terms', 'id'],
   ['limits.selfService', 'limit'],
@@ -128,7 +131,7 @@ function repeatedRows(tree: Tree): string[] {
   })
 }
 
-/** The keys of each kind of audit sink in addition to `kind` and `name`: those that it needs, and those that it may have. */
+/** The keys of each kind of audit sink in addition to `kind` and `name`: those that it must have, and those that it may have. */
 const auditSinkKeys = {
   log: { needs: [], takes: [] },
   file: { needs: ['path'], takes: ['maxMegabytes', 'maxFiles'] },
@@ -137,7 +140,7 @@ const auditSinkKeys = {
   otlp: { needs: ['url'], takes: ['tokenFile', 'caFile', 'spoolMegabytes'] },
 } as const satisfies Record<AuditSinkConfig['kind'], { readonly needs: readonly string[]; readonly takes: readonly string[] }>
 
-/** A sink has the keys of its kind and a name of its own. `https` is encrypted. */
+/** Checks that each audit sink has only the keys of its kind and a unique name. Sinks of kind `https` must use https. */
 function auditSinkErrors(tree: Tree): string[] {
   const { path, variable } = settingOf('audit.sinks')
   const rows = valueAt(tree, path)
@@ -153,13 +156,13 @@ function auditSinkErrors(tree: Tree): string[] {
       ...needs.filter((key) => row[key] === undefined).map((key) => `${key} is missing`),
       ...Object.keys(row)
         .filter((key) => !known.includes(key))
-        .map((key) => `${key} is not for ${kind}`),
+        .map((key) => `${key} does not apply to the kind ${kind}`),
     ]
-    if (names.has(name)) errors.push('there is another sink of this name: set name')
+    if (names.has(name)) errors.push('another sink has the same name: set a unique name')
     names.add(name)
     if (kind === 'https' && typeof url === 'string' && !url.startsWith('https://')) errors.push('expected an https:// URL')
-    if (typeof url === 'string' && (URL.parse(url)?.username ?? '') !== '') errors.push('expected a URL without a user: set tokenFile')
-    if ((certFile === undefined) !== (keyFile === undefined)) errors.push('certFile and keyFile need each other')
+    if (typeof url === 'string' && (URL.parse(url)?.username ?? '') !== '') errors.push('expected a URL without a user name: set tokenFile instead')
+    if ((certFile === undefined) !== (keyFile === undefined)) errors.push('certFile and keyFile must both be set, or neither')
     return errors.map((fault) => `audit.sinks (${variable}): row ${at + 1} (${String(name)}): ${fault}`)
   })
 }

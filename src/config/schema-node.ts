@@ -1,6 +1,6 @@
 import type { ValueFormat } from './formats.ts'
 
-/** A group of keys. */
+/** A section of the configuration, with its keys. */
 export interface SectionNode {
   readonly type: 'object'
   readonly description: string
@@ -17,7 +17,7 @@ export interface ListNode {
   readonly default?: readonly unknown[]
 }
 
-/** Text, maybe of a format or one of a few words. */
+/** A text, which may have a format or be one of a few values. */
 export interface TextNode {
   readonly type: 'string'
   readonly description: string
@@ -27,7 +27,7 @@ export interface TextNode {
   readonly default?: string
 }
 
-/** A number within bounds. */
+/** A number within limits. */
 export interface NumberNode {
   readonly type: 'integer' | 'number'
   readonly description: string
@@ -36,22 +36,22 @@ export interface NumberNode {
   readonly default?: number
 }
 
-/** Memory in whole megabytes (1,000,000 bytes each). */
+/** Returns the schema of a memory size in whole megabytes (1,000,000 bytes each). */
 export function megabytes(description: string, defaultValue: number): NumberNode {
   return { type: 'integer', description, minimum: 0, maximum: 1_000_000, default: defaultValue }
 }
 
-/** Yes or no. */
+/** A boolean. */
 export interface FlagNode {
   readonly type: 'boolean'
   readonly description: string
   readonly default?: boolean
 }
 
-/** A node of the configuration's JSON Schema: the few forms that a configuration needs. */
+/** A node of the configuration's JSON Schema. Only these few forms are used. */
 export type SchemaNode = SectionNode | ListNode | TextNode | NumberNode | FlagNode
 
-/** The schema that a configuration type needs: a key without its node, or a node without its key, does not compile. */
+/** The type of the schema for a configuration type. A key without a node, or a node without a key, does not compile. */
 export type NodeFor<T> = T extends readonly (infer E)[]
   ? ListNode & { readonly items: NodeFor<E> }
   : T extends object
@@ -62,7 +62,7 @@ export type NodeFor<T> = T extends readonly (infer E)[]
         ? FlagNode
         : TextNode
 
-/** A section with these keys; `required` ones must be in it wherever it is given. */
+/** Returns the schema of a section with these keys. A section that is given must contain the `required` ones. */
 export function section<const P extends Readonly<Record<string, SchemaNode>>>(
   description: string,
   properties: P,
@@ -71,37 +71,37 @@ export function section<const P extends Readonly<Record<string, SchemaNode>>>(
   return { type: 'object', description, properties, ...(required.length > 0 ? { required } : {}), additionalProperties: false } as const
 }
 
-/** A list. */
+/** Returns the schema of a list. */
 export function list<const N extends SchemaNode>(description: string, items: N, defaultValue?: readonly unknown[]) {
   return { type: 'array', description, items, ...(defaultValue === undefined ? {} : { default: defaultValue }) } as const
 }
 
-/** Text that is not empty. */
+/** Returns the schema of a text that must not be empty. */
 export function text(description: string, options: Pick<TextNode, 'format' | 'enum' | 'default'> = {}): TextNode {
   return { type: 'string', description, minLength: 1, ...options }
 }
 
-/** A TCP port. */
+/** Returns the schema of a TCP port. */
 export function port(description: string, defaultValue: number): NumberNode {
   return { type: 'integer', description, minimum: 1, maximum: 65_535, default: defaultValue }
 }
 
-/** A whole number of days, or 0. */
+/** Returns the schema of a number of days: a whole number of at least 0. */
 export function days(description: string, defaultValue: number): NumberNode {
   return { type: 'integer', description, minimum: 0, maximum: 36_500, default: defaultValue }
 }
 
-/** A whole number of at least 1. */
+/** Returns the schema of a whole number of at least 1. */
 export function count(description: string, defaultValue?: number): NumberNode {
   return { type: 'integer', description, minimum: 1, maximum: 1_000_000, ...(defaultValue === undefined ? {} : { default: defaultValue }) }
 }
 
-/** A time in whole seconds, an hour at most. */
+/** Returns the schema of a time in whole seconds, of at most an hour. */
 export function seconds(description: string, defaultValue: number): NumberNode {
   return { type: 'integer', description, minimum: 0, maximum: 3600, default: defaultValue }
 }
 
-/** Yes or no. */
+/** Returns the schema of a boolean. */
 export function flag(description: string, defaultValue?: boolean): FlagNode {
   return { type: 'boolean', description, ...(defaultValue === undefined ? {} : { default: defaultValue }) }
 }

@@ -64,7 +64,7 @@ const limit = section(
   ['limit', 'max'],
 )
 
-/** Bounded for everything that a stranger can make many of. */
+/** The default limits of organisations that people create for themselves. They cover everything of which anyone could create many. */
 const selfServiceLimits = Object.entries({
   content_mib: 51_200,
   external_group_role_mappings: 1_000,
@@ -115,30 +115,32 @@ const aws = section('AWS identities. A caller signs a `GetCallerIdentity` reques
 })
 
 const auditSink = section(
-  'One sink.',
+  'One destination of audit events.',
   {
     kind: text(
       '`log`: the log of the process. `file`: JSON lines in a file. `syslog`: RFC 5424 over TLS. `https`: JSON lines in POST requests. `otlp`: OTLP logs over HTTP, as JSON.',
       { enum: ['log', 'file', 'syslog', 'https', 'otlp'] },
     ),
-    name: text('Its name in metrics, and its folder below `<dataDir>/audit`. Default: the kind.', { format: 'sink-name' }),
-    path: text('The file, for `file`.'),
-    maxMegabytes: count('Size from which a full file is replaced by a new one, for `file`. Default: 100.'),
-    maxFiles: count('How many files are kept, for `file`. Default: 10.'),
-    url: text('The address, for `https` and `otlp` (such as `http://collector:4318/v1/logs`).', { format: 'http-url' }),
-    tokenFile: text('File with a bearer token, for `https` and `otlp`.'),
-    address: text('Host and port, for `syslog`. Default port: 6514.', { format: 'host-port' }),
-    caFile: text("PEM file: the authority that signed the receiver's certificate. Default: the system's authorities."),
-    certFile: text('PEM file: client certificate, for `syslog`.'),
-    keyFile: text("PEM file: the client certificate's private key, for `syslog`."),
-    spoolMegabytes: count('Size of the spool on disk, for `syslog`, `https` and `otlp`. Further events are dropped. Default: 256.'),
+    name: text('Name of the sink in metrics, and of its folder below `<dataDir>/audit`. Default: the kind.', { format: 'sink-name' }),
+    path: text('Path of the file, for the kind `file`.'),
+    maxMegabytes: count('Megabytes after which a new file replaces the full one, for the kind `file`. Default: 100.'),
+    maxFiles: count('Number of files to keep, including the current one, for the kind `file`. Default: 10.'),
+    url: text('URL of the receiver, for the kinds `https` and `otlp` (such as `http://collector:4318/v1/logs`).', { format: 'http-url' }),
+    tokenFile: text('File with a bearer token, for the kinds `https` and `otlp`.'),
+    address: text('Host and port of the receiver, for the kind `syslog`. Default port: 6514.', { format: 'host-port' }),
+    caFile: text('PEM file with the CA certificate of the receiver. Default: the CA certificates of the system.'),
+    certFile: text('PEM file with the client certificate, for the kind `syslog`.'),
+    keyFile: text('PEM file with the private key of the client certificate, for the kind `syslog`.'),
+    spoolMegabytes: count(
+      'Maximum megabytes of events that wait on disk for the receiver, for the kinds `syslog`, `https` and `otlp`. More events are dropped. Default: 256.',
+    ),
   },
   ['kind'],
 )
 
 /**
- * Every key of the configuration: one row says its type, default, meaning and bounds. Validation, environment variables, the published
- * JSON Schema and docs/configuration.md follow from it. Defaults that depend on the role or on other keys are in `defaults.ts`.
+ * Every key of the configuration, with its type, default, meaning and limits. The validation, environment variables, the published JSON Schema and
+ * docs/configuration.md are generated from it. Defaults that depend on the role or on other keys are in `defaults.ts`.
  */
 export const configSchema = section('Configuration of Taproot.', {
   baseUrl: text('URL that clients use for the API, and name of the token issuer of Taproot. A change makes earlier tokens invalid.', {
@@ -196,7 +198,7 @@ export const configSchema = section('Configuration of Taproot.', {
       rootGroups: list('Uids or names of the root groups to mirror. Default: all.', text('A root group.'), []),
       limit: count('Maximum number of mirror objects.', 10_000),
     }),
-    pullSecrets: section('Secrets for image pulls, and with the shared secrets of subscriptions.', {
+    pullSecrets: section('Secrets that the controller writes: for image pulls, and with the shared secrets of subscriptions.', {
       enabled: flag(
         'Whether to write Secrets: for the annotation `taproot.dev/pull-secret` of service accounts, and for `secretName` of subscriptions.',
         false,
@@ -304,13 +306,13 @@ export const configSchema = section('Configuration of Taproot.', {
     graceSeconds: seconds('Seconds for running requests to end after that.', 3),
   }),
   audit: section('The audit trail: one event for each change, denial and sign-in.', {
-    sinks: list('Where the events go.', auditSink, [{ kind: 'log' }]),
-    anonymousPerMinute: count('Denials without a known caller that get an event, per minute and process. Further ones are only counted.', 600),
+    sinks: list('Destinations of the events.', auditSink, [{ kind: 'log' }]),
+    anonymousPerMinute: count('Denials of anonymous callers, per minute and process, that get an event each. Additional ones are only counted.', 600),
   }),
   log: section('The log.', { level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
 }) satisfies NodeFor<Config>
 
-/** The configuration's JSON Schema (draft 7), as it is published in docs/config.schema.json. */
+/** Returns the configuration's JSON Schema (draft 7), which is published as docs/config.schema.json. */
 export function configJsonSchema(): Readonly<Record<string, unknown>> {
   return { $schema: 'http://json-schema.org/draft-07/schema#', title: 'Taproot configuration', ...configSchema }
 }

@@ -1,21 +1,21 @@
 import { configSchema } from './schema.ts'
 import type { SchemaNode } from './schema-node.ts'
 
-/** A key with a value: text, number, flag or list. */
+/** A key of the configuration that has a value: a text, number, boolean or list. */
 export interface Setting {
-  /** e.g. ['store', 'etcd', 'endpoints'] */
+  /** The path of keys, e.g. ['store', 'etcd', 'endpoints']. */
   readonly path: readonly string[]
-  /** e.g. `store.etcd.endpoints` */
+  /** The dotted key, e.g. `store.etcd.endpoints`. */
   readonly key: string
-  /** e.g. `TAPROOT_STORE_ETCD_ENDPOINTS` */
+  /** The environment variable, e.g. `TAPROOT_STORE_ETCD_ENDPOINTS`. */
   readonly variable: string
   readonly node: Exclude<SchemaNode, { readonly type: 'object' }>
 }
 
-/** The prefix of all our environment variables. */
+/** The prefix of the environment variables of Taproot. */
 export const variablePrefix = 'TAPROOT_'
 
-/** All settings, in the order of the schema. */
+/** All settings in the order of the schema. */
 export const settings: readonly Setting[] = [...settingsOf(configSchema, [])]
 
 /** Returns the setting of a dotted key. Throws TypeError for an unknown key, which is a programming error. */

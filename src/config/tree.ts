@@ -1,19 +1,19 @@
-/** A configuration as a file has it: sections within sections. */
+/** A configuration as in its file: sections and values by key. */
 export type Tree = Readonly<Record<string, unknown>>
 
-/** True for a section, false for lists and plain values. */
+/** True for a section; false for a list or any other value. */
 export function isTree(value: unknown): value is Tree {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** The value at `path`, or undefined where the path leaves the tree. */
+/** Returns the value at `path`; undefined if the path does not exist. */
 export function valueAt(tree: unknown, path: readonly string[]): unknown {
   let at = tree
   for (const name of path) at = isTree(at) && Object.hasOwn(at, name) ? at[name] : undefined
   return at
 }
 
-/** A copy of `tree` with `value` at `path`; what stands in the way (a plain value where a section belongs) is kept and `value` dropped. */
+/** Returns a copy of `tree` with `value` at `path`. If a plain value is on the path where a section belongs, that value stays and `value` is dropped. */
 export function withValue(tree: Tree, path: readonly string[], value: unknown): Tree {
   const [name, ...rest] = path
   if (name === undefined) return tree
@@ -22,7 +22,7 @@ export function withValue(tree: Tree, path: readonly string[], value: unknown): 
   return isTree(below) ? { ...tree, [name]: withValue(below, rest, value) } : tree
 }
 
-/** A copy without null values: a key that is there without a value (`api:`) is as if absent. */
+/** Returns a copy without null values, because a key without a value (`api:`) counts as absent. */
 export function withoutNulls(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(withoutNulls)
   if (!isTree(value)) return value

@@ -8,11 +8,11 @@ import type { SchemaNode } from './schema-node.ts'
 import { settings, type Setting } from './setting.ts'
 import { isTree, type Tree } from './tree.ts'
 
-/** The sources of a tree's values, so that an error names the place to change. */
+/** Where the values of a tree come from, so that an error names the place to change. */
 export interface Origins {
-  /** The configuration file's name. */
+  /** The name of the configuration file. */
   readonly file: string | undefined
-  /** The settings that come from environment variables. */
+  /** The settings whose values come from environment variables. */
   readonly fromEnvironment: { has(setting: Setting): boolean }
 }
 
@@ -20,13 +20,13 @@ const ajv = new Ajv({ allErrors: true, strict: true, verbose: true })
 for (const [name, format] of Object.entries(valueFormats)) ajv.addFormat(name, format.test)
 const validate = ajv.compile(configJsonSchema())
 
-/** Checks a tree against the schema. Returns one line per error with the key or variable and the expected value. Empty if valid. */
+/** Checks a tree against the schema. Returns one line per error, with the key or variable and the expected value. Empty if the tree is valid. */
 export function validateTree(tree: Tree, origins: Origins): string[] {
   if (validate(tree)) return []
   return [...new Set((validate.errors ?? []).map((error) => describeError(error, origins)))]
 }
 
-/** Describes the valid values of a node, as the end of "expected ...". */
+/** Describes the valid values of a node, as the end of a sentence that starts with "expected". */
 export function expectation(node: SchemaNode): string {
   switch (node.type) {
     case 'object':
@@ -46,10 +46,10 @@ export function expectation(node: SchemaNode): string {
 }
 
 function describeError(error: ErrorObject, origins: Origins): string {
-  // JSON pointers need no unescaping: schema keys have no slash or tilde, and unknown keys are never followed.
+  // JSON pointers need no unescaping here, because no key of the schema contains a slash or tilde, and unknown keys are never followed.
   const path = error.instancePath.split('/').slice(1)
   const place = placeOf(path, origins)
-  const params = error.params as { readonly additionalProperty?: string; readonly missingProperty?: string } // Defined by ajv's documentation.
+  const params = error.params as { readonly additionalProperty?: string; readonly missingProperty?: string } // ajv's documentation defines these members.
   if (params.additionalProperty !== undefined) return describeUnknown([...path, params.additionalProperty], origins)
   if (params.missingProperty !== undefined) return describeMissing([...path, params.missingProperty], origins)
   const advice = place.inEnvironment && isServiceLink(error.data) ? `; ${serviceLinksAdvice}` : ''
@@ -57,10 +57,10 @@ function describeError(error: ErrorObject, origins: Origins): string {
 }
 
 interface SettingPlace {
-  /** `TAPROOT_ISSUERS: [0].jwksUri`, `taproot.yaml: api.port` */
+  /** The place of a value: `TAPROOT_ISSUERS: [0].jwksUri`, `taproot.yaml: api.port`. */
   readonly name: string
   readonly inEnvironment: boolean
-  /** The syntax of a list in a variable. */
+  /** A hint about the syntax of a list in a variable. */
   readonly hint: string
 }
 
@@ -74,7 +74,7 @@ function placeOf(path: readonly string[], origins: Origins): SettingPlace {
   return { name: setting.variable, inEnvironment: true, hint: variableHint(setting) }
 }
 
-/** e.g. `issuers[0].jwksUri` */
+/** Returns a path as text, e.g. `issuers[0].jwksUri`. */
 function pathText(path: readonly string[]): string {
   return path.reduce((text, name) => (/^\d+$/.test(name) ? `${text}[${name}]` : text === '' ? name : `${text}.${name}`), '')
 }
@@ -99,7 +99,10 @@ function describeUnknown(path: readonly string[], origins: Origins): string {
   return `${placeOf(path, origins).name}: unknown key${advice}`
 }
 
-/** Returns the key that was most likely meant: one of the same section, else one of the same name, else one with similar spelling. */
+/**
+ * Returns the key that an unknown key most likely means. That is a key of the same section, otherwise one with the same name elsewhere, otherwise one with a
+ * similar spelling.
+ */
 function nearestKey(path: readonly string[]): string | undefined {
   const owner = path.slice(0, -1)
   const name = path.at(-1) ?? ''
@@ -116,7 +119,7 @@ function describeMissing(path: readonly string[], origins: Origins): string {
   return `${placeOf(path, origins).name}${variable} is missing: expected ${expectation(nodeAt(path))}`
 }
 
-/** Formats a value on one line, shortened and without credentials. */
+/** Returns a value as text in one line, shortened and without credentials. */
 function show(value: unknown): string {
   if (isTree(value)) return 'a section'
   if (Array.isArray(value)) return 'a list'

@@ -1,4 +1,4 @@
-/** What the client commands read from the environment where the option is absent. None is a setting of a server. */
+/** Environment variables that the client commands read if an option is absent. None of them is a setting of a server. */
 export const clientVariables = {
   server: 'TAPROOT_SERVER',
   token: 'TAPROOT_TOKEN',

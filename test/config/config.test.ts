@@ -271,9 +271,13 @@ describe('faults', () => {
     [
       'the controller on the embedded store',
       { role: 'controller', env: { TAPROOT_KUBERNETES_ISSUER: 'https://cluster.example' } },
-      ['store.kind (TAPROOT_STORE_KIND): expected etcd, got sqlite: the embedded store belongs to one process, and the controller is one of its own'],
+      ['store.kind (TAPROOT_STORE_KIND): expected etcd, got sqlite: only one process can use the embedded store, and the controller is another one'],
     ],
-    ['two doors on one port', { env: { TAPROOT_OPS_PORT: '8080' } }, ['ops.port (TAPROOT_OPS_PORT): expected a port of its own, got that of api.port: 8080']],
+    [
+      'two doors on one port',
+      { env: { TAPROOT_OPS_PORT: '8080' } },
+      ['ops.port (TAPROOT_OPS_PORT): expected a port that no other setting uses, got 8080, the port of api.port'],
+    ],
     ['a list for a file', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],
   ]
   test.for(rows)('%s', ([, given, errors]) => {

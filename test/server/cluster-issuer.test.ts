@@ -81,7 +81,7 @@ describe("the issuer of the cluster's service account tokens", () => {
   })
 
   const missing = (because: string, reason: string): string =>
-    `kubernetes.issuer (TAPROOT_KUBERNETES_ISSUER) is missing: expected an http:// or https:// URL, or a service account token that has one${because}; kubernetes.tokenFile (TAPROOT_KUBERNETES_TOKEN_FILE): TOKEN: ${reason}`
+    `kubernetes.issuer (TAPROOT_KUBERNETES_ISSUER) is missing: expected an http:// or https:// URL, or a service account token with such an issuer${because}; kubernetes.tokenFile (TAPROOT_KUBERNETES_TOKEN_FILE): TOKEN: ${reason}`
   const ofRow = (reason: string): string => missing(', because issuers[0] names no issuer', reason)
   const noUrl = 'its claim iss is not an http:// or https:// URL'
   const oneRow = { yaml: 'issuers: [{}]' }

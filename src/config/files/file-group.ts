@@ -5,12 +5,12 @@ import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import { SettingError, withSetting } from '../setting-error.ts'
 
-/** What a file of the configuration holds. */
+/** The type of content that a file of the configuration must have. */
 type FileKind = 'certificate' | 'key' | 'authorities' | 'text'
 
 const pemCertificate = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[^-]+-----END (?:TRUSTED |X509 )?CERTIFICATE-----/g
 
-/** When each certificate of a PEM file expires, in milliseconds. Throws where it holds none, or one that can't be read. */
+/** Returns when each certificate in a PEM file expires, in milliseconds since 1970. Throws if there is no certificate, or one that cannot be read. */
 function expiryTimes(content: Buffer): number[] {
   const blocks = content.toString('latin1').match(pemCertificate) ?? []
   if (blocks.length === 0) throw new Error('it contains no certificate (PEM)')
@@ -18,8 +18,9 @@ function expiryTimes(content: Buffer): number[] {
 }
 
 /**
- * Reads the content of each kind: returns when it expires, in milliseconds, or undefined where it never does; throws where it can't be used. A chain ends with the
- * first of its certificates, a bundle of authorities with the last: it may hold old ones.
+ * For each type of file, a function that checks the content. It returns when the content expires, in milliseconds since 1970, or undefined if it never does.
+ * It throws if the content cannot be used. A certificate chain expires with the first of its certificates. A bundle of CA certificates expires with the last,
+ * because it may contain old ones.
  */
 const expiryOf = {
   certificate: (content) => Math.min(...expiryTimes(content)),
@@ -34,41 +35,41 @@ const expiryOf = {
   },
 } as const satisfies Record<FileKind, (content: Buffer) => number | undefined>
 
-/** A file that a setting names. */
+/** A file that a setting of the configuration names. */
 export interface SettingFile {
   readonly setting: string
   readonly path: string
   readonly kind: FileKind
 }
 
-/** The contents of files, by the same names. */
+/** The contents of a group of files, by the names of the files. */
 export type Contents<N extends string> = Readonly<Record<N, Buffer>>
 
-/** The contents in use: the last ones that could be used. */
+/** The contents of a group of files, which change when the files are replaced by usable ones. */
 export interface Reloaded<N extends string> {
   readonly current: Contents<N>
-  /** Calls `use` with all later contents, for what can't ask for `current` each time. */
+  /** Calls `use` with all later contents. It is for users that cannot read `current` each time. */
   onChange(use: (contents: Contents<N>) => void): void
 }
 
-/** How a file is doing. */
+/** The state of a file. */
 export interface FileState extends SettingFile {
-  /** When the content in use expires, in milliseconds; undefined where it never does. */
+  /** When the content in use expires, in milliseconds since 1970; undefined if it never does. */
   readonly expiresAtMs: number | undefined
-  /** True while the file can't be used and the content from before it is in use. */
+  /** True if the file now has a content that cannot be used, so that its previous content stays in use. */
   readonly isUnusable: boolean
 }
 
-/** Files that only work together, as a certificate and its key do: all of them are replaced at once, or none. */
+/** Files that are only valid together, such as a certificate and its key. They are replaced together. */
 export class FileGroup<N extends string> implements Reloaded<N> {
   readonly #files: Readonly<Record<N, SettingFile>>
   readonly #log: Log
   readonly #listeners: ((contents: Contents<N>) => void)[] = []
   #current: Contents<N>
-  /** Fingerprint of the contents, or the error, that were refused last; undefined while the files are what is in use. */
+  /** The content that was refused last, as a hash, or the error of reading it. Undefined while the content of the files is in use. */
   #refused: string | undefined
 
-  /** Reads the files. Throws SettingError where one can't be read or used. */
+  /** Reads the files. Throws SettingError if one cannot be read or used. */
   constructor(files: Readonly<Record<N, SettingFile>>, log: Log) {
     this.#files = files
     this.#log = log
@@ -81,10 +82,10 @@ export class FileGroup<N extends string> implements Reloaded<N> {
     return this.#current
   }
 
-  /** The state of each file. */
+  /** Returns the state of each file. */
   get states(): readonly FileState[] {
     return Object.entries<SettingFile>(this.#files).map(([name, file]) => {
-      const content = this.#current[name as N] // a cast: both have the same names
+      const content = this.#current[name as N] // Both objects have the same keys.
       return { ...file, expiresAtMs: expiryOf[file.kind](content), isUnusable: this.#refused !== undefined }
     })
   }
@@ -93,9 +94,9 @@ export class FileGroup<N extends string> implements Reloaded<N> {
     this.#listeners.push(use)
   }
 
-  /** Reads the files again and uses what has changed. Never rejects: what can't be used is logged once and stays out of use. */
+  /** Reads the files again, and uses their content if it has changed. Never rejects: an unusable content is logged once, and is not used. */
   async lookAgain(): Promise<void> {
-    // Between two reads the files may be replaced: what is still the same the second time was no mixture.
+    // Read twice, because the files may be replaced during the first read. The second read is then complete.
     for (let time = 0; time < 2; time++) {
       const found = await this.#read()
       if (found instanceof Error) {
@@ -141,7 +142,7 @@ export class FileGroup<N extends string> implements Reloaded<N> {
   }
 
   #named(contents: readonly Buffer[]): Contents<N> {
-    return Object.fromEntries(Object.keys(this.#files).map((name, at) => [name, contents[at]])) as Contents<N> // a cast: each name has its content
+    return Object.fromEntries(Object.keys(this.#files).map((name, at) => [name, contents[at]])) as Contents<N> // Each key gets its content.
   }
 
   #paths(): readonly string[] {
@@ -149,7 +150,7 @@ export class FileGroup<N extends string> implements Reloaded<N> {
   }
 }
 
-/** Throws SettingError for the first file whose content can't be used, or whose key is not that of the certificate. */
+/** Throws SettingError for the first file whose content cannot be used, or if the private key does not belong to the certificate. */
 function check(files: readonly SettingFile[], contents: readonly Buffer[]): void {
   const found: Partial<Record<FileKind, Buffer>> = {}
   for (const [at, { setting, path, kind }] of files.entries()) {

@@ -3,10 +3,10 @@ import type { Config, ServerTlsConfig } from '../config.ts'
 import type { Reloaded } from './file-group.ts'
 import type { ReloadedFiles } from './reloaded-files.ts'
 
-/** The certificate and key of a server. */
+/** The certificate and the private key of a server. */
 export type ServerTls = Reloaded<'cert' | 'key'>
 
-/** Reads the certificate and key of the server that `section` configures; undefined where it speaks no TLS. Throws SettingError. */
+/** Reads the certificate and the private key for the server that `section` configures. Undefined if it does not use TLS. Throws SettingError. */
 export function openServerTls(files: ReloadedFiles, section: 'api' | 'registry', tls: ServerTlsConfig | undefined): ServerTls | undefined {
   if (tls === undefined) return undefined
   return files.read({
@@ -15,7 +15,7 @@ export function openServerTls(files: ReloadedFiles, section: 'api' | 'registry',
   })
 }
 
-/** The configured issuers, with the authorities and tokens of their files. Throws SettingError. */
+/** Returns the configured issuers, with the contents of their CA and token files. Throws SettingError. */
 export function openIssuers({ issuers }: Pick<Config, 'issuers'>, files: ReloadedFiles): ConfiguredIssuer[] {
   return issuers.map(({ caFile, tokenFile, ...row }) => {
     const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'issuers', path: caFile, kind: 'authorities' } })

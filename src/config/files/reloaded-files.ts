@@ -5,8 +5,8 @@ import type { Clock } from '../../base/runtime.ts'
 import { FileGroup, type FileState, type Reloaded, type SettingFile } from './file-group.ts'
 
 /**
- * The files of certificates, keys and passwords that the configuration names. Each is read at the start, and again while the process runs: by content, since
- * Kubernetes replaces files through symbolic links.
+ * The files of certificates, keys and passwords that the configuration names. They are read at the start, and again while the process runs. Their contents are
+ * compared, because Kubernetes replaces files through symbolic links.
  */
 export class ReloadedFiles {
   readonly #log: Log
@@ -18,19 +18,19 @@ export class ReloadedFiles {
     this.#log = log
   }
 
-  /** Reads files that only work together. Throws SettingError where one can't be read or used. */
+  /** Reads a group of files that are only valid together. Throws SettingError if one cannot be read or used. */
   read<N extends string>(files: Readonly<Record<N, SettingFile>>): Reloaded<N> {
     const group = new FileGroup(files, this.#log)
     this.#groups.push(group)
     return group
   }
 
-  /** Reads all files again and uses what has changed. Never rejects. */
+  /** Reads all files again, and uses the contents that have changed. Never rejects. */
   async lookAgain(): Promise<void> {
     await Promise.all(this.#groups.map((group) => group.lookAgain()))
   }
 
-  /** Reads all files again every `everyMs` until `close`. */
+  /** Reads all files again every `everyMs` milliseconds until `close`. */
   follow(everyMs: number): void {
     const { signal } = this.#closing
     const run = async (): Promise<void> => {
@@ -42,13 +42,13 @@ export class ReloadedFiles {
     this.#following = run()
   }
 
-  /** Ends that; resolves when no file is being read. Never rejects. */
+  /** Stops reading the files again. Resolves when no file is being read. Never rejects. */
   async close(): Promise<void> {
     this.#closing.abort()
     await this.#following
   }
 
-  /** Registers `taproot_certificate_expiry_seconds` and `taproot_file_unusable`, by setting and file. */
+  /** Registers the metrics `taproot_certificate_expiry_seconds` and `taproot_file_unusable`, by setting and file. */
   registerMetrics(registry: Registry, clock: Clock): void {
     const shared = { labelNames: ['setting', 'file'] as const, registers: [registry] }
     const states = (): readonly FileState[] => this.#groups.flatMap((group) => group.states)

@@ -145,9 +145,9 @@ test.each([
   [[{ kind: 'file' }], 'path is missing'],
   [[{ kind: 'https', url: 'http://siem.example.com' }], 'expected an https:// URL'],
   [[{ kind: 'otlp', url: 'http://user:pass@collector:4318' }], 'expected a URL without a user'],
-  [[{ kind: 'log', path: '/x' }], 'path is not for log'],
-  [[{ kind: 'log' }, { kind: 'log' }], 'another sink of this name'],
-  [[{ kind: 'syslog', address: 'logs:6514', certFile: '/c' }], 'certFile and keyFile need each other'],
+  [[{ kind: 'log', path: '/x' }], 'path does not apply to the kind log'],
+  [[{ kind: 'log' }, { kind: 'log' }], 'another sink has the same name'],
+  [[{ kind: 'syslog', address: 'logs:6514', certFile: '/c' }], 'certFile and keyFile must both be set, or neither'],
 ])('sinks %j are refused: %s', async (sinks, message) => {
   await expect(startTestServer({ env: { TAPROOT_AUDIT_SINKS: JSON.stringify(sinks) } })).rejects.toThrow(message)
 })
