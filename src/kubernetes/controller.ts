@@ -19,12 +19,12 @@ import { createReconciler, type ReconcileObserver } from './reconcile/reconciler
 import { createPullSecrets, type PullSecretOptions } from './pull-secret.ts'
 import type { Cluster, MirrorSettings, World } from './world.ts'
 
-/** Interval of full resyncs, in milliseconds. Up to a tenth is added at random, so that installations spread out. */
+/** Interval of full resyncs, in milliseconds. Up to a tenth is added at random, so that installations do not resync at the same time. */
 const resyncMs = 600_000
-/** Workers of each queue. They mostly wait for the store and the API server. */
+/** Number of workers for each queue. They mostly wait for the store and the API server. */
 const workers = 16
 
-/** Receives the controller's metrics. */
+/** Receives measurements of the controller, for metrics. */
 export interface ControllerObserver extends ReconcileObserver {
   leading(leads: boolean): void
   readonly objects: WorkQueueObserver
@@ -40,7 +40,7 @@ export interface ControllerObserver extends ReconcileObserver {
 /** Options of a controller. */
 export interface ControllerOptions {
   readonly api: KubeApi
-  /** A client for the Lease only, so that its calls never wait for other calls. */
+  /** A separate client for the Lease, so that its calls never wait for others. */
   readonly leaseApi: KubeApi
   readonly services: Services
   readonly cluster: Cluster
@@ -48,26 +48,29 @@ export interface ControllerOptions {
   readonly lease: { readonly namespace: string; readonly name: string }
   /** Absent if the controller may not write Secrets. */
   readonly pullSecrets?: Pick<PullSecretOptions, 'registryHost' | 'mint'>
-  /** Unique to this process. */
+  /** Identifies this process; no other process has the same value. */
   readonly instance: string
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
   readonly auditLog: AuditTrail
   readonly observer: ControllerObserver
-  /** The process's timers by default. */
+  /** Default: the process's timers. */
   readonly timers?: Timers
 }
 
 /** A running controller. */
 export interface Controller {
-  /** Resolves once all objects have been read. A standby resolves too. */
+  /** Resolves once all objects have been read, on the leader and on standbys. */
   readonly allSynced: Promise<void>
-  /** Resolves after the start signal has aborted, the work has ended and the Lease is released. Never rejects. */
+  /** Resolves after the signal given to `startController` has aborted, the work has ended and the Lease is released. Never rejects. */
   readonly ended: Promise<void>
 }
 
-/** Reconciles in both directions while it is the leader, until `signal` aborts. A standby keeps its caches current, so that it takes over at once. */
+/**
+ * Starts the controller, which runs until `signal` aborts. The leader reconciles objects and records in both directions. A standby keeps
+ * its caches current, so that it can take over at once.
+ */
 export function startController(options: ControllerOptions, signal: AbortSignal): Controller {
   const { leaseApi, lease, instance, clock, random, log } = options
   const returns = createReturns(options)
@@ -126,7 +129,7 @@ function createWorld(options: ControllerOptions): World {
   }
 }
 
-/** The informers of the controller. */
+/** The informers that the controller uses. */
 interface Caches {
   readonly world: World
   /** Undefined if no pull Secrets are kept for service accounts. */
@@ -134,10 +137,10 @@ interface Caches {
   readonly onReturn: Returns['onReturn']
 }
 
-/** Detects that the API server or the store is back after an outage. */
+/** Detects when the API server or the store answers again after an outage. */
 interface Returns {
   readonly onReturn: (listener: () => void) => () => void
-  /** Notes outages of the API server. Every informer reports its states here. */
+  /** Observes outages of the API server. Every informer reports its states here. */
   readonly informers: InformerObserver
 }
 
@@ -159,7 +162,7 @@ function createReturns({ services, observer }: Pick<ControllerOptions, 'services
         observer.informers.state(type, state)
         if (state.is === 'waiting' && state.error.reason === 'unavailable') unanswered.add(type.plural)
         if (state.is !== 'watching' || !unanswered.has(type.plural)) return
-        // One answer proves that the server is back for all informers.
+        // One response proves that the server answers again for all informers.
         unanswered.clear()
         for (const listener of listeners) listener()
       },
@@ -174,7 +177,7 @@ function whenAborted(signal: AbortSignal): Promise<void> {
   return promise
 }
 
-/** One job of the leader: its work on a key, the watch that adds keys, and the list of all keys. Keys are `<what>/<namespace>/<name>`. */
+/** A job of the leader: how to reconcile a key, which changes add keys, and the list of all keys. A key is `<kind>/<namespace>/<name>`. */
 interface ControllerJob {
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   watch(add: (key: string) => void): () => void
@@ -194,12 +197,12 @@ function jobsOf({ observer, pullSecrets }: ControllerOptions, { world, accounts 
   return jobs
 }
 
-/** Does the leader's jobs until the leadership ends. */
+/** Runs all jobs of the leader until the leadership ends. */
 async function work(options: ControllerOptions, caches: Caches, leadership: LeaseLeadership): Promise<void> {
   const { random, log, timers = systemTimers } = options
   const running = jobsOf(options, caches, leadership).map(async (job) => {
     const queue = createWorkQueue({
-      // Work that is due after the Lease is lost does not start.
+      // After the Lease is lost, no further work starts.
       work: (key, signal) => (leadership.held() ? job.reconcile(key, signal) : Promise.resolve(undefined)),
       workers,
       groupOf: (key) => key.split('/')[1] ?? '',
@@ -216,7 +219,7 @@ async function work(options: ControllerOptions, caches: Caches, leadership: Leas
   await Promise.all(running)
 }
 
-/** Adds all keys at the start and then at intervals. This finds changes that no event reported. */
+/** Adds all keys at the start, and then at intervals, to find changes that no event reported. */
 async function resync(
   by: { random: Random; timers: Timers },
   { job, add }: { job: ControllerJob; add: (key: string) => void },

@@ -11,33 +11,33 @@ import { objectTypes } from './object-types.ts'
 import type { WorkResult } from './runtime/work-queue.ts'
 import type { World } from './world.ts'
 
-/** Keeps the status of grants. */
+/** Maintains the status of grants. */
 export interface GrantStatuses {
-  /** Deals with one grant: `Grant//<name>`. Rejects where it is to be done again later. */
+  /** Updates the status of one grant; `key` is `Grant//<name>`. Rejects if it must be retried. */
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each grant whose status may have changed, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** The keys of all grants. */
+  /** Returns the keys of all grants. */
   keys(): Iterable<string>
 }
 
-/** Between two looks at one version of a grant, in milliseconds: objects that come in great numbers are counted now and then. */
+/** Minimum time between two updates of one generation of a grant, in milliseconds. It limits recounts while many objects are created. */
 const lookEveryMs = 500
-/** Names of namespaces that a status lists. */
+/** Maximum number of namespaces that a status lists. */
 const mostNames = 20
 
-/** The API server has checked grants against their CRD. */
+/** a cast: the API server has checked grants against their CRD */
 const specOf = ({ spec }: KubeObject): GrantSpec => spec as GrantSpec
 const keyOf = (name: string): string => `Grant//${name}`
 
 interface FoundGrantee {
   readonly name?: string
-  /** What is wrong; undefined where nothing is. */
+  /** The problem of the grant; undefined if there is none. */
   readonly problem?: { readonly reason: string; readonly message: string }
 }
 
 function nameIn(tables: RecordTables, kind: 'Group' | 'Role', uid: string): string | undefined {
-  // Records of both kinds have a name.
+  // a cast: records of both kinds have a name
   return (tables.get(kind, uid)?.message as { name?: string } | undefined)?.name
 }
 
@@ -54,7 +54,7 @@ function roleOf(tables: RecordTables, { maxRole }: GrantSpec): FoundGrantee {
   return name === undefined ? { problem: { reason: 'RoleNotFound', message: `maxRole: there is no role ${maxRole.uid}` } } : { name }
 }
 
-/** The namespaces that a grant selects, in the order of their names. */
+/** Returns the names of the namespaces that a grant selects, sorted. */
 function namespacesOf(world: World, spec: GrantSpec): string[] {
   const all = [...world.namespaces.list()].map(({ metadata }) => ({ name: metadata.name, labels: metadata.labels ?? {} }))
   return all
@@ -63,7 +63,7 @@ function namespacesOf(world: World, spec: GrantSpec): string[] {
     .sort()
 }
 
-/** How many objects of these namespaces have a record that the grant covers. */
+/** Returns the number of objects in these namespaces whose record the grant covers. */
 function usesOf(world: World, { allowedKinds, groupUid }: GrantSpec, namespaces: readonly string[]): number {
   let uses = 0
   for (const kind of recordKinds.filter((one) => allowedKinds.includes(rowOf(one).type.kind))) {
@@ -83,7 +83,7 @@ function statusOf(world: World, grant: KubeObject): GrantStatus {
   const [group, role] = [groupOf(tables, spec), roleOf(tables, spec)]
   const namespaces = namespacesOf(world, spec)
   const problem = group.problem ?? role.problem
-  const none = { reason: 'NoNamespace', message: 'it selects no existing namespace' }
+  const none = { reason: 'NoNamespace', message: 'the grant selects no existing namespace' }
   const good = namespaces.length === 0 ? none : { reason: 'Resolved', message: 'all names are resolved' }
   const observedGeneration = grant.metadata.generation ?? 0
   const before = (grant.status as GrantStatus | undefined)?.conditions
@@ -103,7 +103,7 @@ function statusOf(world: World, grant: KubeObject): GrantStatus {
   }
 }
 
-/** Builds what keeps the status of grants, over caches that are synced. */
+/** Creates the GrantStatuses. The caches must be synced. */
 export function createGrantStatuses(world: World): GrantStatuses {
   const looked = new Map<string, { readonly generation: number | undefined; readonly atMs: number }>()
   return {
@@ -125,7 +125,7 @@ export function createGrantStatuses(world: World): GrantStatuses {
       try {
         world.grants.observe(await world.api.apply(objectTypes.grant, { metadata: { name }, status }, { subresource: 'status' }, signal))
       } catch (error) {
-        // It is gone, or its definition is of a version without a status.
+        // The grant is gone, or its CRD is of a version without a status.
         if (!(error instanceof KubeError) || error.reason !== 'not_found') throw error
       }
       return undefined

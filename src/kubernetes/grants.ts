@@ -17,9 +17,9 @@ export interface Authority {
   /** False if no grant covers this namespace, kind and place. */
   readonly granted: boolean
   readonly adoption: boolean
-  /** The fate of records when the namespace is deleted. They are kept if any grant says so. */
+  /** What happens to records when the namespace is deleted. They are kept if any grant says `Orphan`. */
   readonly onNamespaceDelete: 'Orphan' | 'Delete'
-  /** The capabilities that the namespace may grant, and where. */
+  /** The capabilities that the namespace may grant, and the groups where it may. */
   readonly permissions: EffectivePermissions
 }
 
@@ -28,7 +28,7 @@ const noPermissions: EffectivePermissions = { operator: false, grants: [] }
 /** The authority of a namespace without any grant. */
 export const noAuthority: Authority = { granted: false, adoption: false, onNamespaceDelete: 'Orphan', permissions: noPermissions }
 
-/** True if the grant selects this namespace. */
+/** Returns true if the grant selects this namespace. */
 export function selects({ namespaceSelector: { matchNames, matchLabels } }: GrantSpec, namespace: NamespaceFacts): boolean {
   if (matchNames !== undefined && !matchNames.includes(namespace.name)) return false
   return Object.entries(matchLabels ?? {}).every(([label, value]) => namespace.labels[label] === value)
@@ -38,7 +38,7 @@ function covers({ groupUid }: GrantSpec, place: string): boolean {
   return groupUid === rootParent || (isUid(groupUid) && isWithin(place, groupUid))
 }
 
-/** The capabilities of the role that limits a grant, as the role is now; empty if the role does not exist. */
+/** Returns the current capabilities of the maximum role of a grant; empty if the role does not exist. */
 function boundOf(tables: RecordTables, { maxRole }: GrantSpec): CapabilitySet {
   if (maxRole?.builtIn !== undefined) return builtInRoles.find(({ name }) => name === maxRole.builtIn)?.capabilities ?? emptySet
   const role = maxRole?.uid === undefined ? undefined : tables.get('Role', maxRole.uid)
@@ -46,8 +46,8 @@ function boundOf(tables: RecordTables, { maxRole }: GrantSpec): CapabilitySet {
 }
 
 /**
- * The authority of objects of kind `objectKind` in `namespace` at `place` (a group's uid, or `/`), from `tables` and the current grants. Grants add up. Each
- * counts only for its own kinds and at or below its group.
+ * Returns the authority over objects of kind `objectKind` in `namespace`, at `place` (a group's uid, or `/`). It is computed from `tables`
+ * and the current grants, which add up. Each grant counts only for its own kinds, and at or below its group.
  */
 export function authorityOf(
   grants: Iterable<GrantSpec>,
@@ -57,7 +57,7 @@ export function authorityOf(
   const applying = [...grants].filter((grant) => grant.allowedKinds.includes(asked.objectKind) && selects(grant, asked.namespace) && covers(grant, asked.place))
   if (applying.length === 0) return noAuthority
   const held = applying.map((grant): Grant => ({
-    // `covers` has checked that it is a uid or everywhere.
+    // a cast: `covers` has checked that this is a uid or `/`
     group: grant.groupUid === rootParent ? everywhere : (grant.groupUid as Grant['group']),
     capabilities: boundOf(tables, grant),
   }))

@@ -7,7 +7,7 @@ export interface ReferenceRow {
   readonly field: 'parentRef' | 'identityRef' | 'roleRef'
   /** The kind of the referenced record. */
   readonly kind: 'Group' | 'Identity' | 'Role'
-  /** The record's field (proto name) with the uid; `parent` if the reference sets the record's place. */
+  /** The record's field (proto name) that contains the uid; `parent` if the reference sets the group of the record. */
   readonly holds: string
   readonly optional: boolean
 }
@@ -15,7 +15,7 @@ export interface ReferenceRow {
 /** An extra column that `kubectl get` prints. */
 export interface PrintColumn {
   readonly name: string
-  /** JSON path. If it matches several values, the first is printed. */
+  /** JSON path of the value. If it matches several values, the first is printed. */
   readonly path: string
 }
 
@@ -28,19 +28,19 @@ export interface ObjectKind {
   readonly category: 'platform-iam' | 'platform-registry' | 'platform-events'
   readonly columns: readonly PrintColumn[]
   readonly references: readonly ReferenceRow[]
-  /** Whether records that the API owns are mirrored as objects. */
+  /** True if records that the API owns are mirrored as objects. */
   readonly mirrored: boolean
-  /** Fields of the record (proto names) that an object can't set: only operators may, or a reference replaces them. */
+  /** Fields of the record (proto names) that an object cannot set, because only operators may, or because a reference replaces them. */
   readonly withheld: readonly string[]
-  /** What happens to a record that gives or shows more than the grants of its namespace allow. */
+  /** What happens to a record that confers or shows more than the grants of its namespace allow. */
   readonly onExcess: 'keep' | 'delete' | 'pause'
-  /** How often the status follows state that no event reports, in milliseconds. */
+  /** How often the status is refreshed from state that no event reports, in milliseconds. */
   readonly refreshMs?: number
 }
 
 const parent: ReferenceRow = { field: 'parentRef', kind: 'Group', holds: 'parent', optional: false }
 
-/** All kinds with objects. CRDs, mirrors, reconciling and RBAC are derived from these rows. */
+/** All kinds of record with Kubernetes objects. CRDs, mirrors, reconciling and RBAC are derived from these rows. */
 export const objectKinds = {
   Group: {
     type: objectTypes.group,
@@ -124,7 +124,7 @@ export const objectKinds = {
   },
 } as const satisfies Record<string, ObjectKind>
 
-/** The record kind of objects. */
+/** A kind of record that has objects. */
 export type RecordKind = keyof typeof objectKinds
 
 /** Returns the row of a kind, typed as the general `ObjectKind`. */
@@ -132,25 +132,25 @@ export function rowOf(kind: RecordKind): ObjectKind {
   return objectKinds[kind]
 }
 
-/** All record kinds with objects. */
+/** All kinds of record that have objects. */
 export const recordKinds = Object.keys(objectKinds) as readonly RecordKind[]
 
-/** The kinds whose records must stay within the grants, also without their objects. */
+/** The kinds whose records must stay within the grants, even if their objects are missing. */
 export const limitedKinds: readonly RecordKind[] = recordKinds.filter((kind) => rowOf(kind).onExcess !== 'keep')
 
-/** One object, as in queue keys: `Group/<namespace>/<name>`. */
+/** The kind, namespace and name of an object. As text: `Group/<namespace>/<name>`. */
 export interface ObjectKey {
   readonly kind: RecordKind
   readonly namespace: string
   readonly name: string
 }
 
-/** Formats a key as text. */
+/** Returns the key as text. */
 export function keyText({ kind, namespace, name }: ObjectKey): string {
   return `${kind}/${namespace}/${name}`
 }
 
-/** The key of an object. */
+/** Returns the key of an object as text. */
 export function keyOfObject(kind: RecordKind, { metadata }: KubeObject): string {
   return keyText({ kind, namespace: metadata.namespace ?? '', name: metadata.name })
 }
@@ -158,7 +158,7 @@ export function keyOfObject(kind: RecordKind, { metadata }: KubeObject): string 
 /** Parses the output of `keyText`. Throws TypeError for other text. */
 export function parseKey(text: string): ObjectKey {
   const [kind = '', namespace, name] = text.split('/')
-  if (!(kind in objectKinds) || namespace === undefined || name === undefined) throw new TypeError(`no key: ${text}`)
-  // Checked against the table above.
+  if (!(kind in objectKinds) || namespace === undefined || name === undefined) throw new TypeError(`not the key of an object: ${text}`)
+  // a cast: checked against the table above
   return { kind: kind as RecordKind, namespace, name }
 }

@@ -1,16 +1,16 @@
 import type { ObjectType } from './kube-api.ts'
 
-/** The API group of our own objects. */
+/** The API group of the platform's objects. */
 export const apiGroup = 'taproot.dev'
 
-/** The version in which they are served and stored. */
+/** The version in which the platform's objects are served and stored. */
 export const apiVersion = 'v1alpha1'
 
 function ours(kind: string, plural: string, namespaced = true): ObjectType {
   return { group: apiGroup, version: apiVersion, kind, plural, namespaced }
 }
 
-/** The types of objects that the controller works with. */
+/** The object types that the controller reads or writes. */
 export const objectTypes = {
   group: ours('PlatformGroup', 'platformgroups'),
   identity: ours('PlatformIdentity', 'platformidentities'),

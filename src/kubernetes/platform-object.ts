@@ -1,22 +1,22 @@
 import type { KubeObject, ObjectMeta } from './kube-api.ts'
 
-/** Finalizer that keeps an object until the controller has dealt with its record. */
+/** Finalizer that keeps a deleted object until the controller has handled its record. */
 export const finalizer = 'taproot.dev/record'
-/** Annotation with the uid of the object's record. The controller writes it and backups keep it. It is a hint and grants nothing. */
+/** Annotation with the uid of the object's record. The controller writes it, and backups keep it. It is only a hint and grants nothing. */
 export const uidAnnotation = 'taproot.dev/uid'
-/** Label of mirrors; its value is `api`. */
+/** Label of mirrors. Its value is `api`. */
 export const originLabel = 'taproot.dev/origin'
 
 /** A reference to another record. Exactly one field is set. */
 export interface ObjectReference {
-  /** An object of the right kind in the same namespace. */
+  /** Name of an object of the required kind in the same namespace. */
   readonly name?: string
   readonly uid?: string
   /** A built-in role, e.g. `viewer`. */
   readonly builtIn?: string
 }
 
-/** The spec fields that all kinds share and that are not in the record. */
+/** The fields of a spec that all kinds have and that are not in the record. */
 export interface PlatformSpec {
   readonly parentRef?: ObjectReference
   readonly identityRef?: ObjectReference
@@ -25,17 +25,17 @@ export interface PlatformSpec {
   readonly deletionPolicy?: 'Delete' | 'Orphan'
   /** Which record without an owner the object may adopt, if its grant allows adoption. */
   readonly adoptionPolicy?: 'Never' | 'ByUid' | 'ByName'
-  /** Of a subscription: no deliveries. */
+  /** For a subscription: pauses deliveries. */
   readonly suspend?: boolean
-  /** Of a subscription: the Secret for its shared secret. */
+  /** For a subscription: the name of the Secret for its shared secret. */
   readonly secretName?: string
   readonly [field: string]: unknown
 }
 
-/** Condition types. `Ready` and `Synced` are present from the first look on; the others only while they are true. */
+/** Condition types. `Ready` and `Synced` are present once the controller has handled the object; the others only while they are true. */
 export type ConditionType = 'Ready' | 'Synced' | 'InConflict' | 'Reconciling' | 'Stalled'
 
-/** One condition (a list of type map, keyed by `type`). */
+/** A condition. The list of conditions is a map, keyed by `type`. */
 export interface Condition {
   readonly type: ConditionType
   readonly status: 'True' | 'False' | 'Unknown'
@@ -50,34 +50,34 @@ export interface PlatformStatus {
   readonly uid?: string
   readonly etag?: string
   readonly observedGeneration?: number
-  /** When the record last matched the object. */
+  /** When the record last matched the object, as RFC 3339 text. */
   readonly lastSyncTime?: string
   /** The uids of the references at that time. */
   readonly resolved?: { readonly parent?: string; readonly identity?: string; readonly role?: string }
-  /** Spec fields that the record has and this object leaves out. */
+  /** Spec fields that are set in the record but not in this object. */
   readonly extraFields?: readonly string[]
-  /** Of a subscription: whether events are delivered, and why not. */
+  /** For a subscription: whether events are delivered, and why not. */
   readonly state?: string
   readonly stateReason?: string
   readonly conditions?: readonly Condition[]
 }
 
-/** An object of a platform kind, validated against its CRD by the API server. */
+/** An object of a platform kind. The API server has validated it against its CRD. */
 export interface PlatformObject extends KubeObject {
   readonly metadata: ObjectMeta & { readonly namespace: string }
   readonly spec: PlatformSpec
   readonly status?: PlatformStatus
 }
 
-/** The spec of a PlatformNamespaceGrant: what namespaces may own, and where. */
+/** The spec of a PlatformNamespaceGrant: which records namespaces may own, and in which group. */
 export interface GrantSpec {
-  /** The selected namespaces; all if empty. */
+  /** The selected namespaces; all if it is empty. */
   readonly namespaceSelector: { readonly matchNames?: readonly string[]; readonly matchLabels?: Readonly<Record<string, string>> }
-  /** The uid of the group at and below which they may own records; `/` means everywhere, including root groups. */
+  /** The uid of the group at and below which the namespaces may own records; `/` means everywhere, including root groups. */
   readonly groupUid: string
   /** The kinds of objects, e.g. `PlatformGroup`. */
   readonly allowedKinds: readonly string[]
-  /** The highest role that they may grant: no role binding, role or identity may confer more. If absent, they may grant nothing. */
+  /** The maximum role that they may grant: no role binding, role or identity may confer more. If absent, they may grant nothing. */
   readonly maxRole?: ObjectReference
   readonly allowAdoption?: boolean
   /** What happens to the records of a deleted namespace. */
@@ -92,7 +92,7 @@ export interface GrantStatus {
   readonly observedGeneration: number
   /** The names of the group and of the maximum role. */
   readonly resolved: { readonly group?: string; readonly maxRole?: string }
-  /** The first of the selected namespaces. */
+  /** The first of the selected namespaces, by name. */
   readonly namespaces: readonly string[]
   readonly namespaceCount: number
   /** The number of objects in these namespaces with a record that the grant covers. */
@@ -102,11 +102,11 @@ export interface GrantStatus {
 
 /** Casts a cached object of a platform kind. */
 export function asPlatformObject(object: KubeObject): PlatformObject {
-  // The CRD requires a namespace and a spec.
+  // a cast: the CRD requires a namespace and a spec
   return object as PlatformObject
 }
 
-/** True for a mirror, including one that remains after mirroring was turned off. A mirror requests nothing. */
+/** Returns true for a mirror, including one that is left after mirroring was turned off. A mirror does not request a record. */
 export function isMirror({ metadata }: KubeObject): boolean {
   return metadata.labels?.[originLabel] === 'api'
 }

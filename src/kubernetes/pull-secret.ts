@@ -13,11 +13,11 @@ import { ownedUid } from './reconcile/references.ts'
 import { asPlatformObject, isMirror } from './platform-object.ts'
 import { messageOf } from '../cache/records/record-types.ts'
 
-/** Annotation of a service account: the name of its pull Secret. */
+/** Annotation of a service account with the name of the pull Secret that it requests. */
 export const pullSecretAnnotation = 'taproot.dev/pull-secret'
-/** Label of the Secrets that the controller keeps. */
+/** Label of the Secrets that the controller maintains. */
 export const pullSecretLabel = 'taproot.dev/pull-secret'
-/** Annotation of such a Secret: the identity of its token. */
+/** Annotation of such a Secret with the identity for which its token was issued. */
 const identityAnnotation = 'taproot.dev/identity'
 
 /** A token for the registry host. */
@@ -37,7 +37,7 @@ export interface PullSecretOptions {
 
 /** Maintains Secrets of type dockerconfigjson for service accounts that request one. */
 export interface PullSecrets {
-  /** Reconciles one service account: `ServiceAccount/<namespace>/<name>`. Rejects if it must be retried. */
+  /** Reconciles one service account; `key` is `ServiceAccount/<namespace>/<name>`. Rejects if it must be retried. */
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each changed service account, until the returned function is called. */
   watch(add: (key: string) => void): () => void
@@ -45,7 +45,10 @@ export interface PullSecrets {
   keys(): Iterable<string>
 }
 
-/** True if only tokens of the service account can sign in as this identity. Judges the stored record, which may differ from its object. */
+/**
+ * Returns true if only tokens of the service account can sign in as this identity. Checks the stored record, which may differ from its
+ * object.
+ */
 function isSignInOf(record: CachedRecord, account: { namespace: string; name: string }, { issuer }: Cluster): boolean {
   const { relationship } = messageOf(record, 'Identity')
   if (relationship.case !== 'claimMatch') return false
@@ -94,7 +97,7 @@ function secretOf(
       name,
       labels: { [pullSecretLabel]: 'true' },
       annotations: { [expiresAnnotation]: new Date(expiresAtMs).toISOString(), [identityAnnotation]: identity },
-      // Kubernetes deletes the Secret together with the account.
+      // Makes Kubernetes delete the Secret together with the service account.
       ownerReferences: [{ apiVersion: 'v1', kind: 'ServiceAccount', name: accountName, uid }],
     },
     ...dockerConfigSecret(options.registryHost, { username: '_token', password: token }),
@@ -109,7 +112,7 @@ function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined
   return Number.isNaN(expiresAtMs) ? 0 : Math.max(0, expiresAtMs - world.clock.now())
 }
 
-/** Reasons for refusing a Secret, reported as an event of the account. */
+/** Reasons for refusing a Secret, which are reported as an Event of the service account. */
 const refusals = {
   InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is not a valid Secret name: ${name}`,
   NoIdentity: () => 'no PlatformIdentity of this namespace that its grants allow has this service account as serviceAccountRef, and nothing else signs in to',
@@ -121,10 +124,10 @@ function refuse({ world }: PullSecretOptions, { metadata }: KubeObject, { reason
   world.events.record({ type: objectTypes.serviceAccount, metadata, severity: 'Warning', reason, action: 'KeepPullSecret', note })
 }
 
-/** Time before expiry when a token is replaced, in milliseconds: half of its hour. */
+/** How long before its expiry a token is replaced, in milliseconds: half of its lifetime of one hour. */
 const renewBeforeMs = 1_800_000
 
-/** Builds the pull Secrets over caches that are synced. */
+/** Creates the PullSecrets. The caches must be synced. */
 export function createPullSecrets(options: PullSecretOptions): PullSecrets {
   const { world, accounts } = options
   const keyOf = ({ metadata }: KubeObject): string => `ServiceAccount/${metadata.namespace ?? ''}/${metadata.name}`
@@ -155,7 +158,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
       if (!isSecretName(name)) return refuse(options, account, { reason: 'InvalidSecretName', name })
       const found = identityOf(world, { namespace, name: accountName })
       if (found === undefined) return refuse(options, account, { reason: 'NoIdentity', name })
-      // Secrets are read one by one and never listed, so the controller needs no right to list all Secrets.
+      // Secrets are read one by one, so that the controller needs no right to list all Secrets.
       const secret = await world.api.get(objectTypes.secret, { namespace, name }, signal)
       if (secret !== undefined && secret.metadata.labels?.[pullSecretLabel] === undefined) {
         world.services.log.warn('the controller did not create the Secret of this name, and does not change it', { namespace, name })
@@ -170,7 +173,7 @@ export function createPullSecrets(options: PullSecretOptions): PullSecrets {
   }
 }
 
-/** Writes a new token into a Secret that the controller keeps. */
+/** Writes a new token into a Secret that the controller maintains. */
 function renew({ world }: PullSecretOptions, { metadata, data }: ObjectDraft, signal: AbortSignal): Promise<KubeObject> {
   const { namespace = '', name, labels, annotations } = metadata
   return world.api.patch(objectTypes.secret, { namespace, name }, { metadata: { labels, annotations }, data }, signal)

@@ -11,7 +11,7 @@ import type { ObjectClaims } from './reconcile/claims.ts'
 import type { GrantsByNamespace } from './reconcile/grants-by-namespace.ts'
 import type { Vanished } from './reconcile/vanished.ts'
 
-/** The Kubernetes and platform state that the controller works on. */
+/** The state of the cluster and the platform, and the services with which the controller works. */
 export interface World {
   readonly services: Services
   readonly api: KubeApi
@@ -19,41 +19,41 @@ export interface World {
   readonly objects: Readonly<Record<RecordKind, Informer>>
   readonly grants: Informer
   readonly namespaces: Informer
-  /** Index of `grants` and `namespaces`. */
+  /** Index of grants by the namespaces that they select. */
   readonly grantsByNamespace: GrantsByNamespace
-  /** Of `objects`. */
+  /** Index of `objects` by their unique part. */
   readonly claims: ObjectClaims
-  /** Of `objects`. */
+  /** Those of `objects` that a watch reported as deleted. */
   readonly vanished: Vanished
   readonly events: EventRecorder
   readonly clock: Clock
   readonly cluster: Cluster
   readonly mirror: MirrorSettings
-  /** Whether the controller may write Secrets. */
+  /** True if the controller may write Secrets. */
   readonly writesSecrets: boolean
-  /** Destination of audit lines. */
+  /** Receives audit lines. */
   readonly auditLog: AuditTrail
 }
 
-/** The cluster that the objects are in. */
+/** The cluster that contains the objects. */
 export interface Cluster {
-  /** Part of every owner's name. Clusters that share a store have different ids. */
+  /** Id of the cluster, a part of the name of every owner. Clusters that share a store must have different ids. */
   readonly id: string
-  /** The issuer of its service account tokens. */
+  /** The issuer of service account tokens of the cluster. */
   readonly issuer: string
 }
 
-/** Which records are mirrored as objects, and where. */
+/** Selects the records that are mirrored as objects, and the namespace of the mirrors. */
 export interface MirrorSettings {
   readonly enabled: boolean
   readonly namespace: string
   /** Uids or names of root groups; all if empty. */
   readonly rootGroups: readonly string[]
-  /** The maximum number of mirrors. */
+  /** Maximum number of mirrors. */
   readonly limit: number
 }
 
-/** The uid that names a cluster as the author of a change. It belongs to no identity, so it can't sign in. */
+/** Returns the uid that names a cluster as the author of a change. It belongs to no identity, so nothing can sign in with it. */
 export function clusterIdentity({ id }: Pick<Cluster, 'id'>): Uid {
   return trustedUid(createHash('sha256').update(`taproot:kubernetes:${id}`).digest('hex').slice(0, 40))
 }

@@ -2,13 +2,13 @@ import type { RequestOptions } from 'node:https'
 import type { KubeConfig } from '@kubernetes/client-node'
 import { Agent, ProxyAgent, type Dispatcher } from 'undici'
 
-/** How long idle connections stay open. API servers keep them longer. */
+/** How long an idle connection stays open, in milliseconds. API servers keep connections longer. */
 const keepAliveMs = 60_000
 const connectMs = 10_000
-/** How often idle connections are probed, so that no device on the way drops them. */
+/** Interval of keep-alive probes on idle connections, in milliseconds, so that no network device drops them. */
 const probeMs = 30_000
 
-/** The dispatcher and the headers of a request. */
+/** The dispatcher and the headers with which to send a request. */
 export interface KubeRoute {
   readonly dispatcher: Dispatcher
   readonly headers: Readonly<Record<string, string>>
@@ -21,8 +21,8 @@ const identityFields = ['ca', 'cert', 'key'] as const
 const tlsFields = [...identityFields, 'rejectUnauthorized', 'servername'] as const
 
 /**
- * The connections to one API server, and the credential for each request. The library reads files and runs plugins as configured. The connection pool is kept
- * here because the library would open one connection per request.
+ * The connections to one API server, and the credential for each request. The Kubernetes client library reads files and runs credential
+ * plugins as configured. This class has its own connection pool, because the library opens one connection for each request.
  */
 export class KubeConnection {
   readonly server: string
@@ -34,7 +34,7 @@ export class KubeConnection {
     this.server = (config.getCurrentCluster()?.server ?? '').replace(/\/+$/, '')
   }
 
-  /** Returns the current route. Rejects if a credential can't be read. */
+  /** Returns the current route. Rejects if a credential cannot be read. */
   async route(): Promise<KubeRoute> {
     const options: RequestOptions = {}
     await this.#config.applyToHTTPSOptions(options)
@@ -44,14 +44,14 @@ export class KubeConnection {
     return { dispatcher: this.#dispatcher(options), headers }
   }
 
-  /** Ends all connections. */
+  /** Closes all connections. */
   async close(): Promise<void> {
     await this.#open?.dispatcher.destroy()
   }
 
   #dispatcher(options: RequestOptions): Dispatcher {
     if (this.#open !== undefined && isSame(this.#open.identity, options)) return this.#open.dispatcher
-    // Requests and watches on the old connections run to their end. A destroyed dispatcher refuses to close.
+    // Requests and watches on the old connections continue to their end. Closing an already destroyed dispatcher fails, which is ignored.
     this.#open?.dispatcher.close().catch(() => undefined)
     this.#open = { identity: options, dispatcher: this.#connect(options) }
     return this.#open.dispatcher

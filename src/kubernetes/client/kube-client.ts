@@ -30,9 +30,9 @@ interface WatchLine {
 
 const typeOf = { ADDED: 'added', MODIFIED: 'modified', DELETED: 'deleted' } as const
 
-/** Parses one line of a watch. Returns undefined for an unknown type. Throws if the line is an error. */
+/** Parses one line of a watch. Returns undefined for an unknown event type. Throws if the line reports an error. */
 function parseWatchLine(text: string): WatchEvent | undefined {
-  // The API server guarantees this form.
+  // a cast: the API server guarantees this form
   const { type, object } = JSON.parse(text) as WatchLine
   if (type === 'ERROR') throw watchError(object as StatusAnswer)
   const received = object as KubeObject
@@ -40,11 +40,11 @@ function parseWatchLine(text: string): WatchEvent | undefined {
   return Object.hasOwn(typeOf, type) ? { type: typeOf[type as keyof typeof typeOf], object: received } : undefined
 }
 
-/** Yields the complete, non-empty lines of a body. Drops a last line without a line end. */
+/** Yields the complete lines of a body that are not empty. Drops a last line without a line end. */
 async function* linesOf(body: Readable): AsyncGenerator<string, void> {
   let begun: Buffer[] = []
   for await (const chunk of body) {
-    let rest = chunk as Buffer // a body without an encoding gives buffers
+    let rest = chunk as Buffer // a cast: a body without an encoding yields buffers
     for (let end = rest.indexOf(newline); end >= 0; end = rest.indexOf(newline)) {
       const line = Buffer.concat([...begun, rest.subarray(0, end)]).toString()
       begun = []
@@ -58,7 +58,7 @@ async function* linesOf(body: Readable): AsyncGenerator<string, void> {
 /** The query parameters of a request. Undefined ones are left out. */
 type Query = Readonly<Record<string, string | undefined>>
 
-/** The path of a type's objects: all, those of one namespace, or one. */
+/** Returns the path of a type's objects: of all, of those in one namespace, or of one. */
 function pathOf(type: ObjectType, ref: Partial<ObjectRef>, subresource?: string): string {
   const { namespace, name } = ref
   const parts = [
@@ -87,7 +87,7 @@ const fieldManager = 'taproot-controller'
 const defaultRate: Rate = { perSecond: 50, burst: 100 }
 const defaultCallMs = 30_000
 const defaultSilenceMs = 180_000
-/** Watches last between these, so that not all of them end at once. */
+/** Default limits for the duration of a watch, in seconds. Each watch gets a random duration, so that they do not all end at once. */
 const defaultWatchSeconds = { least: 300, most: 600 }
 
 /** Options of a client. */
@@ -98,21 +98,21 @@ export interface KubeClientOptions {
   readonly random: Random
   /** The rate limit of calls; 50 per second and bursts of 100 by default. Calls above the limit wait. */
   readonly rate?: Rate
-  /** Time limit of a call other than a watch, in milliseconds; 30 s by default. */
+  /** Timeout of a call other than a watch, in milliseconds; 30 s by default. */
   readonly callMs?: number
   /** Time without any event or bookmark after which a watch counts as broken, in milliseconds; 3 min by default. */
   readonly silenceMs?: number
-  /** A watch lasts between these; 5 and 10 minutes where absent. */
+  /** Limits for the duration of a watch, in seconds; 300 and 600 by default. */
   readonly watchSeconds?: { readonly least: number; readonly most: number }
 }
 
 /** A client of one API server. */
 export interface KubeClient extends KubeApi {
-  /** Ends all calls, which reject with `unavailable`, and closes all connections. */
+  /** Closes all connections. Calls in progress reject with `unavailable`. */
   close(): Promise<void>
 }
 
-/** Builds a client. It connects on its first call. Throws if the endpoint names no server or can't be read. */
+/** Creates a client, which connects on its first call. Throws if the endpoint cannot be read or names no server. */
 export function createKubeClient(options: KubeClientOptions): KubeClient {
   return new HttpKubeClient(options)
 }
@@ -175,7 +175,7 @@ class HttpKubeClient implements KubeClient {
     await this.#awaitToken(signal)
     try {
       const body = await this.#open({ method: 'GET', path, query }, { headersTimeout: this.#callMs, bodyTimeout: this.#silenceMs }, ended)
-      // A reader that stops early makes the body emit an error.
+      // If the reader stops early, the body emits an error.
       body.on('error', () => undefined)
       try {
         for await (const line of linesOf(body)) {
@@ -235,7 +235,7 @@ class HttpKubeClient implements KubeClient {
     const ended = AbortSignal.any([signal, this.#closing.signal, AbortSignal.timeout(this.#callMs)])
     try {
       const body = await this.#open(call, { headersTimeout: this.#callMs, bodyTimeout: this.#callMs }, ended)
-      // The API server answers with the requested type.
+      // a cast: the API server returns the requested type
       return JSON.parse(await body.text()) as T
     } catch (error) {
       signal.throwIfAborted()
@@ -256,7 +256,10 @@ class HttpKubeClient implements KubeClient {
     }
   }
 
-  /** Sends a request and returns the body of a 2xx answer. Rejects with KubeError for other statuses, and with undici's error if the request fails. */
+  /**
+   * Sends a request and returns the body of a 2xx response. Rejects with KubeError for other statuses, and with undici's error if the
+   * request fails.
+   */
   async #open(
     { method, path, query = {}, body, contentType = 'application/json' }: KubeCall,
     timeouts: KubeTimeouts,
@@ -271,7 +274,7 @@ class HttpKubeClient implements KubeClient {
       headers: { accept: 'application/json', 'user-agent': this.#options.userAgent, ...headers, ...(body !== undefined && { 'content-type': contentType }) },
       body: body === undefined ? null : JSON.stringify(body),
     })
-    // Undici ignores the signal while it connects.
+    // Undici ignores the signal while it is connecting.
     const answer = await untilAborted(asked, signal)
     if (answer.statusCode >= 200 && answer.statusCode < 300) return answer.body
     const retryAfter = answer.headers['retry-after']
@@ -282,12 +285,12 @@ class HttpKubeClient implements KubeClient {
 type AnswerBody = Dispatcher.ResponseData['body']
 
 interface ObjectListAnswer {
-  /** Null on some servers if the list is empty. */
+  /** Some servers send null for an empty list. */
   readonly items: readonly KubeObject[] | null
   readonly metadata: { readonly resourceVersion: string; readonly continue?: string }
 }
 
-/** Adds `apiVersion` and `kind` to a draft. */
+/** Returns the draft with `apiVersion` and `kind`. */
 function whole(type: ObjectType, draft: ObjectDraft): object {
   return { apiVersion: apiVersionOf(type), kind: type.kind, ...draft }
 }

@@ -3,10 +3,10 @@ import { join } from 'node:path'
 import { KubeConfig } from '@kubernetes/client-node'
 
 /**
- * Where the API server is and who we are there:
- * - `service-account`: in a pod: `directory` holds `token` (read again as it rotates) and `ca.crt`
- * - `kubeconfig`: its current context, or the one named
- * - `token`: said outright; `ca` is PEM
+ * Address of the API server, and the credential to use:
+ * - `service-account`: inside a pod. `directory` contains `ca.crt`, and `token`, which is read again because it rotates.
+ * - `kubeconfig`: a context of a kubeconfig file; the current one if none is named.
+ * - `token`: a URL and a bearer token; `ca` is PEM.
  */
 export type KubeEndpoint =
   | { readonly from: 'service-account'; readonly host: string; readonly port: string; readonly directory: string }
@@ -20,7 +20,10 @@ const tokenFileProvider = 'taproot-token-file'
 
 type KubeAuthenticator = Parameters<KubeConfig['addAuthenticator']>[0]
 
-/** Reads the token for every request: the library's own keeps one for a minute, also where it is not accepted any more. */
+/**
+ * Reads the token file for every request. The library's own authenticator caches a token for a minute, even if the server no longer
+ * accepts it.
+ */
 function tokenFile(file: string): KubeAuthenticator {
   return {
     isAuthProvider: (user) => user.authProvider?.name === tokenFileProvider,
@@ -30,7 +33,7 @@ function tokenFile(file: string): KubeAuthenticator {
   }
 }
 
-/** Reads an endpoint into the library's configuration. Throws where it names no server or can't be read. */
+/** Converts an endpoint into the library's configuration. Throws if it cannot be read or names no server. */
 export function configOf(endpoint: KubeEndpoint): KubeConfig {
   const config = new KubeConfig()
   switch (endpoint.from) {

@@ -1,6 +1,6 @@
 import { KubeError, type KubeErrorReason } from '../kube-api.ts'
 
-/** What is used of a Status, the object with which the API server answers what failed. */
+/** The used fields of a Status, the object with which the API server reports a failure. */
 export interface StatusAnswer {
   readonly code?: number
   readonly reason?: string
@@ -8,7 +8,7 @@ export interface StatusAnswer {
   readonly details?: { readonly retryAfterSeconds?: number; readonly causes?: readonly { readonly reason?: string }[] }
 }
 
-/** The reasons of a Status that say more than, or other than, its code. */
+/** Kinds of error by the reason of a Status. The reason is more precise than the HTTP status, or differs from it. */
 const reasonsByStatus = new Map<string, KubeErrorReason>([
   ['AlreadyExists', 'already_exists'],
   ['Expired', 'expired'],
@@ -24,7 +24,7 @@ const reasonsByCode = new Map<number, KubeErrorReason>([
   [429, 'throttled'],
 ])
 
-/** The cause of a Status where the resource version is one that the server has not reached: one from before a backup was restored. */
+/** The cause in a Status if the requested resource version is newer than the server's. This happens after a backup was restored. */
 const aheadOfServer = 'ResourceVersionTooLarge'
 
 function reasonOf(code: number, status: StatusAnswer | undefined): KubeErrorReason {
@@ -34,23 +34,23 @@ function reasonOf(code: number, status: StatusAnswer | undefined): KubeErrorReas
   return code >= 400 && code < 500 ? 'invalid' : 'unavailable'
 }
 
-/** The error of an answer; `body` is its text, a Status or, from whatever stands in between, anything. */
+/** Creates the error for a failed response. `body` is its text: a Status, or any text if it comes from a proxy. */
 export function answeredError(code: number, body: string, retryAfter?: string): KubeError {
   const status = parseStatus(body)
   const reason = reasonOf(code, status)
   const seconds = status?.details?.retryAfterSeconds ?? (retryAfter === undefined ? Number.NaN : Number(retryAfter))
-  // A server that starts asks for 5 s and needs less. Only one that is too busy knows how long.
+  // A starting server requests 5 s but needs less. Only an overloaded server knows how long to wait.
   return new KubeError(reason, status?.message ?? `the API server answered ${code}`, {
     ...(reason === 'throttled' && seconds > 0 && { retryAfterMs: seconds * 1000 }),
   })
 }
 
-/** The error that a watch tells in place of an event. */
+/** Creates the error that a watch reports in place of an event. */
 export function watchError(status: StatusAnswer): KubeError {
   return new KubeError(reasonOf(status.code ?? 500, status), status.message ?? 'the API server ended the watch')
 }
 
-/** The error of a call without an answer. */
+/** Creates the error for a call without a response. */
 export function unansweredError(cause: unknown): KubeError {
   return cause instanceof KubeError ? cause : new KubeError('unavailable', 'the API server does not answer', { cause })
 }
@@ -58,10 +58,10 @@ export function unansweredError(cause: unknown): KubeError {
 function parseStatus(body: string): StatusAnswer | undefined {
   try {
     const parsed: unknown = JSON.parse(body)
-    // A cast: what is of another kind has none of the fields, all of which are optional.
+    // a cast: objects of other kinds have none of these optional fields
     return typeof parsed === 'object' && parsed !== null && 'kind' in parsed && parsed.kind === 'Status' ? (parsed as StatusAnswer) : undefined
   } catch {
-    // Not JSON: a proxy's page, or the plain text of a path that is not served.
+    // Not JSON: a page of a proxy, or the plain text for an unknown path.
     return undefined
   }
 }

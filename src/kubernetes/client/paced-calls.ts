@@ -1,6 +1,6 @@
 import { TokenBucket, type Rate } from '../../base/token-bucket.ts'
 
-/** Lets calls begin no faster than a rate. Those that must wait begin in the order in which they came. */
+/** Limits the rate at which calls start. Calls that must wait start in order of arrival. */
 export class PacedCalls {
   readonly #bucket: TokenBucket
   readonly #waiting: (() => void)[] = []
@@ -10,7 +10,7 @@ export class PacedCalls {
     this.#bucket = new TokenBucket(rate, () => performance.now())
   }
 
-  /** Resolves when the call may begin; rejects with the signal's reason. */
+  /** Resolves when the call may start. Rejects with the signal's reason. */
   async take(signal: AbortSignal): Promise<void> {
     signal.throwIfAborted()
     if (this.#waiting.length === 0 && this.#bucket.waitMs(1) === 0) {

@@ -80,7 +80,7 @@ const status: StructuralSchema = {
   },
 }
 
-/** The schema of a PlatformNamespaceGrant. */
+/** The schema of PlatformNamespaceGrant. */
 const grantSchema: StructuralSchema = {
   description: 'Lets namespaces own records at and below a group. Without a grant, the objects of a namespace have no effect.',
   type: 'object',
@@ -88,17 +88,17 @@ const grantSchema: StructuralSchema = {
   properties: { spec, status },
 }
 
-/** A column as a CustomResourceDefinition has it. */
+/** A printer column of a CustomResourceDefinition. */
 export interface ColumnDefinition {
   readonly name: string
   readonly type: 'string' | 'date' | 'boolean' | 'integer'
   readonly jsonPath: string
   readonly description: string
-  /** Above 0: printed with `-o wide` only. */
+  /** If greater than 0, the column is printed only with `-o wide`. */
   readonly priority?: number
 }
 
-/** A CustomResourceDefinition, as far as ours go. */
+/** The used fields of a CustomResourceDefinition. */
 export interface CustomResourceDefinition {
   readonly apiVersion: 'apiextensions.k8s.io/v1'
   readonly kind: 'CustomResourceDefinition'
@@ -159,7 +159,7 @@ function ownColumn({ name, path }: PrintColumn): ColumnDefinition {
   return { name, type: 'string', jsonPath: path, description: path.startsWith('.status.') ? `${name} of the record.` : `${name} in the spec.` }
 }
 
-/** Fields that `--field-selector` knows, eight at most: what the references name, and the record. */
+/** Returns the fields for `--field-selector`: those of the references, and the uid of the record. Kubernetes allows at most eight. */
 function selectableFields(schema: StructuralSchema, { references }: ObjectKind): readonly { readonly jsonPath: string }[] {
   const spec = schema.properties?.['spec']?.properties ?? {}
   const ways = references.flatMap(({ field }) => Object.keys(spec[field]?.properties ?? {}).map((way) => ({ jsonPath: `.spec.${field}.${way}` })))
@@ -178,7 +178,7 @@ function definition({ type, shortName, categories, version }: Definition): Custo
   return {
     apiVersion: 'apiextensions.k8s.io/v1',
     kind: 'CustomResourceDefinition',
-    // Helm: objects outlive a release that is removed.
+    // Keeps the CRDs, and so the objects, when the Helm release is uninstalled.
     metadata: { name: `${plural}.${apiGroup}`, annotations: { 'helm.sh/resource-policy': 'keep' } },
     spec: {
       group: apiGroup,
@@ -206,12 +206,12 @@ function definitionOfKind(kind: ObjectKind, comments: Comments): CustomResourceD
 }
 
 /**
- * The definition of every kind of object, in the order of the table of kinds, and of grants. Throws Error on what of the schema has no form in them, and on a field
- * without a comment.
+ * Returns the definitions of all kinds of object, in the order of the table of kinds, and of grants. Throws Error for a field without a
+ * comment, and for a type or rule that a CRD cannot express.
  */
 export function customResourceDefinitions(comments: Comments): readonly CustomResourceDefinition[] {
   const kinds = Object.values(objectKinds).map((kind) => definitionOfKind(kind, comments))
-  // No category: who may see a namespace's objects need not see the grants, and `kubectl get platform` would fail for them.
+  // No category: a caller who may see the objects of a namespace may lack the right to see grants. Then `kubectl get platform` would fail.
   const grant = definition({
     type: objectTypes.grant,
     shortName: 'png',

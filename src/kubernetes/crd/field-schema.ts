@@ -6,10 +6,10 @@ import { CapabilitySchema } from '../../gen/taproot/common/v2/capability_pb.ts'
 import { constraintsOf, excludedMembers, ignoresEmpty, keyConstraintsOf, rulesOf } from './constraints.ts'
 import { oneOfRule, withConstraints, type StructuralSchema, type ValidationRule } from './structural-schema.ts'
 
-/** What the schema's comments say: full name of a message or field (`taproot.iam.v2.Group.name`) -> its leading comment. */
+/** Leading comments of proto messages and fields, by full name (`taproot.iam.v2.Group.name`). */
 export type Comments = ReadonlyMap<string, string>
 
-/** Scalar types as their JSON. */
+/** Schemas of scalar types in JSON. */
 const scalars: Partial<Readonly<Record<ScalarType, StructuralSchema>>> = {
   [ScalarType.STRING]: { type: 'string' },
   [ScalarType.BOOL]: { type: 'boolean' },
@@ -17,9 +17,9 @@ const scalars: Partial<Readonly<Record<ScalarType, StructuralSchema>>> = {
   [ScalarType.INT64]: { type: 'string', pattern: '^-?[0-9]{1,19}$' },
 }
 
-/** Messages whose JSON is no object. */
+/** Schemas of messages whose JSON is not an object. */
 const wellKnown: Readonly<Record<string, StructuralSchema>> = {
-  // The format alone would also take times without a zone.
+  // The format alone would also accept times without a zone.
   'google.protobuf.Timestamp': {
     type: 'string',
     format: 'date-time',
@@ -28,35 +28,41 @@ const wellKnown: Readonly<Record<string, StructuralSchema>> = {
   },
 }
 
-/** Refuses text that is no RE2 expression: then the rule itself fails. By the names of the schema: `subject_pattern`, `claim_patterns`. */
+/**
+ * CEL rule that fails if the text is not a valid RE2 expression, because `matches` then returns an error. It applies to the fields
+ * `subject_pattern` and `claim_patterns`.
+ */
 const isExpression = "''.matches(self) in [true, false]"
 const areExpressions = "self.all(key, ''.matches(self[key]) in [true, false])"
 const expressionMessage = 'a regular expression in RE2 syntax'
 
-/** Fields that every record has and no spec. */
+/** Fields of every record that no spec has. */
 const systemFields: ReadonlySet<string> = new Set(['etag'])
 
-/** Which fields of a message an object has, by proto names. */
+/** Selects the fields of a message that an object has, by proto names. */
 export interface FieldChoice {
   readonly comments: Comments
   readonly withheld?: readonly string[]
-  /** Fields (JSON names) that stand for the members of a oneof, by its name. */
+  /** Additional fields (JSON names) that replace the members of a oneof, by the name of the oneof. */
   readonly alternatives?: Readonly<Record<string, readonly string[]>>
 }
 
-/** The fields that a client may write and `choice` does not withhold. */
+/** Returns the fields that a client may write, except those that `choice` withholds. */
 export function writableFields(desc: DescMessage, { withheld = [] }: FieldChoice): readonly DescField[] {
   return desc.fields.filter((field) => !fieldAccess(field).outputOnly && !systemFields.has(field.name) && !withheld.includes(field.name))
 }
 
-/** The first comment there is. Throws Error where nothing tells what the field means. */
+/** Returns the first comment among these names. Throws Error if there is none. */
 function descriptionOf(comments: Comments, ...names: readonly (string | undefined)[]): string {
   const found = names.map((name) => name !== undefined && comments.get(name)).find((text) => text)
-  if (!found) throw new Error(`schema: ${names[0]} has no comment: kubectl explain needs one`)
+  if (!found) throw new Error(`${names[0]} has no comment in its proto file: kubectl explain needs one`)
   return found
 }
 
-/** An object schema of the message's writable fields, in the schema's order. Throws Error on what has no form in a structural schema. */
+/**
+ * Returns an object schema of the message's writable fields, in the order of the proto file. Throws Error for a type or rule that a CRD
+ * cannot express.
+ */
 export function messageSchema(desc: DescMessage, choice: FieldChoice): StructuralSchema {
   const fields = writableFields(desc, choice)
   const required = fields.filter(isRequired).map(({ jsonName }) => jsonName)
@@ -72,7 +78,7 @@ export function messageSchema(desc: DescMessage, choice: FieldChoice): Structura
   }
 }
 
-/** True where leaving the field out breaks a rule. A flag is never empty. */
+/** Returns true if an absent field would break a rule. A boolean is never required. */
 function isRequired(field: DescField): boolean {
   if (field.fieldKind === 'scalar' && field.scalar === ScalarType.BOOL) return false
   if (fieldAccess(field).required) return true
@@ -82,7 +88,7 @@ function isRequired(field: DescField): boolean {
   )
 }
 
-/** One field, with its meaning and its constraints. */
+/** Returns the schema of one field, with its description and constraints. */
 export function fieldSchema(field: DescField, comments: Comments): StructuralSchema {
   const name = `${field.parent.typeName}.${field.name}`
   const rules = rulesOf(field)
@@ -98,7 +104,7 @@ function expressionRule(field: DescField): Partial<StructuralSchema> {
   return { 'x-kubernetes-validations': [rule] }
 }
 
-/** What is required is not empty; what is not may be, where its rules say so. */
+/** Adds whether the field may be empty: a required field may not; another may, if its rules allow it. */
 function emptinessOf(field: DescField, schema: StructuralSchema): StructuralSchema {
   const takesEmpty = schema.pattern === undefined || new RegExp(schema.pattern).test('')
   if (fieldAccess(field).required) {
@@ -145,18 +151,18 @@ function elementSchema(field: DescField & { fieldKind: 'list' | 'map' }, comment
 
 function scalarSchema(type: ScalarType | undefined, field: DescField): StructuralSchema {
   const schema = type === undefined ? undefined : scalars[type]
-  if (schema === undefined) throw new Error(`schema: ${field}: no form of its type for Kubernetes`)
+  if (schema === undefined) throw new Error(`the type of ${field} cannot be expressed in a CRD: add it to field-schema.ts`)
   return schema
 }
 
-/** The names of the members, as JSON has them. */
+/** Returns the schema of an enum: the names of its allowed members in JSON. */
 function enumSchema(desc: DescEnum, rules: FieldRules | undefined): StructuralSchema {
   const excluded = excludedMembers(rules)
   const members = desc.values.filter(({ number }) => !excluded.includes(number) && !isReserved(desc, number))
   return { type: 'string', enum: members.map(({ name }) => name) }
 }
 
-/** No role of a customer may hold it. */
+/** Returns true for a capability that no role of a customer may have. */
 function isReserved(desc: DescEnum, number: number): boolean {
   return desc.typeName === CapabilitySchema.typeName && capabilityByEnumNumber(number)?.internal === true
 }

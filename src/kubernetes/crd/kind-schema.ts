@@ -22,7 +22,7 @@ const policies: Readonly<Record<string, StructuralSchema>> = {
   },
 }
 
-/** Ways of saying something of a record that only objects have, by the record's kind: each is one more member of a oneof. */
+/** Shorthand fields that only objects have, by kind of record. Each is one more member of a oneof. */
 const shorthands: Readonly<Partial<Record<ObjectKind['record'], { readonly oneof: string; readonly fields: Readonly<Record<string, StructuralSchema>> }>>> = {
   Identity: {
     oneof: 'relationship',
@@ -73,15 +73,15 @@ const ownStatus: Readonly<Partial<Record<ObjectKind['record'], Readonly<Record<s
   },
 }
 
-/** What of an object is about itself, not about the record: by the name of the field of the spec. */
+/** Returns true for a field of the spec that concerns the object itself, not its record. */
 export function isOwnField(field: string): boolean {
   return field in policies || field.endsWith('Ref') || Object.values(ownFields).some(({ fields }) => field in fields)
 }
 
-/** The message of a kind's records. */
+/** Returns the message type of a kind's records. */
 export function recordOf({ record }: ObjectKind): DescMessage {
   const found = resources.get(record)
-  if (found === undefined) throw new Error(`schema: no kind ${record}`)
+  if (found === undefined) throw new Error(`there is no resource of kind ${record}`)
   return found.desc
 }
 
@@ -95,7 +95,7 @@ function specSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
   const needed = [...kind.references.filter(({ optional }) => !optional).map(({ field }) => field), ...required.filter((field) => field !== 'name')]
   const own = ownFields[kind.record]
   const description = comments.get(desc.typeName)
-  if (description === undefined) throw new Error(`schema: ${desc} has no comment`)
+  if (description === undefined) throw new Error(`${desc} has no comment in its proto file`)
   return {
     description,
     type: 'object',
@@ -105,7 +105,7 @@ function specSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
   }
 }
 
-/** A record with neither a name nor references can't be adopted by name. */
+/** Returns the policy fields of a spec. A record without a name and references cannot be adopted by name. */
 function policiesOf({ references }: ObjectKind, fields: Readonly<Record<string, StructuralSchema>>): Readonly<Record<string, StructuralSchema>> {
   if ('name' in fields || references.length > 1) return policies
   const adoptionPolicy: StructuralSchema = {
@@ -117,13 +117,13 @@ function policiesOf({ references }: ObjectKind, fields: Readonly<Record<string, 
   return { ...policies, adoptionPolicy }
 }
 
-/** The record's `name`, which the object's own stands in for. */
+/** Returns the fields with the description of `name` extended by its default, the name of the object. */
 function named({ type }: ObjectKind, { name, ...others }: Readonly<Record<string, StructuralSchema>>): Readonly<Record<string, StructuralSchema>> {
   if (name === undefined) return others
   return { name: { ...name, description: `${name.description ?? ''} Default: the name of the ${type.kind}.` }, ...others }
 }
 
-/** A reference that may be absent neither comes nor goes. */
+/** Returns the rules of a spec. An optional reference must not be added or removed later. */
 function rulesOfSpec({ references }: ObjectKind, rules: readonly ValidationRule[]): Partial<StructuralSchema> {
   const fixed = references
     .filter(({ optional }) => optional)
@@ -132,7 +132,7 @@ function rulesOfSpec({ references }: ObjectKind, rules: readonly ValidationRule[
   return all.length === 0 ? {} : { 'x-kubernetes-validations': all }
 }
 
-/** The schema of the whole object. */
+/** Returns the schema of the whole object. */
 export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSchema {
   const spec = specSchema(kind, comments)
   const schema: StructuralSchema = {
@@ -145,14 +145,14 @@ export function objectSchema(kind: ObjectKind, comments: Comments): StructuralSc
   return name === undefined || takesEveryObjectName(name) ? schema : withConstraints(schema, { 'x-kubernetes-validations': [nameRule(name)] })
 }
 
-/** Names of objects are between these; all are made of the same characters. */
+/** The shortest, a typical and the longest name of an object, used to test whether all object names are valid record names. */
 const extremeNames: readonly string[] = ['a', 'a-1.b', 'a'.repeat(253)]
 
 function takesEveryObjectName({ pattern = '', maxLength = Infinity }: StructuralSchema): boolean {
   return extremeNames.every((name) => name.length <= maxLength && new RegExp(pattern).test(name))
 }
 
-/** The object's own name has to do for the record where the spec has none. */
+/** Returns the rule that the object's name must be a valid record name if the spec has none. */
 function nameRule({ pattern, maxLength }: StructuralSchema): ValidationRule {
   const length = maxLength === undefined ? '' : ` && self.metadata.name.size() <= ${maxLength}`
   const message = 'metadata.name is not a valid name for the record: set spec.name'

@@ -10,19 +10,21 @@ export interface ControllerAccount {
 
 const policyName = `mirrors.${apiGroup}`
 
-/** CEL: true if `what` has the mirror label. */
+/** Returns CEL that is true if `what` has the mirror label. */
 const isMirror = (what: string): string =>
   `has(${what}.metadata.labels) && '${originLabel}' in ${what}.metadata.labels && ${what}.metadata.labels['${originLabel}'] == 'api'`
 
-/** CEL: true if an optional field is equal in both objects, or missing in both. */
+/** Returns CEL that is true if an optional field is equal in both objects, or missing in both. */
 const sameField = (path: string): string => `(has(object.${path}) ? has(oldObject.${path}) && object.${path} == oldObject.${path} : !has(oldObject.${path}))`
 
 /**
- * A ValidatingAdmissionPolicy and its binding. Only the controller may write objects with the label `taproot.dev/origin: api`, and only it may set or remove
- * that label. Anyone with the right to delete such objects may do so; the controller recreates them. The policy admits writes without changes (migrations of
- * the stored version). It also admits the removal of finalizers from a mirror that is being deleted.
+ * Returns a ValidatingAdmissionPolicy and its binding. Only the controller may write objects with the label `taproot.dev/origin: api`, and
+ * only it may set or remove that label. Anyone with the right to delete such objects may do so; the controller recreates them. The policy
+ * admits writes without changes (migrations of the stored version). It also admits the removal of finalizers from a mirror that is being
+ * deleted.
  *
- * The first two variables hold the account, each in single quotes and nothing else. A chart's template or a kustomize replacement sets them.
+ * The first two variables hold the namespace and name of the account, each in single quotes and nothing else. A chart template or a
+ * kustomize replacement sets them.
  */
 export function mirrorPolicy(account: ControllerAccount): readonly Readonly<Record<string, unknown>>[] {
   const plurals = Object.values(objectKinds).map(({ type }) => type.plural)

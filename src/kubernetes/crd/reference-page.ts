@@ -2,7 +2,7 @@ import type { CustomResourceDefinition } from './definitions.ts'
 import { statusSchema } from './status-schema.ts'
 import type { StructuralSchema } from './structural-schema.ts'
 
-/** What of a schema is a constraint, as words; undefined where it says nothing of it. */
+/** Functions that describe one constraint of a schema in words; undefined if the schema lacks it. */
 const constraintWords: readonly ((schema: StructuralSchema) => string | undefined)[] = [
   ({ enum: members }) => members && (members.length > 20 ? `one of ${members.length} names, e.g. ${code(members[0])}` : members.map(code).join(', ')),
   ({ default: value }) => (value === undefined ? undefined : `default ${code(typeof value === 'object' ? JSON.stringify(value) : String(value))}`),
@@ -25,7 +25,7 @@ function range(least: number | undefined, most: number | undefined, unit = ''): 
   return (most === undefined ? `at least ${least} ${unit}` : `${least} to ${most} ${unit}`).trim()
 }
 
-/** `list of string`, `map of string` */
+/** Returns the name of a type, such as `list of string` or `map of string`. */
 function typeName({ type, items, additionalProperties }: StructuralSchema): string {
   if (items !== undefined) return `list of ${typeName(items)}`
   return additionalProperties === undefined ? type : `map of ${typeName(additionalProperties)}`
@@ -38,7 +38,7 @@ function constraintText(schema: StructuralSchema): string {
   return [...own, ...(each === '' ? [] : [`each: ${each}`])].join('; ')
 }
 
-/** A line of the table for each field below a schema, at any depth. */
+/** Yields a table row for each field of a schema, including nested ones. */
 function* lines(schema: StructuralSchema, path: string): Generator<string> {
   for (const [name, field] of Object.entries(schema.properties ?? {})) {
     const required = schema.required?.includes(name) === true ? 'required' : ''
@@ -54,7 +54,7 @@ function table(schema: StructuralSchema, path: string): string {
   return ['| field | type | constraints | meaning |', '| --- | --- | --- | --- |', ...lines(schema, path)].join('\n')
 }
 
-/** The fields of a kind's status that other kinds lack. */
+/** Returns the status fields that only this kind has. */
 function ownStatus({ properties }: StructuralSchema): string {
   const own = Object.entries(properties?.['status']?.properties ?? {}).filter(([field]) => statusSchema.properties?.[field] === undefined)
   return own.length === 0 ? '' : table({ type: 'object', properties: Object.fromEntries(own) }, 'status.')
@@ -79,7 +79,7 @@ function section({ spec }: CustomResourceDefinition): string {
     .join('\n\n')
 }
 
-/** docs/kubernetes-reference.md: every field of every kind, and the status that all share. */
+/** Returns the page docs/kubernetes-reference.md: every field of every kind, and the status that all kinds share. */
 export function referencePage(definitions: readonly CustomResourceDefinition[]): string {
   const status = definitions[0]?.spec.versions[0].schema.openAPIV3Schema.properties?.['status']
   if (status === undefined) throw new Error('the kinds have no status')

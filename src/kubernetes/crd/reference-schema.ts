@@ -4,20 +4,20 @@ import type { ReferenceRow } from '../object-kinds.ts'
 import { constraintsOf, rulesOf } from './constraints.ts'
 import { oneOfRule, withConstraints, type StructuralSchema } from './structural-schema.ts'
 
-/** The name of an object, as Kubernetes has them. */
+/** The schema of an object's name, as Kubernetes defines it. */
 export const objectName: StructuralSchema = {
   type: 'string',
   maxLength: 253,
   pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$',
 }
 
-/** The name of a namespace. */
+/** The schema of a namespace's name. */
 export const namespaceName: StructuralSchema = { type: 'string', maxLength: 63, pattern: '^[a-z0-9]([-a-z0-9]*[a-z0-9])?$' }
 
 const uidRules = rulesOf(RoleBindingSchema.field.identityUid)
-if (uidRules === undefined) throw new Error('schema: uids have no rules')
+if (uidRules === undefined) throw new Error('the proto field of uids has no rules')
 
-/** The uid of a record. */
+/** The schema of a record's uid. */
 export const uid: StructuralSchema = withConstraints({ type: 'string' }, ...constraintsOf(uidRules))
 
 const builtIn: StructuralSchema = {
@@ -32,7 +32,7 @@ const meanings = {
   roleRef: 'Role to grant. It cannot be changed.',
 } as const satisfies Record<ReferenceRow['field'], string>
 
-/** A reference to another record: exactly one way of naming it, which never changes. */
+/** Returns the schema of a reference to another record: by exactly one field, which cannot change. */
 export function referenceSchema({ field, kind }: ReferenceRow): StructuralSchema {
   const properties = {
     name: { description: `Name of a Platform${kind} in the same namespace.`, ...objectName },
@@ -47,7 +47,10 @@ export function referenceSchema({ field, kind }: ReferenceRow): StructuralSchema
   }
 }
 
-/** The highest role that a grant lets objects give: not by name, for a grant is in no namespace. */
+/**
+ * Returns the schema of the maximum role that a grant lets objects confer. It has no reference by object name, because a grant is not in a
+ * namespace.
+ */
 export function roleLimitSchema(description: string): StructuralSchema {
   const properties = { uid: { description: 'Uid of a role.', ...uid }, builtIn }
   return { description, type: 'object', properties, 'x-kubernetes-validations': [oneOfRule(Object.keys(properties), true)] }

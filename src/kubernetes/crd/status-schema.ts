@@ -23,7 +23,7 @@ const condition: StructuralSchema = {
   },
 }
 
-/** Conditions, one entry per type. */
+/** The schema of conditions, with one entry per type. */
 export const conditionsSchema: StructuralSchema = {
   description: 'Conditions, one per type.',
   type: 'array',
@@ -34,8 +34,8 @@ export const conditionsSchema: StructuralSchema = {
 }
 
 /**
- * The generation that a status describes, -1 before the controller's first look. Without any status kstatus would report the object as ready, and Flux would
- * not wait for it.
+ * The schema of the generation that a status describes; -1 before the controller first handles the object. Without a status, kstatus would
+ * report the object as ready, and Flux would not wait for it.
  */
 export const observedGenerationSchema: StructuralSchema = {
   description: 'Generation of the spec that the controller last handled; -1 before that.',
@@ -43,10 +43,10 @@ export const observedGenerationSchema: StructuralSchema = {
   minimum: -1,
 }
 
-/** The status of an object that the controller has not looked at. */
+/** The status of an object that the controller has not handled yet. */
 export const unobservedStatus = { observedGeneration: -1 } as const
 
-/** The status that the controller writes. */
+/** The schema of the status that the controller writes. */
 export const statusSchema: StructuralSchema = {
   description: 'State that the controller reports. It is never used as input.',
   type: 'object',

@@ -1,10 +1,10 @@
-/** A CEL rule of a schema (`x-kubernetes-validations`). Its message names it: no two rules of a kind have the same at one place. */
+/** A CEL rule of a schema (`x-kubernetes-validations`). Its message identifies it among the rules of one kind and field. */
 export interface ValidationRule {
   readonly rule: string
   readonly message: string
 }
 
-/** What a structural schema says of one value. */
+/** A structural schema of a CustomResourceDefinition: the constraints of one value. */
 export interface StructuralSchema {
   readonly description?: string
   readonly type: 'object' | 'array' | 'string' | 'integer' | 'boolean'
@@ -29,14 +29,14 @@ export interface StructuralSchema {
   readonly 'x-kubernetes-validations'?: readonly ValidationRule[]
 }
 
-/** A schema with what constraints add to it; of rules, both keep theirs. */
+/** Adds constraints to a schema. CEL rules of all of them are combined. */
 export function withConstraints(schema: StructuralSchema, ...constraints: readonly Partial<StructuralSchema>[]): StructuralSchema {
   const rules = [schema, ...constraints].flatMap((part) => part['x-kubernetes-validations'] ?? [])
   const merged: StructuralSchema = Object.assign({}, schema, ...constraints)
   return rules.length === 0 ? merged : { ...merged, 'x-kubernetes-validations': rules }
 }
 
-/** The rule that of these fields exactly one, or at most one, is given. */
+/** Returns a rule that requires exactly one, or at most one, of these fields. */
 export function oneOfRule(fields: readonly string[], required: boolean): ValidationRule {
   const given = `[${fields.map((field) => `has(self.${field})`).join(', ')}].filter(given, given).size()`
   return { rule: `${given} ${required ? '==' : '<='} 1`, message: `${required ? 'exactly' : 'at most'} one of ${fields.join(', ')}` }

@@ -40,7 +40,7 @@ const defaulted: ReadonlySet<string> = new Set(['deletionPolicy', 'adoptionPolic
 
 /** Returns the fields of a mirror's spec that come from the record. */
 export function decidedOf(spec: unknown): JsonObject {
-  // The API server returns JSON.
+  // a cast: the API server returns JSON
   return Object.fromEntries(Object.entries(spec as JsonObject).filter(([field]) => !defaulted.has(field)))
 }
 
@@ -50,7 +50,7 @@ export function mirrorStatus(
   { generation, before, live }: { generation: number; before: PlatformStatus | undefined; live: LiveStatus },
 ): PlatformStatus {
   const known = before?.conditions?.find(({ type }) => type === 'Ready')
-  // The record's update time, which is the same on every replica.
+  // The update time of the record, which is the same on every replica.
   const since = known?.lastTransitionTime ?? `${new Date(record.updateMs).toISOString().slice(0, 19)}Z`
   const condition = { reason: 'Mirrored', message: 'shows a record that the API owns', observedGeneration: generation, lastTransitionTime: since } as const
   return {

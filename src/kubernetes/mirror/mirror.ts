@@ -11,11 +11,11 @@ import { decidesOthers, MirroredRecords, mirroredKinds } from './mirrored-record
 
 /** Mirrors records that the API owns as read-only objects (docs/spec/kubernetes.md#mirror-objects). */
 export interface Mirror {
-  /** Creates, updates or deletes one mirror so that it matches its record. */
+  /** Makes one mirror match its record: creates, updates or deletes it. */
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each object that may need work, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** Returns the keys of all mirrors that exist or should exist. Reads all records again. */
+  /** Returns the keys of all mirrors that exist or should exist, after reading all records again. */
   keys(): Iterable<string>
 }
 
@@ -28,7 +28,7 @@ function isAsWanted(cached: KubeObject, wanted: MirrorObject): boolean {
   return hasAll(labels, wanted.labels) && hasAll(annotations, wanted.annotations) && isDeepStrictEqual(decidedOf(cached.spec), wanted.spec)
 }
 
-/** A mirror's kind, name and world. */
+/** The kind and name of a mirror, and the state to work on. */
 interface ObjectPlace {
   readonly world: World
   readonly kind: RecordKind
@@ -36,7 +36,7 @@ interface ObjectPlace {
   readonly signal: AbortSignal
 }
 
-/** Writes the whole object. This also removes fields that others added to its spec. */
+/** Writes the whole object. Fields that others added to its spec are removed. */
 async function write({ world, kind, ref, signal }: ObjectPlace, wanted: MirrorObject, cached: KubeObject | undefined): Promise<KubeObject> {
   const { type } = rowOf(kind)
   const { labels, annotations, spec } = wanted
@@ -58,7 +58,7 @@ async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefi
   const wanted = mirrorOf(row, record)
   const object = cached !== undefined && isAsWanted(cached, wanted) ? cached : await write(place, wanted, cached)
   world.objects[kind].observe(object)
-  // The CRD defines this status.
+  // a cast: the CRD defines this status
   const before = object.status as PlatformStatus | undefined
   const live = await readLiveStatus(world.services, { kind, uid: record.uid }, signal)
   const status = mirrorStatus(record, { generation: object.metadata.generation ?? 0, before, live })
@@ -66,7 +66,10 @@ async function show(place: ObjectPlace, uid: string, cached: KubeObject | undefi
     world.objects[kind].observe(await world.api.apply(row.type, { metadata: ref, status }, { subresource: 'status' }, signal))
 }
 
-/** Builds the mirror of a world whose caches are synced. Calls `onLeft` with the number of records without a mirror because the limit is reached. */
+/**
+ * Creates the mirror. The caches must be synced. Calls `onLeft` with the number of records that have no mirror because the limit is
+ * reached.
+ */
 export function createMirror(world: World, onLeft: (left: number) => void): Mirror {
   const rows = new MirroredRecords(world)
   const { namespace } = world.mirror
@@ -86,8 +89,8 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
       const { kind, name } = parseKey(key)
       const place: ObjectPlace = { world, kind, ref: { namespace, name }, signal }
       const cached = world.objects[kind].get(place.ref)
-      // An object of a user under this name takes precedence and stays as it is. That also holds with a record and a mirror's label, or once the object is gone
-      // but its record remains.
+      // If a user's object has this name, the object takes precedence and is not changed. This also applies if it has a record and a
+      // mirror's label, or if it is gone but its record remains.
       if (cached !== undefined && !isMirror(cached)) return undefined
       if (ownsRecord(world.services.cache.tables, world.cluster, { kind, namespace, name })) return undefined
       const uid = rows.uidOf(kind, name)
@@ -99,7 +102,7 @@ export function createMirror(world: World, onLeft: (left: number) => void): Mirr
   }
 }
 
-/** What a watch calls. */
+/** Callbacks of a watch. */
 interface MirrorLog {
   readonly add: (key: string) => void
   readonly keys: () => Iterable<string>

@@ -6,7 +6,7 @@ import { recordKinds, rowOf, type RecordKind } from '../object-kinds.ts'
 import type { World } from '../world.ts'
 import { mirrorName } from './mirror-object.ts'
 
-/** The kinds of records that are mirrored, groups first. */
+/** The kinds of record that are mirrored; groups come first. */
 export const mirroredKinds: readonly RecordKind[] = recordKinds.filter((kind) => rowOf(kind).mirrored)
 
 function isChosenRoot(tables: RecordTables, root: string, chosen: readonly string[]): boolean {
@@ -15,14 +15,14 @@ function isChosenRoot(tables: RecordTables, root: string, chosen: readonly strin
   return name !== undefined && chosen.includes(name)
 }
 
-/** True if the record needs a mirror: it is in a chosen organisation, and no object of this cluster owns it. */
+/** Returns true if the record needs a mirror: its organisation is mirrored, and no object of this cluster owns it. */
 export function isShown(world: World, record: CachedRecord): boolean {
   if (parseManagedBy(record.managedBy)?.clusterId === world.cluster.id) return false
   const { tables } = world.services.cache
   return isUid(record.uid) && isChosenRoot(tables, rootOf(record.uid), world.mirror.rootGroups)
 }
 
-/** The mirrored records, by the names of their mirrors, up to the limit. */
+/** The mirrored records by the names of their mirrors, up to the configured limit. */
 export class MirroredRecords {
   readonly #world: World
   readonly #uids = new Map<RecordKind, Map<string, string>>()
@@ -32,7 +32,7 @@ export class MirroredRecords {
     this.#world = world
   }
 
-  /** The number of records left out at the last full reload because the limit was reached. */
+  /** Number of records without a mirror at the last reload, because the limit was reached. */
   get left(): number {
     return this.#left
   }
@@ -44,7 +44,7 @@ export class MirroredRecords {
     return size
   }
 
-  /** Rebuilds everything from the current snapshot. */
+  /** Reads all records again from the current snapshot. */
   reload(): void {
     this.#uids.clear()
     this.#left = 0
@@ -55,7 +55,7 @@ export class MirroredRecords {
     }
   }
 
-  /** Applies a changed record. Returns the name of its mirror. */
+  /** Applies the change of a record. Returns the name of its mirror. */
   change(kind: RecordKind, old: CachedRecord | undefined, record: CachedRecord | undefined): string {
     const uid = (record ?? old)?.uid ?? ''
     const name = mirrorName(rowOf(kind), uid)
@@ -64,7 +64,7 @@ export class MirroredRecords {
     return name
   }
 
-  /** Returns the uid of the record that the mirror of this name shows. */
+  /** Returns the uid of the record that the mirror with this name shows. */
   uidOf(kind: RecordKind, name: string): string | undefined {
     return this.#uids.get(kind)?.get(name)
   }
@@ -85,7 +85,7 @@ export class MirroredRecords {
   }
 }
 
-/** True for a record whose change may affect which others are mirrored: the name of an organisation. */
+/** Returns true for a record whose change may affect whether others are mirrored, such as the name of an organisation. */
 export function decidesOthers(kind: string, record: CachedRecord | undefined): boolean {
   return kind === 'Group' && record?.parent === rootParent
 }

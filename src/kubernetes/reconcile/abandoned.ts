@@ -14,9 +14,9 @@ import { ownedUid } from './references.ts'
 import { conditionStatusOf, excessReason, verdicts } from './condition-status.ts'
 
 /**
- * Yields the queue keys of owners in this cluster whose object is missing. A user removed the finalizer, or a backup of either side was restored. Their records
- * stay, because the object may return, but they stay within the grants (`removeExcess`). Limited to `kinds` and `namespace` if given. Reads caches
- * and the snapshot, so it may be wrong for a moment after a change.
+ * Yields the queue keys of objects of this cluster that own a record but are missing. Either a user removed the finalizer, or a backup was
+ * restored. Their records stay, because the object may return, but must stay within the grants (`removeExcess`). Limited to `kinds` and
+ * `namespace` if given. Reads caches and the snapshot, so the result may be outdated for a moment after a change.
  */
 export function* abandonedOwners(
   world: World,
@@ -33,16 +33,19 @@ export function* abandonedOwners(
   }
 }
 
-/** Returns what a record without an object gives or shows beyond its namespace's rights, from the current caches and snapshot. */
+/**
+ * Returns the capabilities that a record without an object confers or shows beyond its namespace's rights, from the current caches and
+ * snapshot.
+ */
 function excessOf(world: World, { kind, namespace }: ObjectKey, record: CachedRecord): readonly string[] {
   const authority = authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, record.parent)
   return exceedingAt({ place: record.parent, authority }, givenNow(world.services.cache.tables, record))
 }
 
 /**
- * Deletes the binding, or pauses the subscription, of the missing object `key` if it exceeds the grants of its namespace. Otherwise a user who removes a
- * finalizer could keep what a grant no longer allows. Resolves to undefined if there is nothing to do. Rejects with StoreError or DomainError if the store does not
- * answer or a race was lost.
+ * Handles the record of a missing object whose grants do not allow it: deletes a role binding, or pauses a subscription. Otherwise a user
+ * could keep it by removing the object's finalizer. Resolves with undefined if there is nothing to do. Rejects with StoreError or
+ * DomainError if the store does not answer, or if another change came first.
  */
 export async function removeExcess(
   world: World,
@@ -67,7 +70,7 @@ export async function removeExcess(
     permissions: () => authorityAt(world, { row: rowOf(kind), object: { metadata: { namespace } } }, parent).permissions,
     authorize() {
       if (!leads()) throw new Error('the leadership was lost before the record was written')
-      if (excessOf(world, key, record).length === 0) throw new DomainError(10, 'the grants allow this record again')
+      if (excessOf(world, key, record).length === 0) throw new DomainError(10, 'the grants of the namespace now allow this record')
     },
     requestId: `kube-${randomHex(services.random, 8)}`,
     signal,

@@ -36,7 +36,7 @@ function textOf({ kind, name, uid, managedBy }: CachedRecord): string {
   return name === '' ? `${kind} ${whose}` : `${kind} "${name}" (${whose})`
 }
 
-/** Names the first records that block a deletion, limited to those within the namespace's grants. Empty if there are none. */
+/** Names the first records that prevent a deletion. Includes only those that the namespace's grants let it see. Empty if there are none. */
 function blockersOf(tables: RecordTables, { kind, uid, authority }: { kind: RecordKind; uid: Uid; authority: Authority }): string {
   const seen = [...recordsInTheWay(tables, kind, uid)].filter((record) => decide(authority.permissions, record.uid, emptySet).kind !== 'hidden')
   return firstOf(seen, textOf)
@@ -47,14 +47,14 @@ export interface Application {
   readonly world: World
   readonly row: ObjectKind
   readonly facts: ObjectFacts
-  /** True for an object that no longer exists (`Vanished`). */
+  /** True if the object no longer exists (`Vanished`). */
   readonly isGone: boolean
-  /** Whether this controller is the leader now. Only the leader writes. */
+  /** Returns true while this controller is the leader. Only the leader writes. */
   readonly leads: () => boolean
   readonly signal: AbortSignal
 }
 
-/** The result of a plan. `conditionStatus` is undefined if the object is gone. */
+/** The result of applying a plan. `conditionStatus` is undefined if the object is gone. */
 export interface Applied {
   readonly conditionStatus: ConditionStatus | undefined
   /** True if the record was written. */
@@ -65,21 +65,21 @@ export interface Applied {
 interface StepOutcome {
   readonly record: RecordFacts | undefined
   readonly written: boolean
-  /** The reason for a refusal. */
+  /** The condition to report if the step was refused. */
   readonly refused?: ConditionStatus
 }
 
-/** Throws if another controller may be the leader by now: this process may have been suspended since the step began. */
+/** Throws if this process is no longer the leader. It may have been suspended since the step began. */
 function assertLeads({ leads }: Application): void {
   if (!leads()) throw new Error('the leadership was lost before the record was written')
 }
 
-/** Throws code 7 if the organisation is suspended, as for its members. Removing what no grant allows any more still works there. */
+/** Throws code 7 if the organisation is suspended, as for its members. Removing a record that no grant allows is still possible there. */
 function assertOpen({ world, facts }: Application, authority: Authority, uid: string): void {
   if (facts.exceedingNow.length === 0 && isUid(uid)) assertNotSuspended(world.services.cache.tables, authority.permissions, uid)
 }
 
-/** The object as the caller of a write. Its grants are checked at `place`, which has the uid `uid` or contains it. */
+/** Returns the object as caller of a write. Its grants are checked at `place`: the uid of the record, or of the group that contains it. */
 function callerAt(application: Application, place: string, uid = place): ObjectCaller {
   const { world, row, facts, signal } = application
   const source = { row, object: facts.object }
@@ -137,13 +137,13 @@ async function takeStep(application: Application, step: RecordStep): Promise<Ste
       await deleteManaged(world.services, callerAt(application, facts.own?.parent ?? '/', step.uid), { kind, uid: step.uid })
       return { record: undefined, written: true }
     case 'release':
-      // Releasing a record gains nothing, so it needs no grant.
+      // Releasing a record confers nothing, so it needs no grant.
       await releaseManaged(world.services, { ...callerAt(application, '/'), authorize: () => assertLeads(application) }, { kind, uid: step.uid })
       return { record: undefined, written: true }
   }
 }
 
-/** True if the object's status already says so. */
+/** Returns true if the object's status already has this condition. */
 function isKnown({ object }: ObjectFacts, conditionStatus: ConditionStatus | undefined): boolean {
   const known = object.status?.conditions?.find(({ type }) => type === 'Ready')
   return conditionStatus !== undefined && known?.reason === conditionStatus.reason && conditionStatus.message.startsWith(known.message)
@@ -161,7 +161,7 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
     const { tables } = world.services.cache
     const blockers = inTheWay ? blockersOf(tables, { kind: row.record, uid: step.uid, authority: facts.authority }) : ''
     const refused = error instanceof DomainError ? conditionStatusOf(error, step.do === 'delete', blockers) : undefined
-    // Audited once, not on each retry.
+    // The first refusal is audited, but not each retry.
     if (error instanceof DomainError && !isKnown(facts, refused)) auditRecord(world.auditLog, { ...auditFields, uid: facts.own?.uid, error })
     if (refused === undefined) throw error
     return { record: application.facts.own, written: false, refused }
@@ -169,8 +169,8 @@ async function tryStep(application: Application, step: RecordStep): Promise<Step
 }
 
 /**
- * Patches the metadata of the object with this uid, and with this resource version if `metadata` has one. Returns undefined if the object is gone. Rejects with
- * KubeError if it has changed, or if another object has its name.
+ * Patches the metadata of the object with this uid, and with this resource version if `metadata` has one. Returns undefined if the object
+ * is gone. Rejects with KubeError if the object has changed, or if another object has its name.
  */
 async function patchMetadata(
   { world, row, signal }: Application,
@@ -189,18 +189,24 @@ async function patchMetadata(
   }
 }
 
-/** True for steps that need the object exactly as read. Caches may be stale, and another object may have the name by now. */
+/**
+ * Returns true for steps that are valid only for the object exactly as read. Caches may be outdated, and another object may have the name
+ * by now.
+ */
 function needsTheVeryObject(step: RecordStep): boolean {
   return step.do === 'create' || step.do === 'delete' || step.do === 'release' || (step.do === 'update' && step.adopts)
 }
 
-/** Returns the parts of an object that its record depends on. Labels, status and other annotations may change at any time. */
+/** Returns the parts of an object that its record depends on. Its labels, status and other annotations may change at any time. */
 function deciding(object: KubeObject): unknown {
   const { uid, generation, deletionTimestamp, annotations } = object.metadata
   return [uid, generation, deletionTimestamp, annotations?.[uidAnnotation], isMirror(object)]
 }
 
-/** Adds the finalizer to the object with this uid, even if others write to it at the same time. Rejects with `conflict` if a part that matters has changed. */
+/**
+ * Adds the finalizer to the object with this uid, even if others write to the object at the same time. Rejects with `conflict` if a part
+ * has changed that its record depends on.
+ */
 async function putFinalizer({ world, row, signal }: Application, object: KubeObject): Promise<KubeObject> {
   const { namespace, name, uid } = object.metadata
   const metadata = { ...(namespace !== undefined && { namespace }), name, uid, finalizers: [finalizer] }
@@ -211,13 +217,14 @@ async function putFinalizer({ world, row, signal }: Application, object: KubeObj
 }
 
 /**
- * Adds the finalizer if the plan needs it. For steps that need it, verifies that the object at the API server is unchanged, or still gone, with a patch without
- * changes. Returns undefined if that is not so. Rejects with KubeError if the object has changed, or if another object has its name.
+ * Adds the finalizer if the plan needs it. Some steps need the object exactly as read. For these, verifies with an empty patch that it is
+ * unchanged at the API server, or still gone. Returns undefined if it is not. Rejects with KubeError if the object has changed, or if
+ * another object has its name.
  */
 async function hold(application: Application, { finalizer: wanted, record }: ObjectPlan): Promise<KubeObject | undefined> {
   const { isGone, facts } = application
   const { object } = facts
-  // A new object of the same name has the record, and makes this patch fail.
+  // If a new object has the same name, it owns the record, and the patch fails.
   if (isGone) return (await patchMetadata(application, object, {})) === undefined ? object : undefined
   const { finalizers = [], resourceVersion } = object.metadata
   if (wanted === 'hold' && !finalizers.includes(finalizer)) return putFinalizer(application, object)
@@ -233,7 +240,7 @@ async function carry(
   const carried = object.metadata.annotations?.[uidAnnotation]
   const wanted = plan.carries === 'forget' ? undefined : plan.carries === 'record' ? (record?.uid ?? carried) : carried
   if (wanted === carried) return object
-  // Only remove the value that was read. Set a value regardless of the current one.
+  // Removes the annotation only if it has the value that was read. Sets it regardless of the current value.
   const asRead = wanted === undefined ? { resourceVersion: object.metadata.resourceVersion } : {}
   return patchMetadata(application, object, { ...asRead, annotations: { [uidAnnotation]: wanted ?? null } })
 }
@@ -244,7 +251,7 @@ async function letGo(application: Application, object: KubeObject): Promise<void
     await patchMetadata(application, object, { resourceVersion, finalizers: finalizers.filter((other) => other !== finalizer) })
 }
 
-/** Returns spec fields that the record has and the object leaves out. Undefined if the object's own fields are unknown. */
+/** Returns spec fields that are set in the record but not in the object; undefined if the object's own fields are unknown. */
 function extraFieldsOf({ world, row, facts: { desired } }: Application, record: RecordFacts | undefined): readonly string[] | undefined {
   const found = record === undefined ? undefined : world.services.cache.tables.get(row.record, record.uid)
   return found === undefined || 'invalid' in desired ? undefined : extraFields(row, { record: found.message, desired })
@@ -257,7 +264,7 @@ async function report(
 ): Promise<void> {
   const { world, row, facts, signal } = application
   const { outcome, conditionStatus, forgets } = source
-  // The spec and status as read. Only metadata has changed since.
+  // The spec and status are as read; only metadata has changed since.
   const before = { ...facts.object, metadata: object.metadata } as PlatformObject
   const status = statusOf(before, {
     conditionStatus,
@@ -281,7 +288,7 @@ async function report(
   announce(application, conditionStatus)
 }
 
-/** Records an Event if the object's readiness or its reason has changed. */
+/** Records an Event if the readiness of the object, or its reason, has changed. */
 function announce({ world, row, facts }: Application, { ready, reason, message }: ConditionStatus): void {
   const known = facts.object.status?.conditions?.find(({ type }) => type === 'Ready')
   if (known?.status === ready && known.reason === reason) return
@@ -289,7 +296,7 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
   world.events.record({ type: row.type, metadata, severity: ready === 'True' ? 'Normal' : 'Warning', reason, action: 'Reconcile', note: message })
 }
 
-/** Writes the Secret that the object names, once its record is as wanted. Returns what is in the way. */
+/** Writes the Secret that the object names, once its record is as desired. Returns the condition that prevents this, if any. */
 async function secretProblem(
   { world, facts: { object }, signal }: Application,
   record: RecordFacts | undefined,
@@ -299,14 +306,14 @@ async function secretProblem(
 }
 
 /**
- * Applies a plan. Steps that are already done are skipped, so it can stop anywhere and run again. Rejects with KubeError, or with StoreError or DomainError if
- * the store does not answer or a race was lost. Then it must be retried with new facts.
+ * Applies a plan. Skips steps that are already done, so it can be interrupted at any point and run again. Rejects with KubeError. Rejects
+ * with StoreError or DomainError if the store does not answer, or if another change came first. Then it must be retried with new facts.
  */
 export async function applyPlan(application: Application, plan: ObjectPlan): Promise<Applied> {
-  // Without the store, don't start a change at the API server.
+  // If the store does not answer, no change is started at the API server.
   if (plan.record.do !== 'nothing') application.world.services.cache.assertLive()
   const kept = await hold(application, plan)
-  // Remove an outdated uid first. Otherwise an interruption would leave the object with the uid of a deleted record.
+  // An outdated uid is removed first. Otherwise, after an interruption, the object could keep the uid of a deleted record.
   const held = kept !== undefined && plan.carries === 'forget' ? await carry(application, kept, { plan, record: undefined }) : kept
   if (held === undefined) return { conditionStatus: undefined, written: false }
   const outcome = await tryStep(application, plan.record)

@@ -2,7 +2,10 @@ import { authorityOf, type Authority } from '../grants.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import type { World } from '../world.ts'
 
-/** What this object's namespace may do with records of its kind at `place`, as of the caches and the snapshot now. The object need not be there. */
+/**
+ * Returns what the namespace of the object may do with records of its kind at `place`, from the current caches and snapshot. The object
+ * itself need not exist.
+ */
 export function authorityAt(
   world: World,
   { row, object }: { row: ObjectKind; object: { readonly metadata: { readonly namespace: string } } },

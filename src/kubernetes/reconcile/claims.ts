@@ -3,7 +3,7 @@ import { asPlatformObject, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
 import type { Informer } from '../runtime/informer.ts'
 
-/** Returns the part of a spec that must be unique at its place; undefined if the kind has no such part. */
+/** Returns the part of a spec that must be unique in its group, such as the record's name; undefined if the kind has none. */
 function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | undefined {
   if (row.record === 'Identity' || row.record === 'Subscription') return undefined
   if (row.record !== 'RoleBinding') return String(spec['name'] ?? metadata.name)
@@ -12,7 +12,7 @@ function claimOf(row: ObjectKind, { spec, metadata }: PlatformObject): string | 
   return [scope, identityRef?.name, identityRef?.uid, roleRef?.name, roleRef?.uid, roleRef?.builtIn].join(' ')
 }
 
-/** Index of cached objects by their claim. Finds possible rivals without a scan. */
+/** Index of cached objects by their claim, the unique part of their spec. Finds conflicting objects without a scan. */
 export class ObjectClaims {
   readonly #claimants = new Map<string, Map<string, PlatformObject>>()
 
@@ -26,7 +26,7 @@ export class ObjectClaims {
     }
   }
 
-  /** Returns the objects of this kind with the same claim as `object`, including itself; none without a claim. */
+  /** Returns the objects of this kind with the same claim as `object`, including itself. Returns none if it has no claim. */
   like(row: ObjectKind, object: PlatformObject): Iterable<PlatformObject> {
     const key = keyOf(row, object)
     return key === undefined ? [] : (this.#claimants.get(key)?.values() ?? [])

@@ -4,7 +4,7 @@ import { jsonPath, withFieldNames } from '../../base/schema/field-names.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionType } from '../platform-object.ts'
 
-/** The condition part of an object's status. */
+/** The conditions in an object's status. */
 export interface ConditionStatus {
   readonly ready: 'True' | 'False'
   readonly reason: string
@@ -12,7 +12,7 @@ export interface ConditionStatus {
   /**
    * Further conditions that are true:
    * - `Stalled`: only a change of the object, a grant or the record helps
-   * - `Reconciling`: waiting may help
+   * - `Reconciling`: the problem may end by itself
    * - `InConflict`: the record belongs to another owner
    */
   readonly also: readonly Exclude<ConditionType, 'Ready' | 'Synced'>[]
@@ -26,7 +26,7 @@ function waiting(reason: string, message: string): ConditionStatus {
   return { ready: 'False', reason, message, also: ['Reconciling'] }
 }
 
-/** How many items of a list a message names. */
+/** Maximum number of list items that a message names. */
 const namedAtOnce = 5
 
 /** Formats the first items of a list, and the number of the others. */
@@ -35,14 +35,14 @@ export function firstOf<T>(items: readonly T[], textOf: (item: T) => string = St
   return `${items.slice(0, namedAtOnce).map(textOf).join(', ')}${more > 0 ? ` and ${more} more` : ''}`
 }
 
-const howToClaim = 'to claim it: a grant with allowAdoption, and a new object with adoptionPolicy'
+const howToClaim = 'to adopt it, use a grant with allowAdoption and create a new object with adoptionPolicy'
 
-/** Returns why a subscription is paused whose events show more than the grants of its namespace allow. */
+/** Returns the reason for pausing a subscription whose events show more than the grants of its namespace allow. */
 export function excessReason(capabilities: readonly string[]): string {
   return `the maxRole of the namespace's grants lacks ${firstOf(capabilities)}`
 }
 
-/** All verdicts. A message stays the same as long as its facts do. */
+/** The possible conditions. A message stays the same as long as its facts do. */
 export const verdicts = {
   ready: { ready: 'True', reason: 'InSync', message: 'the record is as this object says', also: [] },
   notGranted: (place: string) =>
@@ -65,7 +65,7 @@ export const verdicts = {
     stalled('ExternalLost', `the record ${uid} was deleted through the API; to create it again, remove the annotation taproot.dev/uid`),
   ownedByAnother: ({ uid, managedBy }: RecordFacts) =>
     stalled('InConflict', `the record ${uid} belongs to another Kubernetes object: ${managedBy}`, 'InConflict'),
-  olderFirst: (conflictingObject: string) => stalled('InConflict', `an older object asks for the same record: ${conflictingObject}`, 'InConflict'),
+  olderFirst: (conflictingObject: string) => stalled('InConflict', `an older object requests the same record: ${conflictingObject}`, 'InConflict'),
   takenOver: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} was taken over through the API; ${howToClaim}: ByUid`, 'InConflict'),
   adoptionRefused: ({ uid }: RecordFacts) => stalled('InConflict', `the record ${uid} belongs to the API; ${howToClaim}: ByUid`, 'InConflict'),
   nameTaken: ({ uid }: RecordFacts) =>
@@ -73,11 +73,11 @@ export const verdicts = {
 } as const satisfies Record<string, ConditionStatus | ((what: never) => ConditionStatus)>
 
 /**
- * Returns the condition for a refused step, from the error's code and reason. Undefined if it must be retried silently: a lost race, or a store that does not
- * answer.
+ * Returns the condition for a refused step, from the error's code and reason. Returns undefined if the step must be retried without a
+ * report, because another change came first or the store does not answer.
  */
 export function conditionStatusOf(error: DomainError, isDeletion: boolean, blockers = ''): ConditionStatus | undefined {
-  // Objects use JSON field names.
+  // Objects use JSON names of fields.
   const message = `${codeNames[error.code]}: ${withFieldNames(error, jsonPath).message}${blockers === '' ? '' : `: ${blockers}`}`
   if (error.reason === 'NOT_OWNED') return stalled('InConflict', message, 'InConflict')
   if (error.reason === 'OWNED_ALREADY') return undefined

@@ -8,44 +8,44 @@ import type { Resource } from '../../cache/records/cached-record.ts'
 import type { ObjectKind } from '../object-kinds.ts'
 import type { PlatformObject } from '../platform-object.ts'
 
-/** What an object wants its record to be: only the fields that it names. */
+/** The record that an object requests, with only the fields that the object sets. */
 export interface Desired {
   readonly record: Resource
-  /** The fields (proto names) that the object sets. Others are left as they are, except those that it set earlier: they are reset. */
+  /** The fields (proto names) that the object sets. Other fields stay as they are, but those that it set earlier are reset. */
   readonly paths: readonly string[]
 }
 
-/** Stands in the spec of an identity for the claim match of a service account's tokens. */
+/** Reference to a service account in the spec of an identity. It replaces the claim match for its tokens. */
 interface ServiceAccountRef {
   readonly name: string
   readonly namespace?: string
 }
 
-/** Fields of every resource that are not its own to say. */
+/** Fields of every resource that a spec cannot set. */
 const common: ReadonlySet<string> = new Set(['uid', 'etag', 'managed_by', 'create_time', 'update_time'])
 
-/** The fields of a record that an object's spec may hold under the same name. The schema of the CRD is made of the same ones. */
+/** Returns the fields of a record that an object's spec may contain under the same name. The CRD has the same fields. */
 export function specFields(row: ObjectKind): readonly DescField[] {
   const desc = messageOf(row)
   return desc.fields.filter((field) => !common.has(field.name) && !row.withheld.includes(field.name) && !fieldAccess(field).outputOnly)
 }
 
-/** The message of a kind's records. */
+/** Returns the message type of a kind's records. */
 export function messageOf(row: Pick<ObjectKind, 'record'>): DescMessage {
   const resource = resources.get(row.record)
-  if (resource === undefined) throw new TypeError(`no resource ${row.record}`)
+  if (resource === undefined) throw new TypeError(`there is no resource of kind ${row.record}`)
   return resource.desc
 }
 
-/** The claim match of the tokens that the cluster gives to the pods of a service account. */
+/** Returns the claim match for the tokens that the cluster issues to pods of a service account. */
 function serviceAccountMatch({ name, namespace }: ServiceAccountRef, ownNamespace: string, issuer: string): JsonObject {
   return { issuer, subject: `system:serviceaccount:${namespace ?? ownNamespace}:${name}` }
 }
 
-/** The spec as the JSON of a record: shorthands spelled out, references and policies left out. */
+/** Returns the spec as JSON of a record: shorthands are expanded, references and policies are left out. */
 function jsonOf(row: ObjectKind, object: PlatformObject, options: { readonly issuer: string }): JsonObject {
   const { spec, metadata } = object
-  // The API server has pruned what the CRD does not name, so all of it is JSON of known fields.
+  // a cast: the API server has removed unknown fields, so all of it is JSON of known fields
   const given = spec as Readonly<Record<string, JsonValue | undefined>>
   const fields = specFields(row)
   const json: Record<string, JsonValue> = {}
@@ -59,7 +59,7 @@ function jsonOf(row: ObjectKind, object: PlatformObject, options: { readonly iss
   return json
 }
 
-/** The fields (as a spec spells them) that `record` has and an object that wants `desired` does not name. */
+/** Returns the fields, as spelled in a spec, that are set in `record` but not in the object that wants `desired`. */
 export function extraFields(row: ObjectKind, { record, desired }: { readonly record: Resource; readonly desired: Desired }): readonly string[] {
   const reflected = reflect(messageOf(row), record)
   return specFields(row)
@@ -68,8 +68,8 @@ export function extraFields(row: ObjectKind, { record, desired }: { readonly rec
 }
 
 /**
- * What `object` wants. `held` are the uids that its references stand for, by the field (proto name) that holds them. Throws DomainError code 3 where the spec is no JSON of
- * such a record.
+ * Returns the record that `object` requests. `held` are the uids of its references, by the field (proto name) for them. Throws DomainError
+ * code 3 if the spec is not valid JSON of such a record.
  */
 export function desiredOf(
   row: ObjectKind,

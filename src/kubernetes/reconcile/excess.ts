@@ -7,23 +7,26 @@ import { capabilitiesFor } from '../../events/index.ts'
 import type { Subscription } from '../../gen/taproot/events/v2/subscriptions_pb.ts'
 import { exceeding, type Authority } from '../grants.ts'
 
-/** Returns the capabilities of a role; empty without a role. */
+/** Returns the capabilities of a role; empty if there is none. */
 export function givenBy(role: CachedRecord | undefined): CapabilitySet {
   return role === undefined ? emptySet : roleCapabilities(role)
 }
 
-/** Returns the capabilities that the namespace of a subscription needs: those that list what its events are about. */
+/** Returns the capabilities that the namespace of a subscription needs: those to list the records that its events concern. */
 export function shownBy(subscription: Pick<Subscription, 'types' | 'includePulls'>): CapabilitySet {
   return setOf(capabilitiesFor(subscription))
 }
 
-/** Returns the capabilities that a stored binding gives, or that a subscription needs, even if its object has changed since. */
+/** Returns the capabilities that a stored role binding confers or that a stored subscription needs, even if its object has changed since. */
 export function givenNow(tables: RecordTables, record: CachedRecord): CapabilitySet {
   if (record.kind === 'Subscription') return shownBy(messageOf(record, 'Subscription'))
   return givenBy(tables.get('Role', tables.table('RoleBinding').valueOf(record, 'role') ?? ''))
 }
 
-/** Returns the capabilities that may not be granted at `place`, the place of the record. Empty if the namespace has no grant there; other code handles that. */
+/**
+ * Returns the capabilities that the namespace may not grant at `place`, the group of the record. Empty if the namespace has no grant
+ * there, which other code handles.
+ */
 export function exceedingAt({ place, authority }: { place: string; authority: Authority }, grantedCapabilities: CapabilitySet): readonly string[] {
   return authority.granted ? exceeding(authority, place, grantedCapabilities) : []
 }

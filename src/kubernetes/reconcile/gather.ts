@@ -18,21 +18,24 @@ import { recordFacts, type ObjectFacts, type RecordFacts, type ResolvedReference
 import { ownedUid, resolveReferences } from './references.ts'
 import type { World } from '../world.ts'
 
-/** Kubernetes times are whole seconds. Two objects of the same second have a fixed order. */
+/**
+ * Returns true if `one` was created before `other`. Kubernetes times are whole seconds, so two objects of the same second have a fixed
+ * order.
+ */
 function isOlder(one: PlatformObject, other: PlatformObject): boolean {
   const [a, b] = [one.metadata.creationTimestamp ?? '', other.metadata.creationTimestamp ?? '']
   return a === b ? one.metadata.uid < other.metadata.uid : a < b
 }
 
-/** True if the object can get a record only after a change of itself or its grants. */
+/** Returns true if the object was refused: only a change of the object or its grants can give it a record. */
 function isRefused({ metadata, status }: PlatformObject): boolean {
   if (status?.observedGeneration !== metadata.generation) return false
   return status?.conditions?.some(({ type, status: is, reason }) => type === 'Stalled' && is === 'True' && reason !== 'InConflict') === true
 }
 
 /**
- * Returns the older object that requests the same record as `object`, as `<namespace>/<name>`. The older object has precedence. Needed only before a record is
- * created.
+ * Returns the older object that requests the same record as `object`, as `<namespace>/<name>`. The older object takes precedence. Needed
+ * only before a record is created.
  */
 function olderConflictingObject(
   world: World,
@@ -52,7 +55,7 @@ function olderConflictingObject(
   return undefined
 }
 
-/** One object and its kind. */
+/** An object and its kind. */
 interface GatherSource {
   readonly row: ObjectKind
   readonly object: PlatformObject
@@ -69,13 +72,13 @@ function desiredFor(world: World, { row, object }: GatherSource, references: Res
   }
 }
 
-/** The context for a binding's role: the namespace's authority there, and the object's current record. */
+/** The namespace's authority at the group of the role binding, and the object's current record. They decide which roles it can see. */
 interface RoleSight {
   readonly authority: ObjectFacts['authority']
   readonly own: CachedRecord | undefined
 }
 
-/** Returns the role of a binding. Undefined if the role can't be bound there, or is out of the grants' reach and must not be disclosed. */
+/** Returns the role of a role binding. Undefined if it cannot be bound there, or if the grants do not let the namespace know about it. */
 function roleOf(tables: RecordTables, references: ResolvedReferences, { authority, own }: RoleSight): CachedRecord | undefined {
   if (!references.found || references.role === undefined) return undefined
   const { role, parent } = references
@@ -83,7 +86,7 @@ function roleOf(tables: RecordTables, references: ResolvedReferences, { authorit
   return isHeld ? bindableRole(tables, role, parent) : bindableBy({ tables, permissions: authority.permissions }, role, parent)
 }
 
-/** Returns the capabilities that the record would grant or, if it is a subscription, show. */
+/** Returns the capabilities that the record would confer, or show if it is a subscription. */
 function grantedBy({ row }: GatherSource, role: CachedRecord | undefined, desired: ObjectFacts['desired']): CapabilitySet {
   if (row.record === 'RoleBinding') return givenBy(role)
   if ('invalid' in desired) return emptySet
@@ -92,7 +95,7 @@ function grantedBy({ row }: GatherSource, role: CachedRecord | undefined, desire
   return fromEnumNumbers(desired.record.capabilities)
 }
 
-/** Returns the desired record, or the reason why its role can't be bound there. */
+/** Returns the desired record, or why its role cannot be bound there. */
 function wantedOf(
   world: World,
   source: GatherSource,
@@ -102,7 +105,7 @@ function wantedOf(
   return desiredFor(world, source, references)
 }
 
-/** Returns the record in the way of the object's record: one with the same name, or a binding of the same identity and role. */
+/** Returns the record that conflicts with the object's record: one with the same name, or a role binding of the same identity and role. */
 function existingByNameOf(
   tables: RecordTables,
   row: ObjectKind,
@@ -117,11 +120,14 @@ function existingByNameOf(
   if (name === undefined || name === '') return undefined
   if (row.record === 'Group' || row.record === 'Repo') return table.child(parent, name)
   const same = [...table.matching('name', name)].filter((other) => other.parent === parent)
-  // Identities may share a name. Then the name identifies none of them.
+  // Several identities may share a name. Then the name identifies none of them.
   return same.length === 1 ? same[0] : undefined
 }
 
-/** Reads whether the object's namespace or CRD is being deleted too. Always asks the API server, because records are deleted on the answer. */
+/**
+ * Reads whether the object's namespace or CRD is also being deleted. Always asks the API server, because the answer decides whether
+ * records are deleted.
+ */
 async function surroundingsOf(world: World, row: ObjectKind, { object, signal }: { object: PlatformObject; signal: AbortSignal }): Promise<DeletionContext> {
   const crdName = `${row.type.plural}.${row.type.group}`
   const [namespace, crd] = await Promise.all([
@@ -132,7 +138,7 @@ async function surroundingsOf(world: World, row: ObjectKind, { object, signal }:
   return { namespaceGoes: goes(namespace), crdGoes: goes(crd) }
 }
 
-/** Returns the record named by the object's annotation if it lies in `place`. Records elsewhere are out of its reach. */
+/** Returns the record that the object's annotation names, if it is in `place`. The object cannot refer to records elsewhere. */
 function carriedBy(tables: RecordTables, { row, object }: GatherSource, place: string): ObjectFacts['carried'] {
   const uid = object.metadata.annotations?.[uidAnnotation]
   if (uid === undefined) return undefined
@@ -140,37 +146,38 @@ function carriedBy(tables: RecordTables, { row, object }: GatherSource, place: s
   return { uid, record: found?.parent === place ? recordFacts(found) : undefined }
 }
 
-/** Returns the record that conflicts with the object's name, or that the object could adopt. */
+/** Returns an existing record that has the object's name: it conflicts with the object, or the object may adopt it. */
 function takenBy(
   tables: RecordTables,
   { row, object }: GatherSource,
   at: { parent: string; desired: ObjectFacts['desired']; references: ResolvedReferences },
 ): RecordFacts | undefined {
   if ('invalid' in at.desired) return undefined
-  // Identities may share a name. An existing one counts only if the object asks for adoption by name.
+  // Several identities may share a name. So an existing one matters only if the object requests adoption by name.
   if (row.record === 'Identity' && object.spec.adoptionPolicy !== 'ByName') return undefined
   const found = existingByNameOf(tables, row, { ...at, desired: at.desired })
   return found === undefined ? undefined : recordFacts(found)
 }
 
-/** Returns the current or future place of the object's record. */
+/** Returns the group, current or future, of the object's record. */
 function placeOf({ object }: GatherSource, own: CachedRecord | undefined, references: ResolvedReferences): string {
   if (object.metadata.deletionTimestamp !== undefined) return own?.parent ?? '/'
   return references.found ? references.parent : '/'
 }
 
 /**
- * Collects all facts about one object from caches and the snapshot; both report every change. Rejects with KubeError. Rejects with StoreError if the object is
- * being deleted and the store does not answer.
+ * Collects all facts about one object from the caches and the snapshot, which both report every change. Rejects with KubeError. If the
+ * object is being deleted and the store does not answer, rejects with StoreError.
  */
 export async function gather(world: World, source: GatherSource, signal: AbortSignal): Promise<ObjectFacts> {
   const { row, object } = source
   const { namespace, name, deletionTimestamp } = object.metadata
   const managedBy = managedByText({ clusterId: world.cluster.id, namespace, name })
   const surroundings = deletionTimestamp === undefined ? undefined : await surroundingsOf(world, row, { object, signal })
-  // Releasing an object is final. So wait for the last write of another controller, which the watch may not have delivered yet.
+  // Releasing an object cannot be undone. So this waits for the last write of another controller, which the watch may not have delivered
+  // yet.
   if (deletionTimestamp !== undefined) await world.services.cache.barrier(signal)
-  // Read after the last await, so that all facts come from one commit.
+  // Read after the last await, so that all facts are of one commit.
   const { tables } = world.services.cache
   const own = tables.get(row.record, ownedUid(tables, row.record, managedBy) ?? '')
   const references = resolveReferences(tables, world.cluster, source)
@@ -200,7 +207,7 @@ export async function gather(world: World, source: GatherSource, signal: AbortSi
   }
 }
 
-/** Returns the references, or the missing group that a uid names. Callers without access don't learn whether the group exists. */
+/** Returns the references, or a missing group that is named by its uid. Callers without access do not learn whether the group exists. */
 function assertThere(
   tables: RecordTables,
   { references, object, authority }: { references: ResolvedReferences; object: PlatformObject; authority: ObjectFacts['authority'] },

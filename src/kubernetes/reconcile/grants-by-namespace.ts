@@ -3,7 +3,7 @@ import type { GrantSpec } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
 import type { Informer } from '../runtime/informer.ts'
 
-/** False if only the status or other metadata changed, which needs no reconcile. */
+/** Returns false if only the status or other metadata changed, which does not affect records. */
 export function isSpecChange(before: KubeObject | undefined, after: KubeObject | undefined): boolean {
   const [old, now] = [before?.metadata, after?.metadata]
   return old?.uid !== now?.uid || old?.generation !== now?.generation || old?.deletionTimestamp !== now?.deletionTimestamp
@@ -26,17 +26,17 @@ export class GrantsByNamespace {
     })
   }
 
-  /** Returns the grants and labels of a namespace. For an unknown namespace it returns the grants that select without labels. */
+  /** Returns the labels of a namespace and the grants that select it. For an unknown namespace, only grants that select without labels. */
   of(name: string): { readonly labels: Readonly<Record<string, string>>; readonly grants: readonly GrantSpec[] } {
     const labels = this.#namespaces.get({ name })?.metadata.labels ?? {}
     const known = this.#found.get(name)
     if (known !== undefined) return { labels, grants: known }
     const grants = [...this.#grants.list()]
       .filter(({ metadata }) => metadata.deletionTimestamp === undefined)
-      // The API server has checked grants against their CRD.
+      // a cast: the API server has checked grants against their CRD
       .map(({ spec }) => spec as GrantSpec)
       .filter((grant) => selects(grant, { name, labels }))
-    // An unknown namespace is not kept, because no event would remove it.
+    // An unknown namespace is not cached, because no event would remove the entry.
     if (this.#namespaces.get({ name }) !== undefined) this.#found.set(name, grants)
     return { labels, grants }
   }

@@ -5,13 +5,13 @@ import { Subscription_StateSchema } from '../../gen/taproot/events/v2/subscripti
 import type { RecordKind } from '../object-kinds.ts'
 import type { PlatformStatus } from '../platform-object.ts'
 
-/** The part of a status that is not in the record. Times and counters are left out: each change of a status is a write. */
+/** The part of a status that is not in the record. It has no times and counters, since each change of a status is a write. */
 export type LiveStatus = Pick<PlatformStatus, 'state' | 'stateReason'>
 
-/** The longest reason that a status holds. */
+/** Maximum length of a reason in a status, in characters. */
 const maxReason = 1_024
 
-/** Reads the state of a record; empty for kinds without state. Rejects with StoreError or the signal's reason. */
+/** Reads the state of a record; empty for kinds without one. Rejects with StoreError or the signal's reason. */
 export async function readLiveStatus(services: Services, { kind, uid }: { kind: RecordKind; uid: Uid }, signal: AbortSignal): Promise<LiveStatus> {
   const shown = kind === 'Subscription' ? await readSubscription(services, uid, signal) : undefined
   if (shown === undefined) return {}

@@ -12,14 +12,17 @@ export type RecordStep =
   | { readonly do: 'pause'; readonly uid: Uid; readonly reason: string }
   | { readonly do: 'delete' | 'release'; readonly uid: Uid }
 
-/** The steps for one object, in this order: add the finalizer, write the record, write the uid annotation, remove the finalizer, write the status. */
+/**
+ * The steps for one object, in this order: add the finalizer, write the record, write the uid annotation, remove the finalizer, write the
+ * status.
+ */
 export interface ObjectPlan {
   readonly record: RecordStep
-  /** `hold` before a record is created or adopted; `release` after the record is dealt with. */
+  /** `hold` adds the finalizer before a record is created or adopted. `release` removes it after the record is handled. */
   readonly finalizer: 'hold' | 'keep' | 'release'
-  /** `forget` removes the uid annotation, so that the object has no record yet. */
+  /** `record` writes the uid annotation. `forget` removes it, so that the object has no record any more. */
   readonly carries: 'record' | 'keep' | 'forget'
-  /** The status after all steps succeed; a failed step sets another one. Undefined for a released object. */
+  /** The status if all steps succeed; a failed step sets another one. Undefined for an object that is released. */
   readonly conditionStatus: ConditionStatus | undefined
 }
 
@@ -33,40 +36,40 @@ function letGo(record: RecordStep): ObjectPlan {
   return { record, finalizer: 'release', carries: 'keep', conditionStatus: undefined }
 }
 
-/** Plans for an object that is being deleted. */
+/** Returns the plan for an object that is being deleted. */
 function planDeletion({ object, own, authority, surroundings }: ObjectFacts): ObjectPlan {
-  // Without its own record there is nothing to do.
+  // Without its own record, only the finalizer must be removed.
   if (own === undefined) return letGo(nothing)
   const isKept = surroundings?.crdGoes === true || !authority.granted
   const policy = surroundings?.namespaceGoes === true ? authority.onNamespaceDelete : (object.spec.deletionPolicy ?? 'Delete')
   return letGo({ do: isKept || policy === 'Orphan' ? 'release' : 'delete', uid: own.uid })
 }
 
-/** True if the object may adopt a record without an owner. */
+/** Returns true if the object may adopt a record without an owner. */
 function mayAdopt({ object, authority }: ObjectFacts, by: 'ByUid' | 'ByName'): boolean {
   const { adoptionPolicy = 'ByUid' } = object.spec
   return authority.adoption && adoptionPolicy !== 'Never' && (by === 'ByUid' || adoptionPolicy === 'ByName')
 }
 
-/** True if the references resolve to other records than at the last sync. Then the object asks for another record. */
+/** Returns true if the references resolve to other records than at the last sync, so that the object requests another record. */
 function meansAnother({ object, references }: ObjectFacts): boolean {
   const known = object.status?.resolved
   if (known === undefined || !references.found) return false
   return known.parent !== references.parent || known.identity !== references.identity || known.role !== references.role
 }
 
-/** Plans for an object with a uid but no record of its own. It never creates a replacement for a lost record. */
+/** Returns the plan for an object with a uid annotation but no record of its own. It never creates a replacement for a lost record. */
 function planCarried(facts: ObjectFacts, carried: NonNullable<ObjectFacts['carried']>, desired: Desired): ObjectPlan | undefined {
   if (carried.record === undefined) return meansAnother(facts) ? undefined : blocked(verdicts.externalLost(carried.uid))
   const { record } = carried
   if (record.managedBy !== '') return blocked(verdicts.ownedByAnother(record))
-  // The object owned it before, so an API caller took it over on purpose.
+  // The object owned the record before, so an API caller must have taken it over.
   if (facts.object.status?.uid !== undefined) return blocked(verdicts.takenOver(record))
   if (!mayAdopt(facts, 'ByUid')) return blocked(verdicts.adoptionRefused(record))
   return { record: { do: 'update', uid: record.uid, desired, adopts: true }, finalizer: 'hold', carries: 'record', conditionStatus: verdicts.ready }
 }
 
-/** Plans for an object without a record and without a uid. */
+/** Returns the plan for an object without a record and without a uid annotation. */
 function planFirst(facts: ObjectFacts, parent: Uid | '/', desired: Desired): ObjectPlan {
   const { existingByName, conflictingObject } = facts
   if (conflictingObject !== undefined) return blocked(verdicts.olderFirst(conflictingObject))
@@ -77,20 +80,20 @@ function planFirst(facts: ObjectFacts, parent: Uid | '/', desired: Desired): Obj
   return { ...step, record: { do: 'update', uid: existingByName.uid, desired, adopts: true } }
 }
 
-/** Plans the steps for an object. A pure function of the facts. The plan has no steps if everything is as desired. */
+/** Returns the steps for an object, as a pure function of the facts. There are none if everything is as desired. */
 export function planObject(facts: ObjectFacts): ObjectPlan {
   const { object, own, exceedingNow, onExcess } = facts
   if (object.metadata.deletionTimestamp !== undefined) return planDeletion(facts)
   if (exceedingNow.length === 0 || own === undefined) return planDesired(facts)
-  // Checked before all other problems. Roles and identities grant nothing by themselves, so only bindings are removed.
+  // Checked before all other problems. Only role bindings are deleted, since roles and identities confer nothing by themselves.
   if (onExcess === 'delete')
     return { record: { do: 'delete', uid: own.uid }, finalizer: 'keep', carries: 'forget', conditionStatus: verdicts.exceedsGrant(exceedingNow) }
-  // A subscription is paused, unless its object now asks for less.
+  // A subscription is paused, unless its object now requests fewer events.
   const plan = planDesired(facts)
   return plan.record.do === 'nothing' ? { ...plan, record: { do: 'pause', uid: own.uid, reason: excessReason(exceedingNow) } } : plan
 }
 
-/** Plans for an object that is not being deleted and whose record, if it has one, may stay. */
+/** Returns the plan for an object that is not being deleted, and whose record, if it has one, may stay. */
 function planDesired(facts: ObjectFacts): ObjectPlan {
   const { own, carried, references, authority, exceeding, onExcess, desired } = facts
   if (!references.found) return blocked(verdicts.refNotFound(references))

@@ -16,12 +16,12 @@ import { ownsRecord } from './references.ts'
 import type { WorkResult } from '../runtime/work-queue.ts'
 import type { World } from '../world.ts'
 
-/** Index of objects that wait for another owner's record, in the place of their own, to be deleted or released. */
+/** Index of objects that cannot have their record until another owner's record is deleted or released. */
 class DeletionBlockers {
   readonly #uidOf = new Map<string, string>()
   readonly #keysOf = new Map<string, Set<string>>()
 
-  /** Notes that record `uid` blocks the object `key`; undefined clears it. */
+  /** Stores that the record `uid` blocks the object `key`; undefined removes the entry. */
   set(key: string, uid: string | undefined): void {
     const before = this.#uidOf.get(key)
     if (before === uid) return
@@ -35,7 +35,7 @@ class DeletionBlockers {
     this.#keysOf.set(uid, keys.add(key))
   }
 
-  /** Returns the keys of the objects that the record blocks. */
+  /** Returns the keys of the objects that this record blocks. */
   of(uid: string): Iterable<string> {
     return this.#keysOf.get(uid) ?? []
   }
@@ -47,7 +47,7 @@ class DeletionBlockers {
   }
 }
 
-/** Index of objects whose specs refer to another object or record. `change` keeps it current with the caches. */
+/** Index of objects by the objects and records that their specs refer to. Call `change` for every change in the caches. */
 class DependentObjects {
   readonly #byTarget = new Map<string, Set<string>>()
 
@@ -76,7 +76,7 @@ class DependentObjects {
     return this.#byTarget.get(keyText(key)) ?? []
   }
 
-  /** Returns the keys of the objects that refer to this record by its uid. */
+  /** Returns the keys of the objects that refer to this record by uid. */
   ofRecord(uid: string): Iterable<string> {
     return this.#byTarget.get(uid) ?? []
   }
@@ -93,29 +93,32 @@ function targetsOf(kind: RecordKind, object: KubeObject): { key: string; targets
   return { key: keyText({ kind, namespace, name }), targets }
 }
 
-/** Interval of retries for an object that waits, in milliseconds, if no event comes earlier. */
+/** Interval of retries for an object that waits, in milliseconds, unless an event comes earlier. */
 const againAfterMs = 30_000
 
-/** Receives the reconciler's metrics. */
+/** Receives measurements of the reconciler, for metrics. */
 export interface ReconcileObserver {
   /** Reports the number of records whose object is missing, at each full resync. */
   abandoned(count: number): void
   reconciled(kind: RecordKind, applied: Applied): void
 }
 
-/** Makes records match their objects (ADR 0016). It reconciles one object at a time, and its watch says which. */
+/** Makes records match their objects (ADR 0016), one object at a time. `watch` reports which objects need work. */
 export interface Reconciler {
   /** Reconciles one object. Rejects if it must be retried. */
   reconcile(key: string, signal: AbortSignal): Promise<WorkResult | undefined>
   /** Calls `add` with the key of each object that may need work, until the returned function is called. */
   watch(add: (key: string) => void): () => void
-  /** Returns the keys of all objects, of vanished objects, and of missing objects that own a limited record. Also reports records whose object is missing. */
+  /**
+   * Returns the keys of all objects, of vanished objects, and of missing objects that own a limited record. Also reports the number of
+   * records whose object is missing.
+   */
   keys(): Iterable<string>
 }
 
 /**
- * True for a mirror that needs no reconcile. A mirror with a record is reconciled: its label must not free it from its grants. So is one that is being deleted
- * and has our finalizer.
+ * Returns true for a mirror that needs no reconcile. A mirror that owns a record does, since its label must not exempt it from grants. So
+ * does one that is being deleted and has the platform's finalizer.
  */
 function isIgnorable({ services, cluster }: World, key: ObjectKey, object: KubeObject): boolean {
   if (!isMirror(object)) return false
@@ -128,7 +131,7 @@ function isInConflict(conditionStatus: ConditionStatus | undefined): boolean {
   return conditionStatus?.also.includes('InConflict') === true
 }
 
-/** Builds the reconciler of a world whose caches are synced. It calls `leads` right before each record write. */
+/** Creates the reconciler. The caches must be synced. It calls `leads` immediately before it writes a record. */
 export function createReconciler(world: World, observer: ReconcileObserver, leads: () => boolean): Reconciler {
   const links = { dependents: new DependentObjects(), blockers: new DeletionBlockers() }
   function* keys(): Generator<string> {
@@ -159,7 +162,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
       const facts = await gather(world, { row, object: asPlatformObject(cached) }, signal)
       const plan = planObject(facts)
       const blocker = isInConflict(plan.conditionStatus) ? blockerOf(facts) : undefined
-      // Set before the first await, so that a concurrent removal of the obstacle triggers this object.
+      // Set before the first await. Otherwise a concurrent removal of the blocking record would not trigger this object.
       links.blockers.set(key, blocker)
       const applied = await applyPlan({ world, row, facts, isGone, leads, signal }, plan)
       observer.reconciled(kind, applied)
@@ -170,7 +173,7 @@ export function createReconciler(world: World, observer: ReconcileObserver, lead
   }
 }
 
-/** Returns when an object is looked at again if no event comes earlier. */
+/** Returns when to reconcile an object again if no event comes earlier. */
 function nextLook(
   { refreshMs }: ObjectKind,
   { own }: ObjectFacts,
@@ -182,12 +185,12 @@ function nextLook(
   return refreshMs === undefined || !hasRecord ? undefined : { againAfterMs: refreshMs }
 }
 
-/** Returns a vanished object as if it were being deleted, so that its record is treated the same. */
+/** Returns a vanished object as if it were being deleted, so that its record is handled the same way. */
 function asDeleted({ clock }: World, object: PlatformObject): PlatformObject {
   return { ...object, metadata: { ...object.metadata, deletionTimestamp: new Date(clock.now()).toISOString() } }
 }
 
-/** How many objects a log line names. */
+/** Maximum number of objects that a log line names. */
 const namedAtOnce = 20
 
 function notifyAbandoned(world: World, observer: ReconcileObserver): void {
@@ -201,7 +204,7 @@ function blockerOf({ own, carried, existingByName }: ObjectFacts): string | unde
   return own === undefined ? (carried?.record ?? existingByName)?.uid : undefined
 }
 
-/** Indexes of objects that an event affects in addition to its own object or record. */
+/** Indexes that find further objects affected by an event. */
 interface Links {
   readonly dependents: DependentObjects
   readonly blockers: DeletionBlockers
@@ -213,7 +216,7 @@ interface WatchTarget {
   readonly keys: () => Iterable<string>
 }
 
-/** Watches both sides and adds the keys of all objects that a change affects. */
+/** Watches objects and records, and adds the keys of all objects that a change affects. */
 function watchWorld(world: World, links: Links, target: WatchTarget): () => void {
   const { cache } = world.services
   const { dependents } = links
@@ -241,7 +244,7 @@ function watchWorld(world: World, links: Links, target: WatchTarget): () => void
   }
 }
 
-/** Adds the objects of a namespace whose labels may have changed; grants select by label. */
+/** Adds the objects of a namespace whose labels may have changed, since grants select namespaces by label. */
 function addNamespace(world: World, { add }: WatchTarget, namespace: KubeObject | undefined): void {
   if (namespace === undefined) return
   const { name } = namespace.metadata
@@ -249,7 +252,7 @@ function addNamespace(world: World, { add }: WatchTarget, namespace: KubeObject 
   for (const key of abandonedOwners(world, { kinds: limitedKinds, namespace: name })) add(key)
 }
 
-/** A record before and after a change. Either may be missing. */
+/** A record before and after a change; one of them may be missing. */
 interface RecordUpdate {
   readonly record: RecordKind
   readonly uid: string
@@ -274,7 +277,7 @@ function addTouched(
  * Yields the keys of the objects that a change of a record affects:
  * - its owner, before and after
  * - objects that refer to the owner or the record, if it is another record now or a role
- * - owners of bindings of a role
+ * - owners of role bindings with a changed role
  * - other owners of an organisation that gets a new owner
  * - objects that the record blocks
  * - the owner of the group that contained a deleted record
@@ -295,7 +298,7 @@ function* touchedBy(world: World, { dependents, blockers }: Links, { record, uid
   if (parent !== undefined) yield keyText(parent)
 }
 
-/** Yields the objects of this cluster that own a binding of the role, including missing objects. */
+/** Yields the objects of this cluster that own a role binding with this role, including missing objects. */
 function* ownersOfBindings(world: World, role: string): Generator<string> {
   for (const binding of world.services.cache.tables.table('RoleBinding').matching('role', role)) {
     const owner = ownerOf(world, 'RoleBinding', binding)
@@ -303,7 +306,10 @@ function* ownersOfBindings(world: World, role: string): Generator<string> {
   }
 }
 
-/** Yields the objects of this cluster that own a binding of another owner of the organisation. Until now the last owner had to stay (`LAST_OWNER`). */
+/**
+ * Yields the objects of this cluster that own a role binding of another owner of the organisation. Until now, such a role binding may have
+ * been kept as the last owner (`LAST_OWNER`).
+ */
 function* otherOwners(world: World, binding: CachedRecord): Generator<string> {
   const { tables } = world.services.cache
   const { parent } = binding
@@ -321,6 +327,6 @@ function ownerOf(world: World, kind: RecordKind, record: CachedRecord | undefine
 }
 
 function boundsGrants({ grants }: World, role: string): boolean {
-  // The API server has checked grants against their CRD.
+  // a cast: the API server has checked grants against their CRD
   return [...grants.list()].some(({ spec }) => (spec as GrantSpec).maxRole?.uid === role)
 }

@@ -8,13 +8,13 @@ import type { ObjectReference, PlatformObject } from '../platform-object.ts'
 import type { Cluster } from '../world.ts'
 import type { ResolvedReferences } from './facts.ts'
 
-/** The uid of the record of `kind` that the object owns, if it has one. */
+/** Returns the uid of the record of `kind` that the object owns; undefined if it has none. */
 export function ownedUid(tables: RecordTables, kind: string, managedBy: string): Uid | undefined {
   const entry = tables.entry(managedKey(kind, managedBy))
   return entry === undefined ? undefined : trustedUid(Buffer.from(entry.value).toString())
 }
 
-/** True where the object of this name has a record, whether the object is there or not. */
+/** Returns true if an object of this name owns a record, even if the object is missing. */
 export function ownsRecord(tables: RecordTables, { id }: Pick<Cluster, 'id'>, { kind, namespace, name }: ObjectKey): boolean {
   return ownedUid(tables, kind, managedByText({ clusterId: id, namespace, name })) !== undefined
 }
@@ -32,7 +32,7 @@ function resolve(tables: RecordTables, cluster: Cluster, at: { row: ReferenceRow
   return uid !== undefined && isUid(uid) ? uid : undefined
 }
 
-/** What the references of `object` stand for, as of `tables`. A uid stands for itself: whether there is such a record is looked at where it is used. */
+/** Resolves the references of `object` as of `tables`. A reference by uid is not checked here; its users check whether the record exists. */
 export function resolveReferences(tables: RecordTables, cluster: Cluster, { row, object }: { row: ObjectKind; object: PlatformObject }): ResolvedReferences {
   const found: { [Field in ReferenceRow['field']]?: Uid } = {}
   for (const wanted of row.references) {

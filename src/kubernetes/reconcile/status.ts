@@ -3,25 +3,25 @@ import type { LiveStatus } from './live-status.ts'
 import type { RecordFacts, ResolvedReferences } from './facts.ts'
 import type { ConditionStatus } from './condition-status.ts'
 
-/** What a status is made of. Times are wall time in milliseconds. */
+/** Input for a status. Times are wall time in milliseconds since 1970. */
 export interface StatusSource {
   readonly conditionStatus: ConditionStatus
-  /** The object's record as it is now. */
+  /** The object's current record. */
   readonly record: RecordFacts | undefined
   readonly references: ResolvedReferences
-  /** True where the record was written for this status. */
+  /** True if the record was written just now. */
   readonly written: boolean
-  /** True where the object is to have another record some time. */
+  /** True if the object no longer refers to its earlier record and will get another one. */
   readonly forgets: boolean
-  /** Spec fields that the record has and the object does not name. Undefined where that is not known. */
+  /** Spec fields that are set in the record but not in the object; undefined if this is unknown. */
   readonly extraFields: readonly string[] | undefined
-  /** State that is kept apart from the record. */
+  /** State that is stored outside the record. */
   readonly live: LiveStatus
   readonly nowMs: number
 }
 
 function rfc3339(ms: number): string {
-  // Kubernetes keeps whole seconds.
+  // Kubernetes times have whole seconds.
   return `${new Date(ms).toISOString().slice(0, 19)}Z`
 }
 
@@ -35,7 +35,7 @@ function conditionsOf(object: PlatformObject, { conditionStatus, nowMs }: Status
   })
 }
 
-/** The status of an object: equal to the one that it has where nothing is new. A record that it no longer has stays named, as the one that was lost. */
+/** Returns the status of an object. It is equal to the current status if nothing has changed. The uid of a lost record stays in it. */
 export function statusOf(object: PlatformObject, source: StatusSource): PlatformStatus {
   const { record, references, written, forgets, nowMs } = source
   const before = forgets ? undefined : object.status
@@ -55,12 +55,12 @@ export function statusOf(object: PlatformObject, source: StatusSource): Platform
   }
 }
 
-/** An empty list is left out, and so is what a record had that is not there. */
+/** Returns `extraFields` for the status. Left out if the list is empty or the record does not exist. */
 function extrasOf({ status }: PlatformObject, { record, extraFields = status?.extraFields ?? [] }: StatusSource): Pick<PlatformStatus, 'extraFields'> {
   return record === undefined || extraFields.length === 0 ? {} : { extraFields }
 }
 
 function pick<K extends string, V>(key: K, value: V | undefined): { readonly [P in K]?: V } {
-  // An object of at most one member, under the key that was asked for.
+  // a cast: an object with at most one member, under the given key
   return (value === undefined ? {} : { [key]: value }) as { readonly [P in K]?: V }
 }

@@ -3,19 +3,21 @@ import { recordKinds, type RecordKind, keyOfObject } from '../object-kinds.ts'
 import { asPlatformObject, finalizer, type PlatformObject } from '../platform-object.ts'
 import type { KubeObject } from '../kube-api.ts'
 
-/** How many vanished objects are kept. A standby does not work on them, and the leader may have dealt with them already. */
+/** Maximum number of vanished objects to keep. A standby does not handle them, and the leader may have done so already. */
 const keptAtMost = 1_000
 
-/** True for an object with our finalizer and, as far as its watch reported, without a request to delete it. */
+/** Returns true if the last known state of the object has the platform's finalizer and no deletion timestamp. */
 function wasHeld({ metadata }: KubeObject): boolean {
   return metadata.deletionTimestamp === undefined && metadata.finalizers?.includes(finalizer) === true
 }
 
 /**
- * Objects with our finalizer that a watch reported as deleted, by key. Each is kept until it is forgotten or a new object has its name.
+ * Objects with the platform's finalizer that a watch reported as deleted, by key. Each is kept until it is handled, or a new object has
+ * its name.
  *
- * The API server may remove an object for good if a finalizer is added while it is being deleted (kubernetes/kubernetes#77988). Then nothing else says what to
- * do with its record. Objects that are only missing from a list don't count: a backup may have been restored.
+ * The API server may remove an object for good if a finalizer is added during its deletion (kubernetes/kubernetes#77988). Then nothing
+ * else shows what to do with its record. Objects that are only missing from a list are not included, since a backup may have been
+ * restored.
  */
 export class Vanished {
   readonly #objects = new Map<string, PlatformObject>()
@@ -33,7 +35,7 @@ export class Vanished {
     return this.#objects.get(key)
   }
 
-  /** Keeps its new status, which can't be written to a deleted object. No effect if the object was forgotten. */
+  /** Stores the object's new status, which cannot be written to a deleted object. Does nothing if the object was forgotten. */
   note(kind: RecordKind, object: PlatformObject): void {
     const key = keyOfObject(kind, object)
     if (this.#objects.get(key)?.metadata.uid === object.metadata.uid) this.#objects.set(key, object)
@@ -43,7 +45,7 @@ export class Vanished {
     return this.#objects.keys()
   }
 
-  /** Forgets an object after its record is dealt with. No effect if a later object of that name has vanished since. */
+  /** Removes an object after its record is handled. Does nothing if a later object with that name has vanished since. */
   forget(key: string, { metadata }: PlatformObject): void {
     if (this.#objects.get(key)?.metadata.uid === metadata.uid) this.#objects.delete(key)
   }

@@ -6,7 +6,7 @@ import type { PlatformObject } from '../platform-object.ts'
 import type { World } from '../world.ts'
 import { verdicts, type ConditionStatus } from './condition-status.ts'
 
-/** Label of the Secrets with the shared secrets of subscriptions. */
+/** Label of the Secrets that contain the shared secrets of subscriptions. */
 const webhookSecretLabel = 'taproot.dev/webhook-secret'
 
 function draftOf({ metadata }: PlatformObject, name: string, secret: string): ObjectDraft {
@@ -16,7 +16,7 @@ function draftOf({ metadata }: PlatformObject, name: string, secret: string): Ob
       namespace: metadata.namespace,
       name,
       labels: { [webhookSecretLabel]: 'true' },
-      // Kubernetes deletes the Secret together with the object.
+      // Makes Kubernetes delete the Secret together with the object.
       ownerReferences: [{ apiVersion: `${group}/${version}`, kind, name: metadata.name, uid: metadata.uid }],
     },
     type: 'Opaque',
@@ -25,8 +25,8 @@ function draftOf({ metadata }: PlatformObject, name: string, secret: string): Ob
 }
 
 /**
- * Keeps the current shared secret of a subscription in the Secret that its object names. Resolves to the reason why that is not possible, or undefined. Rejects
- * with KubeError, StoreError or SealingError.
+ * Writes the current shared secret of a subscription to the Secret that its object names. Resolves with the condition that prevents this,
+ * or undefined. Rejects with KubeError, StoreError or SealingError.
  */
 export async function keepWebhookSecret(
   world: World,

@@ -7,21 +7,21 @@ import { backoffMs, pause, systemTimers, type Backoff, type Timers } from '../..
 import { microTimeOf } from './micro-time.ts'
 
 const eventType = objectTypes.event
-/** Namespace for Events of cluster-scoped objects. */
+/** Namespace of the Events for cluster-scoped objects. */
 const clusterNamespace = 'default'
-/** The maximum number of series kept, in total and per object. */
+/** Maximum number of series to keep, in total and for each object. */
 const mostSeries = 1_000
 const mostPerObject = 20
-/** Idle time after which a series makes room. */
+/** Idle time after which a series may be removed to make room, in milliseconds. */
 const forgetMs = 10 * 60_000
-/** Minimum time between two writes of a series. */
+/** Minimum time between two writes of a series, in milliseconds. */
 const seriesEveryMs = 60_000
-/** Pause between two writes. */
+/** Pause between two writes, in milliseconds. */
 const gapMs = 100
 const lastWordsMs = 1_000
 const mostFailures = 5
 const backoff: Backoff = { firstMs: 1_000, maxMs: 60_000 }
-/** Limits of the API server. */
+/** Limits of the API server for an Event, in bytes or characters. */
 const mostNote = 1_024
 const mostName = 253
 
@@ -34,7 +34,7 @@ export interface ObjectEvent {
   readonly reason: string
   /** The action in one word: `Reconcile`. At most 128 characters. */
   readonly action: string
-  /** Message for people, cut at 1 KiB. Never a secret. */
+  /** Message for people, cut at 1 KiB. It must not contain a secret. */
   readonly note: string
 }
 
@@ -43,43 +43,43 @@ export interface EventRecorderOptions {
   readonly api: Pick<KubeApi, 'create' | 'patch'>
   /** The reporting controller, as in `taproot.dev/controller`. */
   readonly controller: string
-  /** The reporting process; at most 128 characters. */
+  /** The reporting process, at most 128 characters. */
   readonly instance: string
   readonly clock: Clock
   readonly log: Log
   readonly random: Random
-  /** The process's timers by default. */
+  /** Default: the process's timers. */
   readonly timers?: Timers
-  /** Receives the number of dropped events, for the metrics. */
+  /** Receives the number of dropped events, for metrics. */
   readonly onDropped?: (count: number) => void
 }
 
 /**
- * Writes Kubernetes Events (events.k8s.io/v1). Equal events of an object (severity, reason, action, note) form a series: one Event whose count is updated now
- * and then. Events that can't be written or exceed the limits are dropped and counted.
+ * Writes Kubernetes Events (events.k8s.io/v1). Equal events of an object (severity, reason, action, note) form a series: one Event whose
+ * count is updated from time to time. Events that cannot be written or exceed the limits are dropped and counted.
  */
 export interface EventRecorder {
   /** Queues an event. Never waits and never throws. */
   record(event: ObjectEvent): void
-  /** Writes until `signal` aborts, then writes the rest for at most one second, then resolves. Call it once. Never rejects. */
+  /** Writes events until `signal` aborts, then the remaining ones for at most one second. Call it once. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
 
-/** Builds a recorder. It queues events at once and writes them in `run`. */
+/** Creates a recorder. It queues events at once; `run` writes them. */
 export function createEventRecorder(options: EventRecorderOptions): EventRecorder {
   return new SeriesRecorder(options)
 }
 
 /**
- * An event and its repetitions. States: unwritten -> written (`writtenAs`) -> repeated (`unwritten` > 0), written again at `dueAt` or later -> ... It ends as
- * forgotten, after an idle time or for lack of room, or as dropped, if it can't be written.
+ * An event and its repetitions. States: unwritten -> written (`writtenAs`) -> repeated (`unwritten` > 0), written again at `dueAt` or
+ * later -> ... It is removed after an idle time, to make room, or if it cannot be written.
  */
 interface Series {
   readonly event: ObjectEvent
   readonly firstAt: number
   lastAt: number
   count: number
-  /** The part of `count` that the API server does not have yet. */
+  /** The part of `count` that has not been written to the API server yet. */
   unwritten: number
   writtenAs: string | undefined
   failures: number
@@ -91,7 +91,7 @@ interface Series {
 class SeriesRecorder implements EventRecorder {
   readonly #options: EventRecorderOptions
   readonly #timers: Timers
-  /** Ordered by last occurrence, oldest first. */
+  /** Series in order of their last occurrence, oldest first. */
   readonly #series = new Map<string, Series>()
   readonly #perObject = new Map<string, number>()
   #wake: () => void = () => undefined
@@ -121,7 +121,7 @@ class SeriesRecorder implements EventRecorder {
     const late = new AbortController()
     let stopLate = (): void => undefined
     const onAbort = (): void => {
-      stopLate = this.#timers.start(lastWordsMs, () => late.abort(new Error('the time for events is over')))
+      stopLate = this.#timers.start(lastWordsMs, () => late.abort(new Error('the time to write events at shutdown is over')))
       this.#wake()
     }
     if (signal.aborted) onAbort()
@@ -146,7 +146,7 @@ class SeriesRecorder implements EventRecorder {
     await pause(next - this.#timers.now(), AbortSignal.any([signal, woken.signal]), this.#timers)
   }
 
-  /** Makes room for another series. Returns false if it can't. */
+  /** Removes an old series if there are too many. Returns false if none can be removed. */
   #makeRoom(event: ObjectEvent, now: number): boolean {
     const full = this.#series.size >= mostSeries
     const tooMany = (this.#perObject.get(objectKeyOf(event)) ?? 0) >= mostPerObject
@@ -197,7 +197,7 @@ class SeriesRecorder implements EventRecorder {
         await api.patch(eventType, ref, seriesField, signal)
         return
       } catch (error) {
-        // The API server deletes Events after an hour. Then a new one starts.
+        // The API server deletes Events after an hour. Then a new Event is created.
         if (!(error instanceof KubeError) || error.reason !== 'not_found') throw error
         series.writtenAs = undefined
         return this.#send(series, signal)
@@ -232,13 +232,13 @@ function keyOf(event: ObjectEvent): string {
   return [objectKeyOf(event), event.severity, event.reason, event.action, event.note].join('\0')
 }
 
-/** Builds a unique name from the object's name, shortened if needed, and a suffix. */
+/** Returns a unique name: the object's name, shortened if needed, and a suffix. */
 function nameOf({ metadata }: ObjectEvent, suffix: string): string {
   return `${metadata.name.slice(0, mostName - suffix.length - 1).replace(/[^a-z0-9]+$/, '')}.${suffix}`
 }
 
 function cut(note: string): string {
   const bytes = Buffer.from(note)
-  // A character cut in the middle becomes a replacement character of three bytes.
+  // If the cut splits a character, it becomes a replacement character of three bytes.
   return bytes.length <= mostNote ? note : `${bytes.subarray(0, mostNote - 6).toString()}...`
 }

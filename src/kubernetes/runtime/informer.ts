@@ -19,7 +19,8 @@ import { backoffMs, pause, systemTimers, type Backoff, type Timers } from '../..
 const decimal = /^[0-9]+$/
 
 /**
- * True if `one` is a later version than `other`, for the same type. Versions are decimal numbers of any length. Other forms (none are known) count as later.
+ * Returns true if `one` is a later resource version than `other` of the same type. Versions are decimal numbers of any length. Other forms
+ * (none are known) count as later.
  */
 function isLater(one: string, other: string): boolean {
   if (!decimal.test(one) || !decimal.test(other)) return true
@@ -28,7 +29,7 @@ function isLater(one: string, other: string): boolean {
 
 const pageLimit = 500
 const refused: Backoff = { firstMs: 500, maxMs: 30_000 }
-/** Delays of an informer after each fault. An outage may end at any moment, so the delays for no answer are short. */
+/** Delays of an informer after each kind of failure. They are short if the server does not answer, since an outage may end at any moment. */
 const backoffs = {
   unavailable: { firstMs: 250, maxMs: 1_000 },
   not_found: { firstMs: 1_000, maxMs: 10_000 },
@@ -40,7 +41,7 @@ const backoffs = {
   already_exists: refused,
   invalid: refused,
 } as const satisfies Record<KubeErrorReason, Backoff>
-/** A watch that ends earlier without an event counts as failed. */
+/** A watch that ends before this time without an event counts as failed, in milliseconds. */
 const shortWatchMs = 1_000
 
 /**
@@ -63,11 +64,11 @@ export type InformerState =
   | { readonly is: 'absent' }
   | { readonly is: 'stopped' }
 
-/** Receives an informer's metrics. */
+/** Receives measurements of an informer, for metrics. */
 export interface InformerObserver {
-  /** The state changed, not only its resource version. */
+  /** Called if the kind of state changed, not only its resource version. */
   state(type: ObjectType, state: InformerState): void
-  /** A whole list was read. */
+  /** Called after a whole list was read, with the number of objects. */
   listed(type: ObjectType, objects: number): void
 }
 
@@ -75,16 +76,19 @@ export interface InformerObserver {
 export interface InformerOptions {
   readonly api: Pick<KubeApi, 'list' | 'watch'>
   readonly type: ObjectType
-  /** All objects of the type if absent. */
+  /** Absent: all objects of the type. */
   readonly selection?: Selection
   readonly log: Log
   readonly random: Random
-  /** The process's timers by default. */
+  /** Default: the process's timers. */
   readonly timers?: Timers
   readonly observer?: InformerObserver
 }
 
-/** The source of a change: a watch event or the answer to a write, or a new list. A list does not show what happened in between. */
+/**
+ * The source of a change. `watch`: a watch event or the response to a write. `list`: a new list, which does not show the changes in
+ * between.
+ */
 export type ChangeSource = 'watch' | 'list'
 
 /**
@@ -102,26 +106,26 @@ export type ChangeListener = (before: KubeObject | undefined, after: KubeObject 
 export interface Informer {
   readonly type: ObjectType
   readonly state: InformerState
-  /** Resolves once all objects have been read, so not before the type exists. Never rejects. */
+  /** Resolves once all objects have been read, which requires that the type exists. Never rejects. */
   readonly synced: Promise<void>
   readonly size: number
   get(ref: ObjectRef): KubeObject | undefined
   /** Returns all objects, in no order. */
   list(): Iterable<KubeObject>
-  /** Returns the objects of one namespace, in no order. The cost grows with that namespace only. */
+  /** Returns the objects of one namespace, in no order. The cost depends only on their number. */
   byNamespace(namespace: string): Iterable<KubeObject>
   /** Adds a listener and returns a function that removes it. It is not called for objects already in the cache. */
   onChange(listener: ChangeListener): () => void
   /**
-   * Puts the answer of a write into the cache, so that readers see it before the watch reports it. Ignored if the cache has a later version. The caller ensures
-   * that the object is in the selection.
+   * Puts the response of a write into the cache, so that readers see it before the watch reports it. Ignored if the cache has a later
+   * version. The caller must ensure that the object is in the selection.
    */
   observe(object: KubeObject): void
   /** Keeps the cache current until `signal` aborts, then resolves. Call it once. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
 
-/** Builds an informer. It does nothing before `run`. */
+/** Creates an informer. It does nothing before `run`. */
 export function createInformer(options: InformerOptions): Informer {
   return new WatchingInformer(options)
 }
@@ -135,11 +139,11 @@ class WatchingInformer implements Informer {
   readonly #listeners = new Set<ChangeListener>()
   readonly #synced = Promise.withResolvers<void>()
   #state: InformerState = { is: 'new' }
-  /** The cache has every change up to this version. If undefined, the next step is a new list. */
+  /** The cache has every change up to this resource version. If undefined, the next step is a new list. */
   #position: string | undefined
-  /** Consecutive failures with the same fault. A watch event resets them. */
+  /** Number of consecutive failures of the same kind. A watch event resets it. */
   #failing: { readonly reason: KubeErrorReason; readonly times: number } | undefined
-  /** Objects passed to `observe` while a list is being read. */
+  /** Objects that were passed to `observe` while a list was being read. */
   #observed: KubeObject[] = []
 
   constructor(options: InformerOptions) {
@@ -212,7 +216,7 @@ class WatchingInformer implements Informer {
     this.#synced.resolve()
   }
 
-  /** Replaces the cache with a list. Versions may go back if a backup was restored. */
+  /** Replaces the content of the cache by a list. Versions may be earlier if a backup was restored. */
   #replace(objects: Map<string, KubeObject>, resourceVersion: string): void {
     for (const object of this.#observed) {
       const listed = objects.get(keyOf(object.metadata))
@@ -279,13 +283,13 @@ class WatchingInformer implements Informer {
       try {
         listener(before, after, by)
       } catch (error) {
-        // A faulty listener must not affect the other listeners or the cache.
+        // A failing listener must not affect the other listeners or the cache.
         this.#options.log.error('a listener of an informer threw', { kind: this.type.kind, error: errorText(error) })
       }
     }
   }
 
-  /** Records a failure and waits for the delay of its fault. An expired version needs no delay, unless the next one expires too. */
+  /** Records a failure and waits. An expired version needs no wait, unless the next one expires too. */
   async #failed(failure: unknown, signal: AbortSignal): Promise<void> {
     if (signal.aborted) return
     const { log, random } = this.#options
@@ -299,7 +303,7 @@ class WatchingInformer implements Informer {
     this.#become(absent ? { is: 'absent' } : { is: 'waiting', failures, error })
     const waitMs = Math.max(backoffMs(backoffs[reason], failures, random), error.retryAfterMs ?? 0)
     const fields = { kind: this.type.kind, reason, failures, error: errorText(error), afterMs: Math.round(waitMs) }
-    if (absent) log.debug('a type is not there', fields)
+    if (absent) log.debug('the API server does not know a resource type; its CRD may be missing', fields)
     else if (isPowerOfTwo(failures)) log.warn('an informer failed and tries again', fields)
     await pause(waitMs, signal, this.#timers)
   }
@@ -320,10 +324,10 @@ function keyOf({ namespace = '', name }: ObjectRef): string {
   return `${namespace}/${name}`
 }
 
-/** Returns the object without `managedFields`, which only the API server needs and which is often most of it. */
+/** Returns the object without `managedFields`, which only the API server needs, and which are often the largest part. */
 function slim(object: KubeObject): KubeObject {
   if (!('managedFields' in object.metadata)) return object
-  // The cast is needed because the port's type omits the field.
+  // a cast: the port's type omits this field
   const { managedFields: _, ...metadata } = object.metadata as ObjectMeta & { readonly managedFields: unknown }
   return { ...object, metadata }
 }

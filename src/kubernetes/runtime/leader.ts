@@ -5,49 +5,49 @@ import type { KubeApi } from '../kube-api.ts'
 import { LeaseLock } from './lease-lock.ts'
 import { pause, systemTimers, type Timers } from '../../base/timing.ts'
 
-/** How long a leader relies on a Lease after it requested the last renewal: 3 s less than others wait. */
+/** How long a leader relies on a Lease after it requested the last renewal, in milliseconds: 3 s less than others wait. */
 const trustMs = 9_000
 const renewEveryMs = 3_000
-/** Time limit of one call to renew or release. */
+/** Timeout of one call to renew or release the Lease, in milliseconds. */
 const attemptMs = 2_500
-/** Delay before a failed renewal is retried. */
+/** Delay before a failed renewal is retried, in milliseconds. */
 const retryMs = 500
-/** How often candidates read the Lease. */
+/** Interval at which candidates read the Lease, in milliseconds. */
 const lookEveryMs = 500
 
-/** A held leadership. */
+/** A leadership that this process holds. */
 export interface LeaseLeadership {
-  /** Aborts when the leadership is lost or given up: 3 s before another process can acquire it. */
+  /** Aborts when the leadership is lost or given up, at least 3 s before another process can acquire it. */
   readonly signal: AbortSignal
   /**
-   * True until the leadership ends by the clock. It is right even if the process was suspended and its timers are late. Call it right before any work that only
-   * a leader may do. Aborts the signal if the leadership is over.
+   * Returns true until the leadership ends. It uses the clock, so it is correct even if the process was suspended and timers are late.
+   * Call it immediately before any work that only a leader may do. Aborts the signal if the leadership has ended.
    */
   held(): boolean
 }
 
 /** Options of an election. */
 export interface LeaderOptions {
-  /** Prefer a client of its own, so that its calls don't wait for other calls. */
+  /** Should be a separate client, so that its calls do not wait for others. */
   readonly api: Pick<KubeApi, 'get' | 'create' | 'replace'>
   /** The Lease of the leadership; created if missing. */
   readonly lease: { readonly namespace: string; readonly name: string }
-  /** Unique to this process; a restarted process has another one. */
+  /** Identifies this process; a restarted process has another value. */
   readonly identity: string
-  /** Wall time, only for display in the Lease. */
+  /** Wall time, which the Lease only displays. */
   readonly clock: Clock
   readonly log: Log
   readonly random: Random
-  /** The process's timers by default. */
+  /** Default: the process's timers. */
   readonly timers?: Timers
-  /** Called with true when this process becomes the leader and with false when it stops, for the metrics. */
+  /** Called with true when this process becomes the leader, and with false when it stops, for metrics. */
   readonly onLeading?: (leads: boolean) => void
 }
 
 /**
- * Campaigns until `signal` aborts, and calls `work` each time it becomes the leader. `work` must end soon after the leadership's signal aborts. The Lease is
- * released only after `work` has ended, so that two leaders never work at the same time. The next leader then follows at once. If `work` ends or rejects by
- * itself, the Lease is released and campaigned for again.
+ * Campaigns until `signal` aborts, and calls `work` each time this process becomes the leader. `work` must end soon after the leadership's
+ * signal aborts. The Lease is released only after `work` has ended, so that two leaders never work at the same time. The next leader then
+ * follows at once. If `work` ends or rejects by itself, the Lease is released, and the process campaigns again.
  *
  * Resolves when `signal` has aborted, `work` has ended and the Lease is released (or the attempt failed). Never rejects.
  */
@@ -67,14 +67,14 @@ export async function lead(options: LeaderOptions, work: (leadership: LeaseLeade
 
 type Election = LeaderOptions & { readonly timers: Timers }
 
-/** Waits until the Lease is free or stale and takes it. Resolves to the time of the request, or to undefined if `signal` aborted. */
+/** Waits until the Lease is free or expired, and takes it. Resolves with the time of the request, or with undefined if `signal` aborted. */
 async function campaign(lock: LeaseLock, { timers, log, random }: Election, signal: AbortSignal): Promise<number | undefined> {
   while (!signal.aborted) {
     try {
       const freeInMs = await lock.look(signal)
       const askedAt = timers.now()
       if (freeInMs <= 0 && (await lock.take(signal))) return askedAt
-      // Not all at the same moment: each look of many would meet a conflict.
+      // Candidates read at different times. Otherwise many of them would conflict at each attempt.
       await pause(Math.min(freeInMs <= 0 ? lookEveryMs : freeInMs, lookEveryMs * (1 - fractionOf(random) / 5)), signal, timers)
     } catch (error) {
       if (signal.aborted) return undefined
@@ -86,8 +86,8 @@ async function campaign(lock: LeaseLock, { timers, log, random }: Election, sign
 }
 
 /**
- * One leadership. It is held and renewed every few seconds, until it is lost or given up. It is lost if a renewal was too late or another process has the
- * Lease. It is given up when the process stops or the work has ended. Then it is still renewed until the work has ended, and released.
+ * One leadership. It is renewed every few seconds, until it is lost or given up. It is lost if a renewal is too late or another process
+ * has the Lease. It is given up when the process stops or the work ends. It is still renewed until the work has ended, and then released.
  */
 class Term implements LeaseLeadership {
   readonly #options: Election
@@ -109,7 +109,7 @@ class Term implements LeaseLeadership {
   }
 
   held(): boolean {
-    if (!this.#lost && this.#options.timers.now() >= this.#heldUntil) this.#lose('it was not renewed in time')
+    if (!this.#lost && this.#options.timers.now() >= this.#heldUntil) this.#lose('the Lease was not renewed in time')
     return !this.#over.signal.aborted
   }
 
@@ -135,12 +135,12 @@ class Term implements LeaseLeadership {
     if (!this.#lost && this.#options.timers.now() < this.#heldUntil) await this.#release()
   }
 
-  /** Extends the leadership. Time counts from before the renewal request, so that it ends here before it ends for others. */
+  /** Extends the leadership. The time counts from before the renewal request, so that it ends here before it ends for others. */
   #extend(askedAt: number): void {
     const { timers } = this.#options
     this.#heldUntil = askedAt + trustMs
     this.#stopExpiry()
-    this.#stopExpiry = timers.start(this.#heldUntil - timers.now(), () => this.#lose('it was not renewed in time'))
+    this.#stopExpiry = timers.start(this.#heldUntil - timers.now(), () => this.#lose('the Lease was not renewed in time'))
   }
 
   #lose(why: string): void {
@@ -159,7 +159,7 @@ class Term implements LeaseLeadership {
       const askedAt = timers.now()
       try {
         const renewed = await within(timers, { ms: attemptMs, signal: ended }, (signal) => this.#lock.renew(signal))
-        if (!renewed) return this.#lose('another process has it')
+        if (!renewed) return this.#lose('another process has the Lease')
         if (!this.#lost) this.#extend(askedAt)
         waitMs = renewEveryMs
       } catch (error) {
@@ -180,7 +180,7 @@ class Term implements LeaseLeadership {
   }
 }
 
-/** Calls a function with a signal that aborts after a time limit, or together with another signal. */
+/** Calls a function with a signal that aborts after a timeout, or together with another signal. */
 async function within<T>(timers: Timers, limit: { ms: number; signal?: AbortSignal }, call: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const late = new AbortController()
   const stop = timers.start(limit.ms, () => late.abort(new Error('no answer in time')))

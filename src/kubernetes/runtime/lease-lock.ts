@@ -5,7 +5,7 @@ import type { Timers } from '../../base/timing.ts'
 import { microTimeOf } from './micro-time.ts'
 
 const leaseType = objectTypes.lease
-/** How long the others wait for a leader that vanished. */
+/** How long other processes wait before they take over an expired Lease, in seconds. */
 const durationSeconds = 12
 
 /** Options of a lock. */
@@ -17,7 +17,7 @@ export interface LeaseLockOptions {
   readonly timers: Timers
 }
 
-/** The used part of a Lease's spec. */
+/** The used fields of a Lease's spec. */
 interface LeaseSpec {
   readonly holderIdentity?: string
   readonly leaseDurationSeconds?: number
@@ -26,14 +26,14 @@ interface LeaseSpec {
   readonly leaseTransitions?: number
 }
 
-/** The last read Lease, and the time of its last change on this process's clock. The holder's clock is never used. */
+/** The Lease as last read, and the time of its last change on this process's clock. The holder's clock is never used. */
 interface SeenLease {
   readonly lease: KubeObject
   readonly spec: LeaseSpec
   readonly since: number
 }
 
-/** A Lease with at most one holder. Every write names the version that it is based on, so only one of two concurrent writes succeeds. */
+/** A Lease with at most one holder. Every write names the version that it is based on, so of two concurrent writes only one succeeds. */
 export class LeaseLock {
   readonly #options: LeaseLockOptions
   #seen: SeenLease | undefined
@@ -42,7 +42,7 @@ export class LeaseLock {
     this.#options = options
   }
 
-  /** Reads the Lease. Returns the milliseconds until it may be taken, unless it is renewed. Rejects with KubeError. */
+  /** Reads the Lease. Returns the milliseconds until this process may take it, if it is not renewed. Rejects with KubeError. */
   async look(signal: AbortSignal): Promise<number> {
     const { api, lease, identity, timers } = this.#options
     const found = await api.get(leaseType, lease, signal)
@@ -55,7 +55,10 @@ export class LeaseLock {
     return since + (spec.leaseDurationSeconds ?? durationSeconds) * 1000 - timers.now()
   }
 
-  /** Takes the Lease as `look` read it. Returns false if another process was first. Rejects with KubeError; the write may have succeeded even then. */
+  /**
+   * Takes the Lease as last read. Returns false if another process was first. Rejects with KubeError; even then, the write may have
+   * succeeded.
+   */
   async take(signal: AbortSignal): Promise<boolean> {
     const { identity, clock } = this.#options
     const now = microTimeOf(clock.now())
@@ -67,19 +70,19 @@ export class LeaseLock {
     )
   }
 
-  /** Renews the Lease. Returns false if another process holds it. Rejects with KubeError; the write may have succeeded even then. */
+  /** Renews the Lease. Returns false if another process holds it. Rejects with KubeError; even then, the write may have succeeded. */
   async renew(signal: AbortSignal): Promise<boolean> {
     const { identity, clock } = this.#options
     for (;;) {
       const spec = this.#seen?.spec
       if (spec === undefined || spec.holderIdentity !== identity) return false
       if (await this.#write({ ...spec, renewTime: microTimeOf(clock.now()) }, signal)) return true
-      // An answer was lost or a user edited the Lease. This process still holds it if the Lease says so.
+      // A response was lost, or a user edited the Lease. If the Lease still names this process, this process holds it.
       await this.look(signal)
     }
   }
 
-  /** Releases the Lease. No effect if another process holds it. Rejects with KubeError. */
+  /** Releases the Lease. Does nothing if another process holds it. Rejects with KubeError. */
   async release(signal: AbortSignal): Promise<void> {
     const { identity, clock } = this.#options
     for (;;) {
@@ -91,7 +94,7 @@ export class LeaseLock {
     }
   }
 
-  /** Writes based on the last read version. Returns false if there is a newer one. */
+  /** Writes the spec on top of the last read version. Returns false if there is a newer one. */
   async #write(spec: LeaseSpec, signal: AbortSignal): Promise<boolean> {
     const { api, lease } = this.#options
     const seen = this.#seen?.lease
@@ -104,14 +107,14 @@ export class LeaseLock {
       }
       return true
     } catch (error) {
-      // A deleted Lease counts as another version. The next read finds none.
+      // A deleted Lease counts as another version. The next read finds that it is missing.
       if (error instanceof KubeError && ['conflict', 'already_exists', 'not_found'].includes(error.reason)) return false
       throw error
     }
   }
 
   #note(lease: KubeObject): void {
-    // The API server validates Leases.
+    // a cast: the API server validates Leases
     this.#seen = { lease, spec: lease.spec ?? {}, since: this.#options.timers.now() }
   }
 }

@@ -1,4 +1,4 @@
-/** Milliseconds since 1970 as Kubernetes writes a MicroTime. */
+/** Formats milliseconds since 1970 as a Kubernetes MicroTime. */
 export function microTimeOf(ms: number): string {
   return new Date(ms).toISOString().replace('Z', '000Z')
 }

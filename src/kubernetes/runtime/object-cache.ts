@@ -1,6 +1,6 @@
 import type { KubeObject, ObjectRef } from '../kube-api.ts'
 
-/** Objects by namespace and name. */
+/** Objects, indexed by namespace and name. */
 export class ObjectCache {
   readonly #namespaces = new Map<string, Map<string, KubeObject>>()
   #size = 0
@@ -23,7 +23,7 @@ export class ObjectCache {
     return this.#namespaces.get(namespace)?.values() ?? []
   }
 
-  /** Puts an object in, in the place of one of its name. */
+  /** Adds an object. Replaces one with the same namespace and name. */
   put(object: KubeObject): void {
     const { namespace = '', name } = object.metadata
     const objects = this.#namespaces.get(namespace) ?? new Map<string, KubeObject>()
@@ -32,7 +32,7 @@ export class ObjectCache {
     objects.set(name, object)
   }
 
-  /** Takes the object of that name out. */
+  /** Removes the object with this namespace and name. */
   remove({ namespace = '', name }: ObjectRef): void {
     const objects = this.#namespaces.get(namespace)
     if (objects?.delete(name) !== true) return

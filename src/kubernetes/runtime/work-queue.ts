@@ -6,17 +6,17 @@ import type { Random } from '../../base/runtime.ts'
 import { backoffMs, systemTimers, type Backoff, type Timers } from '../../base/timing.ts'
 import { KubeError } from '../kube-api.ts'
 
-/** A key taken from the queue. */
+/** A key that waits in the queue. */
 interface WaitingKey {
   readonly key: string
-  /** The time when it was added. */
+  /** When it was added, on the timers' clock. */
   readonly since: number
 }
 
-/** A first-in-first-out line of keys for each group. The groups take turns. Each operation has constant cost, however long the lines are. */
+/** Keys in a first-in-first-out list for each group. The groups take turns. Every operation has constant cost, even with long lists. */
 class FairQueue {
   readonly #queues = new Map<string, Queue<WaitingKey>>()
-  /** Groups with waiting keys, the next one first. */
+  /** Groups with waiting keys; the first one is next. */
   readonly #groupQueue = new Queue<string>()
   readonly #keys = new Set<string>()
 
@@ -28,7 +28,7 @@ class FairQueue {
     return this.#keys.has(key)
   }
 
-  /** Appends a key to its group's line. Returns false if the key is already in a line. */
+  /** Adds a key to its group's list. Returns false if the key is already waiting. */
   put(group: string, key: string, since: number): boolean {
     if (this.#keys.has(key)) return false
     this.#keys.add(key)
@@ -55,7 +55,7 @@ class FairQueue {
   }
 }
 
-/** Removed entries are cut off when they reach this number and are the majority. */
+/** Number of removed entries at which a list is compacted, if they are also the majority. */
 const cutAt = 1024
 
 /** A first-in-first-out list. */
@@ -84,7 +84,7 @@ class Queue<T> {
 
 const defaultBackoff: Backoff = { firstMs: 200, maxMs: 5 * 60_000 }
 
-/** Receives a queue's metrics. */
+/** Receives measurements of a queue, for metrics. */
 export interface WorkQueueObserver {
   /** Reports how many keys wait for a worker, without delayed keys. */
   depth(keys: number): void
@@ -95,29 +95,29 @@ export interface WorkQueueObserver {
   retry(afterMs: number): void
 }
 
-/** The result of work on a key: it may ask to run again after a delay, unless the key is added earlier. */
+/** The result of work on a key. The work may request to run again after a delay, unless the key is added earlier. */
 export interface WorkResult {
   readonly againAfterMs: number
 }
 
 /**
- * The work on one key. If it rejects, the key is retried with growing delays, at least a KubeError's `retryAfterMs`. If it resolves, its failures are
- * forgotten. It never runs twice at the same time for one key.
+ * The work on one key. If it rejects, the key is retried with growing delays, at least a KubeError's `retryAfterMs`. If it resolves, the
+ * count of failures is reset. It never runs twice at the same time for one key.
  */
 export type Work = (key: string, signal: AbortSignal) => Promise<WorkResult | undefined>
 
 /** Options of a queue. */
 export interface WorkQueueOptions {
   readonly work: Work
-  /** How many keys are worked on at the same time. */
+  /** Maximum number of keys that are worked on at the same time. */
   readonly workers: number
-  /** Returns a key's group. Groups take turns, so that a group with many keys does not delay the others. All keys share one group if absent. */
+  /** Returns a key's group. Groups take turns, so that a group with many keys does not delay others. If absent, all keys are in one group. */
   readonly groupOf?: (key: string) => string
-  /** Delays of retries; 200 ms to 5 min by default. */
+  /** Delays of retries; from 200 ms to 5 min by default. */
   readonly backoff?: Backoff
   readonly log: Log
   readonly random: Random
-  /** The process's timers by default. */
+  /** Default: the process's timers. */
   readonly timers?: Timers
   readonly observer?: WorkQueueObserver
 }
@@ -126,28 +126,28 @@ export interface WorkQueueOptions {
 export interface WorkQueue {
   /** The number of keys that wait for a worker. */
   readonly depth: number
-  /** True if no key waits for a worker and none is being worked on. Delayed keys don't count. */
+  /** True if no key waits for a worker and none is being worked on. Delayed keys do not count. */
   readonly idle: boolean
   /** Makes a key due now, even if it is delayed. */
   add(key: string): void
-  /** Makes a key due after `ms`, or at its earlier due time if it has one. */
+  /** Makes a key due after `ms` milliseconds, or at an earlier time for which it is already scheduled. */
   addAfter(key: string, ms: number): void
-  /** Makes all failed keys due now and forgets all failures. Call it when the failing service answers again. */
+  /** Makes all failed keys due now, and resets their counts of failures. Call it when the failing service answers again. */
   retryFailed(): void
-  /** Works until `signal` aborts, waits for running work, then resolves. Call it once. Never rejects. */
+  /** Works on keys until `signal` aborts, then waits for running work. Call it once. Never rejects. */
   run(signal: AbortSignal): Promise<void>
 }
 
-/** Builds a queue. It accepts keys at once and works on them in `run`. */
+/** Creates a queue. It accepts keys at once; `run` works on them. */
 export function createWorkQueue(options: WorkQueueOptions): WorkQueue {
   return new FairWorkQueue(options)
 }
 
 /**
  * A queue whose groups take turns. A key is in one or two of these states:
- * - waiting for a worker, in the line of its group
+ * - waiting for a worker, in the list of its group
  * - delayed; becomes waiting when due, or is marked `again` while it is being worked on
- * - being worked on; then waiting if it was added meanwhile (`again`), or delayed if it failed or asked for that
+ * - being worked on; then waiting if it was added meanwhile (`again`), or delayed if it failed or requested a delay
  */
 class FairWorkQueue implements WorkQueue {
   readonly #options: WorkQueueOptions
@@ -207,7 +207,7 @@ class FairWorkQueue implements WorkQueue {
     await Promise.all(this.#underWork.values().map(({ done }) => done))
   }
 
-  /** Hands keys to free workers. */
+  /** Gives waiting keys to free workers. */
   #start(): void {
     const signal = this.#running
     const { workers, observer } = this.#options
@@ -236,7 +236,10 @@ class FairWorkQueue implements WorkQueue {
     this.#start()
   }
 
-  /** Starts work in a separate turn of the event loop. By then `#underWork` has the key, and work that never waits does not block other work. */
+  /**
+   * Starts work in a separate turn of the event loop. So `#underWork` has the key before the work starts, and synchronous work does not
+   * block other work.
+   */
   async #attempt(key: string, signal: AbortSignal): Promise<{ readonly result: WorkResult | undefined } | { readonly error: unknown }> {
     await setImmediate()
     try {
