@@ -13,49 +13,52 @@ import type { Engine } from './engine.ts'
 import { cascadePrefix } from '../store/keys.ts'
 import { StoreError, type Leadership } from '../store/store.ts'
 
-/** Interval of key maintenance and of expiry old entries, in milliseconds. */
+/** Interval of key maintenance and of removing expired entries, in milliseconds. */
 const maintainEveryMs = 10 * 60_000
-/** Interval of the search for unused bytes, in milliseconds. */
+/** Interval of garbage collection, in milliseconds. */
 const collectEveryMs = 60 * 60_000
-/** Interval of the leader's count of an organisation's data other than records, in milliseconds. The count reads all of that data. */
+/** Interval at which the leader counts each organisation's data other than records, in milliseconds. The count reads all of that data. */
 const countEveryMs = 60 * 60_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
-/** How long a process that stops waits for its resignation, in milliseconds: where the store is gone its lease has to run out anyway. */
+/**
+ * How long a process that stops waits until its leadership is released, in milliseconds. If the store is unreachable, the lease must
+ * expire anyway.
+ */
 const resignTimeoutMs = 1_000
 /** Time after which every store has released a leadership that was given up, in milliseconds. */
 const leaseLifeMs = 15_000
 
-/** Receives the metrics of background work. */
+/** Receives measurements of background work, for metrics. */
 export interface BackgroundObserver {
   leading(leads: boolean): void
   expired(what: ExpiredSort, count: number): void
-  /** `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver` or `collect`. */
+  /** Called after a failure. `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver` or `collect`. */
   failed(work: string): void
 }
 
-/** What is done again and again. */
+/** Work that the leader repeats. */
 interface LeaderJob {
   readonly name: string
   readonly work: () => Promise<void>
-  /** Time from the end of one round to the start of the next. */
+  /** Time from the end of one run to the start of the next, in milliseconds. */
   readonly everyMs: number
-  /** Ends the wait early, including the delay after a failure. */
+  /** Ends the wait early, even the delay after a failure. */
   readonly alarm: Alarm
 }
 
-/** The parts that all jobs share. */
+/** Dependencies that all jobs share. */
 interface Background {
   readonly engine: Engine
   readonly observer: BackgroundObserver | undefined
   readonly dispatcher: Dispatcher | undefined
 }
 
-/** Runs a job until `signal` aborts. A failure is logged, and the delay grows with each failure in a row. */
+/** Repeats a job until `signal` aborts. A failure is logged, and the delay grows with each consecutive failure. */
 async function keepDoing({ engine, observer }: Background, { name, work, everyMs, alarm }: LeaderJob, signal: AbortSignal): Promise<void> {
   const { clock, log } = engine.services
   let failures = 0
   while (!signal.aborted) {
-    // Before the work: a change that the work no longer sees starts the next round.
+    // Before the work, so that a change during the work starts another run.
     alarm.arm()
     try {
       await work()
@@ -72,7 +75,7 @@ async function keepDoing({ engine, observer }: Background, { name, work, everyMs
   }
 }
 
-/** The keys of all kinds; none waits for another where that fails. */
+/** Maintains the keys of all kinds. If one kind fails, the others continue. */
 async function maintainKeys({ signingKeys, eventKeys, pageKeys, registryKeys }: Engine, signal: AbortSignal): Promise<void> {
   const kinds = [signingKeys, eventKeys, pageKeys, ...(registryKeys === undefined ? [] : [registryKeys])]
   for (const outcome of await Promise.allSettled(kinds.map((keys) => keys.maintain(signal)))) {
@@ -85,7 +88,10 @@ function report({ engine, observer }: Background, counts: ExpireCounts): void {
   if (expiredSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
-/** Runs the leader's jobs until `signal` aborts. Cascades start as soon as marks appear, deliveries run all the time, and the other jobs at intervals. */
+/**
+ * Runs the leader's jobs until `signal` aborts. Cascades start as soon as a deletion is marked, deliveries run all the time, and the other
+ * jobs at intervals.
+ */
 async function lead(background: Background, signal: AbortSignal): Promise<void> {
   const { engine } = background
   const { store, cache, services } = engine
@@ -94,26 +100,26 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   const forgetKeys = cache.onKey((key) => {
     if (key.startsWith(cascadePrefix)) marked.ring()
   })
-  // A reload may bring marks that the watch did not report.
+  // A reload of the cache may contain deletion marks that the watch did not report.
   const forgetResets = cache.onReset(marked.ring)
   const expirer = new Expirer(store, { history: engine.history })
   const cascade = async (): Promise<void> => void (await services.cascader.finish(signal))
   const collect = async (): Promise<void> => {
     const collected = await engine.collector?.collect(signal)
-    if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('removed unused content', { ...collected })
+    if (collected !== undefined && collected.manifests + collected.blobs > 0) services.log.info('garbage collection removed unused content', { ...collected })
   }
   const counts: readonly (() => Promise<unknown>)[] = [() => countUse(store, signal), () => recountContent(services, signal)]
   const count = (): Promise<void> => oneByOne(counts, (work) => work(), { signal })
   const endSyncs = async (): Promise<void> => {
     const ended = await endExpiredSyncs(services, signal)
-    if (ended > 0) services.log.info('ended syncs that have expired', { ended })
+    if (ended > 0) services.log.info('ended expired syncs of repos', { ended })
   }
   const expiries: readonly (() => Promise<unknown>)[] = [
     async () => report(background, await expirer.expire(clock.now(), signal)),
     () => forgetPending(services, signal),
     () => forgetHeldNames(services, signal),
   ]
-  // Resolves only when the leadership ends.
+  // This promise resolves only when the leadership ends.
   const { dispatcher } = background
   const expire = (): Promise<void> => oneByOne(expiries, (work) => work(), { signal })
   try {
@@ -133,7 +139,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   }
 }
 
-/** Waits for the leadership and leads until it is lost. A full etcd accepts no election, so then every candidate removes expired data. */
+/** Waits for the leadership and leads until it is lost. A full etcd accepts no election. In that case every candidate removes expired data. */
 async function candidate(background: Background, signal: AbortSignal): Promise<void> {
   const { engine, observer } = background
   const { store, services } = engine
@@ -151,7 +157,10 @@ async function candidate(background: Background, signal: AbortSignal): Promise<v
   }
 }
 
-/** Resigns. An unreachable store releases the leadership only when the lease expires. The wait for that ends when the process stops. */
+/**
+ * Gives up the leadership. If the store is unreachable, it is released only when the lease expires. The wait for that ends when the
+ * process stops.
+ */
 async function resign(leadership: Leadership, signal: AbortSignal): Promise<void> {
   const done = new AbortController()
   const resigned = leadership.resign().finally(() => done.abort())
@@ -160,8 +169,8 @@ async function resign(leadership: Leadership, signal: AbortSignal): Promise<void
 }
 
 /**
- * Runs the work that no request waits for until `signal` aborts. Every replica rotates keys. The leader runs the other jobs, and delivers events if there is a
- * dispatcher. Without `leads` the process never becomes the leader.
+ * Runs background work until `signal` aborts. Every replica rotates keys. The leader runs the other jobs, and delivers events if there is
+ * a dispatcher. Without `leads`, the process never becomes the leader.
  */
 export async function runBackground(
   engine: Engine,
@@ -174,7 +183,7 @@ export async function runBackground(
   engine.cache.onKey((key) => {
     if (key.startsWith('meta/')) changed.ring()
   })
-  // A reload may bring keys that the watch did not report.
+  // A reload of the cache may contain keys that the watch did not report.
   engine.cache.onReset(changed.ring)
   await Promise.all([
     keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
@@ -196,7 +205,7 @@ export function createBackgroundMetrics(registry: Registry): BackgroundObserver 
 }
 
 /**
- * Starts the work that no request waits for until `signal` aborts, and the delivery of events where this process may lead. Returns a function that waits for the
+ * Starts background work until `signal` aborts, and the delivery of events if this process may lead. Returns a function that waits for the
  * end of both.
  */
 export function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, signal: AbortSignal): () => Promise<void> {

@@ -3,17 +3,20 @@ import type { KubeEndpoint } from '../kubernetes/client/kube-endpoint.ts'
 import type { Environment } from '../config/environment.ts'
 import { SettingError, withSetting } from '../config/setting-error.ts'
 
-/** Where Kubernetes puts a pod's credentials. */
+/** The folder where Kubernetes puts the credentials of a pod. */
 export const accountDirectory = '/var/run/secrets/kubernetes.io/serviceaccount'
 
-/** The API server of the pod that this process is in, as its service account; undefined where this is no pod. */
+/** Returns the API server of the pod in which this process runs, with its service account; undefined outside a pod. */
 export function podEndpoint(env: Environment): KubeEndpoint | undefined {
   const { KUBERNETES_SERVICE_HOST: host, KUBERNETES_SERVICE_PORT: port } = env
   if (host === undefined || port === undefined) return undefined
   return { from: 'service-account', host, port, directory: accountDirectory }
 }
 
-/** Where the controller's API server is. Throws SettingError where that is not said, or the kubeconfig can not be read; no connection is made. */
+/**
+ * Returns the API server for the controller, without connecting. Throws SettingError if it is not configured and this is not a pod, or if
+ * the kubeconfig cannot be read.
+ */
 export function controllerEndpoint(kubeconfig: string | undefined, env: Environment): KubeEndpoint {
   const key = 'kubernetes.kubeconfig'
   if (kubeconfig !== undefined) {

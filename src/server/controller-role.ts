@@ -21,10 +21,10 @@ import { accountDirectory } from './cluster-endpoint.ts'
 import type { Engine } from './engine.ts'
 import { systemRandom } from './runtime.ts'
 
-/** Bucket bounds in seconds: from a reconcile without changes to a slow API server. */
+/** Histogram buckets in seconds: from a reconcile without changes to a slow API server. */
 const buckets = [0.001, 0.01, 0.05, 0.1, 0.5, 1, 5, 30]
 
-/** Registers the controller's metrics, `taproot_kube_*`: see docs/operations.md. */
+/** Registers the metrics of the controller, `taproot_kube_*` (docs/operations.md). */
 function createControllerMetrics(registry: Registry): ControllerObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_kube_leader', help: '1 in the active controller', registers })
@@ -37,7 +37,7 @@ function createControllerMetrics(registry: Registry): ControllerObserver {
   const written = new Counter({ name: 'taproot_kube_records_written_total', help: 'Records written for objects', labelNames: ['kind'], registers })
   const dropped = new Counter({ name: 'taproot_kube_events_dropped_total', help: 'Kubernetes Events that were not written', registers })
   const unmirrored = new Gauge({ name: 'taproot_kube_unmirrored_records', help: 'Records without a mirror because of the limit', registers })
-  const abandoned = new Gauge({ name: 'taproot_kube_abandoned_records', help: 'Records whose object is missing', registers })
+  const abandoned = new Gauge({ name: 'taproot_kube_abandoned_records', help: 'Records whose Kubernetes object is missing', registers })
   const informers = new Gauge({
     name: 'taproot_kube_informer_watching',
     help: '1 while the cache of a type follows the API server',
@@ -82,10 +82,10 @@ function queueMetrics(registry: Registry): (queue: string) => WorkQueueObserver 
   })
 }
 
-/** Delay before the start retries an API server that did not answer, in milliseconds. */
+/** Delay at the start before another request to an API server that did not answer, in milliseconds. */
 const retryMs = 1_000
 
-/** Options of the role. */
+/** Dependencies of the controller role. */
 export interface ControllerRoleOptions {
   readonly config: Config
   readonly endpoint: KubeEndpoint
@@ -97,11 +97,11 @@ export interface ControllerRoleOptions {
   readonly clock: Clock
 }
 
-/** The running role. */
+/** The running controller. */
 export interface ControllerRole {
   /** Resolves once all objects have been read. Rejects with the signal's reason. */
   synced(signal: AbortSignal): Promise<void>
-  /** Resolves when the start signal has aborted and the work has ended. */
+  /** Resolves when the signal given at the start has aborted and the work has ended. */
   readonly ended: Promise<void>
 }
 
@@ -111,7 +111,7 @@ function ownNamespace({ kubernetes }: Config): string {
   return withSetting('kubernetes.lease.namespace', accountDirectory, () => readFileSync(`${accountDirectory}/namespace`, 'utf8')).trim()
 }
 
-/** Returns the cluster's id: as configured, or a unique one. Retries while the API server does not answer. */
+/** Returns the configured id of the cluster, or else one derived from the cluster. Retries while the API server does not answer. */
 async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient, signal: AbortSignal): Promise<string> {
   if (config.kubernetes.clusterId !== undefined) return config.kubernetes.clusterId
   const read = async (): Promise<string> => {
@@ -127,10 +127,10 @@ async function clusterId({ config, log }: ControllerRoleOptions, api: KubeClient
   return retry(read, { waitMs, signal })
 }
 
-/** The only capabilities of a pull secret, even if its identity has more. */
+/** The only capabilities of a pull Secret's token, even if its identity has more. */
 const pullCapabilities = setOf(roleCapabilities['registry.pull'] ?? [])
 
-/** Signs registry tokens that allow only pulls, for the identities of service accounts. */
+/** Returns a function that signs registry tokens for the identities of service accounts. The tokens allow only pulls. */
 export function pullTokens({ config, tokens }: Pick<ControllerRoleOptions, 'config' | 'tokens'>): NonNullable<ControllerOptions['pullSecrets']> {
   const registryHost = config.registry.host
   return {
@@ -145,7 +145,10 @@ export function pullTokens({ config, tokens }: Pick<ControllerRoleOptions, 'conf
   }
 }
 
-/** Starts the controller, which works until `signal` aborts. Rejects with SettingError if the kubeconfig is invalid, or with the signal's reason. */
+/**
+ * Starts the controller, which runs until `signal` aborts. Rejects with SettingError if the kubeconfig is invalid, or with the signal's
+ * reason.
+ */
 export async function startControllerRole(options: ControllerRoleOptions, signal: AbortSignal): Promise<ControllerRole> {
   const { config, endpoint, engine, registry, log, clock } = options
   const { kubernetes } = config

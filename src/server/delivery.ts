@@ -8,27 +8,27 @@ import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { createEventSigner, Dispatcher, sendEvent, withoutForeignEmail, type DispatchObserver } from '../events/index.ts'
 import type { Engine } from './engine.ts'
 
-/** How long a sink may take to answer, the look-up of its name included, in milliseconds. */
+/** Timeout for a sink to answer, including the DNS query, in milliseconds. */
 const sinkTimeoutMs = 10_000
 
-/** The parts of the delivery of events. */
+/** Dependencies of event delivery. */
 export interface DeliveryOptions {
   readonly config: Config
   readonly files: ReloadedFiles
   readonly engine: Engine
   readonly metrics: Registry
-  /** How names of sinks are resolved; by the name servers of the system by default. */
+  /** Resolves the host names of sinks; by default with the system's name servers. */
   readonly sinkLookup?: LookupFunction | undefined
 }
 
-/** The delivery of events. It runs in the process that leads. */
+/** Event delivery, which runs in the leader. */
 export interface Delivery {
   readonly dispatcher: Dispatcher
-  /** Ends kept connections to sinks, and the event log. */
+  /** Closes idle connections to sinks, and the event log. */
   close(): Promise<void>
 }
 
-/** Builds the delivery of events. Throws SettingError if the authorities of sinks cannot be read. */
+/** Creates event delivery. Throws SettingError if the CA certificates for sinks cannot be read. */
 export function createDelivery({ config, files, engine, metrics, sinkLookup = createResolverLookup() }: DeliveryOptions): Delivery {
   const { networks, caFile } = config.events
   const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'events.caFile', path: caFile, kind: 'authorities' } })

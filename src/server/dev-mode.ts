@@ -17,17 +17,17 @@ import { ownersKey } from '../store/keys.ts'
 import type { Config } from '../config/config.ts'
 import type { RunningServer } from './server.ts'
 
-/** The root group of a new development store. */
+/** Name of the root group in a new development store. */
 const demoName = 'demo'
-/** The subject of its owner at the development issuer. */
+/** Subject of the group's owner at the development issuer. */
 const ownerSubject = 'demo-owner'
-/** Time limit for the store's first answer, in milliseconds. */
+/** Timeout for the store's first answer, in milliseconds. */
 const startTimeoutMs = 10_000
-/** Age at which the token files are renewed, in milliseconds: half a token's life. */
+/** Age at which the token files are renewed, in milliseconds: half a token's lifetime. */
 const renewAfterMs = 30 * 60_000
 /** Delay before a failed renewal is retried, in milliseconds. */
 const renewAgainMs = 60_000
-/** Interval of age checks, in milliseconds. Timers stop while a machine sleeps, but tokens continue to age. */
+/** Interval of age checks, in milliseconds. Checks are needed because timers stop while a machine sleeps, but tokens continue to age. */
 const renewCheckMs = 2_000
 
 /** The demo group and its owner. */
@@ -36,17 +36,20 @@ interface Demo {
   readonly owner: Uid
 }
 
-/** Key with the uids from the first start. Names, owners and bindings may change later. */
+/** Key of the uids of group and owner from the first start. Names, owners and role bindings may have changed since. */
 const demoKey = 'meta/demo'
 
 /** Returns the demo group and owner from an earlier start, whether or not they still exist. */
 async function findDemo(server: RunningServer): Promise<Demo | undefined> {
   const entry = await server.engine.store.get(demoKey, AbortSignal.timeout(startTimeoutMs))
-  // Only makeDemo writes this key.
+  // a cast: only makeDemo writes this key
   return entry === undefined ? undefined : (JSON.parse(Buffer.from(entry.value).toString('utf8')) as Demo)
 }
 
-/** Creates group, owner and binding in one transaction. If two starts race, the second one finds them created. */
+/**
+ * Creates the group, its owner and the role binding in one transaction. If two starts run at the same time, the second one uses the
+ * records of the first.
+ */
 async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<Demo> {
   const { services, cache, store } = server.engine
   const nowMs = services.clock.now()
@@ -54,7 +57,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   const put = (kind: AnyKind, parent: string, record: unknown): Uid => {
     const uid = newUid(services, parent)
     const facts = { etag: newEtag(services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' }
-    // Each record has the message type of its kind.
+    // a cast: each record has the message type of its kind
     changes.create(kind, { uid, record: record as Resource, facts })
     return uid
   }
@@ -65,7 +68,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   changes.write({ kind: 'put', key: ownersKey(group), value: Buffer.from(newEtag(services.random)) })
   changes.guard({ kind: 'absent', key: demoKey })
   changes.write({ kind: 'put', key: demoKey, value: Buffer.from(JSON.stringify({ group, owner })) })
-  // The records refer to each other and are all created here, so no reference has to exist before.
+  // The records refer to each other and are all created here, so guards that referenced records exist would fail.
   const guards = changes.guards.filter((guard) => guard.kind !== 'exists')
   const outcome = await store.transact({ guards, writes: changes.writes }, AbortSignal.timeout(startTimeoutMs))
   if (outcome.committed) await cache.reached(outcome.revision, AbortSignal.timeout(startTimeoutMs))
@@ -74,7 +77,7 @@ async function makeDemo(server: RunningServer, devIssuer: DevIssuer): Promise<De
   return made
 }
 
-/** Returns the files in `dataDir` with a token of the owner, and the audience of each. */
+/** Returns the paths of the files in `dataDir` that contain a token of the owner, and the audience of each token. */
 function tokenFiles({ baseUrl, registry }: Config): readonly { readonly name: string; readonly audience: string }[] {
   return [
     { name: 'token', audience: baseUrl },
@@ -89,13 +92,13 @@ async function writeTokens(server: RunningServer, demo: Demo, options: { config:
     const act = { issuer: devIssuer.issuer, subject: ownerSubject, audience }
     const { token } = await server.signIn.tokens.mint({ identityUid: demo.owner, audiences: [audience], act, restrictions: {} })
     const path = join(config.dataDir, name)
-    // Readers see the old token or the new one, never part of one.
+    // Renames a complete file, so that readers see the old or the new token, never a part of one.
     await writeFile(`${path}.new`, `${token}\n`, { mode: 0o600 })
     await rename(`${path}.new`, path)
   }
 }
 
-/** The demo of a development server. `owner` is undefined, and there are no tokens, if a user deleted that identity. */
+/** The demo group of a development server. If a user deleted the owner, `owner` is undefined and there are no tokens. */
 export interface RunningDemo {
   readonly group: Uid
   readonly owner: Uid | undefined
@@ -103,8 +106,8 @@ export interface RunningDemo {
 }
 
 /**
- * Sets up a development server: the root group `demo` with an owner, and token files of that owner. There is one token for the API and one for the registry
- * host, renewed while the server runs. Everything exists when this resolves. `stop` ends the renewal.
+ * Sets up a development server: the root group `demo` with an owner, and files with the owner's tokens for the API and the registry host.
+ * All of them exist when this resolves. The tokens are renewed until `stop` is called.
  */
 export async function startDemo(server: RunningServer, options: { config: Config; devIssuer: DevIssuer }): Promise<RunningDemo> {
   const demo = (await findDemo(server)) ?? (await makeDemo(server, options.devIssuer))

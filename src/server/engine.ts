@@ -31,7 +31,7 @@ import { readEncryptionKey } from './read-encryption-key.ts'
 import { assertStoreFormat } from './store-format.ts'
 import { StoreError, type Store } from '../store/store.ts'
 
-/** The upstream as records see it. */
+/** Returns the parts of the upstream that records need. */
 export function contentSource(upstream: Upstream): ContentSource {
   return {
     async holdsManifest(repo, digest, signal) {
@@ -48,52 +48,55 @@ export function contentSource(upstream: Upstream): ContentSource {
 
 const hourMs = 3_600_000
 
-/** The store, its mirror in memory, its keys, and what handlers work with. */
+/** The store, the records in memory, the keys, and the services for handlers. */
 export interface Engine {
   readonly store: Store
   readonly cache: RecordCache
   readonly signingKeys: SigningKeys
   readonly eventKeys: EventKeys
   readonly pageKeys: RotatingKeys<PageKey>
-  /** Undefined where the registry host is not served. */
+  /** Undefined if this process does not serve the registry host. */
   readonly registryKeys: RegistryKeys | undefined
   readonly keyring: Keyring
-  /** What of tag histories is kept. */
+  /** How much of tag histories is kept. */
   readonly history: HistoryRetention
-  /** Removes bytes that nothing needs; undefined where no upstream is configured. */
+  /** The garbage collector; undefined if no upstream is configured. */
   readonly collector: Collector | undefined
   readonly services: Services
 }
 
-/** What an engine is made of. */
+/** Dependencies and settings of an engine. */
 export interface EngineOptions {
   readonly config: Config
   readonly store: Store
   readonly cache: RecordCache
-  /** Undefined where none is configured. */
+  /** Undefined if none is configured. */
   readonly upstream: Upstream | undefined
-  /** False where absent. */
+  /** True if the process serves the registry host; false if absent. */
   readonly servesRegistry?: boolean
-  /** The one of role `dev`. */
+  /** The development issuer; only in role `dev`. */
   readonly devIssuer?: DevIssuer | undefined
-  /** For what tenants name, and for providers of accounts. */
+  /** For URLs that tenants configure, and for cloud providers. */
   readonly fetch: SafeFetch
-  /** Issuers that configuration names. */
+  /** Issuers from the configuration. */
   readonly issuers: readonly ConfiguredIssuer[]
   readonly log: Log
   readonly clock: Clock
   readonly random: Random
 }
 
-/** The replica over a store, not started yet. */
+/** Creates the cache of the store's records, without starting it. */
 export function createRecordCache(store: Store, log: Log): RecordCache {
   return new RecordCache({ store, kinds: [...storedKinds.values()].map((kind) => kind.index), builtIns: builtInRoleRecords, log })
 }
 
-/** How long a start waits before it asks a store again that did not answer, in milliseconds. */
+/** Delay at the start before another request to a store that did not answer, in milliseconds. */
 const retryMs = 500
 
-/** Does a step of the start, again and again while the store does not answer: a store that is late is no reason to end. Each step reads before it writes. */
+/**
+ * Runs a step of the start, and repeats it while the store does not answer. So a store that starts late does not end the process. Each
+ * step reads before it writes.
+ */
 function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal): Promise<T> {
   const waitMs = (error: unknown): number | undefined => {
     if (!(error instanceof StoreError) || (error.kind !== 'unavailable' && error.kind !== 'indeterminate')) return undefined
@@ -103,7 +106,7 @@ function untilAvailable<T>(step: () => Promise<T>, log: Log, signal: AbortSignal
   return retry(step, { waitMs, signal })
 }
 
-/** Loads the store into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
+/** Loads the store's records into memory and opens its keys. Rejects with StoreError, SealingError, or the signal's reason. */
 export async function startEngine(options: EngineOptions, signal: AbortSignal): Promise<Engine> {
   const { config, store, cache, upstream, fetch, log, clock, random } = options
   const keyEncryptionKey = await readEncryptionKey(config, random)

@@ -1,22 +1,23 @@
 import { write, writeSync } from 'node:fs'
 
-/** Total size up to which unwritten lines are kept. Further lines are dropped. */
+/** Maximum size of unwritten lines, in bytes. Further lines are dropped. */
 const maxKeptBytes = 4 * 1024 * 1024
 /** Delay before a failed write is retried, in milliseconds. */
 const retryMs = 1_000
-/** How often a flush waits one more millisecond for a slow reader. */
+/** Maximum number of times that a flush waits one more millisecond for a slow reader. */
 const maxFlushWaits = 100
 
 /**
- * Appends lines to an open file. A full disk or a slow reader neither ends the process nor blocks it. Lines are kept and written later, whole and in order.
- * Lines beyond the size limit are dropped. pino's own destination would end the process, and could wait forever at exit.
+ * Appends lines to an open file. A full disk or a slow reader neither ends nor blocks the process. Unwritten lines are kept and written
+ * later, complete and in order. Beyond the size limit, lines are dropped. pino's own destination would end the process, and could wait
+ * forever at exit.
  */
 export class LogDestination {
   readonly #fd: number
   #lines: string[] = []
   #keptBytes = 0
   #dropped = 0
-  /** The bytes of the running write, or of the last failed one. */
+  /** The bytes that are being written, or whose write failed last. */
   #writing: Buffer | undefined
   #busy = false
   #retry: NodeJS.Timeout | undefined
@@ -25,7 +26,7 @@ export class LogDestination {
     this.#fd = fd
   }
 
-  /** Queues one line including its line end. Never throws. */
+  /** Queues a line, including its line end. Never throws. */
   write(line: string): void {
     if (this.#keptBytes + line.length > maxKeptBytes) {
       this.#dropped += 1
@@ -36,9 +37,9 @@ export class LogDestination {
     if (this.#retry === undefined) this.#writeOn()
   }
 
-  /** Writes kept lines as far as possible now. Never throws. Takes at most 0.1 s if nothing reads. */
+  /** Writes as many of the kept lines as possible now. Never throws. If nothing reads them, takes at most 0.1 s. */
   flush(): void {
-    // A running write may or may not succeed. Writing its lines twice is better than losing them.
+    // The result of a running write is unknown. Writing its lines twice is better than losing them.
     for (let waits = 0; ;) {
       const bytes = this.#next()
       if (bytes === undefined) return
@@ -84,7 +85,7 @@ export class LogDestination {
   }
 
   #wrote(bytes: Buffer, count: number): void {
-    // A flush has written them meanwhile.
+    // A flush has written these bytes meanwhile.
     if (this.#writing !== bytes) return
     this.#writing = count < bytes.length ? bytes.subarray(count) : undefined
     if (this.#writing === undefined) this.#keptBytes = this.#lines.reduce((sum, line) => sum + line.length, 0)

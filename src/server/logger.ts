@@ -3,13 +3,13 @@ import { pino, type Logger } from 'pino'
 import type { Log } from '../base/log.ts'
 import { LogDestination } from './log-destination.ts'
 
-/** The logs of a process, on one stream of JSON lines. */
+/** The logs of a process, as lines of JSON on one stream. */
 export interface Logs {
-  /** From the configured level on. */
+  /** Log for everything but audit events. Writes entries of the configured level and above. */
   readonly log: Log
-  /** Whatever the level: who did what must not depend on how chatty the rest is. */
+  /** Log for audit events. Independent of the configured level, so that audit events are always complete. */
   readonly auditLog: Log
-  /** Writes out what is held back. */
+  /** Writes all buffered lines. */
   flush(): void
 }
 
@@ -22,7 +22,7 @@ function logOver(logger: Logger): Log {
   }
 }
 
-/** Logs to a file that only its owner reads, or to standard error: standard output is left to what a command prints. */
+/** Creates logs that write to a file which only its owner can read, or to standard error. Standard output is for the output of commands. */
 export function createLogs(level: string, file?: string): Logs {
   const destination = new LogDestination(file === undefined ? 2 : openSync(file, 'a', 0o600))
   const flush = (): void => destination.flush()

@@ -3,7 +3,7 @@ import { errorMessage } from '../base/error-text.ts'
 import { settingOf } from '../config/setting.ts'
 import { SettingError } from '../config/setting-error.ts'
 
-/** A port that a setting names is taken or may not be used. */
+/** The port in a setting is in use, or the process may not use it. */
 class PortError extends Error {
   override readonly name = 'PortError'
   constructor(key: string, port: number, cause: unknown) {
@@ -17,10 +17,10 @@ function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error ? String(error.code) : undefined
 }
 
-/** Codes of addresses that are not this machine's. */
+/** System error codes for an address that does not belong to this machine. */
 const addressErrors: ReadonlySet<string | undefined> = new Set(['EADDRNOTAVAIL', 'ENOTFOUND', 'EAI_AGAIN', 'EINVAL'])
 
-/** Listens, or says which setting names the port or the address: rejects with PortError or SettingError. */
+/** Opens a port. If that fails, rejects with PortError or SettingError, which name the setting. */
 export async function openPort(key: string, address: { host: string; port: number }, open: () => Promise<unknown>): Promise<void> {
   try {
     await open()
@@ -30,7 +30,7 @@ export async function openPort(key: string, address: { host: string; port: numbe
   }
 }
 
-/** Resolves once the server listens; rejects with the system's error. */
+/** Resolves once the server listens. Rejects with the system's error. */
 export function listenHttp(server: Server, host: string, port: number): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
   server.once('error', reject)
@@ -41,7 +41,7 @@ export function listenHttp(server: Server, host: string, port: number): Promise<
   return promise
 }
 
-/** Takes no more connections, and cuts those that are still open after `graceMs`. Never rejects. */
+/** Stops accepting connections, and closes those that are still open after `graceMs` milliseconds. Never rejects. */
 export async function closeHttp(server: Server, graceMs = 0): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>()
   server.close(() => resolve())

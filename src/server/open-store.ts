@@ -12,13 +12,13 @@ const lockTimeoutMs = 3_000
 const lockRetryMs = 100
 
 /**
- * Opens the configured store. Rejects with StoreError if another process holds it, with SettingError if a certificate or password can't be read, or with the
- * signal's reason.
+ * Opens the configured store. Rejects with StoreError if another process uses it, with SettingError if a certificate or password cannot be
+ * read, or with the signal's reason.
  */
 export async function openStore(config: Config, { log, files }: { log: Log; files: ReloadedFiles }, signal: AbortSignal): Promise<Store> {
   if (config.store.kind === 'etcd') return openEtcd(config, log, files)
   const deadline = performance.now() + lockTimeoutMs
-  // A server that stops needs a moment.
+  // Another server may be stopping and release the store soon.
   const waitMs = (error: unknown): number | undefined =>
     error instanceof StoreError && error.kind === 'unavailable' && performance.now() <= deadline ? lockRetryMs : undefined
   return retry(() => createSqliteStore({ path: config.store.sqlite.path, log }), { waitMs, signal })

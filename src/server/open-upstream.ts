@@ -5,7 +5,7 @@ import type { Config, UpstreamConfig } from '../config/config.ts'
 import type { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { SettingError, withSetting } from '../config/setting-error.ts'
 
-/** What an upstream is opened with. */
+/** Dependencies for opening an upstream. */
 export interface UpstreamParts {
   readonly clock: Clock
   readonly random: Random
@@ -14,8 +14,8 @@ export interface UpstreamParts {
 }
 
 /**
- * The configured upstream; undefined where none is. A registry is not asked for anything yet: it may come up later. Rejects with SettingError where the folder can't be
- * made, or a certificate or password can't be read.
+ * Opens the configured upstream; undefined if there is none. Does not connect to a registry, since it may start later. Rejects with
+ * SettingError if the folder cannot be created, or if a certificate or password cannot be read.
  */
 export async function openUpstream(config: Config, parts: UpstreamParts): Promise<Upstream | undefined> {
   const { clock, random, log } = parts
@@ -41,7 +41,7 @@ function openRegistry(config: Config, upstream: UpstreamConfig & { readonly url:
     passwordFile === undefined ? undefined : files.read({ text: { setting: 'registry.upstream.passwordFile', path: passwordFile, kind: 'text' } })
   const ca = caFile === undefined ? undefined : files.read({ pem: { setting: 'registry.upstream.caFile', path: caFile, kind: 'authorities' } })
   const account = username === undefined || password === undefined ? {} : { username, password: () => password.current.text.toString('utf8').trimEnd() }
-  // Who came over TLS is sent nowhere in the clear.
+  // A client that connected over TLS is only redirected to https URLs.
   const passed = redirects === 'pass' ? { passRedirects: config.registry.scheme === 'https' ? ('https' as const) : ('any' as const) } : {}
   const options = {
     url,

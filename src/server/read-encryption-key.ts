@@ -7,12 +7,15 @@ import type { Random } from '../base/runtime.ts'
 import type { Config } from '../config/config.ts'
 import { withSetting } from '../config/setting-error.ts'
 
-/** The file of the embedded store's key where `encryption.keyFile` names none. */
+/** Returns the path of the embedded store's key file if `encryption.keyFile` is not set. */
 export function ownKeyFile({ dataDir }: Pick<Config, 'dataDir'>): string {
   return join(dataDir, 'encryption.key')
 }
 
-/** The key that encrypts the store's data key: `encryption.keyFile`, or on the embedded store a file in `dataDir`; undefined where that is not there. Throws the file's error, or SealingError `bad_key`. */
+/**
+ * Returns the key that encrypts the store's data key, from `encryption.keyFile`, or for the embedded store from a file in `dataDir`.
+ * Returns undefined if that file in `dataDir` does not exist. Throws the file's error, or SealingError `bad_key`.
+ */
 export async function findEncryptionKey(config: Config): Promise<Uint8Array | undefined> {
   const { keyFile } = config.encryption
   if (keyFile !== undefined) return withSetting('encryption.keyFile', keyFile, () => parseKeyEncryptionKey(readFileSync(keyFile)))
@@ -20,7 +23,7 @@ export async function findEncryptionKey(config: Config): Promise<Uint8Array | un
   return known === undefined ? undefined : parseKeyEncryptionKey(known)
 }
 
-/** The same; on the embedded store the file is made on first start. */
+/** Like findEncryptionKey, but for the embedded store creates a missing file. */
 export async function readEncryptionKey(config: Config, random: Random): Promise<Uint8Array> {
   const known = await findEncryptionKey(config)
   if (known !== undefined) return known

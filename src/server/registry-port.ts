@@ -41,7 +41,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
   const traffic = new Counter({ name: 'taproot_registry_traffic_events_total', help: 'Events of pulls and failed pushes', labelNames: ['outcome'], registers })
   const outcomes = { written: traffic.labels('written'), repeated: traffic.labels('repeated'), lost: traffic.labels('lost') }
   const methods = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'])
-  // Cached, because a look-up by labels costs more than counting.
+  // Cached, because finding a series by its labels costs more than counting.
   const children = new Map<string, (seconds: number) => void>()
   const childOf = (route: string, method: string, status: number): ((seconds: number) => void) => {
     const id = `${route} ${method} ${status}`
@@ -56,7 +56,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
     children.set(id, child)
     return child
   }
-  // Unknown methods count as `other`, so that clients can't add series.
+  // Unknown methods count as `other`. Otherwise clients could create any number of series.
   const count: Observe = (route, method, { status, seconds }) => childOf(route, methods.has(method) ? method : 'other', status)(seconds)
   return {
     observe: count,
@@ -66,7 +66,7 @@ function createRegistryMetrics(registry: Registry): Required<Pick<RegistryHostOp
   }
 }
 
-/** Options of the registry port. */
+/** Dependencies of the registry port. */
 export interface RegistryPortOptions {
   readonly config: Config
   readonly files: ReloadedFiles
@@ -84,24 +84,27 @@ export interface RegistryPortOptions {
 export interface RegistryPort {
   readonly host: RegistryHost
   listen(): Promise<void>
-  /** Keeps serving, but closes each connection after its answer. */
+  /** Continues to serve requests, but closes each connection after its response. */
   beginDrain(): void
-  /** Waits up to `graceMs` for running requests, then ends all of them. */
+  /** Waits up to `graceMs` milliseconds for running requests, then aborts them. */
   close(graceMs: number): Promise<void>
 }
 
-/** Headers must arrive within 15 s. A whole request may take as long as its bytes flow. The host itself ends stalled requests. */
+/**
+ * Headers must arrive within 15 s. A whole request may take as long as its bytes continue to arrive; the registry host aborts stalled
+ * requests.
+ */
 const serverOptions: ServerOptions = {
   maxHeaderSize: 32 * 1024,
   headersTimeout: 15_000,
   requestTimeout: 0,
   keepAliveTimeout: 75_000,
   connectionsCheckingInterval: 1000,
-  // The host rejects such requests itself.
+  // The registry host itself rejects requests without a Host header.
   requireHostHeader: false,
 }
 
-/** Builds the registry host. `listen` opens it. Throws SettingError if a certificate can't be read. */
+/** Creates the registry host. `listen` opens its port. Throws SettingError if a certificate cannot be read. */
 export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   const { config, engine, signIn, upstream, keys, log, auditLog, metrics } = options
   const { registry } = config
@@ -131,7 +134,7 @@ export function createRegistryPort(options: RegistryPortOptions): RegistryPort {
   })
   const server = createHttpServer(openServerTls(options.files, 'registry', registry.tls), host.listener)
   server.on('clientError', host.unreadable)
-  // A server may ignore an unknown expectation (RFC 9110, 10.1.1).
+  // A server may ignore an unknown `Expect` header (RFC 9110, 10.1.1).
   server.on('checkExpectation', (request, response) => server.emit('request', request, response))
   server.maxConnections = config.connections.max
   server.on('connection', createConnectionLimit({ ...config.connections, perAddress: config.connections.registryPerAddress }, trusted))
@@ -160,7 +163,10 @@ function createHttpServer(tls: ServerTls | undefined, listener: RequestListener)
 
 const bytesPerMegabyte = 1_000_000
 
-/** Returns the rate limits. Reads have their own. The others have the API's values but count separately. */
+/**
+ * Returns the rate limits; undefined if there are none. Reads have their own limits. Other requests have the limits of the API, but are
+ * counted separately.
+ */
 function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimits | undefined {
   const { enabled, address: addressLimit, reads, ...principalLimit } = config.rateLimit
   if (!enabled) return undefined
@@ -174,7 +180,7 @@ function limitsOf({ config, engine, meter }: RegistryPortOptions): RegistryLimit
     write: (uid) => principals.take(uid),
     refusal: (address) => addresses.take(addressKey(address)),
     read(key) {
-      // Loop time is measured in turns. This turn must not count for an earlier request.
+      // Processor time is measured for each turn of the event loop. This turn must not count for an earlier request.
       meter.enter(() => {})
       return readers.begin(keyOf(key))
     },

@@ -9,16 +9,16 @@ import { devIssuerOf } from './print-dev-token.ts'
 import { startServer, type RunningServer } from './server.ts'
 import { withSetting } from '../config/setting-error.ts'
 
-/** Interval of checks whether the parent npm still runs, in milliseconds. */
+/** Interval at which the process checks whether the npm that started it still runs, in milliseconds. */
 const parentCheckMs = 500
-/** Time after which a slow start says what it waits for, in milliseconds. */
+/** Time after which a slow start prints what it is waiting for, in milliseconds. */
 const timeoutMs = 5_000
-/** Interval of checks of the token that names the cluster's issuer, in milliseconds. */
+/** Interval at which the process checks the token from which the cluster's issuer was read, in milliseconds. */
 const issuerCheckMs = 2_000
 
 /**
- * Returns a signal that aborts at the first SIGINT or SIGTERM. It also aborts if npm started this process and has ended, because signals to npm do not reach
- * its children. A second signal ends the process at once.
+ * Returns a signal that aborts at the first SIGINT or SIGTERM. It also aborts if npm started this process and has ended, since signals to
+ * npm do not reach its children. A second signal ends the process at once.
  */
 function stopSignal(): AbortSignal {
   const controller = new AbortController()
@@ -47,7 +47,7 @@ function aborted(signal: AbortSignal): Promise<void> {
   return promise
 }
 
-/** Loads the configuration of a role and runs it until a stop signal. It also stops if the issuer read from a token changes. */
+/** Loads the configuration of a role and runs the role until a stop signal. Also stops if the issuer changes that was read from a token. */
 async function run(
   role: Role,
   file: string | undefined,
@@ -62,7 +62,7 @@ async function run(
   try {
     stop = await serve({ config, logs, signal })
   } catch (error) {
-    // A stop during the start is not an error.
+    // A stop signal during the start is not an error.
     if (signal.aborted) process.exit(0)
     throw error
   }
@@ -101,12 +101,12 @@ export function runController(options: { config?: string }): Promise<void> {
   })
 }
 
-/** Returns the store's location and the setting that defines it. */
+/** Returns the location of the store, and the setting that defines it. */
 function storeName({ store }: Config): string {
   return store.kind === 'etcd' ? `${store.etcd.endpoints.join(', ')} (store.etcd.endpoints)` : `${store.sqlite.path} (store.sqlite.path)`
 }
 
-/** Returns a short text for the developer. */
+/** Returns the text that role `dev` prints after its start. */
 function greeting(config: Config, demo: RunningDemo): string {
   const file = (name: string): string => relative(process.cwd(), join(config.dataDir, name))
   const token = file('token')
@@ -125,7 +125,7 @@ function greeting(config: Config, demo: RunningDemo): string {
   ].join('\n')
 }
 
-/** Sets up the demo. If that fails, stops the server. */
+/** Sets up the demo group. If that fails, stops the server. */
 async function startDemoOrStop(server: RunningServer, options: Parameters<typeof startDemo>[1]): Promise<RunningDemo> {
   try {
     return await startDemo(server, options)

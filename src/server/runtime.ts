@@ -1,13 +1,13 @@
 import { randomBytes } from 'node:crypto'
 import type { Clock, Random } from '../base/runtime.ts'
 
-/** The machine's time. */
+/** The clock of the machine. */
 export const systemClock: Clock = { now: () => Date.now() }
 
-/** Bytes that are fetched at once: a call for a few takes as long as one for these. */
+/** Number of random bytes to fetch at once. Fetching a few takes as long as fetching this many. */
 const fetchedBytes = 4096
 
-/** The machine's randomness. Each byte is given once. */
+/** The random number generator of the machine. No byte is returned twice. */
 export const systemRandom: Random = createSystemRandom()
 
 function createSystemRandom(): Random {

@@ -44,13 +44,16 @@ import { createRegistryPort, type RegistryPortOptions } from './registry-port.ts
 import { systemClock, systemRandom } from './runtime.ts'
 import { createSignIn, type SignIn } from './sign-in.ts'
 
-/** A running server, as role `dev` needs it. */
+/** A running server, with the parts that role `dev` needs. */
 export interface RunningServer {
   readonly engine: Engine
   readonly signIn: SignIn
-  /** The routes of the API port in addition to the methods. */
+  /** The routes of the API port other than the methods of the API. */
   readonly routes: readonly Pick<WebRoute, 'method' | 'path'>[]
-  /** Serves for `stop.drainSeconds` more without being ready. Then ends running calls (within `stop.graceSeconds`), background work and the store. */
+  /**
+   * Reports not ready and continues to serve for `stop.drainSeconds`. Then ends running calls (within `stop.graceSeconds`), background
+   * work and the store.
+   */
   stop(): Promise<void>
 }
 
@@ -58,20 +61,20 @@ export interface RunningServer {
 export interface ServerOptions {
   readonly config: Config
   readonly log: Log
-  /** Where the audit sink `log` writes, independent of the level of `log`. */
+  /** Log for the audit sink `log`, independent of the level of `log`. */
   readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
-  /** The served parts; all by default. The registry host needs an upstream. */
+  /** The parts that this process serves; all by default. The registry host needs an upstream. */
   readonly serves?: readonly ('api' | 'registry' | 'controller')[]
-  /** The machine's time by default. */
+  /** Default: the machine's clock. */
   readonly clock?: Clock
-  /** Interval of rereading the files of certificates, keys and passwords, in milliseconds; 10 s by default. */
+  /** Interval at which certificates, keys and passwords are read again from their files, in milliseconds; 10 s by default. */
   readonly filesEveryMs?: number
-  /** How names of sinks are resolved; by the name servers of the system by default. */
+  /** Resolves the host names of sinks; by default with the system's name servers. */
   readonly sinkLookup?: LookupFunction
 }
 
-/** Creates the metrics of the process and the replica, and the meter of loop time per caller. */
+/** Creates the metrics of the process and the cache, and the meter of processor time per caller. */
 function createMetrics(cache: RecordCache): { registry: Registry; onSignatureCheck: () => void; meter: LoopMeter } {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry })
@@ -95,7 +98,7 @@ function createMetrics(cache: RecordCache): { registry: Registry; onSignatureChe
     help: 'Verified token signatures, without cached ones',
     registers: [registry],
   })
-  // One meter for both ports, because they share the loop.
+  // One meter for both ports, because they share the event loop.
   return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
@@ -110,7 +113,7 @@ interface ApiPort {
   readonly port: OnePort
   readonly grpc: GrpcApi
   readonly routes: readonly WebRoute[]
-  /** Lets running calls end, then ends everything. */
+  /** Waits for running calls, then closes everything. */
   close(): Promise<void>
 }
 
@@ -157,7 +160,10 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   }
 }
 
-/** Rate limits of SCIM requests: by provider, and changes also by organisation and address. Rejected requests share the limit of the other ports. */
+/**
+ * Returns the rate limits of SCIM requests: by provider, and for writes also by organisation and address. Rejected requests count toward
+ * the limit of the other ports.
+ */
 function scimLimits(
   { rateLimit }: Config,
   { rateLimiter, addressLimiter }: { rateLimiter: RateLimiter | undefined; addressLimiter: RateLimiter | undefined },
@@ -175,7 +181,10 @@ function scimLimits(
   }
 }
 
-/** Keeps gRPC health in step with the replica. Once `signal` aborts, it reports not serving, and requests stop waiting for events. */
+/**
+ * Updates the gRPC health status whenever the cache changes between ready and not ready. Once `signal` aborts, reports not serving, and
+ * requests stop waiting for events.
+ */
 function followReadiness({ cache, services }: Engine, grpc: GrpcApi, signal: AbortSignal): void {
   const timer = setInterval(() => grpc.setReady(cache.state.kind === 'live'), 500)
   const leave = (): void => {
@@ -189,12 +198,12 @@ function followReadiness({ cache, services }: Engine, grpc: GrpcApi, signal: Abo
 
 interface Served {
   open(): Promise<void>
-  /** Keeps serving, but closes each connection after its call. */
+  /** Continues to serve calls, but closes each connection after its call. */
   beginDrain(): void
   close(): Promise<void>
 }
 
-/** Builds the API's port without opening it. */
+/** Creates the API's port without opening it. */
 function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
   const { listen, api: settings } = options.config
   const api = createApiPort(options, engine, signIn)
@@ -208,7 +217,7 @@ function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served &
   }
 }
 
-/** Builds the registry host's port without opening it. */
+/** Creates the registry host's port without opening it. */
 function serveRegistry(options: RegistryPortOptions): Served {
   const { listen, registry, stop } = options.config
   const port = createRegistryPort(options)
@@ -220,7 +229,7 @@ function serveRegistry(options: RegistryPortOptions): Served {
   }
 }
 
-/** Keeps serving while not ready, until load balancers have noticed. */
+/** Continues to serve while not ready, until load balancers have noticed. */
 async function drain(ports: readonly Served[], leaving: AbortController, seconds: number): Promise<void> {
   if (seconds === 0) return
   leaving.abort(new Error('the server is stopping'))
@@ -228,7 +237,7 @@ async function drain(ports: readonly Served[], leaving: AbortController, seconds
   await delay(seconds * 1000)
 }
 
-/** Kubernetes updates a Secret in a pod within about a minute, so this is often enough. */
+/** Default interval for reading files again, in milliseconds. Kubernetes updates a Secret in a pod within about a minute. */
 const defaultFilesEveryMs = 10_000
 
 class Cleanups {
@@ -243,14 +252,14 @@ class Cleanups {
   }
 }
 
-/** Starts rereading the files of certificates, keys and passwords. */
+/** Starts to watch the files of certificates, keys and passwords for changes. */
 function followFiles({ log, filesEveryMs = defaultFilesEveryMs }: ServerOptions): ReloadedFiles {
   const files = new ReloadedFiles(log)
   files.follow(filesEveryMs)
   return files
 }
 
-/** Opens the ports one after another. Each is added to `ports` once it is open. */
+/** Opens the ports one after another, and adds each to `ports` once it is open. */
 async function openPorts(candidates: readonly (Served | undefined)[], ports: Served[], cleanups: Cleanups): Promise<void> {
   for (const served of candidates) {
     if (served === undefined) continue
@@ -272,7 +281,7 @@ async function openOps({ listen, ops: { port } }: Config, server: Server): Promi
   return () => closeHttp(server)
 }
 
-/** Opens the audit trail. No two processes of a machine have the same ops port, so its number names the folder. */
+/** Opens the audit trail. Its folder has the number of the ops port, which is different for all processes of a machine. */
 function openTrail(
   { config, log, auditLog, clock = systemClock }: ServerOptions,
   { files, metrics, cache }: { files: ReloadedFiles; metrics: Registry; cache: RecordCache },
@@ -291,12 +300,13 @@ function openTrail(
   })
 }
 
-/** Its client of Kubernetes takes seconds to load: the other roles do without. */
+/** Loaded only for this role, since the Kubernetes client takes seconds to load. */
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
 /**
- * Starts the store, the cache, the ops port and the served ports. Resolves when requests are answered. `/readyz` answers from the start, with 503 until then.
- * Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; then nothing is left running.
+ * Starts the store, the cache, the ops port and the served ports. Resolves when requests are answered. `/readyz` answers from the start,
+ * with 503 until then. Rejects with PortError, StoreError, SealingError, SettingError, a file's error, or the signal's reason; then
+ * nothing is left running.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
   const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
@@ -312,7 +322,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     await close()
   }
   try {
-    // Report errors that need no store before the store opens.
+    // Checked first, so that these errors are reported before the store is opened.
     const endpoint = serves.includes('controller') ? controllerEndpoint(config.kubernetes.kubeconfig, process.env) : undefined
     const files = followFiles(options)
     cleanups.add(() => files.close())

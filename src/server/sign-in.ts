@@ -46,37 +46,37 @@ import type { CachedRecord } from '../cache/records/cached-record.ts'
 import type { Config } from '../config/config.ts'
 import { messageOf } from '../cache/records/record-types.ts'
 
-/** Options of sign-in. */
+/** Dependencies and settings of sign-in. */
 export interface SignInOptions {
   readonly config: Config
   readonly cache: RecordCache
   readonly grants: GrantsIndex
   readonly signingKeys: SigningKeys
-  /** For URLs from tenants; stays open. */
+  /** For URLs that tenants configure. The caller closes it. */
   readonly fetch: SafeFetch
   /** Issuers from the configuration. */
   readonly issuers: readonly ConfiguredIssuer[]
   readonly clock: Clock
   readonly random: Random
   readonly log: Log
-  /** Served by this process, in role `dev` only. */
+  /** The development issuer that this process serves; only in role `dev`. */
   readonly devIssuer: DevIssuer | undefined
-  /** Called for each signature check, without cached ones. */
+  /** Called for each signature that is checked; cached results do not count. */
   readonly onSignatureCheck: () => void
 }
 
-/** The parts that verify and issue tokens. */
+/** The components that verify and issue tokens. */
 export interface SignIn {
-  /** For the API. */
+  /** Authenticator of the API. */
   readonly authenticator: Authenticator
-  /** For the registry host: reads identities from the current snapshot. */
+  /** Authenticator of the registry host. Reads identities from the current snapshot. */
   readonly registryAuthenticator: Authenticator
   readonly checks: SignatureChecks
-  /** For the API: external tokens. */
+  /** Sign-in with external tokens, for the API. */
   readonly signIn: ExternalSignIn
   readonly exchange: TokenExchange
   readonly tokenIssue: TokenIssue
-  /** Browser login at identity providers. */
+  /** Browser sign-in with identity providers. */
   readonly oidc: OidcLogin
   readonly tokens: PlatformTokens
   close(): Promise<void>
@@ -119,7 +119,7 @@ function relationshipOf(identity: Identity): Relationship {
   }
 }
 
-/** Returns the patterns of an identity. */
+/** Returns the patterns of an identity, which match its tokens. */
 function patternsOf(relationship: Relationship): readonly string[] {
   if (relationship.kind === 'claimMatch') {
     const { issuerPattern = '', subjectPattern = '', audiencePattern = '', claimPatterns = {} } = relationship.match
@@ -128,10 +128,13 @@ function patternsOf(relationship: Relationship): readonly string[] {
   return relationship.kind === 'aws' ? [relationship.match.arnPattern ?? '', relationship.match.userIdPattern ?? ''] : []
 }
 
-/** The maximum number of record versions remembered as warned about. */
+/** Maximum number of record versions for which a warning was logged and is remembered. */
 const maxWarned = 10_000
 
-/** Returns a reader of an identity's sign-in facts. It warns once of each stored pattern that exceeds the current limits. Such a pattern matches nothing. */
+/**
+ * Returns a function that reads an identity's sign-in facts. Logs one warning for each stored pattern that exceeds the current limits and
+ * so matches nothing.
+ */
 function createFacts(log: Log): (record: CachedRecord) => IdentityFacts {
   const warned = new RecentMap<string, true>(maxWarned)
   return (record) => {
@@ -146,12 +149,12 @@ function createFacts(log: Log): (record: CachedRecord) => IdentityFacts {
   }
 }
 
-/** Reads the sign-in facts of an identity's record. */
+/** A function that reads sign-in facts from an identity's record. */
 interface FactsReader {
   readonly factsOf: (record: CachedRecord) => IdentityFacts
 }
 
-/** Returns a sign-in that reads the replica's identities, each once `before` has resolved. */
+/** Returns a sign-in that reads identities from the cache, each time after `before` has resolved. */
 function signInOver(
   cache: RecordCache,
   before: (signal: AbortSignal) => Promise<void> | undefined,
@@ -181,7 +184,7 @@ function signInOver(
   })
 }
 
-/** Returns the prefixes of the binding headers: ours, and those of the same API family (setting `compat.namespaces`). */
+/** Returns the prefixes of the binding headers: the platform's own, and those of compatible APIs (setting `compat.namespaces`). */
 function bindingPrefixes({ compat }: Config): string[] {
   return [...new Set(['taproot', ...compat.namespaces.map((namespace) => namespace.split('.')[0]?.toLowerCase() ?? '')])]
 }
@@ -203,7 +206,7 @@ function awsSignIn({ config, cache, clock, fetch }: SignInOptions, { factsOf }: 
   })
 }
 
-/** Builds the verifiers, the exchange and the authenticators of both ports over the replica's identities. */
+/** Creates the token verifiers, the token exchange and the authenticators of both ports, which read identities from the cache. */
 export function createSignIn(options: SignInOptions): SignIn {
   const { config, cache, signingKeys, fetch, clock, random, devIssuer } = options
   const { baseUrl } = config
@@ -218,7 +221,7 @@ export function createSignIn(options: SignInOptions): SignIn {
   const audiences = defaultAudiences(baseUrl, config.registry.host)
   const factsOf = createFacts(options.log)
   const shared = { verifier, issuerKeys, clock, ownIssuer, audiences, operators, factsOf }
-  // Waits for the latest state, so that a new identity can sign in right after its creation.
+  // Waits for the latest state of the store, so that a new identity can sign in immediately after its creation.
   const signIn = signInOver(cache, (signal) => cache.barrier(signal), shared)
   const tokenIssue = createTokenIssue({
     tokens,

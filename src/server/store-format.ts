@@ -1,28 +1,29 @@
 import { StoreError, type Store } from '../store/store.ts'
 
 /**
- * The layout of keys and envelopes that this version writes. Fields and kinds may be added under the same number: older versions pass over what they don't know.
- * Anything that an older version would read wrongly needs the next one, and a version in between that reads both (docs/scaling.md, "Upgrades").
+ * Version number of the layout of keys and envelopes in the store. Fields and kinds may be added without a new number, since older
+ * versions ignore what they do not know. A change that an older version would misread needs the next number, and an intermediate version
+ * that reads both layouts (docs/scaling.md, "Upgrades").
  */
 const storeFormat = 1
 
 const formatKey = 'meta/format'
 
-/** A newer version wrote the store: waiting changes nothing. */
+/** A newer version has written the store. Retrying does not help. */
 class StoreFormatError extends Error {
   override readonly name = 'StoreFormatError'
 }
 
-/** Notes the format in a fresh store. Rejects with StoreFormatError where the store has a newer one: to go on would damage it. */
+/** Writes the format into a new store. Rejects with StoreFormatError if the store has a newer format, since continuing would damage it. */
 export async function assertStoreFormat(store: Store, signal: AbortSignal): Promise<void> {
   const entry = await store.get(formatKey, signal)
   if (entry === undefined) {
-    // Where another replica was first, it wrote the same or its write is seen at the next start.
+    // If another replica writes first, it writes the same number, or its number is checked at the next start.
     const write = { kind: 'put', key: formatKey, value: Buffer.from(String(storeFormat)) } as const
     try {
       await store.transact({ guards: [{ kind: 'absent', key: formatKey }], writes: [write] }, signal)
     } catch (error) {
-      // A full store is started on, for its readers' sake; the format is noted at a later start.
+      // A full store can still serve reads, so the start continues. The format is written at a later start.
       if (!(error instanceof StoreError) || error.kind !== 'exhausted') throw error
     }
     return

@@ -6,36 +6,37 @@ import { TokenBucket } from '../../base/token-bucket.ts'
 import { isUid, lineage, rootOf } from '../../base/uid.ts'
 import type { AuditSink } from './sink.ts'
 
-/** The longest text of a field. Clients choose some of them. */
+/** Maximum length of a text in an audit event, in characters. Clients choose some of the texts. */
 const maxTextLength = 1024
-/** The code of an answer for a record that is missing, or that the caller may not see. */
+/** The code of a response for a record that is missing, or that the caller may not see. */
 const notFoundCode = 5
-/** How long events of that code wait, in milliseconds. */
+/** How long events with that code are delayed before they are written, in milliseconds. */
 const heldMs = 10
 
-/** The parts of a trail. */
+/** Dependencies and limits of an audit trail. */
 export interface AuditTrailOptions {
   readonly sinks: readonly AuditSink[]
   readonly clock: Clock
-  /** Whether a group of this uid exists. */
+  /** Returns true if there is a group with this uid. */
   readonly isGroup: (uid: string) => boolean
-  /** Denials without a known caller that get an event, per minute. */
+  /** Maximum number of events per minute for denials without a known caller. */
   readonly anonymousPerMinute: number
-  /** Called for each denial without an event. */
+  /** Called for each denial that gets no event because of this limit. */
   readonly suppressed: () => void
 }
 
-/** A trail that ends. */
+/** An audit trail that can be closed. */
 export interface ClosableTrail extends AuditTrail {
-  /** Ends the sinks. Takes no further events. */
+  /** Closes the sinks. Further events are ignored. */
   close(): Promise<void>
 }
 
-/** Creates the trail that gives each event its id, time and place, and passes it to all sinks. */
+/** Creates an audit trail. It adds id, time and group to each event, and passes the event to all sinks. */
 export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, suppressed }: AuditTrailOptions): ClosableTrail {
   const anonymous = new TokenBucket({ perSecond: anonymousPerMinute / 60, burst: anonymousPerMinute }, () => clock.now())
   let withoutEvent = 0
-  // A concealed record leaves an event, and a missing one may leave none. The event is made apart from the answer, so that the time of the answer reveals nothing.
+  // Access to a hidden record causes an event; access to a missing one may cause none. The delay keeps the time of the response from
+  // revealing which it was.
   const held: (() => void)[] = []
   let heldTimer: NodeJS.Timeout | undefined
   const release = (): void => {
@@ -76,15 +77,15 @@ export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, su
   }
 }
 
-/** What an event has besides its line. */
+/** What an event needs in addition to its line. */
 interface EventFacts extends Pick<AuditTrailOptions, 'isGroup'> {
   readonly time: string
   readonly suppressed: number
 }
 
 /**
- * Adds id, time, nearest group and organisation to a line, and shortens its texts. A person is in no group. It makes one object in one pass: a denial must not take
- * much longer than the answer for a missing record, which leaves no event.
+ * Creates an event from a line: adds id, time, nearest group and organisation, and shortens texts. Persons belong to no group. It builds
+ * one object in one pass: a denial must not take much longer than the response for a missing record, which causes no event.
  */
 function eventOf(line: AuditLine, { time, suppressed, isGroup }: EventFacts): AuditEvent {
   const fields: Record<string, unknown> = { id: randomUUID(), time }
@@ -100,10 +101,10 @@ function eventOf(line: AuditLine, { time, suppressed, isGroup }: EventFacts): Au
     fields['root'] = rootOf(subject)
   }
   if (suppressed > 0) fields['suppressed'] = suppressed
-  return fields as unknown as AuditEvent // the fields of a line, and those above
+  return fields as unknown as AuditEvent // a cast: these are the fields of a line, and those added above
 }
 
-/** Writes events to the log, at any level. */
+/** Creates a sink that writes events to the log, at every log level. */
 export function createLogSink(name: string, log: Log): AuditSink {
   return {
     name,

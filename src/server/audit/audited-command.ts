@@ -11,21 +11,21 @@ import { openAuditTrail } from './open-audit-trail.ts'
 import { createLogs } from '../logger.ts'
 import { systemClock, systemRandom } from '../runtime.ts'
 
-/** How long a command waits for sinks at its end, in milliseconds. */
+/** How long a command waits for its sinks before it ends, in milliseconds. */
 const closeMs = 10_000
 
-/** A command that writes to the store itself. */
+/** A command that writes to the store itself, without a server. */
 export interface AuditedCommand {
   readonly config: Config
   readonly role: Role
   readonly log: Log
-  /** Its name in audit events: `cli/<command>`. */
+  /** Its method name in audit events: `cli/<command>`. */
   readonly method: string
 }
 
 /**
- * Runs a command and records it. The sink `log` writes to standard error, or in role `dev` to the log of the server. What other sinks do not take in time is
- * delivered by the next command. Throws as `work` does, or SettingError before it.
+ * Runs a command and records it in the audit trail. The sink `log` writes to standard error, or in role `dev` to the server's log file. If
+ * other sinks are too slow, the next command delivers the events. Throws SettingError before the command, or the errors of `work`.
  */
 export async function auditedCommand<T>({ config, role, log, method }: AuditedCommand, work: () => Promise<T>): Promise<T> {
   if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))

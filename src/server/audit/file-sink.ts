@@ -4,26 +4,26 @@ import type { Timers } from '../../base/timing.ts'
 import { LineQueue } from './line-queue.ts'
 import type { AuditSink, SinkObserver } from './sink.ts'
 
-/** The parts of a file sink. */
+/** Settings of a file sink. */
 export interface FileSinkOptions {
   readonly name: string
   readonly path: string
-  /** Size from which a file is replaced by a new one. */
+  /** Size at which a new file is started, in bytes. */
   readonly maxBytes: number
-  /** How many files are kept, the current one included. */
+  /** Maximum number of files to keep, including the current one. */
   readonly maxFiles: number
   readonly observer: SinkObserver
   readonly timers: Timers
 }
 
-/** Appends events to a file, one JSON line each. A full file becomes `<path>.1`, and each older one gets the next number. */
+/** Appends events to a file, as one line of JSON each. A full file becomes `<path>.1`, and the number of each older file increases by one. */
 export class FileSink implements AuditSink {
   readonly name: string
   readonly #options: FileSinkOptions
   readonly #queue: LineQueue
   #file: FileHandle
   #size: number
-  /** The time of each event that waits. */
+  /** Times of the waiting events, oldest first. */
   readonly #times: string[] = []
 
   private constructor(options: FileSinkOptions, file: FileHandle, size: number) {
@@ -34,7 +34,7 @@ export class FileSink implements AuditSink {
     this.#queue = new LineQueue({ store: (bytes) => this.#store(bytes), failed: options.observer.failed, timers: options.timers })
   }
 
-  /** Opens the file. Rejects if it can't be written. */
+  /** Opens the file. Rejects if it cannot be written. */
   static async open(options: FileSinkOptions): Promise<FileSink> {
     const file = await open(options.path, 'a', 0o600)
     return new FileSink(options, file, (await file.stat()).size)
@@ -67,7 +67,7 @@ export class FileSink implements AuditSink {
       await this.#file.appendFile(bytes)
       await this.#file.datasync()
     } catch (error) {
-      // A part may be written.
+      // Removes a line that was written only in part.
       await this.#file.truncate(this.#size).catch(() => undefined)
       throw error
     }

@@ -5,20 +5,20 @@ import type { SendEvents } from './remote-sink.ts'
 import { RefusedEvents } from './sink.ts'
 import type { SpooledEvent } from './spool.ts'
 
-/** A receiver that events are posted to. */
+/** A receiver to which events are posted. */
 export interface HttpReceiver {
   readonly fetch: SafeFetch
   readonly url: string
   /** Returns the bearer token, which may change. */
   readonly token?: () => string
-  /** Returns the authorities to trust in place of the system's, which may change. */
+  /** Returns the CA certificates to trust in place of the system's. They may change. */
   readonly ca?: () => string
 }
 
-/** Statuses that say that the same body will never be taken. */
+/** Statuses with which a receiver permanently refuses a body. */
 const refusals: ReadonlySet<number> = new Set([400, 413, 422])
 
-/** Posts a batch. Throws RefusedEvents or FetchError. */
+/** Posts a batch of events. Throws RefusedEvents or FetchError. */
 async function post(
   { fetch, url, token, ca }: HttpReceiver,
   request: Pick<FetchRequest, 'headers' | 'body' | 'discardBody'>,
@@ -36,7 +36,7 @@ async function post(
   }
 }
 
-/** Posts events as JSON lines. */
+/** Returns a function that posts events as lines of JSON. */
 export function createJsonLinesSender(receiver: HttpReceiver): SendEvents {
   const headers = { 'content-type': 'application/x-ndjson' }
   return async (events, signal) => {
@@ -45,7 +45,7 @@ export function createJsonLinesSender(receiver: HttpReceiver): SendEvents {
   }
 }
 
-/** Posts events as OTLP logs in JSON (OTLP/HTTP 1.0). */
+/** Returns a function that posts events as OTLP logs in JSON (OTLP/HTTP 1.0). */
 export function createOtlpSender(receiver: HttpReceiver): SendEvents {
   const headers = { 'content-type': 'application/json' }
   return async (events, signal) => {
@@ -81,7 +81,7 @@ function exportRequest(events: readonly SpooledEvent[]): object {
   return { resourceLogs: [{ resource, scopeLogs: [{ scope: { name: 'taproot.audit' }, logRecords }] }] }
 }
 
-/** Returns how many events the receiver rejects. They must not be sent again. */
+/** Returns how many events the receiver rejects, which must not be sent again. */
 function rejectedOf(answer: string): number {
   try {
     const parsed: unknown = JSON.parse(answer)

@@ -1,18 +1,18 @@
 import { backoffMs, pause, type Backoff, type Timers } from '../../base/timing.ts'
 
-/** Total size of lines that wait in memory for a slow or full disk. */
+/** Maximum size of the lines that wait in memory for the disk, in bytes. */
 const maxWaitingBytes = 4 * 1024 * 1024
 const backoff: Backoff = { firstMs: 100, maxMs: 10_000 }
 
-/** The parts of a queue. */
+/** Settings of a line queue. */
 export interface LineQueueOptions {
-  /** Appends whole lines durably, or throws and has appended none that later reads find. */
+  /** Appends complete lines durably. If it throws, later reads must not find any of them. */
   readonly store: (bytes: Buffer) => Promise<void>
   readonly failed: (error: unknown) => void
   readonly timers: Timers
 }
 
-/** Appends lines to a disk in order and in batches. A failed write is repeated. No caller waits for the disk. */
+/** Appends lines to a file in order and in batches. A failed write is repeated. No caller waits for the disk. */
 export class LineQueue {
   readonly #options: LineQueueOptions
   readonly #closing = new AbortController()
@@ -24,12 +24,12 @@ export class LineQueue {
     this.#options = options
   }
 
-  /** Size of the lines that are not stored yet. */
+  /** Size of the lines that are not stored yet, in bytes. */
   get bytes(): number {
     return this.#bytes
   }
 
-  /** Queues a line without its end. Returns false if the queue is full. */
+  /** Queues a line without its line end. Returns false if the queue is full. */
   append(line: string): boolean {
     const bytes = Buffer.from(`${line}\n`)
     if (this.#closing.signal.aborted || this.#bytes + bytes.length > maxWaitingBytes) return false
@@ -39,7 +39,7 @@ export class LineQueue {
     return true
   }
 
-  /** Tries to write what waits. Takes no further lines. Returns the number of lines that could not be written. */
+  /** Writes the waiting lines if possible. Later lines are ignored. Resolves with the number of lines that could not be written. */
   async close(): Promise<number> {
     this.#closing.abort()
     await this.#writing
@@ -47,7 +47,7 @@ export class LineQueue {
   }
 
   async #write(): Promise<void> {
-    // Lines of one turn are written together.
+    // Collects the lines that are queued in the same turn of the event loop, to write them together.
     await Promise.resolve()
     for (let failures = 0; this.#lines.length > 0;) {
       const lines = this.#lines.splice(0)

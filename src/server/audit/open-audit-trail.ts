@@ -18,31 +18,31 @@ import { createSyslogSender } from './syslog.ts'
 
 const setting = 'audit.sinks'
 const bytesPerMegabyte = 1_000_000
-/** How long a batch may take, in milliseconds. */
+/** Timeout for sending a batch, in milliseconds. */
 const sendTimeoutMs = 30_000
-/** Shortest time between two log lines about one sink, in milliseconds. */
+/** Minimum time between two log lines about the same sink, in milliseconds. */
 const logEveryMs = 60_000
 
-/** The parts of the audit trail of a process. */
+/** Dependencies of the audit trail of a process. */
 export interface OpenAuditTrailOptions {
   readonly config: Pick<Config, 'audit' | 'dataDir'>
-  /** The folder below `<dataDir>/audit` that only this process uses. */
+  /** Name of a folder below `<dataDir>/audit` that only this process uses. */
   readonly owner: string
   readonly files: ReloadedFiles
   readonly log: Log
-  /** Where the sink `log` writes. */
+  /** Log for the sink `log`. */
   readonly auditLog: Log
   readonly metrics: Registry
   readonly clock: Clock
   readonly random: Random
-  /** The system's by default. */
+  /** Default: the system's timers. */
   readonly timers?: Timers
   readonly isGroup: (uid: string) => boolean
-  /** How long the end waits for the delivery of what is left, in milliseconds. */
+  /** How long `close` waits for the delivery of waiting events, in milliseconds. */
   readonly closeMs: number
 }
 
-/** Opens the configured sinks. Rejects with SettingError if a file or folder can't be used. */
+/** Opens the configured sinks. Rejects with SettingError if a file or folder cannot be used. */
 export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<ClosableTrail> {
   const { config, clock, isGroup, metrics } = options
   const fetch = createSafeFetch({ timeoutMs: sendTimeoutMs, lookup: createResolverLookup() })
@@ -125,7 +125,7 @@ function syslogSender({ address = '', caFile, certFile, keyFile }: AuditSinkConf
       : files.read({ cert: { setting, path: certFile, kind: 'certificate' }, key: { setting, path: keyFile, kind: 'key' } })
   return createSyslogSender({
     host: url.hostname.replace(/^\[|\]$/g, ''),
-    // The URL's own default port is no syslog port.
+    // The URL parser omits its scheme's default port, which is not the one of syslog. So the port is read from the text.
     port: Number(/:(\d+)$/.exec(address)?.[1] ?? 6514),
     lookup: createResolverLookup(),
     tls: () => ({
@@ -182,7 +182,7 @@ function registerGauges(registry: Registry, sinks: readonly AuditSink[], clock: 
   })
 }
 
-/** Counts outcomes. Failures and losses are logged, at most once a minute each. */
+/** Returns an observer that counts outcomes. It logs failures and losses, at most once a minute each. */
 function createObserver(sink: string, { counters, log, timers = systemTimers }: Parts): SinkObserver {
   const loggedAtMs = { failed: -Infinity, lost: -Infinity }
   let lost = 0

@@ -5,33 +5,37 @@ import { RefusedEvents, type AuditSink, type SinkObserver } from './sink.ts'
 import { Spool, type SpoolBatch, type SpooledEvent } from './spool.ts'
 
 const backoff: Backoff = { firstMs: 500, maxMs: 60_000 }
-/** Number of events that are sent at once. */
+/** Maximum number of events in one batch. */
 const maxBatch = 500
-/** Shortest time between two sends if few events wait, in milliseconds. */
+/** Minimum time between two batches if few events wait, in milliseconds. */
 const gatherMs = 500
 
-/** Sends events. Resolves with the number of events that the receiver took but refuses to keep. Rejects with RefusedEvents if it will never take them. */
+/**
+ * Sends events. Resolves with the number of events that the receiver accepted but did not store. Rejects with RefusedEvents if the
+ * receiver permanently refuses the batch.
+ */
 export type SendEvents = (events: readonly SpooledEvent[], signal: AbortSignal) => Promise<number>
 
-/** The parts of a remote sink. */
+/** Dependencies and settings of a remote sink. */
 export interface RemoteSinkOptions {
   readonly name: string
-  /** The folder of the spool. */
+  /** Folder for events that wait. */
   readonly directory: string
   readonly maxBytes: number
   readonly send: SendEvents
   readonly observer: SinkObserver
   readonly random: Random
   readonly timers: Timers
-  /** How long `close` waits for the delivery of what is left, in milliseconds. */
+  /** How long `close` waits for the delivery of waiting events, in milliseconds. */
   readonly closeMs: number
 }
 
 /**
- * Delivers events to a receiver at least once and in order. Events wait in a spool on disk, so a receiver that is down delays nothing else.
+ * Delivers events to a receiver at least once and in order. Events wait in a spool on disk, so a receiver that is down delays nothing
+ * else.
  *
- * States: idle until an event is flushed; sending one batch; waiting after a failure, twice as long after each further one.
- * `close` ends each of them. A batch that the receiver refuses is sent again in halves, and only a refused single event is given up.
+ * States: idle until an event is flushed; sending one batch; waiting after a failure, twice as long after each further one. `close` ends
+ * each of them. A batch that the receiver refuses is sent again in halves. Only a single refused event is given up.
  */
 export class RemoteSink implements AuditSink {
   readonly name: string
@@ -51,7 +55,7 @@ export class RemoteSink implements AuditSink {
     this.#running = this.#run()
   }
 
-  /** Opens the spool and starts to deliver. Rejects if the folder can't be used. */
+  /** Opens the spool and starts to deliver. Rejects if the folder cannot be used. */
   static async open(options: RemoteSinkOptions): Promise<RemoteSink> {
     const { directory, maxBytes, observer, timers } = options
     const opened: RemoteSink[] = []
@@ -84,7 +88,7 @@ export class RemoteSink implements AuditSink {
     const { observer, timers, closeMs } = this.#options
     const lost = await this.#spool.close()
     if (lost > 0) observer.counted('dropped', lost)
-    // A receiver that is down gets the rest after the next start.
+    // If the receiver is down, the remaining events are delivered after the next start.
     const enough = new AbortController()
     if (this.#spool.bytes > 0 && this.#failures === 0) await Promise.race([this.#emptied(), pause(closeMs, enough.signal, timers)])
     enough.abort()
@@ -93,7 +97,7 @@ export class RemoteSink implements AuditSink {
     await this.#running
   }
 
-  /** Resolves when nothing is left to deliver, or after a failure. */
+  /** Resolves when no event waits for delivery, or after a failure. */
   async #emptied(): Promise<void> {
     this.#idle = Promise.withResolvers()
     this.#wake.resolve()
@@ -127,7 +131,7 @@ export class RemoteSink implements AuditSink {
     }
   }
 
-  /** Delivers a batch, or gives up a single event that is refused. Returns the size of the next batch. */
+  /** Delivers a batch, or gives up a single event that is refused. Resolves with the maximum size of the next batch. */
   async #deliver(batch: SpoolBatch, limit: number): Promise<number> {
     const { observer, send } = this.#options
     const count = batch.events.length

@@ -4,9 +4,9 @@ import type { AuditEvent } from '../../base/audit-line.ts'
 import type { Timers } from '../../base/timing.ts'
 import { LineQueue } from './line-queue.ts'
 
-/** Size from which a segment is closed. */
+/** Size at which a segment is closed, in bytes. */
 const maxSegmentBytes = 1024 * 1024
-/** Size of one read: many times that of the longest line. */
+/** Size of one read, in bytes: several times the length of the longest line. */
 const readBytes = 256 * 1024
 const segmentName = /^\d{16}\.jsonl$/
 const cursorName = 'delivered.json'
@@ -14,19 +14,19 @@ const cursorName = 'delivered.json'
 /** A file of the spool. */
 interface Segment {
   readonly name: string
-  /** The bytes that are flushed. */
+  /** Number of flushed bytes. */
   bytes: number
-  /** More may be appended. */
+  /** True while events may be appended. */
   isOpen: boolean
 }
 
-/** The segment that is written. */
+/** The segment that is being written. */
 interface OpenSegment {
   readonly segment: Segment
   readonly file: FileHandle
 }
 
-/** An event that waits in the spool. */
+/** An event in the spool. */
 export interface SpooledEvent {
   readonly event: AuditEvent
   /** The event as JSON. */
@@ -36,11 +36,11 @@ export interface SpooledEvent {
 /** The oldest events of a spool. */
 export interface SpoolBatch {
   readonly events: readonly SpooledEvent[]
-  /** Size on disk, the ends of lines included. */
+  /** Size on disk in bytes, including line ends. */
   readonly bytes: number
 }
 
-/** The parts of a spool. */
+/** Settings of a spool. */
 export interface SpoolOptions {
   readonly directory: string
   readonly maxBytes: number
@@ -52,21 +52,23 @@ export interface SpoolOptions {
 }
 
 /**
- * A bounded queue of events on a disk. Events are flushed in batches, come back in order, and survive a restart. `batch` and `deliver` have one caller at a time.
+ * A queue of events on disk, with a size limit. Events are flushed in batches, are returned in order, and survive a restart. Only one
+ * caller at a time may use `batch` and `deliver`.
  *
- * Each start begins a new segment, so that nothing is appended to a line that was cut off. A segment is removed when all of it is delivered.
+ * Each start begins a new segment, so that nothing is appended to an incomplete line. A segment is removed when all its events are
+ * delivered.
  */
 export class Spool {
   readonly #options: SpoolOptions
   readonly #queue: LineQueue
-  /** Oldest first. */
+  /** Segments, oldest first. */
   readonly #segments: Segment[]
-  /** The delivered bytes of the oldest segment. */
+  /** Number of delivered bytes of the oldest segment. */
   #delivered: number
   #storedBytes: number
-  /** The number of the newest segment ever. A number is never used again: the cursor may still name it. */
+  /** Number of the newest segment that ever existed. Numbers are never reused, because the cursor may still name an old one. */
   #newest: number
-  /** The newest segment, while more is appended to it. */
+  /** The newest segment while events are appended to it. */
   #current: OpenSegment | undefined
 
   private constructor(options: SpoolOptions, found: { segments: Segment[]; delivered: number; newest: number }) {
@@ -78,7 +80,7 @@ export class Spool {
     this.#queue = new LineQueue({ store: (bytes) => this.#store(bytes), failed: options.failed, timers: options.timers })
   }
 
-  /** Opens a spool with what an earlier process left. Rejects if the folder can't be used. */
+  /** Opens a spool, with the events of earlier processes. Rejects if the folder cannot be used. */
   static async open(options: SpoolOptions): Promise<Spool> {
     const { directory } = options
     await mkdir(directory, { recursive: true, mode: 0o700 })
@@ -92,7 +94,7 @@ export class Spool {
     return new Spool(options, { segments, delivered, newest })
   }
 
-  /** Size of the events that are not delivered. */
+  /** Size of the events that are not delivered, in bytes. */
   get bytes(): number {
     return this.#storedBytes + this.#queue.bytes
   }
@@ -102,7 +104,7 @@ export class Spool {
     return this.bytes + text.length < this.#options.maxBytes && this.#queue.append(text)
   }
 
-  /** Returns the oldest flushed events, at most `limit`. */
+  /** Returns the oldest flushed events, at most `limit` of them. */
   async batch(limit: number): Promise<SpoolBatch> {
     for (;;) {
       const [head] = this.#segments
@@ -110,7 +112,7 @@ export class Spool {
       if (this.#delivered < head.bytes) {
         const found = await this.#read(head, limit)
         if (found.events.length > 0) return found
-        // A line that was cut off, or is damaged.
+        // Skips lines that are incomplete or damaged.
         await this.deliver(found)
       } else if (head.isOpen) {
         return { events: [], bytes: 0 }
@@ -122,7 +124,7 @@ export class Spool {
     }
   }
 
-  /** Forgets the events of a batch, the oldest ones. */
+  /** Removes the events of a batch, which must be the oldest ones. */
   async deliver({ bytes }: Pick<SpoolBatch, 'bytes'>): Promise<void> {
     this.#delivered += bytes
     this.#storedBytes -= bytes
@@ -131,7 +133,7 @@ export class Spool {
     await rename(`${path}.new`, path)
   }
 
-  /** Flushes what is queued. Returns the number of events that could not be flushed. */
+  /** Flushes the queued events. Resolves with the number of events that could not be flushed. */
   async close(): Promise<number> {
     const lost = await this.#queue.close()
     await this.#endSegment()
@@ -155,7 +157,7 @@ export class Spool {
       await file.appendFile(bytes)
       await file.datasync()
     } catch (error) {
-      // A part may be written: the whole batch goes to another segment.
+      // The batch may be written in part. So the whole batch is written to another segment.
       await this.#endSegment().catch(() => undefined)
       throw error
     }
@@ -189,18 +191,24 @@ export class Spool {
   }
 }
 
-/** Returns the oldest segment and its delivered bytes as noted last. A lost or damaged note only means that events are delivered twice. */
+/**
+ * Returns the oldest segment and the number of its delivered bytes, as last stored. If the file is lost or damaged, events are delivered
+ * twice.
+ */
 async function readCursor(directory: string): Promise<{ readonly segment: string; readonly bytes: number }> {
   try {
-    const { segment, bytes } = JSON.parse(await readFile(join(directory, cursorName), 'utf8')) as Readonly<Record<string, unknown>> // of unknown content
+    const { segment, bytes } = JSON.parse(await readFile(join(directory, cursorName), 'utf8')) as Readonly<Record<string, unknown>> // a cast: the content is not known yet
     if (typeof segment === 'string' && typeof bytes === 'number') return { segment, bytes }
   } catch {
-    // As without one.
+    // A damaged file is treated like a missing one.
   }
   return { segment: '', bytes: 0 }
 }
 
-/** Parses whole lines, at most `limit`. `bytes` includes lines that can't be read; without a line end it is everything. */
+/**
+ * Parses complete lines, at most `limit`. `bytes` includes lines that cannot be parsed. If there is no line end, it is the length of the
+ * whole input.
+ */
 function parseLines(bytes: Buffer, limit: number): SpoolBatch {
   const events: SpooledEvent[] = []
   let at = 0
@@ -218,7 +226,7 @@ function parseLines(bytes: Buffer, limit: number): SpoolBatch {
 function parseEvent(text: string): AuditEvent | undefined {
   try {
     const parsed: unknown = JSON.parse(text)
-    return typeof parsed === 'object' && parsed !== null && 'time' in parsed ? (parsed as AuditEvent) : undefined // written by this program
+    return typeof parsed === 'object' && parsed !== null && 'time' in parsed ? (parsed as AuditEvent) : undefined // a cast: this program wrote the event
   } catch {
     return undefined
   }

@@ -7,13 +7,13 @@ import { pause } from '../../base/timing.ts'
 import type { SendEvents } from './remote-sink.ts'
 import type { SpooledEvent } from './spool.ts'
 
-/** Facility "log audit" (RFC 5424, 6.2.1). */
+/** The facility "log audit" (RFC 5424, 6.2.1). */
 const facility = 13
-/** Severities `informational` and `warning`. */
+/** The severities `informational` and `warning`, by outcome. */
 const severities = { done: 6, denied: 4, failed: 4 } as const satisfies Record<AuditEvent['outcome'], number>
-/** How long a whole batch may take, in milliseconds. */
+/** Timeout for sending a whole batch, in milliseconds. */
 const timeoutMs = 30_000
-/** Shortest time between the last byte and the end of our side, in milliseconds. */
+/** Minimum time between sending the last byte and closing this side of the connection, in milliseconds. */
 const leastSettleMs = 50
 
 /** A syslog server. */
@@ -21,25 +21,25 @@ export interface SyslogServer {
   readonly host: string
   readonly port: number
   readonly lookup: LookupFunction
-  /** Authorities in place of the system's, and the client's certificate and key. They may change. */
+  /** Returns CA certificates to trust in place of the system's, and the client's certificate and key. They may change. */
   readonly tls: () => Pick<ConnectionOptions, 'ca' | 'cert' | 'key'>
 }
 
-/** Formats an event as RFC 5424 says: its header, no structured data, and the JSON of the event as the message. */
+/** Formats an event by RFC 5424: header, no structured data, and the event's JSON as the message. */
 export function syslogMessage({ event, text }: SpooledEvent, host = hostname()): string {
   const priority = facility * 8 + severities[event.outcome]
   const name = host.replaceAll(/[^\x21-\x7e]/g, '').slice(0, 255) || '-'
   return `<${priority}>1 ${event.time} ${name} taproot - audit - ${text}`
 }
 
-/** Frames a message by its length in bytes (RFC 5425, 4.3). */
+/** Prefixes a message with its length in bytes (RFC 5425, 4.3). */
 export function syslogFrame(message: string): string {
   return `${Buffer.byteLength(message)} ${message}`
 }
 
 /**
- * Sends each batch over a TLS connection of its own. Syslog has no acknowledgement. A batch counts as delivered if the server keeps the connection open while
- * the batch arrives, and closes its side after ours. Otherwise it is sent again.
+ * Returns a function that sends each batch over a separate TLS connection. Syslog has no acknowledgement. A batch counts as delivered if
+ * the server keeps the connection open while it arrives, and closes its side only after this side. Otherwise the batch is sent again.
  */
 export function createSyslogSender({ host, port, lookup, tls }: SyslogServer): SendEvents {
   return async (events, signal) => {
@@ -57,7 +57,7 @@ export function createSyslogSender({ host, port, lookup, tls }: SyslogServer): S
       await Promise.race([once(socket, 'secureConnect'), closed])
       const handshakeMs = performance.now() - startedMs
       socket.write(events.map((event) => syslogFrame(syslogMessage(event))).join(''))
-      // A server that does not read answers with a reset, within one round trip. A handshake takes more than one.
+      // A server that does not read responds with a reset within one round trip. A handshake takes longer than that.
       await Promise.race([pause(Math.max(leastSettleMs, handshakeMs), over), left, closed])
       socket.end()
       await Promise.race([ended, closed])
