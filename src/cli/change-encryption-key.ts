@@ -11,9 +11,9 @@ import { systemRandom } from '../server/runtime.ts'
 import { auditedCommand } from '../server/audit/audited-command.ts'
 import { UsageError } from './exit-codes.ts'
 
-/** What both commands take. */
+/** Options of both commands. */
 export interface EncryptionKeyOptions {
-  /** The key that is not the configured one; `-` for standard input. */
+  /** File with the key to add or retire, which is not the configured one; `-` for standard input. */
   readonly keyFile: string
   readonly config?: string
   readonly role: Role
@@ -21,15 +21,21 @@ export interface EncryptionKeyOptions {
 
 const likeTheServer = 'run this command with the --config, the --role and the TAPROOT_ variables of the server'
 
-/** How long a store that does not answer is waited for, in milliseconds. */
+/** Timeout for a store that does not answer, in milliseconds. */
 const timeoutMs = 30_000
 
-/** Lets the key in `keyFile` open the store too, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
+/**
+ * Adds the key in `keyFile` to the keys that open the store, and prints the result. Throws UsageError, ConfigError, SealingError,
+ * StoreError.
+ */
 export async function addEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
   printResult('added', await change(options, { method: 'encryption-key-add', what: { add: await readKey(options) } }))
 }
 
-/** Lets the key in `keyFile` open the store no more, and says so. Throws UsageError, ConfigError, SealingError, StoreError. */
+/**
+ * Removes the key in `keyFile` from the keys that open the store, and prints the result. Throws UsageError, ConfigError, SealingError,
+ * StoreError.
+ */
 export async function retireEncryptionKey(options: EncryptionKeyOptions): Promise<void> {
   printResult('retired', await change(options, { method: 'encryption-key-retire', what: { retire: await readKey(options) } }))
 }
@@ -46,7 +52,7 @@ interface KeyChange {
 async function change({ config: file, role }: EncryptionKeyOptions, { method, what }: KeyChange): Promise<number> {
   const { config, warnings } = loadConfig({ file, env: process.env, role })
   for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
-  // Nothing is made by looking.
+  // Opening a missing store would create it.
   if (config.store.kind === 'sqlite' && !existsSync(config.store.sqlite.path))
     throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path): ${likeTheServer}`)
   const keyEncryptionKey = await findEncryptionKey(config)

@@ -4,7 +4,7 @@ import { getCommand } from './get.ts'
 import { treeCommand } from './tree/command.ts'
 import { whoamiCommand } from './whoami.ts'
 
-/** The commands that ask an API for what it holds. `program` is what they are called by: `taproot` or `kubectl taproot`. */
+/** Returns the commands that are clients of the API. `program` is their name on the command line: `taproot` or `kubectl taproot`. */
 export function clientCommands(program: string): Command[] {
   return [getCommand(program), treeCommand(program), eventsCommand(program), whoamiCommand(program)]
 }

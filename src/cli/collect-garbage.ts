@@ -11,7 +11,7 @@ import { openStore } from '../server/open-store.ts'
 import { openUpstream } from '../server/open-upstream.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
 
-/** What the command line says. */
+/** Options of the command. */
 export interface CollectGarbageOptions {
   readonly role: 'registry' | 'dev'
   readonly config?: string
@@ -29,14 +29,14 @@ function words(collected: Collected, orphans: { manifests: number; blobs: number
   return `${lines.join('\n')}\n`
 }
 
-/** Nothing is made by looking: a store that is not there has no garbage. */
+/** Throws if the embedded store does not exist. Opening it would create it. */
 function assertStore({ store }: Config): void {
   if (store.kind === 'sqlite' && !existsSync(store.sqlite.path)) throw new Error(`there is no store at ${store.sqlite.path} (store.sqlite.path)`)
 }
 
 /**
- * Collects garbage once and says what it did. On the embedded store it needs the server to be stopped, since one process at a time has the store. Throws
- * ConfigError, StoreError, UpstreamError; Error where repos were left.
+ * Runs one garbage collection and prints the result. With the embedded store the server must be stopped, since only one process at a time
+ * can use that store. Throws ConfigError, StoreError or UpstreamError, and Error if some repos were skipped.
  */
 export async function collectGarbage(options: CollectGarbageOptions): Promise<void> {
   const { config, warnings } = loadConfig({ file: options.config, env: process.env, role: options.role })

@@ -11,20 +11,20 @@ import type { ClientQuery, PlatformClient } from './client/platform-client.ts'
 import { parseCount } from './get.ts'
 
 const path = '/events/v2/events'
-/** The server sends something every 15 seconds. A connection that is silent for longer was cut, in milliseconds. */
+/** Time without any data after which a connection counts as lost, in milliseconds. The server sends something every 15 seconds. */
 const silentMs = 45_000
 const timeoutMs = 30_000
 const backoff = { firstMs: 500, maxMs: 30_000 }
-/** Codes after which a later attempt may succeed: too many streams, a deadline, a server that stops. */
+/** gRPC status codes after which a later attempt may succeed: too many streams, a timeout, or a server that is stopping. */
 const passing: ReadonlySet<number> = new Set([4, 8, 14])
-/** The widths of time, type and subject. A longer cell shifts its line. */
+/** Column widths of time, type and subject, in characters. A longer cell shifts the rest of its line. */
 const widths = [24, 48, 40]
 
 const formats = ['table', 'json'] as const
 
-/** A request for events. */
+/** Selects the events to print. */
 export interface EventsRequest {
-  /** A group, by path or uid; all visible ones if absent. */
+  /** A group, by path or uid; if absent, all groups that the caller can see. */
   readonly in?: string
   readonly type: readonly string[]
   readonly includePulls?: true
@@ -32,19 +32,22 @@ export interface EventsRequest {
   readonly limit?: number
   readonly follow?: true
   readonly output: (typeof formats)[number]
-  /** Ends `follow`; nothing does if absent. */
+  /** Stops `follow`. If absent, it never stops. */
   readonly signal?: AbortSignal
 }
 
-/** A record of a stream of events. */
+/** A message of a stream of server-sent events. */
 interface StreamRecord {
   readonly id: string
   readonly type: string
-  /** Empty for a comment. */
+  /** The data of the message; empty for a comment. */
   readonly data: string
 }
 
-/** Prints a page of events, or with `follow` all that happen. Rejects with ClientError if the API refuses, and if a cursor is too old. */
+/**
+ * Prints a page of events, or with `follow` all events as they happen. Rejects with ClientError if the API refuses, or if events after the
+ * cursor have expired.
+ */
 export async function printEvents(context: ClientContext, request: EventsRequest): Promise<void> {
   const { client, note } = context
   const query = {
@@ -76,14 +79,14 @@ async function readPage(client: PlatformClient, query: ClientQuery): Promise<{ e
   }
 }
 
-/** Names what to do about a cursor that is too old. */
+/** Adds advice to the error for an expired cursor. */
 function explained(error: unknown): unknown {
   if (!(error instanceof ClientError) || error.code !== 11) return error
   const { code, reason, requestId } = error
   return new ClientError('events after this cursor have expired: start again without --cursor, and expect a gap', { code, reason, requestId })
 }
 
-/** The parts of a stream that is followed. */
+/** Parameters of a stream to follow. */
 interface Following {
   readonly query: ClientQuery
   readonly print: (event: Json) => Promise<void>
@@ -91,7 +94,10 @@ interface Following {
   readonly signal: AbortSignal
 }
 
-/** Prints events until `signal` aborts. After a cut it connects again, and continues with the last cursor. The first connection must succeed. */
+/**
+ * Prints events until `signal` aborts. If the connection is lost, connects again and continues with the last cursor. The first attempt to
+ * connect must succeed.
+ */
 async function follow({ client, note }: ClientContext, { query, print, from, signal }: Following): Promise<void> {
   let cursor = from
   let failures = 0
@@ -121,7 +127,7 @@ function jsonOf(data: string): Json {
   return isJson(parsed) ? parsed : {}
 }
 
-/** Yields the records of a stream. Ends, or throws ClientError, when the connection does. */
+/** Yields the messages of a stream. Ends, or throws ClientError, when the connection ends. */
 async function* recordsOf(client: PlatformClient, query: ClientQuery, signal: AbortSignal): AsyncGenerator<StreamRecord, void> {
   const silent = new AbortController()
   const watch = setTimeout(() => silent.abort(), silentMs)
@@ -150,16 +156,16 @@ function recordIn(record: string): StreamRecord {
   return { id: valueOf('id'), type: valueOf('event'), data: valueOf('data') }
 }
 
-/** The command `events`. `program` is the name on the command line. */
+/** Creates the command `events`. `program` is the name on the command line. */
 export function eventsCommand(program: string): Command {
-  return clientCommand('events', 'print what happened, oldest first')
+  return clientCommand('events', 'print events, oldest first')
     .option('-f, --follow', 'print each event when it happens, until the command is stopped')
-    .option('--in <group>', 'only events of this group and of all below it: a path or a uid')
-    .addOption(new Option('--type <prefix>', 'only events whose type starts so; may be repeated').argParser(addType).default([], 'all types'))
-    .option('--include-pulls', 'also print events of pulls')
-    .option('--cursor <cursor>', 'continue with the cursor of an earlier call; "now" prints only what follows')
-    .addOption(new Option('--limit <number>', 'print so many at most; not with --follow').argParser(parseCount).conflicts('follow'))
-    .addOption(new Option('-o, --output <format>', 'how it is printed').choices(formats).default('table'))
+    .option('--in <group>', 'only events of this group and the groups below it: a path or a uid')
+    .addOption(new Option('--type <prefix>', 'only events whose type starts with this; may be repeated').argParser(addType).default([], 'all types'))
+    .option('--include-pulls', 'also print pull events')
+    .option('--cursor <cursor>', 'continue after the cursor of an earlier call; "now" prints only new events')
+    .addOption(new Option('--limit <number>', 'maximum number of events; not with --follow').argParser(parseCount).conflicts('follow'))
+    .addOption(new Option('-o, --output <format>', 'output format').choices(formats).default('table'))
     .action((options: ConnectionOptions & EventsRequest) => runClient(program, options, (context) => printEvents(context, options)))
 }
 

@@ -1,11 +1,11 @@
 import type { CommanderError } from 'commander'
 
-/** A wrong call, detected before any request. The message is one line for the user. */
+/** The command line is invalid, as found before any request. The message is one line for the user. */
 export class UsageError extends Error {
   override readonly name = 'UsageError'
 }
 
-/** Exit codes of failures: `refused` for a failed action, `usage` for a wrong call. */
+/** Exit codes of failures: `refused` for a failed action, `usage` for an invalid command line. */
 export const exitCodes = { refused: 1, usage: 2 } as const
 
 /** Ends the process after the argument parser has printed an error or the requested help. */

@@ -9,28 +9,28 @@ import type { PlatformClient, ClientQuery } from './client/platform-client.ts'
 import { recordFormats, type RecordFormat, printRecord, printRecords, type RecordPrinting } from './client/records.ts'
 import { UsageError } from './exit-codes.ts'
 
-/** Restricts a list. */
+/** Limits and order of a list. */
 interface ListSelection {
   readonly in?: string
   readonly descendants?: true
-  /** `field=value` */
+  /** Filters of the form `field=value`. */
   readonly filter: readonly string[]
   readonly orderBy?: string
   readonly limit?: number
 }
 
-/** A request for records. */
+/** The records to print. */
 export interface GetRequest extends ListSelection {
-  /** Any of the kind's names. */
+  /** The kind, by any of its names. */
   readonly kind: string
-  /** Name, path or uid of one record. */
+  /** Name, path or uid of one record; undefined for a list. */
   readonly record: string | undefined
   readonly format: RecordFormat
 }
 
 /**
- * Prints one record, or a list of all records visible to the caller. Rejects with UsageError or ClientError. A name that matches no record or several is a
- * ClientError.
+ * Prints one record, or a list of the records that the caller can see. Rejects with UsageError or ClientError. A name that matches no
+ * record, or several, is a ClientError.
  */
 export async function get({ program, client, output, note, clock }: ClientContext, request: GetRequest): Promise<void> {
   const kind = findKind(request.kind, program)
@@ -43,7 +43,7 @@ export async function get({ program, client, output, note, clock }: ClientContex
   if (count === 0 && request.format === 'table') note(`no ${kind.words} that you may see`)
 }
 
-/** Returns the pages of a list, up to `limit` records. Rejects if its place does not exist. */
+/** Returns the pages of a list, with at most `limit` records. Rejects if its place does not exist. */
 async function listed(client: PlatformClient, kind: ClientKind, request: ListSelection): Promise<AsyncIterable<readonly Json[]>> {
   const { path, query } = await placeOf(client, kind, request)
   const { limit = Infinity, orderBy } = request
@@ -62,7 +62,7 @@ async function* cutPages(pages: ReturnType<PlatformClient['pages']>, limit: numb
   }
 }
 
-/** Returns the path and the place parameters of a list. */
+/** Returns the path of a list, and the query parameters for its place. */
 async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, descendants }: ListSelection): Promise<{ path: string; query: ClientQuery }> {
   const { listPath, listVariable, parents } = kind
   if (listVariable !== undefined) {
@@ -126,7 +126,7 @@ async function findByName(client: PlatformClient, kind: ClientKind, request: Lis
 
 type GetOptions = ConnectionOptions & ListSelection & { readonly output: RecordFormat }
 
-/** The command `get`. `program` is `taproot` or `kubectl taproot`. */
+/** Creates the command `get`. `program` is `taproot` or `kubectl taproot`. */
 export function getCommand(program: string): Command {
   return clientCommand('get', 'print records: one, or all of a kind that you may see')
     .argument('<kind>', 'for example groups, group or pg; all kinds are listed below')
@@ -143,7 +143,7 @@ export function getCommand(program: string): Command {
     )
 }
 
-/** Parses a whole number of at least 1. On failure commander names the option. */
+/** Parses a whole number of at least 1. On failure, commander adds the name of the option to the error. */
 export function parseCount(text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new InvalidArgumentError('Use a whole number, 1 or more.')
   return Number(text)

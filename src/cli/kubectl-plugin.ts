@@ -6,7 +6,7 @@ import { version } from './version.ts'
 
 const program = 'kubectl taproot'
 
-/** The command `kubectl taproot`: what `taproot` asks an API, under kubectl's name. Ends the process with the exit codes of client commands. */
+/** Runs the command `kubectl taproot`, which has the client commands of `taproot`. Ends the process with their exit codes. */
 export async function kubectlPlugin(argv: readonly string[]): Promise<void> {
   const command = new Command(program)
     .description('Show groups of a Taproot and what they contain.')

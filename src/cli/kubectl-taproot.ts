@@ -1,6 +1,6 @@
 import { enableCompileCache } from 'node:module'
 
-// The command's modules are loaded after this, so that a second start finds them compiled.
+// Imported after this call, so that compiled code is cached for the next start.
 enableCompileCache()
 const { kubectlPlugin } = await import('./kubectl-plugin.ts')
 await kubectlPlugin(process.argv)

@@ -10,14 +10,14 @@ import { reportError } from './report-error.ts'
 import { version } from './version.ts'
 import type { Role } from '../config/config.ts'
 
-/** A number of hours, 0 included. Throws InvalidArgumentError. */
+/** Parses a number of hours, 0 or more. Throws InvalidArgumentError. */
 function parseHours(text: string): number {
   const hours = Number(text)
   if (text.trim() === '' || !Number.isFinite(hours) || hours < 0) throw new InvalidArgumentError('Use a number of hours, 0 or more.')
   return hours
 }
 
-const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables win over it')
+const configOption = (): Option => new Option('--config <file>', 'YAML file with settings; TAPROOT_* variables take precedence')
 
 const after = `
 Settings come from --config and from environment variables: TAPROOT_ and the key path in upper snake case, e.g.
@@ -31,7 +31,10 @@ function addClaim(text: string, claims: Record<string, string>): Record<string, 
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-/** The command `taproot`. Ends the process with 0, or after one line per fault on standard error with a code of `exitCodes`. Servers are loaded when one is started: a person at a terminal does not wait for them. */
+/**
+ * Runs the command `taproot`. Ends the process with 0, or after one line per fault on standard error with one of `exitCodes`. Server
+ * modules are loaded only by the commands that need them, so that other commands start quickly.
+ */
 export async function main(argv: readonly string[]): Promise<void> {
   const program = new Command('taproot')
     .description('A platform control plane for organisations that run container registries: groups, identities, roles and role bindings.')

@@ -13,13 +13,13 @@ import { exitAfterParsing, UsageError } from './exit-codes.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
 
-/** A pull token: an identity with static keys and a binding to `registry.pull` (docs/spec/registry.md#pull-tokens). */
+/** A pull token: an identity with static keys and a role binding to `registry.pull` (docs/spec/registry.md#pull-tokens). */
 export interface PullToken {
-  /** The uid of the identity; also the user name. */
+  /** The uid of the identity, which is also the user name. */
   readonly uid: string
   readonly name: string
   readonly expirationTime: string
-  /** Time of the last use, or of creation. */
+  /** Time of the last use; if unused, time of creation. */
   readonly lastSeenTime: string
 }
 
@@ -28,31 +28,31 @@ interface NewPullToken extends PullToken {
   readonly password: string
 }
 
-/** The parameters of a new pull token. */
+/** Parameters of a new pull token. */
 interface PullTokenRequest {
-  /** Uid or path of names, as in `demo/team`. The token can pull everything in and below the group. */
+  /** The group, by uid or by a path of names such as `demo/team`. The token can pull from all repos in and below it. */
   readonly group: string
   readonly name: string | undefined
   readonly ttlMs: number
 }
 
-/** Options for pull tokens. */
+/** Dependencies of the pull token functions. */
 export interface PullTokensOptions {
   readonly client: PlatformClient
-  /** The registry host: the audience of the passwords. */
+  /** The registry host, which is the audience of the passwords. */
   readonly registry: string
   readonly clock: Clock
   readonly random: Random
 }
 
 const hourMs = 3_600_000
-/** The default and the longest lifetime of a pull token (docs/spec/registry.md#pull-tokens). */
+/** Default and maximum lifetime of a pull token (docs/spec/registry.md#pull-tokens). */
 const pullTokenTtl = { defaultHours: 720, maxHours: 8760 } as const
 
 const roleName = 'registry.pull'
 const subjectPrefix = 'pull-token:'
 
-/** Creates a pull token. Rejects with ClientError. Then it removes what it has created, as far as the caller's rights allow. */
+/** Creates a pull token. If this fails, rejects with ClientError, after removing what it has created as far as the caller's rights allow. */
 export async function createPullToken(options: PullTokensOptions, request: PullTokenRequest): Promise<NewPullToken> {
   const { client, clock, random, registry } = options
   const group = await findGroup(client, request.group)
@@ -74,13 +74,16 @@ async function bind(client: PlatformClient, group: string, { uid }: PullToken): 
   try {
     await client.call({ method: 'POST', path: `/iam/v2/roleBindings/${group}`, body: { identityUid: uid, roleUid } })
   } catch (error) {
-    // The creator may lack the right to delete it. Without a binding it has no rights.
+    // The caller may lack the right to delete the identity. Without a role binding, the identity has no rights.
     await client.call({ method: 'DELETE', path: `/iam/v2/identities/${uid}` }).catch(() => undefined)
     throw error
   }
 }
 
-/** Lists the pull tokens in and below a group, or in all reachable groups. Needs `identity.list`, which creators may lack. */
+/**
+ * Lists the pull tokens in and below a group, or in all groups that the caller can access. Needs `identity.list`, which a creator of
+ * tokens may lack.
+ */
 export async function listPullTokens({ client, registry }: PullTokensOptions, group: string | undefined): Promise<readonly PullToken[]> {
   const place = group === undefined ? {} : { 'uidp.descendants_of': await findGroup(client, group) }
   const found: PullToken[] = []
@@ -90,7 +93,7 @@ export async function listPullTokens({ client, registry }: PullTokensOptions, gr
   return found
 }
 
-/** Deletes a pull token, which is refused from then on. Rejects with ClientError, including for an identity that is not a pull token. */
+/** Deletes a pull token, so that the registry host refuses it. Rejects with ClientError, also if the identity is not a pull token. */
 export async function revokePullToken({ client, registry }: PullTokensOptions, uid: string): Promise<void> {
   const path = `/iam/v2/identities/${uid}`
   if (!isPullToken(await client.call({ method: 'GET', path }), registry)) throw new ClientError(`${uid} is an identity, but not a pull token of ${registry}`)
@@ -108,7 +111,7 @@ export function parseTtl(text: string): number {
   return ttlMs
 }
 
-/** Returns an issuer without a key endpoint: the identity holds the keys. */
+/** Returns the issuer of a pull token. It has no key endpoint, since the identity itself holds the keys. */
 function issuerOf(registry: string): string {
   return `https://${registry}/pull-tokens`
 }
@@ -132,7 +135,7 @@ function shownOf(identity: Json): PullToken {
   }
 }
 
-/** The common options of all commands: the API and the caller. */
+/** Options of all pull token commands. */
 interface ClientOptions {
   readonly config?: string
   readonly url?: string
@@ -148,7 +151,7 @@ interface NewOptions extends ClientOptions {
   readonly secret?: string
 }
 
-/** The command `taproot pull-token create|list|revoke`. `configOption` creates the option for the configuration file. */
+/** Creates the command `taproot pull-token create|list|revoke`. `configOption` creates the option for the configuration file. */
 export function pullTokenCommand(configOption: () => Option): Command {
   const command = new Command('pull-token').description('create, list and revoke credentials for pulls from the registry host').exitOverride(exitAfterParsing)
   const add = (name: string, description: string): Command =>
@@ -189,7 +192,7 @@ function parseSecretName(text: string): string {
   return text
 }
 
-/** Returns the options for pull tokens. Throws if the registry host of the API is unclear. */
+/** Returns the dependencies of the pull token functions. Throws if `--url` is given without the registry host. */
 function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): PullTokensOptions {
   const { config } = loadConfig({ file, env: process.env, role: 'dev' })
   if (url !== undefined && registry === undefined) throw new UsageError('--url needs --registry: the registry host of that installation')
@@ -198,12 +201,12 @@ function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions)
   return { client, registry: registry ?? config.registry.host, clock: systemClock, random: systemRandom }
 }
 
-/** Reads a token. Throws UsageError with the file's name if the file can't be read. */
+/** Reads a token. If the file cannot be read, throws UsageError with its name. */
 function readToken(file: string): string {
   try {
     return readFileSync(file, 'utf8').trim()
   } catch (cause) {
-    const { code = 'no file' } = cause as NodeJS.ErrnoException // The file system throws no other errors.
+    const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws no other errors
     throw new UsageError(`no access token: ${file} cannot be read (${code}); set --token-file to a file with one`, { cause })
   }
 }

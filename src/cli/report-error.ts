@@ -1,7 +1,7 @@
 import { errorMessage } from '../base/error-text.ts'
 import { exitCodes, UsageError } from './exit-codes.ts'
 
-/** Prints each line of the error's message on standard error. Sets exit code 2 for a wrong call, otherwise 1. */
+/** Prints each line of an error's message on standard error. Sets exit code 2 for a usage error, otherwise 1. */
 export function reportError(program: string, error: unknown): void {
   const message = errorMessage(error)
   process.stderr.write(`${program}: ${message.replaceAll('\n', `\n${program}: `)}\n`)

@@ -9,37 +9,37 @@ import { kindNamed } from './client/kinds.ts'
 import { jsonText, yamlText } from './client/output.ts'
 import type { PlatformClient } from './client/platform-client.ts'
 
-/** A record's uid, and its name if the caller may see it. */
+/** Uid of a record, and its name if the caller can see it. */
 interface NamedRecord {
   readonly uid: string
   readonly name: string | undefined
 }
 
-/** The caller of a token and their rights. */
+/** The identity of a token, with its expiry and roles. */
 export interface WhoAmICaller {
   readonly identity: NamedRecord
-  /** The sign-in behind the token, as its issuer stated it. */
+  /** Issuer and subject of the external sign-in for which the token was issued. */
   readonly signedInAs: { readonly issuer: string; readonly subject: string } | undefined
-  /** Undefined for a person, because people belong to no organisation. */
+  /** Undefined for a person, since people belong to no organisation. */
   readonly organisation: NamedRecord | undefined
   readonly audience: readonly string[]
   readonly email: string
   readonly issueTime: string
   readonly expirationTime: string
-  /** One entry per role binding, restricted like the token, sorted by path and role. */
+  /** One entry per role binding, restricted like the token, and sorted by path and role. */
   readonly roles: readonly HeldRole[]
 }
 
 /** A role on a group and everything below it. */
 interface HeldRole {
   readonly role: string
-  /** The path of names from the topmost group visible to the caller. */
+  /** Path of the group: names from the topmost group that the caller can see. */
   readonly group: string
   readonly groupUid: string
   readonly capabilities: readonly string[]
 }
 
-/** Reads the caller from the API, and missing facts from the token. Rejects with ClientError. */
+/** Reads the caller's data from the API, and what is missing there from the token. Rejects with ClientError. */
 async function readCaller(client: PlatformClient, token: string): Promise<WhoAmICaller> {
   const answer = await client.call({ method: 'GET', path: '/auth/v1/ok' })
   const claims = claimsOf(token)
@@ -75,7 +75,7 @@ function byPlace(one: HeldRole, other: HeldRole): number {
   return (keys[0] ?? '') < (keys[1] ?? '') ? -1 : 1
 }
 
-/** Returns the name of an identity; undefined if it may not read itself. */
+/** Returns the name of an identity; undefined if it may not read its own record. */
 async function nameOf(client: PlatformClient, uid: string): Promise<string | undefined> {
   try {
     const identity = await client.call({ method: 'GET', path: `${kindNamed('Identity').listPath}/${uid}` })
@@ -86,19 +86,19 @@ async function nameOf(client: PlatformClient, uid: string): Promise<string | und
   }
 }
 
-/** Returns the external sign-in of a token. Our own tokens have it in `act`. */
+/** Returns the external sign-in of a token. Tokens of the platform have it in the claim `act`. */
 function signInOf(claims: Json): WhoAmICaller['signedInAs'] {
   const { iss, sub } = isJson(claims['act']) ? claims['act'] : claims
   return typeof iss === 'string' && typeof sub === 'string' ? { issuer: iss, subject: sub } : undefined
 }
 
-/** Returns the claims of a JWT without verification, because the server has verified it. Empty for other tokens. */
+/** Returns the claims of a JWT without verification, since the server has verified it. Empty for other tokens. */
 function claimsOf(token: string): Json {
   try {
     const claims: unknown = JSON.parse(Buffer.from(token.split('.')[1] ?? '', 'base64url').toString())
     return isJson(claims) ? claims : {}
   } catch {
-    // Not a JWT: the claims are empty.
+    // The token is not a JWT.
     return {}
   }
 }
@@ -117,14 +117,14 @@ function textsOf(value: unknown): readonly string[] {
 
 const formats = ['table', 'json', 'yaml'] as const
 
-/** The command `whoami`. `program` is the name on the command line. */
+/** Creates the command `whoami`. `program` is the name on the command line. */
 export function whoamiCommand(program: string): Command {
   return clientCommand('whoami', 'print the identity, expiry and roles of the token')
     .addOption(new Option('-o, --output <format>', 'output format').choices(formats).default('table'))
     .action((options: ConnectionOptions & { output: (typeof formats)[number] }) => runClient(program, options, (context) => whoami(context, options.output)))
 }
 
-/** Prints the caller. Rejects with ClientError. */
+/** Prints the caller's identity, expiry and roles. Rejects with ClientError. */
 export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
   const caller = await readCaller(client, token)
   const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()

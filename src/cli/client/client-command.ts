@@ -7,7 +7,7 @@ import { printable } from './columns.ts'
 import { connectionOptions, openConnection, type ServerConnection, type ConnectionOptions } from './connection.ts'
 import { createOutput, type Output } from './output.ts'
 
-/** The context of a client command. */
+/** Connection and output of a client command. */
 export interface ClientContext extends ServerConnection {
   /** The name of the program on the command line. */
   readonly program: string
@@ -18,8 +18,8 @@ export interface ClientContext extends ServerConnection {
 }
 
 /**
- * Builds a client command with the common options. A wrong call prints one line on standard error and ends with exit code 2. `program` is the name on the
- * command line.
+ * Creates a client command with the common options. A usage error prints one line on standard error and ends with exit code 2. `program`
+ * is the name on the command line.
  */
 export function clientCommand(name: string, description: string): Command {
   const command = new Command(name).description(description).exitOverride(exitAfterParsing)
@@ -28,8 +28,8 @@ export function clientCommand(name: string, description: string): Command {
 }
 
 /**
- * Connects and runs the body of a command. A refusal by the API ends with exit code 1, a wrong call with 2. Each prints one line on standard error that starts
- * with `program`. A closed output pipe ends the command silently.
+ * Connects and runs the body of a command. If the API refuses, ends with exit code 1; after a usage error, with 2. Each prints one line on
+ * standard error that starts with `program`. If the output pipe is closed, ends without a message.
  */
 export async function runClient(program: string, options: ConnectionOptions, body: (context: ClientContext) => Promise<void>): Promise<void> {
   // The reader closed the pipe, as `| head` does.

@@ -3,20 +3,20 @@ import { codeNames, type Code } from '../../base/errors.ts'
 /** A JSON object. */
 export type Json = Readonly<Record<string, unknown>>
 
-/** The details of a refusal. */
+/** Details of an error response. */
 export interface Refusal {
-  /** The gRPC code. */
+  /** The gRPC status code. */
   readonly code: number
-  /** `ErrorInfo.reason`; empty if the answer has none. */
+  /** `ErrorInfo.reason`; empty if the response has none. */
   readonly reason: string
-  /** The id to search for in the server's log; empty if the answer has none. */
+  /** The request id to search for in the server's log; empty if the response has none. */
   readonly requestId: string
 }
 
-/** A refusal by the API, or a missing answer. The message is for the user. */
+/** The API refused a request or did not answer. The message is for the user. */
 export class ClientError extends Error {
   override readonly name = 'ClientError'
-  /** The gRPC code; undefined without an answer from the API. */
+  /** The gRPC status code; undefined if the API did not answer. */
   readonly code: number | undefined
   readonly reason: string
   readonly requestId: string
@@ -28,7 +28,7 @@ export class ClientError extends Error {
     this.requestId = refusal.requestId ?? ''
   }
 
-  /** The message with the known parts of code, reason and request id. */
+  /** The message, followed by code, reason and request id as far as they are known. */
   get line(): string {
     const name = this.code === undefined ? '' : (codeNames[this.code as Code] ?? '') // An unknown code has no name.
     const facts = [
@@ -40,7 +40,7 @@ export class ClientError extends Error {
   }
 }
 
-/** Parses an error answer of the platform API, `{code, message, details}`; undefined for other answers. */
+/** Parses an error response of the platform API, `{code, message, details}`; undefined for other responses. */
 export function refusalOf(answer: Json | undefined): ClientError | undefined {
   const code = answer?.['code']
   if (typeof code !== 'number') return undefined
@@ -49,7 +49,7 @@ export function refusalOf(answer: Json | undefined): ClientError | undefined {
   return new ClientError(textOf(answer?.['message']), { code, reason: textOf(info['reason']), requestId: textOf(metadata['requestId']) })
 }
 
-/** Returns the value if it is text, otherwise empty text. */
+/** Returns the value if it is a string, otherwise an empty string. */
 export function textOf(value: unknown): string {
   return typeof value === 'string' ? value : ''
 }

@@ -16,12 +16,12 @@ export function alignedLine(cells: readonly string[], widths: readonly number[])
 /** One column of a table. */
 export interface Column {
   readonly head: string
-  /** Paths of the value in the record's JSON, e.g. `claimMatch.issuer`. The first existing one is used. */
+  /** Paths of the value in the record's JSON, such as `claimMatch.issuer`. The first path with a value is used. */
   readonly at: readonly string[]
   readonly form: keyof typeof forms
 }
 
-/** Display settings of a kind. */
+/** How records of a kind are displayed. */
 interface Presentation {
   /** The short name of its Kubernetes objects. */
   readonly short?: string
@@ -30,7 +30,7 @@ interface Presentation {
 
 const longestText = 60
 
-/** Formats of cells. */
+/** Functions that format the value of a cell. */
 const forms = {
   text: (value: unknown) => plainText(value),
   /** Free text, shortened if long. */
@@ -38,7 +38,7 @@ const forms = {
   /** Age, as `5m`. */
   age: (value: unknown, nowMs: number) => ageText(nowMs - Date.parse(textOf(value))),
   count: (value: unknown) => String(Array.isArray(value) ? value.length : 0),
-  /** The first part of a digest, enough to distinguish builds. */
+  /** The first part of a digest, which is enough to distinguish builds. */
   digest: (value: unknown) => textOf(value).slice(0, 'sha256:'.length + 12),
 } as const satisfies Record<string, (value: unknown, nowMs: number) => string>
 
@@ -51,7 +51,7 @@ const description = column('DESCRIPTION', 'description', 'words')
 const issuer = column('ISSUER', ['claimMatch.issuer', 'claimMatch.issuerPattern', 'staticKeys.issuer'])
 const subject = column('SUBJECT', ['claimMatch.subject', 'claimMatch.subjectPattern', 'staticKeys.subject', 'awsIdentity.awsAccount', 'servicePrincipal'])
 
-/** Kinds without an entry show the common columns. */
+/** Display settings by kind. Kinds without an entry have only the common columns. */
 const presentations: Readonly<Record<string, Presentation>> = {
   Group: { short: 'pg', columns: [name, uid, age, description] },
   Identity: { short: 'pid', columns: [name, uid, issuer, subject, column('LAST SEEN', 'lastSeenTime', 'age'), age] },
@@ -90,13 +90,13 @@ export function columnsOf(kind: string): readonly Column[] {
   return presentations[kind]?.columns ?? others
 }
 
-/** Formats a record's cell; empty if the value is missing. Terminal control characters become spaces. */
+/** Formats the cell of a record; empty if the value is missing. Replaces terminal control characters by spaces. */
 export function cellOf(record: Json, { at, form }: Column, nowMs: number): string {
   const value = at.map((path) => valueAt(record, path)).find((found) => found !== undefined && found !== '')
   return value === undefined ? '' : forms[form](value, nowMs)
 }
 
-/** Removes terminal control and text direction characters. Names and messages may come from untrusted users. */
+/** Replaces terminal control characters and text direction characters, since names and messages may come from untrusted users. */
 export function printable(text: string): string {
   return text.replaceAll(/[\p{Cc}\p{Bidi_Control}\u2028\u2029]/gu, ' ')
 }

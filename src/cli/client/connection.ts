@@ -8,7 +8,7 @@ import { createPlatformClient, type PlatformClient } from './platform-client.ts'
 import { UsageError } from '../exit-codes.ts'
 import { clientVariables } from '../../config/variables.ts'
 
-/** Which API, and as whom, as options say it. */
+/** Command-line options that select the API server and the credential. */
 export interface ConnectionOptions {
   readonly server?: string
   readonly token?: string
@@ -29,13 +29,16 @@ export function connectionOptions(): Option[] {
   ]
 }
 
-/** A client's connection: whom it asks, and with what. */
+/** A connection to an API server: its URL and the credential. */
 export interface ServerConnection {
   readonly client: PlatformClient
   readonly token: string
 }
 
-/** Options win over the environment, and that over what `taproot dev` left in this folder; its token goes to its own address only. Throws UsageError where server or token is missing or can't be used. */
+/**
+ * Returns the connection. Options take precedence over environment variables, and these over the files of `taproot dev` in this folder,
+ * whose token is sent only to that server. Throws UsageError if server or token is missing or invalid.
+ */
 export async function openConnection(options: ConnectionOptions, env: Environment): Promise<ServerConnection> {
   if (options.token !== undefined && options.tokenFile !== undefined) throw new UsageError('--token and --token-file cannot be combined: use one of them')
   const given = withVariables(options, env)
@@ -48,7 +51,7 @@ export async function openConnection(options: ConnectionOptions, env: Environmen
   return { client: createPlatformClient({ baseUrl: server, token, identity }), token }
 }
 
-/** An option beats both variables of its kind. */
+/** Adds values of environment variables. An option for the token replaces both variables for it. */
 function withVariables(options: ConnectionOptions, env: Environment): ConnectionOptions {
   const tokenGiven = (options.token ?? options.tokenFile) !== undefined
   const entries = Object.entries(clientVariables).flatMap(([name, variable]) => {
@@ -58,9 +61,9 @@ function withVariables(options: ConnectionOptions, env: Environment): Connection
   return { ...Object.fromEntries(entries), ...options }
 }
 
-/** What `taproot dev` left where this command is called; undefined where it left no token. */
+/** Returns the server and token file of `taproot dev` in the current folder; undefined if there is no token file. */
 async function developmentServer(env: Environment): Promise<{ readonly server: string; readonly tokenFile: string } | undefined> {
-  // Settings and their validation are a large part of the program: loaded only where they are needed.
+  // Loaded only if needed, since settings and their validation are a large part of the program.
   const { loadConfig } = await import('../../config/load-config.ts')
   const { config } = loadConfig({ env, role: 'dev' })
   const tokenFile = join(config.dataDir, 'token')
@@ -82,7 +85,7 @@ function tokenOf({ token, tokenFile }: ConnectionOptions, developmentFile: strin
   return text
 }
 
-/** From here on, for all connections of this process. */
+/** Trusts these CA certificates in addition, for all later connections of this process. */
 function trustAlso(caFile: string): void {
   const pem = readFile(caFile, '--ca-file')
   if (!pem.includes('-----BEGIN CERTIFICATE-----')) throw new UsageError(`--ca-file: ${caFile} contains no certificate in PEM`)
@@ -93,7 +96,7 @@ function readFile(file: string, option: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws nothing else
+    const { code = 'no file' } = cause as NodeJS.ErrnoException // a cast: the file system throws no other errors
     throw new UsageError(`${option}: ${file} cannot be read (${code})`, { cause })
   }
 }

@@ -3,10 +3,10 @@ import { textOf } from './client-error.ts'
 import { kindNamed } from './kinds.ts'
 import type { PlatformClient } from './platform-client.ts'
 
-/** Uids are long, and a request's line is not. */
+/** Maximum number of uids per request, since uids are long and the length of a URL is limited. */
 const uidsAtOnce = 50
 
-/** The names of groups, by uid. A group that the caller may not see is absent. Rejects with ClientError. */
+/** Returns the names of groups by uid. Groups that the caller may not see are missing. Rejects with ClientError. */
 export async function groupNames(client: PlatformClient, uids: readonly string[]): Promise<ReadonlyMap<string, string>> {
   const { listPath, member } = kindNamed('Group')
   const names = new Map<string, string>()
@@ -18,7 +18,8 @@ export async function groupNames(client: PlatformClient, uids: readonly string[]
 }
 
 /**
- * The paths of groups, by uid: the names of the group and of those above it, from the topmost one that the caller may see. A group that the caller may not see is absent. Rejects with ClientError.
+ * Returns the paths of groups by uid. A path has the names of the group and of the groups above it, starting at the topmost one that the
+ * caller may see. Groups that the caller may not see are missing. Rejects with ClientError.
  */
 export async function groupPaths(client: PlatformClient, groups: Iterable<string>): Promise<ReadonlyMap<string, string>> {
   const lines = new Map([...groups].filter(isUid).map((uid) => [uid, [...lineage(uid)].toReversed()]))

@@ -4,40 +4,46 @@ import { nearestName } from '../../base/nearest-name.ts'
 import { shortNames } from './columns.ts'
 import { UsageError } from '../exit-codes.ts'
 
-/** A kind of record that the server has a list of, as the command names and reaches it. */
+/** A kind of record that the API can list, with its names and paths for commands. */
 export interface ClientKind {
-  /** `RoleBinding` */
+  /** Name of the kind, such as `RoleBinding`. */
   readonly kind: string
-  /** What a person may call it: plural, singular, short; `rolebindings`, `rolebinding`, `prb`. Lower case, without `-` and `_`. */
+  /** Accepted names: plural, singular, short; such as `rolebindings`, `rolebinding`, `prb`. In lower case, without `-` and `_`. */
   readonly names: readonly string[]
-  /** The plural in words, for messages: `role bindings`. */
+  /** The plural in words, for messages, such as `role bindings`. */
   readonly words: string
-  /** `/iam/v2/roleBindings`; where it has a variable, as `/iam/v2/terms/{group=**}`, lists are of one place only. */
+  /**
+   * Path of the list, such as `/iam/v2/roleBindings`. With a variable, as in `/iam/v2/terms/{group=**}`, each list is of one group or repo
+   * only.
+   */
   readonly listPath: string
-  /** The variable of `listPath`. */
+  /** The variable in `listPath`; undefined if there is none. */
   readonly listVariable: string | undefined
-  /** Undefined where single records are not read by uid. */
+  /** Path to read one record by uid; undefined if the API cannot do that. */
   readonly getPath: string | undefined
-  /** The member of a list's answer that holds the records: `roleBindings`. */
+  /** The field of a list's response that contains the records, such as `roleBindings`. */
   readonly member: string
-  /** Parameters of the list that narrow it by value, in snake_case. */
+  /** Query parameters that filter the list by a value, in snake_case. */
   readonly filters: readonly string[]
-  /** The parameter of the list by which a person names a record; undefined where records have no names. */
+  /** The query parameter that selects records by name; undefined if records have no names. */
   readonly nameFilter: 'name' | 'id' | undefined
-  /** Kinds that it lies directly below; `/` where it may be a root. */
+  /** Kinds of the direct parent of a record; `/` if a record may be a root. */
   readonly parents: readonly string[]
 }
 
-/** Parameters of every list that are no filters. */
+/** Query parameters of every list that are not filters. */
 const paging: ReadonlySet<string> = new Set(['page_size', 'page_token', 'order_by', 'skip', 'uidp'])
 
-/** All that are served, by plural name. */
+/** All kinds that the API can list, by plural name. */
 export const clientKinds: readonly ClientKind[] = methods
   .filter((method) => method.verb === 'list' && method.kind !== undefined && isServedDomain(method.domain))
   .map(clientKind)
   .toSorted((one, other) => (one.words < other.words ? -1 : 1))
 
-/** The kind that a person means by a plural, singular or short name, in any case, with or without `-`. Throws UsageError, which names `program` as what the command is called by. */
+/**
+ * Returns the kind with this plural, singular or short name, in any letter case, with or without `-`. Throws UsageError; `program` is the
+ * name on the command line, for the message.
+ */
 export function findKind(name: string, program: string): ClientKind {
   const wanted = name.toLowerCase().replaceAll(/[-_]/g, '')
   const found = clientKinds.find(({ names }) => names.includes(wanted))
@@ -49,10 +55,10 @@ export function findKind(name: string, program: string): ClientKind {
   throw new UsageError(`there is no kind "${name}": ${near === undefined ? '' : `did you mean ${near}? `}${program} get --help lists all`)
 }
 
-/** A kind that the program itself names. */
+/** Returns the kind with exactly this name, for use in code. */
 export function kindNamed(kind: string): ClientKind {
   const found = clientKinds.find((candidate) => candidate.kind === kind)
-  if (found === undefined) throw new TypeError(`no list of ${kind}`)
+  if (found === undefined) throw new TypeError(`the API has no list of ${kind}`)
   return found
 }
 

@@ -2,24 +2,24 @@ import { once } from 'node:events'
 import { styleText } from 'node:util'
 import { stringify } from 'yaml'
 
-/** A stream that text goes to; `process.stdout` is one. */
+/** A writable stream for text, such as `process.stdout`. */
 interface Sink {
   readonly isTTY?: boolean
   write(text: string): boolean
 }
 
-/** How text can stand out at a terminal. */
+/** Styles for text at a terminal. */
 export type Emphasis = 'bold' | 'dim'
 
-/** Where a command's results go. */
+/** The destination of a command's output. */
 export interface Output {
-  /** Resolves when more can be taken. */
+  /** Writes text. Resolves when more text can be written. */
   write(text: string): Promise<void>
-  /** The text as it is, or emphasised where the output is a terminal and NO_COLOR is not set. */
+  /** Returns the text with this style if the output is a terminal and NO_COLOR is not set, otherwise unchanged. */
   style(emphasis: Emphasis, text: string): string
 }
 
-/** Writes to a stream. Colours: only at a terminal that is not dumb, and never with a NO_COLOR that is not empty. */
+/** Creates an output for a stream. Uses styles only for a terminal that is not `dumb`, and only if NO_COLOR is empty or not set. */
 export function createOutput(sink: Sink & NodeJS.EventEmitter, env: Readonly<Record<string, string | undefined>>): Output {
   const coloured = sink.isTTY === true && (env['NO_COLOR'] ?? '') === '' && env['TERM'] !== 'dumb'
   return {
@@ -30,24 +30,27 @@ export function createOutput(sink: Sink & NodeJS.EventEmitter, env: Readonly<Rec
   }
 }
 
-/** Characters that JSON and YAML leave as they are and that steer terminals or turn the direction of text. */
+/** Characters that JSON and YAML do not escape, but that control terminals or change the direction of text. */
 const steering = /[\u007f-\u009f\u2028\u2029\p{Bidi_Control}]/gu
 
-/** JSON by two spaces, without a line break at its end. It is safe to show at a terminal. */
+/** Formats JSON with an indent of two spaces, without a final line end. Escapes characters that control terminals. */
 export function jsonText(value: unknown): string {
   return JSON.stringify(value, undefined, 2).replaceAll(steering, escaped)
 }
 
-/** JSON on one line, without a line break at its end. It is safe to show at a terminal. */
+/** Formats JSON on one line, without a final line end. Escapes characters that control terminals. */
 export function jsonLine(value: unknown): string {
   return JSON.stringify(value).replaceAll(steering, escaped)
 }
 
-/** YAML with a line break at its end, quoted so that readers of YAML 1.1 and 1.2 read the same. It is safe to show at a terminal. */
+/**
+ * Formats YAML with a final line end. Quotes strings so that YAML 1.1 and 1.2 readers get the same values. Escapes characters that control
+ * terminals.
+ */
 export function yamlText(value: unknown): string {
   const plain = stringify(value, { lineWidth: 0, version: '1.1' })
   if (plain.search(steering) < 0) return plain
-  // Only quoted text can hold what is escaped.
+  // Only quoted strings can contain escapes.
   return stringify(value, { lineWidth: 0, version: '1.1', defaultStringType: 'QUOTE_DOUBLE', defaultKeyType: 'QUOTE_DOUBLE' }).replaceAll(steering, escaped)
 }
 

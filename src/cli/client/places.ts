@@ -4,7 +4,7 @@ import { clientKinds, kindNamed, type ClientKind } from './kinds.ts'
 import type { PlatformClient, ClientQuery } from './platform-client.ts'
 import { UsageError } from '../exit-codes.ts'
 
-/** A record that contains others. `kind` is undefined if it was given by uid. */
+/** A record that contains others. `kind` is undefined if it was given by its uid. */
 export interface ParentPlace {
   readonly uid: string
   readonly kind: string | undefined
@@ -12,15 +12,18 @@ export interface ParentPlace {
 
 const root = '/'
 
-/** Finds the uid of a group given by its uid, or by its path of names: `demo/team`. Rejects with ClientError if the caller can't reach such a group. */
+/**
+ * Returns the uid of a group that is given by its uid, or by a path of names such as `demo/team`. Rejects with ClientError if the caller
+ * cannot see such a group.
+ */
 export async function findGroup(client: PlatformClient, group: string): Promise<string> {
   const { uid } = await findPlace(client, group, ['Group'])
   return uid
 }
 
 /**
- * Finds a place given by its uid or by a path of names. The names are those of groups, and the last one is a record of one of `kinds`: `demo/team/app` may be a
- * repo. Rejects with ClientError if the caller can't reach such a place.
+ * Returns a place that is given by its uid or by a path of names. All names are of groups, except that the last one may be a record of one
+ * of `kinds`: `demo/team/app` may be a repo. Rejects with ClientError if the caller cannot see such a place.
  */
 export async function findPlace(client: PlatformClient, path: string, kinds: readonly string[]): Promise<ParentPlace> {
   if (isUid(path)) return { uid: path, kind: undefined }
@@ -40,7 +43,7 @@ export async function findPlace(client: PlatformClient, path: string, kinds: rea
   )
 }
 
-/** Finds a record of a kind by its path of names. Rejects with ClientError if the caller can't reach one. */
+/** Finds a record of a kind by its path of names. Rejects with ClientError if the caller cannot see one. */
 export async function findByPath(client: PlatformClient, kind: ClientKind, path: string): Promise<Json> {
   const names = namesOfPath(path)
   const name = names.pop() ?? ''
@@ -50,14 +53,14 @@ export async function findByPath(client: PlatformClient, kind: ClientKind, path:
   return found
 }
 
-/** Splits a path into names. The last one may be a tag, after a colon. Throws UsageError. */
+/** Splits a path into names. After the last one, a tag may follow a colon. Throws UsageError. */
 function namesOfPath(path: string): string[] {
   const names = path.replace(/:(?=[^/:]*$)/, '/').split('/')
   if (names.includes('')) throw new UsageError(`"${path}" is not a path: write names such as acme/team`)
   return names
 }
 
-/** Groups come first, because most places are groups. */
+/** Returns the kinds to look for, groups first, since most places are groups. */
 function kindsOnPath(kinds: readonly string[]): readonly ClientKind[] {
   return clientKinds
     .filter(({ kind, nameFilter }) => kinds.includes(kind) && nameFilter !== undefined)

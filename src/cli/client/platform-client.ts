@@ -3,7 +3,7 @@ import { errorMessage } from '../../base/error-text.ts'
 import { ClientError, isJson, refusalOf, textOf, type Json } from './client-error.ts'
 import { retryLimits, retryWaitMs } from './retry.ts'
 
-/** One REST call. */
+/** A REST call. */
 export interface ClientCall {
   readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE'
   /** Path below the base URL, e.g. `/iam/v2/groups`. */
@@ -18,40 +18,40 @@ export type ClientQuery = Readonly<Record<string, string | readonly string[]>>
 /** One page of a list. */
 export interface Page {
   readonly records: readonly Json[]
-  /** The number of results on all pages; undefined if the list does not count them. */
+  /** Number of results on all pages; undefined if the list does not count them. */
   readonly totalCount: number | undefined
 }
 
 /**
- * A REST client of the platform API for one caller. Methods reject with ClientError. Reads answered with 429 or 503 and `Retry-After` are retried a limited
- * number of times.
+ * A REST client of the platform API for one caller. Methods reject with ClientError. After a 429 or 503 with `Retry-After`, reads are
+ * retried a limited number of times.
  */
 export interface PlatformClient {
   call(call: ClientCall): Promise<Json>
-  /** Begins a GET whose answer the caller reads: its body may go on for as long as `signal` allows. Not retried. */
+  /** Starts a GET and returns its response, whose body the caller reads. It may last until `signal` aborts. Not retried. */
   open(path: string, options: { readonly query: ClientQuery; readonly accept: string; readonly signal: AbortSignal }): Promise<Response>
   /**
-   * Reads a list page by page. `plural` is the member with the records. Each page is requested after the previous one was consumed. `page_size` is 200 unless
-   * the query has it.
+   * Reads a list page by page. `plural` is the response's field with the records. A page is requested only when the previous one is used
+   * up. `page_size` is 200, unless the query sets it.
    */
   pages(path: string, plural: string, query?: ClientQuery): AsyncIterable<Page>
   /** Yields all records of a list. */
   list(path: string, plural: string, query?: ClientQuery): AsyncIterable<Json>
 }
 
-/** The API and the caller. */
+/** The API's URL and the caller's credential. */
 export interface PlatformClientOptions {
-  /** Without a trailing slash. */
+  /** The base URL, without a final slash. */
   readonly baseUrl: string
-  /** An access token; with `identity`, an OIDC token of any issuer. */
+  /** An access token, or with `identity` an OIDC token of another issuer. */
   readonly token: string
-  /** The identity for a token of another issuer. The server exchanges the token within each request. */
+  /** Uid of the identity to assume with a token of another issuer. The server then exchanges the token in each request. */
   readonly identity?: string | undefined
-  /** Waits before a retry; uses the machine's time by default. */
+  /** Waits before a retry, in milliseconds. Default: a timer. */
   readonly wait?: (ms: number) => Promise<unknown>
 }
 
-/** An HTTP answer. */
+/** An HTTP response. */
 interface ClientAnswer {
   readonly status: number
   readonly text: string
@@ -59,10 +59,10 @@ interface ClientAnswer {
 }
 
 const timeoutMs = 30_000
-/** The largest page size (api.md, limits). */
+/** The maximum page size of the API. */
 const pageSize = '200'
 
-/** See PlatformClient. */
+/** Creates a PlatformClient. */
 export function createPlatformClient(options: PlatformClientOptions): PlatformClient {
   const call = (one: ClientCall): Promise<Json> => send(options, one)
   async function* pages(path: string, plural: string, query: ClientQuery = {}): AsyncGenerator<Page> {
@@ -91,7 +91,7 @@ export function createPlatformClient(options: PlatformClientOptions): PlatformCl
   }
 }
 
-/** Returns the URL of a call and the headers that name the caller. */
+/** Returns the URL of a call, and the headers with the credential. */
 function addressed(
   { baseUrl, token, identity }: PlatformClientOptions,
   { path, query = {} }: Pick<ClientCall, 'path' | 'query'>,
@@ -124,7 +124,7 @@ async function send(options: PlatformClientOptions, { method, path, query = {}, 
 
 async function begin(url: URL, request: RequestInit): Promise<Response> {
   try {
-    // Redirects are not followed, because the token must reach only its own server.
+    // Redirects are not followed, since the token may be sent only to its own server.
     return await fetch(url, { ...request, redirect: 'manual' })
   } catch (cause) {
     throw unreachable(url, cause)
@@ -144,21 +144,21 @@ function unreachable({ origin }: URL, cause: unknown): ClientError {
   return new ClientError(`${origin} cannot be reached: ${reasonOf(cause)}`, {}, cause)
 }
 
-/** Returns undefined if the answer is not a JSON object. Deletes have an empty answer. */
+/** Parses the body of a response; undefined if it is not a JSON object. Deletes have an empty body. */
 function parseAnswer(answer: string): Json | undefined {
   if (answer === '') return {}
   try {
     const parsed: unknown = JSON.parse(answer)
     return isJson(parsed) ? parsed : undefined
   } catch {
-    // Not JSON: the result is undefined.
+    // The body is not JSON.
     return undefined
   }
 }
 
 function reasonOf(cause: unknown): string {
   if (cause instanceof AggregateError) return cause.errors.map(reasonOf).join(', ')
-  // The message of fetch is always the same. Its cause has the reason.
+  // All network errors of fetch have the same message; the reason is in their cause.
   if (cause instanceof TypeError && cause.cause !== undefined) return reasonOf(cause.cause)
   return errorMessage(cause)
 }

@@ -6,10 +6,10 @@ import { jsonText, yamlText, type Output } from './output.ts'
 /** The output formats of records. */
 export const recordFormats = ['table', 'json', 'yaml', 'name'] as const
 
-/** See recordFormats. */
+/** An output format of records. */
 export type RecordFormat = (typeof recordFormats)[number]
 
-/** The output and format of records. */
+/** Where and in which format records are printed. */
 export interface RecordPrinting {
   readonly output: Output
   readonly kind: ClientKind
@@ -17,8 +17,8 @@ export interface RecordPrinting {
 }
 
 /**
- * Prints records page by page as they arrive. `json` is one array, `yaml` one sequence, `name` one uid per line. The first page sets the column widths of a
- * table. Resolves to the number of records.
+ * Prints records page by page as they arrive. `json` is one array, `yaml` one sequence, `name` one uid per line. The column widths of a
+ * table come from the first page. Resolves with the number of records.
  */
 export async function printRecords(pages: AsyncIterable<readonly Json[]>, format: RecordFormat, printing: RecordPrinting): Promise<number> {
   const form = formOf(format, printing)
@@ -33,7 +33,7 @@ export async function printRecords(pages: AsyncIterable<readonly Json[]>, format
   return count
 }
 
-/** Prints one record. `json` and `yaml` print the record itself. */
+/** Prints one record. `json` and `yaml` print only the record, not an array. */
 export async function printRecord(record: Json, format: RecordFormat, printing: RecordPrinting): Promise<void> {
   if (format === 'json') await printing.output.write(`${jsonText(record)}\n`)
   else if (format === 'yaml') await printing.output.write(yamlText(record))

@@ -5,19 +5,19 @@ import { createSecretData, secretTypeOf, type SecretSources } from './secret-con
 import { planSecret, type FoundSecret, type SecretAction, type SecretData } from './secret-plan.ts'
 import type { Wanted, WantedSecret } from './wanted.ts'
 
-/** Label of Secrets that this command created. Only those are renewed. */
+/** Label of Secrets that this command created. The command renews only those. */
 export const madeByLabel = { 'taproot.dev/made-by': 'init-secrets' } as const
 
 /** Options of the command. */
 export interface InitSecretsOptions extends SecretSources {
   readonly kube: Pick<KubeApi, 'get' | 'create' | 'replace'>
-  /** How long to retry if the API server does not answer or does not know our rights yet, in milliseconds. */
+  /** How long to retry if the API server does not answer, or does not know this command's permissions yet, in milliseconds. */
   readonly timeoutMs: number
-  /** Reports the action for each Secret. */
+  /** Called with the name of each Secret and the action that was taken. */
   readonly report: (name: string, action: SecretAction) => void
 }
 
-/** Faults that lead to a retry, because they may pass. After a concurrent change the Secret is read again. */
+/** Errors after which the command retries, because they may be temporary. After a conflicting change, the Secret is read again. */
 const passing: ReadonlySet<KubeErrorReason> = new Set(['unavailable', 'throttled', 'forbidden', 'unauthorized', 'conflict', 'already_exists'])
 const retryMs = 500
 
@@ -27,8 +27,8 @@ interface Secret {
 }
 
 /**
- * Creates missing Secrets and renews certificates close to expiry, in the order of the list, authorities first. A second run changes nothing. Concurrent runs
- * use each other's Secrets. Rejects with KubeError if the API server refuses, or with the signal's reason.
+ * Creates missing Secrets, and renews certificates that expire soon, in the order of the list, authorities first. A second run changes
+ * nothing. Concurrent runs use each other's Secrets. Rejects with KubeError if the API server refuses, or with the signal's reason.
  */
 export async function initSecrets(wanted: Wanted, options: InitSecretsOptions, signal: AbortSignal): Promise<void> {
   const authorities = new Map<string, SecretData>()
@@ -80,7 +80,7 @@ async function read(
 }
 
 function dataOf(secret: KubeObject): SecretData {
-  const data = (secret['data'] ?? {}) as Readonly<Record<string, string>> // The API server stores Secrets in this form.
+  const data = (secret['data'] ?? {}) as Readonly<Record<string, string>> // a cast: the API server stores Secrets in this form
   return Object.fromEntries(Object.entries(data).map(([entry, base64]) => [entry, Buffer.from(base64, 'base64')]))
 }
 

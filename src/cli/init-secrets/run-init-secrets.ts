@@ -7,20 +7,20 @@ import { initSecrets } from './init-secrets.ts'
 import type { SecretAction } from './secret-plan.ts'
 import { parseWanted } from './wanted.ts'
 
-/** What the command line says. */
+/** Options of the command. */
 export interface InitSecretsArguments {
-  /** JSON, as `parseWanted` reads it. */
+  /** The wanted Secrets as JSON, in the form that `parseWanted` reads. */
   readonly wanted: string
-  /** How the cluster is reached; as the service account of the pod where absent. */
+  /** Path of a kubeconfig. If absent, uses the service account of the pod. */
   readonly kubeconfig?: string
 }
 
-/** Rights that were given a moment ago may not be known everywhere yet. */
+/** How long to retry, in milliseconds. New permissions may take a moment to reach all API servers. */
 const timeoutMs = 30_000
 
 const words = { keep: 'kept', make: 'made', renew: 'renewed' } as const satisfies Record<SecretAction, string>
 
-/** Runs `initSecrets` on a real API server and says what became of each Secret. Throws UsageError, KubeError. */
+/** Runs `initSecrets` with a real API server, and prints the action for each Secret. Throws UsageError, KubeError. */
 export async function runInitSecrets(options: InitSecretsArguments): Promise<void> {
   const wanted = parseWanted(options.wanted)
   const kube = createKubeClient({ endpoint: endpointOf(options.kubeconfig), userAgent: 'taproot-init-secrets', random: systemRandom })

@@ -5,18 +5,21 @@ import { issueAuthority, issueLeaf, type CertificateRequest } from '../../base/c
 import { certificateLife, type SecretData } from './secret-plan.ts'
 import type { WantedAuthority, WantedCertificate, WantedRegistryPassword, WantedSecret } from './wanted.ts'
 
-/** What secrets are made with. */
+/** Dependencies for creating secrets. */
 export interface SecretSources {
   readonly clock: Clock
   readonly random: Random
 }
 
-/** The work factor of bcrypt: the registry checks the password with every request. The password has 256 bits, so that no work is needed to keep it from being guessed. */
+/**
+ * Work factor of bcrypt. It is low, since the registry checks the password with every request. The password has 256 random bits, so it
+ * cannot be guessed anyway.
+ */
 const bcryptRounds = 4
-/** Other machines' clocks may be behind. */
+/** How much earlier than now a certificate becomes valid, in milliseconds, for machines whose clocks are behind. */
 const clockSkewMs = 3_600_000
 
-/** What a new Secret holds; a certificate needs the data of its authority. Throws where that holds none. */
+/** Returns the data for a new Secret. A certificate needs the data of its authority; throws if that has no certificate and key. */
 export async function createSecretData(wanted: WantedSecret, authority: SecretData | undefined, sources: SecretSources): Promise<SecretData> {
   switch (wanted.kind) {
     case 'encryption-key':
@@ -30,7 +33,7 @@ export async function createSecretData(wanted: WantedSecret, authority: SecretDa
   }
 }
 
-/** The type of its Secret. */
+/** Returns the type of the Kubernetes Secret. */
 export function secretTypeOf({ kind }: WantedSecret): string {
   return kind === 'authority' || kind === 'certificate' ? 'kubernetes.io/tls' : 'Opaque'
 }
@@ -70,7 +73,7 @@ function requestOf(subject: string, publicKey: KeyObject, { clock, random, lifeM
   return { subject, publicKey, serial: random.bytes(16), notBeforeMs: now - clockSkewMs, notAfterMs: now + lifeMs }
 }
 
-/** Ours have a common name and nothing else. */
+/** Returns the common name of a certificate of this command, which is its only name attribute. */
 function commonNameOf({ subject }: X509Certificate): string {
   return subject.replace(/^CN=/, '')
 }

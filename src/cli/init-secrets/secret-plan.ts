@@ -2,7 +2,7 @@ import { X509Certificate } from 'node:crypto'
 import { tlsUsages } from '../../base/certificate.ts'
 import type { WantedCertificate, WantedSecret } from './wanted.ts'
 
-/** Data of a Secret: entry -> bytes. */
+/** Data of a Secret, by the name of the entry. */
 export type SecretData = Readonly<Record<string, Buffer>>
 
 /** An existing Secret. */
@@ -16,23 +16,23 @@ export interface FoundSecret {
  * The action for one Secret:
  * - `keep`: it is valid, or belongs to the user
  * - `make`: it is missing
- * - `renew`: it exists, this command created it, and its certificate is no longer good
+ * - `renew`: this command created it, and its certificate expires soon or does not match
  */
 export type SecretAction = 'keep' | 'make' | 'renew'
 
 const dayMs = 24 * 3_600_000
 
-/** Lifetimes of issued certificates, and the remaining lifetime at which they are renewed. */
+/** Lifetimes of certificates, and the remaining lifetime at which they are renewed, in milliseconds. */
 export const certificateLife = { authorityMs: 30 * 365 * dayMs, leafMs: 3 * 365 * dayMs, renewBeforeMs: 2 * 365 * dayMs } as const
 
-/** The facts needed to check a certificate. */
+/** Facts for checking a certificate. */
 export interface CertificateView {
   readonly nowMs: number
   /** Current certificate of the authority, PEM; undefined if it does not exist yet. */
   readonly authority: Buffer | undefined
 }
 
-/** Returns the action for one Secret. Only certificates are renewed. A new key or password would not match the data that it protects. */
+/** Returns the action for one Secret. Only certificates are renewed; existing data would not match a new key or password. */
 export function planSecret(wanted: WantedSecret, found: FoundSecret | undefined, view: CertificateView): SecretAction {
   if (found === undefined) return 'make'
   if (!found.isOurs || wanted.kind !== 'certificate') return 'keep'

@@ -2,41 +2,44 @@ import { Ajv } from 'ajv'
 import type { TlsRole } from '../../base/certificate.ts'
 import { UsageError } from '../exit-codes.ts'
 
-/** `key`: 32 random bytes, base64. */
+/** A Secret with an encryption key: its entry `key` has 32 random bytes in base64. */
 export interface WantedEncryptionKey {
   readonly kind: 'encryption-key'
   readonly name: string
 }
 
-/** `password` for `username`, `htpasswd` with its bcrypt hash, and `http-secret`, random text that replicas of a registry share. */
+/**
+ * A Secret for a registry. `password` belongs to `username`, `htpasswd` contains its bcrypt hash, and `http-secret` is a random text that
+ * the registry's replicas share.
+ */
 export interface WantedRegistryPassword {
   readonly kind: 'registry-password'
   readonly name: string
   readonly username: string
 }
 
-/** A certificate authority: `tls.crt` and `tls.key`. */
+/** A Secret with a certificate authority: `tls.crt` and `tls.key`. */
 export interface WantedAuthority {
   readonly kind: 'authority'
   readonly name: string
   readonly commonName: string
 }
 
-/** `ca.crt`, `tls.crt` and `tls.key`, signed by an authority of the same list. */
+/** A Secret with a certificate, `ca.crt`, `tls.crt` and `tls.key`, signed by an authority of the same list. */
 export interface WantedCertificate {
   readonly kind: 'certificate'
   readonly name: string
-  /** The name of the authority's Secret. */
+  /** Name of the Secret with the authority. */
   readonly authority: string
   readonly commonName: string
   readonly usages: readonly TlsRole[]
   readonly dnsNames: readonly string[]
 }
 
-/** A Secret that is to be there. */
+/** A Secret that must exist. */
 export type WantedSecret = WantedEncryptionKey | WantedRegistryPassword | WantedAuthority | WantedCertificate
 
-/** The Secrets of one namespace that are to be there; `labels` are given to those that are made. */
+/** The Secrets that must exist in a namespace. `labels` are set on those that the command creates. */
 export interface Wanted {
   readonly namespace: string
   readonly labels: Readonly<Record<string, string>>
@@ -82,11 +85,11 @@ const schema = {
 const ajv = new Ajv({ allErrors: true, discriminator: true, strict: true, strictRequired: false })
 const isWanted = ajv.compile<Wanted>(schema)
 
-/** Reads what is wanted from JSON. Throws UsageError with one line per fault. */
+/** Parses the list of wanted Secrets from JSON. Throws UsageError with one line per fault. */
 export function parseWanted(json: string): Wanted {
   const value: unknown = parseJson(json)
   if (!isWanted(value)) {
-    const errors = (isWanted.errors ?? []).map(({ instancePath, message }) => `--wanted${instancePath}: ${message ?? 'is not what it should be'}`)
+    const errors = (isWanted.errors ?? []).map(({ instancePath, message }) => `--wanted${instancePath}: ${message ?? 'is invalid'}`)
     throw new UsageError(errors.join('\n'))
   }
   const errors = errorsBetween(value)

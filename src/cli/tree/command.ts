@@ -8,7 +8,7 @@ import { parseCount } from '../get.ts'
 import { leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
 import { gatherAll, gatherBelow, type TreeBounds } from './gather.ts'
 
-/** The labels of a kind: in front of a record, and for one or many in a count. */
+/** Words for a kind: the label before a record, and the singular and plural after a count. */
 const words: Readonly<Record<LeafKind | 'groups', { readonly label: string; readonly one: string; readonly many: string }>> = {
   groups: { label: 'group', one: 'group', many: 'groups' },
   identities: { label: 'identity', one: 'identity', many: 'identities' },
@@ -19,7 +19,7 @@ const words: Readonly<Record<LeafKind | 'groups', { readonly label: string; read
 
 const labelWidth = Math.max(...Object.values(words).map(({ label }) => label.length))
 
-/** A line and the nodes below it. */
+/** A line of the tree, and the nodes below it. */
 interface Node {
   readonly text: string
   readonly nodes: readonly Node[]
@@ -28,8 +28,8 @@ interface Node {
 type Style = Output['style']
 
 /**
- * Draws a tree. The records of a group come first and its subgroups last, each list in its own order. A shortened list ends with the number of left-out
- * records.
+ * Draws a tree. The records of a group come first, then its subgroups, each list in its own order. A shortened list ends with the number
+ * of omitted records.
  */
 function drawForest({ count, groups }: Forest, style: Style): string[] {
   const lines = groups.flatMap((group) => [groupText(group, style), ...linesBelow(nodesOf(group, style), '')])
@@ -84,7 +84,7 @@ function groupText({ name, opened, counts }: Branch, style: Style): string {
 
 const formats = ['table', 'json', 'yaml'] as const
 const limits = { default: 20, most: 200 } as const
-/** The maximum number of opened groups. */
+/** Maximum number of groups to open. */
 const maxOpened = 500
 
 interface TreeOptions extends ConnectionOptions {
@@ -93,7 +93,7 @@ interface TreeOptions extends ConnectionOptions {
   readonly output: (typeof formats)[number]
 }
 
-/** The command `tree`. `program` is the name on the command line. */
+/** Creates the command `tree`. `program` is the name on the command line. */
 export function treeCommand(program: string): Command {
   return clientCommand('tree', 'draw groups and what they contain: identities, roles, role bindings, repos with their number of tags')
     .argument('[group]', 'start at this group: a path such as acme/team, or a uid; default: all that you may see')
@@ -103,9 +103,9 @@ export function treeCommand(program: string): Command {
     .action((group: string | undefined, options: TreeOptions) => runClient(program, options, (context) => tree(context, requestOf(group, options))))
 }
 
-/** The root, limits and format of a tree. */
+/** The topmost group, limits and format of a tree. */
 export interface TreeRequest {
-  /** All groups visible to the caller if undefined. */
+  /** Uid or path of a group; if undefined, draws all groups that the caller can see. */
   readonly group: string | undefined
   readonly bounds: TreeBounds
   readonly format: (typeof formats)[number]

@@ -5,30 +5,30 @@ import { kindNamed } from '../client/kinds.ts'
 import type { Page, PlatformClient, ClientQuery } from '../client/platform-client.ts'
 import { closedBranch, leafKinds, type Branch, type Forest, type Leaf, type LeafKind } from './branch.ts'
 
-/** How much of a tree is looked at. */
+/** Limits for reading a tree. */
 export interface TreeBounds {
-  /** How many levels of groups are opened. */
+  /** Number of levels of groups to open. */
   readonly depth: number
-  /** How many of one kind are listed in one group, 200 at most. */
+  /** Maximum number of records of each kind to list in a group; 200 at most. */
   readonly limit: number
-  /** How many groups are opened at most: each takes a handful of requests. */
+  /** Maximum number of groups to open, since each takes several requests. */
   readonly opened: number
 }
 
-/** How many groups, and how many repos of each, are looked at in one go. */
+/** Number of groups, and of repos in a group, to read in parallel. */
 const groupsAtOnce = 4
 const reposAtOnce = 5
 
-/** How each kind of leaf is asked for and read. */
+/** How to request and read the records of each kind. */
 const leaves: Readonly<Record<LeafKind, { readonly kind: string; readonly query: ClientQuery; readonly read: (record: Json) => Leaf }>> = {
   identities: { kind: 'Identity', query: { order_by: 'name asc' }, read: named },
   roles: { kind: 'Role', query: { order_by: 'name asc' }, read: named },
-  // Bindings have no name to be ordered by: a full page is read, and ordered here.
+  // Role bindings cannot be sorted by name on the server. So a full page is read, and sorted here.
   roleBindings: { kind: 'RoleBinding', query: { order_by: 'uid asc', page_size: '200' }, read: binding },
   repos: { kind: 'Repo', query: { order_by: 'name asc' }, read: named },
 }
 
-/** The tree below one group. Rejects with ClientError, also where the group is out of reach. */
+/** Reads the tree below one group. Rejects with ClientError, also if the caller cannot see the group. */
 export async function gatherBelow(client: PlatformClient, uid: string, bounds: TreeBounds): Promise<Forest> {
   const group = await client.call({ method: 'GET', path: `${kindNamed('Group').listPath}/${uid}` })
   const branch = closedBranch({ uid, name: textOf(group['name']) })
@@ -36,12 +36,15 @@ export async function gatherBelow(client: PlatformClient, uid: string, bounds: T
   return { count: 1, groups: [branch] }
 }
 
-/** All trees within reach: below roots, and below groups that the caller holds a role on without seeing what is above. Rejects with ClientError. */
+/**
+ * Reads all trees that the caller can see. They start at root groups, and at groups where the caller has a role but cannot see the group
+ * above. Rejects with ClientError.
+ */
 export async function gatherAll(client: PlatformClient, bounds: TreeBounds): Promise<Forest> {
   const roots = await firstPage(client, 'Group', { 'uidp.in_root': 'true', order_by: 'name asc', page_size: String(bounds.limit) })
   const { capabilities } = await client.call({ method: 'GET', path: '/auth/v1/ok' })
   const held = topmost(heldGroups(capabilities)).filter((uid) => uid.includes('/'))
-  // Below a root that can be seen they are part of its tree.
+  // If the caller can see the root group, these groups are part of its tree.
   const visibleRoots = await groupNames(client, [...new Set(held.map((uid) => rootOf(trustedUid(uid))))])
   const apart = await groupNames(
     client,
@@ -53,7 +56,7 @@ export async function gatherAll(client: PlatformClient, bounds: TreeBounds): Pro
   return { count: (roots.totalCount ?? roots.records.length) + apart.size, groups }
 }
 
-/** Opens groups level by level, so that what is near the top is seen first. */
+/** Opens groups level by level, so that the limit leaves out the deepest groups. */
 async function openAll(client: PlatformClient, tops: readonly Branch[], bounds: TreeBounds): Promise<void> {
   let level: readonly Branch[] = tops
   let opened = 0
@@ -75,7 +78,7 @@ async function openBranch(client: PlatformClient, branch: Branch, { limit }: Tre
     LeafKind,
     Leaf[]
   > // a cast: one list per kind
-  const totals = Object.fromEntries(leafKinds.map((leafKind, at) => [leafKind, pages[at]?.totalCount ?? lists[leafKind].length])) as Record<LeafKind, number> // a cast: likewise
+  const totals = Object.fromEntries(leafKinds.map((leafKind, at) => [leafKind, pages[at]?.totalCount ?? lists[leafKind].length])) as Record<LeafKind, number> // a cast: one count per kind
   branch.opened = true
   branch.counts = { ...totals, groups: subgroups.totalCount ?? subgroups.records.length }
   branch.groups = subgroups.records.map(branchOf)
@@ -85,7 +88,7 @@ async function openBranch(client: PlatformClient, branch: Branch, { limit }: Tre
   branch.repos = await inBatches(lists.repos, reposAtOnce, (repo) => withTags(client, repo))
 }
 
-/** What `work` makes of each item, in their order; `size` at a time, so that a server is not overrun. */
+/** Calls `work` for each item, for `size` items at a time. Returns the results in the order of the items. */
 async function inBatches<Item, Result>(items: readonly Item[], size: number, work: (item: Item) => Promise<Result>): Promise<Result[]> {
   const results: Result[] = []
   for (let at = 0; at < items.length; at += size) results.push(...(await Promise.all(items.slice(at, at + size).map(work))))
@@ -116,7 +119,7 @@ function binding(record: Json): Leaf {
   return { uid: textOf(record['uid']), role: isJson(role) ? textOf(role['name']) : '', identity: isJson(identity) ? identityLabel(identity) : '' }
 }
 
-/** People may have no name. */
+/** Returns the text that shows an identity, since people may have no name. */
 function identityLabel(identity: Json): string {
   return ['name', 'email', 'subject', 'uid'].map((member) => textOf(identity[member])).find((text) => text !== '') ?? ''
 }
@@ -126,10 +129,10 @@ function heldGroups(held: unknown): string[] {
   return held.filter(isJson).flatMap(({ group }) => (isJson(group) ? [textOf(group['id'])] : []))
 }
 
-/** Those that lie below no other one, each once. */
+/** Returns the uids that are not below another one, without duplicates. */
 function topmost(uids: readonly string[]): string[] {
   const kept: string[] = []
-  // What lies above comes first, and what lies below it directly after.
+  // In sorted order, a uid comes directly before the uids below it.
   for (const uid of [...new Set(uids)].toSorted()) if (!isBelow(uid, kept.at(-1) ?? '/')) kept.push(uid)
   return kept
 }
