@@ -4,7 +4,6 @@ import type { CollectGarbageOptions } from './collect-garbage.ts'
 import { encryptionKeyCommand } from './encryption-key.ts'
 import { exitAfterParsing, UsageError } from './exit-codes.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
-import { printConfig } from './print-config.ts'
 import { pullTokenCommand } from './pull-token.ts'
 import { reportError } from './report-error.ts'
 import { version } from './version.ts'
@@ -88,7 +87,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .description('print the effective configuration as YAML, secrets masked')
     .addOption(new Option('--role <role>', 'role whose defaults apply').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
     .addOption(configOption())
-    .action((options: { role: Role; config?: string }) => printConfig(options))
+    .action(async (options: { role: Role; config?: string }) => (await import('./print-config.ts')).printConfig(options))
   try {
     await program.parseAsync(argv)
   } catch (error) {

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Command, InvalidArgumentError, Option } from 'commander'
-import { createPasswordToken } from '../auth/tokens/password-token.ts'
 import { dockerConfigSecret, expiresAnnotation, isSecretName } from '../base/pull-secret.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { randomHex, type Clock, type Random } from '../base/runtime.ts'
@@ -10,7 +9,6 @@ import { findGroup } from './client/places.ts'
 import { createPlatformClient, type PlatformClient } from './client/platform-client.ts'
 import { alignedLine, columnWidths } from './client/columns.ts'
 import { exitAfterParsing, UsageError } from './exit-codes.ts'
-import { loadConfig } from '../config/load-config.ts'
 import { systemClock, systemRandom } from '../server/runtime.ts'
 
 /** A pull token: an identity with static keys and a role binding to `registry.pull` (docs/spec/registry.md#pull-tokens). */
@@ -59,6 +57,8 @@ export async function createPullToken(options: PullTokensOptions, request: PullT
   const id = randomHex(random, 8)
   const nowMs = clock.now()
   const facts = { issuer: issuerOf(registry), subject: `${subjectPrefix}${id}`, audience: registry, issuedAtMs: nowMs, expiresAtMs: nowMs + request.ttlMs }
+  // Loaded when needed: other commands start in half the time.
+  const { createPasswordToken } = await import('../auth/tokens/password-token.ts')
   const { token, issuerKeys } = await createPasswordToken(facts)
   const { issuer, subject } = facts
   const staticKeys = { issuer, subject, issuerKeys, expirationTime: new Date(facts.expiresAtMs).toISOString(), audiences: [registry] }
@@ -172,16 +172,16 @@ export function pullTokenCommand(configOption: () => Option): Command {
     )
     .action(async (options: NewOptions) => {
       const ttlMs = parseTtl(options.ttl)
-      const tokens = pullTokensOf(options)
+      const tokens = await pullTokensOf(options)
       printNew(options, tokens, await createPullToken(tokens, { group: options.group, name: options.name, ttlMs }))
     })
   add('list', 'list pull tokens')
     .option('--group <group>', 'of this group and below; default: of all groups that you can access')
-    .action(async (options: ClientOptions & { group?: string }) => printList(options, await listPullTokens(pullTokensOf(options), options.group)))
+    .action(async (options: ClientOptions & { group?: string }) => printList(options, await listPullTokens(await pullTokensOf(options), options.group)))
   add('revoke', 'delete a pull token: the registry host refuses it from then on')
     .argument('<uid>', 'user name of the pull token')
     .action(async (uid: string, options: ClientOptions) => {
-      await revokePullToken(pullTokensOf(options), uid)
+      await revokePullToken(await pullTokensOf(options), uid)
       process.stdout.write(options.json === true ? `${JSON.stringify({ uid })}\n` : `revoked ${uid}\n`)
     })
   return command
@@ -193,7 +193,8 @@ function parseSecretName(text: string): string {
 }
 
 /** Returns the dependencies of the pull token functions. Throws if `--url` is given without the registry host. */
-function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): PullTokensOptions {
+async function pullTokensOf({ config: file, url, registry, tokenFile }: ClientOptions): Promise<PullTokensOptions> {
+  const { loadConfig } = await import('../config/load-config.ts')
   const { config } = loadConfig({ file, env: process.env, role: 'dev' })
   if (url !== undefined && registry === undefined) throw new UsageError('--url needs --registry: the registry host of that installation')
   const token = readToken(tokenFile ?? join(config.dataDir, 'token'))

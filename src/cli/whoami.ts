@@ -128,7 +128,7 @@ export function whoamiCommand(program: string): Command {
 export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
   const caller = await readCaller(client, token)
   const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()
-  await output.write(text)
+  await output.write(await text)
 }
 
 function factsText(caller: WhoAmICaller, nowMs: number): string {

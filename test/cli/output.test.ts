@@ -31,15 +31,18 @@ describe('text of other people', () => {
   })
 
   test.for([
-    ['json', jsonText(hostile), (text: string): unknown => JSON.parse(text)],
-    ['yaml', yamlText(hostile), (text: string): unknown => parse(text)],
-  ] as const)('sends no terminal control codes as %s, and is unchanged when read', ([, text, read]) => {
+    ['json', jsonText, (text: string): unknown => JSON.parse(text)],
+    ['yaml', yamlText, (text: string): unknown => parse(text)],
+  ] as const)('sends no terminal control codes as %s, and is unchanged when read', async ([, format, read]) => {
+    const text = await format(hostile)
     expect(text).not.toMatch(/[\u001b\u0080-\u009f\u202e]/)
     expect(read(text)).toEqual(hostile)
   })
 
-  test('yaml quotes what readers of YAML 1.1 would take for something else', () => {
-    expect(yamlText({ a: 'no', b: '012', c: '2026-01-01T00:00:00.000Z', d: 'plain' })).toBe('a: "no"\nb: "012"\nc: "2026-01-01T00:00:00.000Z"\nd: plain\n')
+  test('yaml quotes what readers of YAML 1.1 would take for something else', async () => {
+    expect(await yamlText({ a: 'no', b: '012', c: '2026-01-01T00:00:00.000Z', d: 'plain' })).toBe(
+      'a: "no"\nb: "012"\nc: "2026-01-01T00:00:00.000Z"\nd: plain\n',
+    )
   })
 })
 

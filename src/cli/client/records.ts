@@ -25,7 +25,7 @@ export async function printRecords(pages: AsyncIterable<readonly Json[]>, format
   let count = 0
   for await (const page of pages) {
     if (page.length === 0) continue
-    await printing.output.write(form.page(page, count === 0))
+    await printing.output.write(await form.page(page, count === 0))
     count += page.length
   }
   const end = form.end(count)
@@ -36,12 +36,12 @@ export async function printRecords(pages: AsyncIterable<readonly Json[]>, format
 /** Prints one record. `json` and `yaml` print only the record, not an array. */
 export async function printRecord(record: Json, format: RecordFormat, printing: RecordPrinting): Promise<void> {
   if (format === 'json') await printing.output.write(`${jsonText(record)}\n`)
-  else if (format === 'yaml') await printing.output.write(yamlText(record))
-  else await printing.output.write(formOf(format, printing).page([record], true))
+  else if (format === 'yaml') await printing.output.write(await yamlText(record))
+  else await printing.output.write(await formOf(format, printing).page([record], true))
 }
 
 interface OutputForm {
-  page(records: readonly Json[], first: boolean): string
+  page(records: readonly Json[], first: boolean): string | Promise<string>
   end(count: number): string
 }
 

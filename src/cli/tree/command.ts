@@ -122,7 +122,7 @@ export async function tree({ client, output, note }: ClientContext, { group, bou
     json: () => `${jsonText(forest)}\n`,
     yaml: () => yamlText(forest),
   }
-  await output.write(texts[format]())
+  await output.write(await texts[format]())
   const closed = closedCount(forest.groups)
   if (forest.groups.length === 0) note('no groups that you may see')
   else if (closed > 0 && bounds.depth === Infinity)
