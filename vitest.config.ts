@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
+import { campaigns, SpreadCampaigns } from './test/file-order.ts'
 import { CountReporter } from './test/reporter.ts'
 
 /** Follows from the program and its tests as they are committed; 0 outside a git repository. TAPROOT_SEED chooses another. */
@@ -28,6 +29,8 @@ const clusterTests = 'test/e2e/cluster/**/*.test.ts'
 const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/install.test.ts']
 const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL, TAPROOT_MUTANTS } = process.env
 const isFullTier = TAPROOT_TESTS === 'full'
+/** Outages and kills run with all other tests: they mostly wait, and the others use the processor meanwhile. */
+const hasCampaigns = isFullTier || TAPROOT_TESTS === 'all'
 
 /** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
 const isolatedTests = {
@@ -43,36 +46,12 @@ const isolatedTests = {
   'test/cache/table.test.ts': 'measures the heap',
 }
 
-/** Files that wait for outages, kills and time limits of real programs, and what they test: `.ci/run` and the full tier run them, `npm test` does not. */
-const campaigns = {
-  'test/bench/bench.test.ts': 'rows of the benchmark',
-  'test/conformance/cost/health.test.ts': 'the health endpoint under seven attacks',
-  'test/conformance/fuzz/broken.test.ts': 'the fuzzer finds each fault',
-  'test/e2e/chart/api-server.test.ts': 'the chart in an API server, for each set of values',
-  'test/e2e/chart/rights/removed-rights.test.ts': 'each right of the chart is needed',
-  'test/e2e/process/events.test.ts': 'deliveries across kills',
-  'test/e2e/process/large-blob.test.ts': 'a blob of 256 MiB',
-  'test/e2e/process/lost-watch.test.ts': 'replicas whose watch is cut',
-  'test/e2e/process/quota-alarm.test.ts': 'an etcd that is full',
-  'test/e2e/process/restored-backup.test.ts': 'a store that is set back',
-  'test/events/idle-cost.test.ts': 'readers that wait for half a minute',
-  'test/faults/faults.test.ts': 'clusters of processes under faults',
-  'test/faults/history/workload.test.ts': 'the workload finds each wrong answer',
-  'test/kubernetes/client/leader.test.ts': 'candidates that are suspended or cut off',
-  'test/kubernetes/controller-faults.test.ts': 'the controller across outages',
-  'test/kubernetes/controller-kills.test.ts': 'controllers that are killed',
-  'test/kubernetes/semantics-removal.test.ts': 'namespaces and definitions that are removed',
-  'test/kubernetes/vanished.test.ts': 'objects that vanish while the controller is away',
-  'test/registry/oci/kill.test.ts': 'pushes across kills',
-  'test/store/etcd-faults.test.ts': 'etcd across cuts and pauses, with another clock',
-}
-
 export default defineConfig({
   test: {
     environment: 'node',
     pool: 'forks',
-    // Files wait for servers, leases and outages during a third of their time. One more worker than cores fills those; more disturb tests that measure.
-    maxWorkers: Math.min(4, availableParallelism() + 1),
+    // Files wait for servers, leases and outages during a third of their time. Two more workers than cores fill that.
+    maxWorkers: Math.min(4, availableParallelism() + 2),
     env: {
       // Workers, and the programs that tests start: see test/support/parts/own-program.ts.
       NODE_COMPILE_CACHE: join(import.meta.dirname, 'node_modules', '.cache', 'node-compile-cache'),
@@ -92,6 +71,7 @@ export default defineConfig({
       ...(TAPROOT_MUTANTS === undefined ? [] : ['test/mutants/hooks.ts']),
     ],
     provide: { propertySeed: propertySeed(), combinationSeed: treeSeed() },
+    sequence: { sequencer: SpreadCampaigns },
     reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [
       { extends: true, test: { name: 'isolated', include: Object.keys(isolatedTests) } },
@@ -101,13 +81,12 @@ export default defineConfig({
         test: {
           name: 'main',
           include: ['test/**/*.test.ts'],
-          exclude: [clusterTests, ...Object.keys(isolatedTests), ...Object.keys(campaigns)],
+          exclude: [clusterTests, ...Object.keys(isolatedTests), ...(hasCampaigns ? [] : Object.keys(campaigns))],
           isolate: false,
-          // After the isolated files, which measure processor time.
-          sequence: { groupOrder: 1 },
         },
       },
-      { extends: true, test: { name: 'campaigns', include: Object.keys(campaigns), sequence: { groupOrder: 2 } } },
+      // For the run of one of them by its path.
+      ...(hasCampaigns ? [] : [{ extends: true as const, test: { name: 'campaigns', include: Object.keys(campaigns), isolate: false } }]),
       // A whole Kubernetes in each file: one after the other, after all others.
       {
         extends: true,
@@ -115,7 +94,7 @@ export default defineConfig({
           name: 'cluster',
           include: isFullTier ? [clusterTests] : shortClusterTests,
           fileParallelism: false,
-          sequence: { groupOrder: 3 },
+          sequence: { groupOrder: 1 },
           testTimeout: 300_000,
           hookTimeout: 900_000,
         },

@@ -8,7 +8,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/e2e/chart/api-server.test.ts': { seconds: 35, why: 'helm, kubectl and an API server for each set of values' },
   'test/e2e/chart/rights/removed-rights.test.ts': { seconds: 20, why: 'a whole world under an API server that writes an audit log' },
   'test/cli/command.test.ts': { seconds: 35, why: 'each command is a process, as a user starts it' },
-  'test/conformance/cost/cost.test.ts': { seconds: 50, why: 'dozens of requests of every method for every caller' },
+  'test/conformance/cost/cost.test.ts': { seconds: 35, why: 'dozens of requests of every method for every caller' },
   'test/conformance/cost/health.test.ts': { seconds: 35, why: 'seven attacks on servers that are processes' },
   'test/e2e/docs/walkthrough.test.ts': { seconds: 35, why: 'runs every command of four pages' },
   'test/faults/faults.test.ts': { seconds: 40, why: 'three installations of real processes under faults' },

@@ -13,9 +13,9 @@ import { dearBody } from './dear-request.ts'
 /** Requests of each method, by the caller: with a credential and rights most of them get far. */
 const bodies: Readonly<Record<Caller, number>> = isFullTier
   ? { 'no credential': 200, 'no rights': 200, 'full rights': 200 }
-  : { 'no credential': 8, 'no rights': 12, 'full rights': 24 }
+  : { 'no credential': 4, 'no rights': 6, 'full rights': 12 }
 /** Requests outside the methods of the schema. */
-const otherRequests = isFullTier ? 1000 : 60
+const otherRequests = isFullTier ? 1000 : 40
 const seed = inject('propertySeed') ?? Date.now() | 0
 const timeout = 3_600_000
 
