@@ -52,10 +52,10 @@ export interface FetchPolicy {
   readonly ca?: string
 }
 
-/** One request. */
+/** The URL, method, headers and body of an HTTP request. */
 export interface FetchRequest extends FetchPolicy {
   readonly url: string
-  /** GET by default. */
+  /** The HTTP method; GET by default. */
   readonly method?: 'GET' | 'POST'
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
@@ -103,7 +103,7 @@ class Deadline {
   readonly #caller: AbortSignal
   readonly #controller = new AbortController()
   readonly #timer: NodeJS.Timeout
-  /** True once the time is over. */
+  /** True once the time limit has passed. */
   isOver = false
 
   constructor(ms: number, caller: AbortSignal) {

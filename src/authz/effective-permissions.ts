@@ -178,7 +178,7 @@ function placedAt(granted: ReadonlyMap<string, CapabilitySet>, group: Uid, scope
   return { group, capabilities }
 }
 
-/** Returns the grants of `placedAt` for all requested groups. */
+/** Limits grants to the requested groups: returns one grant for each of them (see `placedAt`). */
 function placedIn(grants: readonly Grant[], groups: readonly Uid[]): readonly Grant[] {
   const places = new Set<string>([...groups.flatMap((group) => [...lineage(group)]), everywhere])
   const granted = new Map(mergeGrants(grants.filter(({ group }) => places.has(group))).map(({ group, capabilities }) => [group, capabilities]))

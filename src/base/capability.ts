@@ -91,7 +91,7 @@ function hasBit(set: CapabilitySet, bit: number): boolean {
   }
 }
 
-/** The empty set. */
+/** The set without any capability. */
 export const emptySet: CapabilitySet = setOfBits([])
 
 /** All capabilities except internal ones, as held by an owner or operator. */
@@ -128,12 +128,12 @@ export function containsAll(set: CapabilitySet, wanted: CapabilitySet): boolean 
   return absent === 0
 }
 
-/** True if both sets are equal. */
+/** True if both sets contain the same capabilities. */
 export function equals(left: CapabilitySet, right: CapabilitySet): boolean {
   return containsAll(left, right) && containsAll(right, left)
 }
 
-/** Returns the union of both sets. */
+/** Returns the capabilities that are in `left`, in `right`, or in both. */
 export function union(left: CapabilitySet, right: CapabilitySet): CapabilitySet {
   return asSet({
     w0: left.w0 | right.w0,
@@ -145,7 +145,7 @@ export function union(left: CapabilitySet, right: CapabilitySet): CapabilitySet 
   })
 }
 
-/** Returns the intersection of both sets. */
+/** Returns the capabilities that are in both sets. */
 export function intersect(left: CapabilitySet, right: CapabilitySet): CapabilitySet {
   return asSet({
     w0: left.w0 & right.w0,
@@ -157,17 +157,17 @@ export function intersect(left: CapabilitySet, right: CapabilitySet): Capability
   })
 }
 
-/** True if `set` is empty. */
+/** True if `set` contains no capability. */
 export function isEmpty(set: CapabilitySet): boolean {
   return (set.w0 | set.w1 | set.w2 | set.w3 | set.w4 | set.w5) === 0
 }
 
-/** Returns the members of `set`, in the order of their numbers. */
+/** Returns the capabilities in `set`, in the order of their numbers. */
 export function membersOf(set: CapabilitySet): readonly Capability[] {
   return capabilities.filter(({ bit }) => hasBit(set, bit))
 }
 
-/** Returns the dotted names of the members, in the order of their numbers. */
+/** Returns the dotted names of the capabilities in `set`, in the order of their numbers. */
 export function namesOf(set: CapabilitySet): readonly string[] {
   return membersOf(set).map(({ name }) => name)
 }

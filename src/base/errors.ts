@@ -18,7 +18,7 @@ export const codeNames = {
   16: 'UNAUTHENTICATED',
 } as const
 
-/** A gRPC status code other than OK. */
+/** The number of a gRPC status code other than OK. */
 export type Code = keyof typeof codeNames
 
 /** A request field with an invalid value. `field` is relative to the resource, e.g. `claim_match.issuer`. */
@@ -54,7 +54,7 @@ export interface ErrorDetails {
   readonly metadata?: Readonly<Record<string, string>>
 }
 
-/** Optional parts of a DomainError. */
+/** The optional parts of a DomainError. */
 export interface ErrorOptions {
   /** The stable reason in ErrorInfo. By default, the name of the code. */
   readonly reason?: string

@@ -11,7 +11,7 @@ export interface Timers {
 /** The longest delay of a Node timer in milliseconds. Node would fire a longer one at once. */
 const longestMs = 2 ** 31 - 1
 
-/** The timers of this process. */
+/** The monotonic clock and the timers of this process. */
 export const systemTimers: Timers = {
   now: () => performance.now(),
   start: (ms, ring) => {
@@ -92,7 +92,7 @@ export function backoffMs({ firstMs, maxMs, jitter = 0.5 }: Backoff, failures: n
   return random === undefined ? wholeMs : wholeMs * (1 - jitter + jitter * fractionOf(random))
 }
 
-/** How `retry` reacts to failures. */
+/** Options of `retry`. */
 export interface RetryOptions {
   /** Returns the wait in milliseconds before the next attempt, given the last error and the number of failures; undefined if the error is final. */
   readonly waitMs: (error: unknown, failures: number) => number | undefined

@@ -47,17 +47,17 @@ export function rootOf(uid: Uid): Uid {
   return slash < 0 ? uid : trustedUid(uid.slice(0, slash))
 }
 
-/** True if `uid` is strictly below `ancestor`. */
+/** True if the resource `uid` is below `ancestor` in the tree, at any depth. */
 export function isBelow(uid: string, ancestor: string): boolean {
   return uid.length > ancestor.length && uid.charCodeAt(ancestor.length) === 47 && uid.startsWith(ancestor)
 }
 
-/** True if `uid` is `ancestor` or below it. */
+/** True if the resource `uid` is `ancestor` itself or below it in the tree. */
 export function isWithin(uid: string, ancestor: string): boolean {
   return uid === ancestor || isBelow(uid, ancestor)
 }
 
-/** Yields `uid` and then all its ancestors, nearest first. */
+/** Yields `uid` and then the uids of all its ancestors, nearest first. */
 export function* lineage(uid: Uid): Generator<Uid> {
   let at: string = uid
   for (;;) {

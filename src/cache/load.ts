@@ -18,7 +18,7 @@ export interface LoadOptions {
 
 /** Number of ranges that are read at the same time, so that the store and this process work in parallel. */
 const readers = 3
-/** Approximate size of a page in bytes. */
+/** Approximate size in bytes of a page of entries that is read from the store at once. */
 const pageBytes = 512 * 1024
 const firstPageEntries = 500
 const maxPageEntries = 4_000

@@ -119,7 +119,7 @@ export class RecordTables {
     for (const key of this.#kept.keys()) if (key.startsWith(prefix)) yield key
   }
 
-  /** Returns the entry of a kept key. */
+  /** Returns the entry of an index key that is kept in memory. */
   entry(key: string): Entry | undefined {
     return this.#kept.get(key)
   }
@@ -129,7 +129,7 @@ export class RecordTables {
     return [...this.#marks].map(([uid, kind]) => ({ uid: trustedUid(uid), kind }))
   }
 
-  /** Applies the changes of whole commits. */
+  /** Applies the changes of whole commits to the tables, and calls the listeners. */
   apply(changes: readonly Change[]): void {
     for (const change of changes) {
       if (change.key.startsWith('r/')) this.#applyRecord(change)
@@ -213,7 +213,7 @@ export class RecordTables {
     this.#usage.changed(old?.isHidden === true ? undefined : old, record)
   }
 
-  /** True if `record` depends on a record that was removed. */
+  /** True if a record on which `record` depends was removed. */
   #isOrphan(table: KindTable, record: CachedRecord): boolean {
     if (this.#marks.size === 0) return false
     return table.index.removedWith.some(({ kind, filter }) => {

@@ -48,7 +48,7 @@ export class KindTable {
   /** Records added while loading, by the first digit of their uid. Records that arrive in uid order within one digit need no sorting. */
   #staged = emptyStages()
   #byUid = new OrderTree<CachedRecord>(uidOrder.compare)
-  /** The hidden records among #byUid. */
+  /** Those records in #byUid that are hidden, because a record on which they depend was removed. */
   #hidden = noRecords
   #visible = new Difference(this.#byUid, noRecords, isHidden)
 

@@ -29,7 +29,7 @@ const sorts = {
   openUploads: { prefix: uploadPrefix, endMs: ({ value }) => Number(Buffer.from(value).toString()) + uploadLifeMs },
 } as const satisfies Readonly<Record<string, Expiring>>
 
-/** The name of one sort of expiring entries. */
+/** The name of one sort of expiring entries, e.g. `refreshTokens`. */
 type ExpiringSort = keyof typeof sorts
 
 /** The names of all expiring sorts. */
@@ -68,7 +68,7 @@ async function expireEntries(store: Store, sort: ExpiringSort, { nowMs, signal }
 /** The sorts of expired data: events by age and by size, idempotency keys, expiring entries, first sign-ins by deleted providers, tag moves. */
 export const expiredSorts = ['outboxOld', 'outboxOverSize', 'idempotency', ...expiringSorts, 'firstSignIns', 'tagHistory'] as const
 
-/** One sort of expired data. */
+/** The name of one sort of expired data, e.g. `idempotency`. */
 export type ExpiredSort = (typeof expiredSorts)[number]
 
 /** The number of removed entries of each sort. */

@@ -102,7 +102,7 @@ export interface RegistryConfig {
   readonly scheme: 'http' | 'https'
   readonly tls?: ServerTlsConfig
   readonly publicOrganization?: string
-  /** True if `_catalog` is served. */
+  /** True if the registry host serves `_catalog`, the list of repositories. */
   readonly catalog: boolean
   readonly upstream?: UpstreamConfig
   readonly blobCacheMegabytes: number
@@ -113,11 +113,11 @@ export interface RegistryConfig {
 
 /** The settings for the controller's work at the Kubernetes API server. */
 export interface KubernetesConfig {
-  /** The kubeconfig file. It is not needed in a pod. */
+  /** Path of the kubeconfig file. It is not needed in a pod. */
   readonly kubeconfig?: string
-  /** By default, the uid of the namespace `kube-system`. */
+  /** Name of this Kubernetes cluster in the owners of records. By default, the uid of the namespace `kube-system`. */
   readonly clusterId?: string
-  /** Always set in role `controller`. */
+  /** Issuer of the cluster's service account tokens. It is always set in role `controller`. */
   readonly issuer?: string
   readonly tokenFile: string
   /** Without a namespace, the lease is in the namespace of the pod. The same applies to the mirror. */
@@ -144,7 +144,7 @@ export interface AuditSinkConfig {
 
 /** The effective configuration: validated, with all defaults. `schema.ts` describes each key. Paths are as given, not resolved. */
 export interface Config {
-  /** The URL without a slash at its end. */
+  /** URL of the API for clients, without a slash at its end. */
   readonly baseUrl: string
   readonly dataDir: string
   readonly listen: string

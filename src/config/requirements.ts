@@ -5,13 +5,13 @@ import { isTree, valueAt, type Tree } from './tree.ts'
 import { expectation } from './validate-tree.ts'
 
 interface Requirement {
-  /** The key that must be set if the condition below holds. */
+  /** The key that must be set if `because` has the value `equals` in one of the `roles`. */
   readonly key: string
-  /** The condition: this key is set, */
+  /** The key on which the requirement depends. */
   readonly because: string
-  /** and has this value, or any value if absent, */
+  /** The value that `because` must have for the requirement to apply. If absent, any value. */
   readonly equals?: string
-  /** and the process has one of these roles, or any role if absent. */
+  /** The roles in which the requirement applies. If absent, all roles. */
   readonly roles?: readonly Role[]
 }
 

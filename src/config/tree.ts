@@ -1,4 +1,4 @@
-/** A configuration as in its file: sections and values by key. */
+/** The content of a configuration file: sections and values by key. */
 export type Tree = Readonly<Record<string, unknown>>
 
 /** True for a section; false for a list or any other value. */

@@ -10,7 +10,7 @@ import { isTree, type Tree } from './tree.ts'
 
 /** Where the values of a tree come from, so that an error names the place to change. */
 export interface Origins {
-  /** The name of the configuration file. */
+  /** Path of the configuration file; undefined if there is none. */
   readonly file: string | undefined
   /** The settings whose values come from environment variables. */
   readonly fromEnvironment: { has(setting: Setting): boolean }

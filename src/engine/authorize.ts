@@ -25,7 +25,7 @@ const anyKind = 'Resource'
 /** How to find the target of a method's requests. It is computed once per method. */
 interface TargetPlan extends Pick<Target, 'kind' | 'field'> {
   readonly needed: CapabilitySet
-  /** Names of the message members that lead to the uid. */
+  /** The names of the members, from the request message down, that lead to the uid. */
   readonly members: readonly string[]
 }
 

@@ -90,7 +90,7 @@ export class ChangeSet {
     for (const write of extra?.writes ?? []) this.write(write)
   }
 
-  /** Adds a new record. Returns it as readers will see it. */
+  /** Adds the creation of a record to the transaction. Returns the record as readers will see it. */
   create<R extends Resource>(kind: AnyKind, source: { uid: Uid; record: R; facts: EnvelopeFacts }): R {
     const { uid, record, facts } = source
     const key = recordKey(kind.index.kind, uid)
@@ -102,7 +102,7 @@ export class ChangeSet {
     return stamped(kind.desc, record, facts)
   }
 
-  /** Replaces the record `cached`. Returns the new record as readers will see it. */
+  /** Adds the replacement of the record `cached` to the transaction. Returns the new record as readers will see it. */
   update<R extends Resource>(kind: AnyKind, source: { cached: CachedRecord; record: R; facts: EnvelopeFacts }): R {
     const { cached, record, facts } = source
     const key = recordKey(kind.index.kind, cached.uid)
@@ -123,7 +123,7 @@ export class ChangeSet {
     return stamped(kind.desc, record, facts)
   }
 
-  /** Removes a record with its unique and reverse keys. */
+  /** Adds the removal of a record, with its unique and reverse keys, to the transaction. */
   remove(kind: AnyKind, record: CachedRecord): void {
     const key = recordKey(kind.index.kind, record.uid)
     this.guard({ kind: 'unchanged', key, revision: record.revision })
@@ -137,7 +137,7 @@ export class ChangeSet {
     if (root !== undefined) this.growth.push({ root, kind: kind.index.kind, ...by })
   }
 
-  /** Adds the write of a record. Returns its stored size in bytes. */
+  /** Adds the write of a record to the transaction. Returns the record's stored size in bytes. */
   #put(kind: AnyKind, source: { uid: Uid; record: Resource; facts: EnvelopeFacts }): number {
     const value = envelopeBytes(envelopeOf(kind.desc, source.record, source.facts))
     if (value.length > maxRecordBytes) throw DomainError.invalid('body', `the resource is larger than ${maxRecordBytes} bytes`)

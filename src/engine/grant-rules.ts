@@ -51,12 +51,12 @@ export function makesOwner(group: string, role: string): boolean {
   return role === ownerRoleUid && !group.includes('/') && group !== rootParent
 }
 
-/** Returns the write that records a change of a root group's owners. */
+/** Returns the write that marks the owners of the root group `root` as changed. Guards made by `ownersUnchanged` then fail. */
 export function ownersChanged(planning: Planning, root: Uid): Extra {
   return { writes: [{ kind: 'put', key: ownersKey(root), value: Buffer.from(randomHex(planning.services.random, 8)) }] }
 }
 
-/** Returns the guard that the owners of `root` do not change in the meantime. */
+/** Returns a guard that fails if the owners of the root group `root` change before the transaction commits. */
 export function ownersUnchanged(planning: Planning, root: Uid): Extra {
   const key = ownersKey(root)
   const entry = planning.tables.entry(key)

@@ -54,7 +54,7 @@ function bodyHash({ keyring }: Services, context: Context, message: Message): Bu
   return secretFields(input).length === 0 ? hash : Buffer.from(keyring.fingerprint(hash))
 }
 
-/** Returns the stored record of an Idempotency-Key, unless it has expired. */
+/** Returns the stored result of an earlier call with an Idempotency-Key; undefined if there is none or it has expired. */
 function readRecord(services: Services, entry: Entry | undefined): IdempotencyRecord | undefined {
   if (entry === undefined) return undefined
   const record = fromBinary(IdempotencyRecordSchema, entry.value)

@@ -51,7 +51,7 @@ export interface TrafficHappening extends Omit<Happened, 'source'> {
   /** The name of the registry host. */
   readonly host: string
   readonly group: string
-  /** Undefined if the caller is anonymous. */
+  /** The caller of the request; undefined if the caller is anonymous. */
   readonly caller: Caller | undefined
 }
 

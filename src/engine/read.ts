@@ -250,7 +250,7 @@ function whenShowable(kind: AnyKind, services: Services, records: readonly Cache
   return services.grants.prepareAmong(records.flatMap((record) => asksAbout(tables, record)))
 }
 
-/** Returns the token of the page after `record`. */
+/** Returns the token for the page that starts after `record`. */
 export function nextToken(services: Services, place: { order: Order; record: CachedRecord; queryHash: string }): string {
   const cursor = { key: cursorKeyOf(place.order, place.record), queryHash: place.queryHash, issuedMs: services.clock.now() }
   return sealCursor(cursor, services.pageKeys.current(), services.random)

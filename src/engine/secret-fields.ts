@@ -6,7 +6,7 @@ import type { Resource } from '../cache/records/cached-record.ts'
 
 /** A text field that clients write and the API never returns. The schema marks it as `secret`, and not as output-only. */
 export interface SecretField {
-  /** The path of proto names, e.g. `oidc.client_secret`. */
+  /** The path of the field in proto names, e.g. `oidc.client_secret`. */
   readonly path: string
   /** The fields on the path, from the record's message down. */
   readonly fields: readonly DescField[]

@@ -26,7 +26,7 @@ export function isSecretSet(secrets: Secrets, path: string): boolean {
   return fate !== undefined && fate.kind !== 'cleared'
 }
 
-/** Removes the secrets from a new record and returns them. */
+/** Removes the secrets from a new record and returns them. A secret that is empty is not returned. */
 export function newSecrets(kind: { readonly desc: DescMessage }, record: Resource): Secrets {
   const given = [...takeSecrets(kind.desc, record)].filter(([, text]) => text !== '')
   return new Map(given.map(([path, text]) => [path, { kind: 'new', text }]))

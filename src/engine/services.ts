@@ -168,7 +168,7 @@ export interface Context {
   reauthenticate(): Promise<void>
   /** Checks again, in the current snapshot, whether the caller may make this call. Throws code 5 or 7 if not. */
   authorize(): void
-  /** Returns the same call with another function that checks the authorization. */
+  /** Returns a copy of the context in which `authorize` checks the authorization. */
   authorizedBy(authorize: () => void): Context
 }
 
@@ -209,9 +209,9 @@ export interface StreamedMessage {
 /** The answer of a handler. */
 export interface HandlerAnswer {
   readonly message: Message
-  /** Set if the answer is one rendered record. */
+  /** The rendered record with its cached encodings, if the answer is a single record. */
   readonly shown?: Shown
-  /** Set if the answer is a list: its rendered items. */
+  /** The rendered records with their cached encodings, if the answer is a list. */
   readonly page?: ShownPage
   /**
    * Set if the method is streaming. Each message is made when the one before was sent. The stream ends only with an error. It frees its resources when it is
@@ -222,7 +222,7 @@ export interface HandlerAnswer {
   readonly document?: AnswerDocument
   readonly etag?: string
   readonly pageTokenRestarted?: boolean
-  /** Uid of the resource for the audit event. */
+  /** Uid of the resource that the audit event names. */
   readonly subject?: string
 }
 

@@ -37,12 +37,12 @@ export function recordsOf(services: Viewing): Records {
   return { get: (kind, uid) => tables.get(kind, uid), entry: (key) => tables.entry(key), ask: (question) => question(facts) }
 }
 
-/** Returns the record as readers see it now. */
+/** Returns the record as readers see it now: with joined data, and without secrets. */
 export function rendered(kind: AnyKind, services: Viewing, record: Resource): Resource {
   return kind.render === undefined ? record : kind.render(recordsOf(services), record)
 }
 
-/** Returns the record as the answer of Get or of a write shows it now. */
+/** Returns the record as the answer of Get, or of a write, shows it now. It may contain more than in a list. */
 export function renderedAlone(kind: AnyKind, services: Viewing, record: Resource): Resource {
   const shown = rendered(kind, services, record)
   return kind.renderAlone === undefined ? shown : kind.renderAlone(recordsOf(services), shown, factsOf(services))

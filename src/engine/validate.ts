@@ -94,7 +94,7 @@ function* missingFields(message: ReflectMessage, path = ''): Generator<FieldViol
   }
 }
 
-/** The extension number of all options in buf.validate. */
+/** The number of the protobuf extension in which buf.validate keeps all rules. */
 const rulesOption = 1159
 
 function hasRules(desc: DescField | DescMessage | DescOneof): boolean {

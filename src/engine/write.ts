@@ -158,7 +158,7 @@ export interface CreateCall {
   readonly message: Message
   /** A uid, or `/` for a root. */
   readonly parent: string
-  /** Adds more writes to the same transaction. */
+  /** Adds more writes to the transaction that creates the record. */
   readonly also?: (planning: Planning, changes: ChangeSet, record: Resource) => void
   /** Adds values to the answer that only the creator sees, and only once. Not called for a dry run, or for a record that an earlier call created. */
   readonly showOnce?: (shown: Resource) => void

@@ -9,7 +9,7 @@ const defaultStalledMs = 60_000
 export interface StreamSink {
   /** Sends a message. Returns undefined if the client has room for the next one, else a promise that resolves once it has. */
   readonly send: (message: StreamedMessage) => Promise<void> | undefined
-  /** Aborts when the call ends. */
+  /** A signal that aborts when the call ends. */
   readonly signal: AbortSignal
   /** Maximum time in milliseconds for which the client may read no data. A minute by default. */
   readonly stalledMs?: number

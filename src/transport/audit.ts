@@ -6,7 +6,7 @@ import type { Caller } from '../engine/services.ts'
 import type { Call } from './call.ts'
 import type { WebRequest } from './web/web-request.ts'
 
-/** The data of an audit event about a call. */
+/** The outcome of a call, from which its audit event is made. */
 export interface AuditEntry {
   readonly call: Call
   readonly caller: Caller | undefined

@@ -4,7 +4,7 @@ export interface CallHeaders {
   readonly requestId: string
   /** The W3C trace context, if the client sent a valid one. */
   readonly traceparent?: string
-  /** The raw value of `authorization`. */
+  /** The unparsed value of the header `authorization`. */
   readonly authorization?: string
   /** Value of `taproot-identity`: the uid of the identity that the caller assumes with an external token. */
   readonly identity?: string

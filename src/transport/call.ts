@@ -8,7 +8,7 @@ export function callName(method: Pick<MethodRow, 'service' | 'rpc'>): string {
   return `${method.service.slice(method.service.lastIndexOf('.') + 1)}.${method.rpc}`
 }
 
-/** A decoded request. */
+/** A request message, and for a REST PATCH the fields that were present in it. */
 export interface DecodedCall {
   readonly message: Message
   /**
@@ -39,9 +39,9 @@ export interface Call {
 /** The answer of a call, as the pipeline returns it to a transport. */
 export interface Answer {
   readonly message: Message
-  /** Set if the answer is one rendered record. */
+  /** The rendered record with its cached encodings, if the answer is a single record. */
   readonly shown?: Shown
-  /** Set if the answer is a list: its rendered items. */
+  /** The rendered records with their cached encodings, if the answer is a list. */
   readonly page?: ShownPage
   /** The messages of a streaming method, which replace the message. */
   readonly stream?: AsyncIterable<StreamedMessage>

@@ -30,7 +30,7 @@ function wellFormed<T>(value: T): T {
   return Object.fromEntries(Object.entries(value).map(([key, inner]) => [key.toWellFormed(), wellFormed(inner)])) as T
 }
 
-/** Returns the details of an error, ErrorInfo first. */
+/** Returns the details of an error in the order in which they are sent, ErrorInfo first. */
 export function errorDetails(error: DomainError, context: ErrorContext): ErrorDetail[] {
   const { badRequest, precondition, resource, retryAfterMs, metadata } = wellFormed(error.details)
   const list: ErrorDetail[] = [
@@ -48,7 +48,7 @@ export function errorDetails(error: DomainError, context: ErrorContext): ErrorDe
   return list
 }
 
-/** Where a value was thrown. */
+/** The method and the request during which a value was thrown. */
 export interface ThrownContext {
   readonly requestId: string
   /** Name of the method for the log: `GroupsService.GetGroup`, or `unknown` if no method was found. */

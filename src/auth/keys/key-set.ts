@@ -4,7 +4,7 @@ import type { RotatingKeys } from './rotating-keys.ts'
 
 /** A set of public keys with an id. Sets with the same id contain the same keys, so they accept the same signatures. */
 export interface KeySet {
-  /** SHA-256 of the keys in hex. */
+  /** The id of the set: SHA-256 of its keys in hex. */
   readonly id: string
   readonly keys: readonly JWK[]
   /** Yields the keys that may have made a signature with this header, most likely first. Yields nothing if the set has no such key. */

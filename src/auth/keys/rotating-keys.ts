@@ -16,7 +16,7 @@ export interface KeySchedule {
   readonly retainMs: number
 }
 
-/** The dates of a key. It is used from `usedFromMs` until the `usedFromMs` of the next key. */
+/** The id of a key, and the time from which it is used. Its use ends at the `usedFromMs` of the next key. */
 export interface ScheduledKey {
   readonly id: string
   readonly usedFromMs: number
@@ -26,8 +26,9 @@ export interface ScheduledKey {
 type KeyAction = { readonly kind: 'create'; readonly usedFromMs: number } | { readonly kind: 'delete'; readonly id: string }
 
 /**
- * Returns the actions due now. The guarantees below hold if they are applied at least every `publishAheadMs`. There is always a key in use.
- * A key other than the first is used only after it was published for `publishAheadMs`. What a key signed or sealed can be checked for `retainMs` after its last use.
+ * Returns the actions due now. If they are applied at least every `publishAheadMs`, the following holds. There is always a key in use. A key other than the
+ * first is used only after it was published for `publishAheadMs`. What a key signed or encrypted can be verified or decrypted for `retainMs` after its last
+ * use.
  */
 export function planKeys(nowMs: number, keys: readonly ScheduledKey[], schedule: KeySchedule): readonly KeyAction[] {
   const ordered = inOrder(keys)
@@ -65,7 +66,7 @@ export interface KeyKind<Key> {
 
 /** Keys in the store that are replaced on a schedule. All replicas use the same keys. */
 export interface RotatingKeys<Key> {
-  /** Returns the key to use now. */
+  /** Returns the key that signs or encrypts now. */
   current(): Key
   /** Returns the live key with this id. A key is live if it is published, in use, or kept to verify or decrypt. */
   find(id: string): Key | undefined

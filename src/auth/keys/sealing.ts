@@ -33,7 +33,7 @@ export class SealingError extends Error {
   }
 }
 
-/** The store's key of the entry with the encrypted data keys. */
+/** Key of the store entry with the data keys, which are encrypted with the key encryption key. */
 export const dataKeyKey = 'meta/data-key'
 
 /** The stored form of the data keys, as JSON. `active` encrypts new values; the other keys only decrypt. */
@@ -62,7 +62,7 @@ export function parseKeyEncryptionKey(content: Uint8Array): Uint8Array {
 /** The store and the key encryption key of a keyring. */
 export interface KeyringOptions {
   readonly store: Store
-  /** 32 bytes, as from parseKeyEncryptionKey. */
+  /** The configured key encryption key of 32 bytes, see parseKeyEncryptionKey. */
   readonly keyEncryptionKey: Uint8Array
   readonly random: Random
 }
@@ -185,7 +185,7 @@ function parseStored(stored: Uint8Array): StoredKeyring {
   throw new SealingError('unreadable', `the entry ${dataKeyKey} in the store has an unknown format`)
 }
 
-/** Returns nonce, ciphertext and authentication tag, joined. */
+/** Encrypts a text. Returns nonce, ciphertext and authentication tag, joined. */
 function encrypt(key: Uint8Array, random: Random, input: { readonly plaintext: Uint8Array; readonly context: string }): Uint8Array {
   const nonce = random.bytes(nonceBytes)
   const cipher = createCipheriv('aes-256-gcm', key, nonce).setAAD(Buffer.from(input.context))

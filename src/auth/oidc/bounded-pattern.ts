@@ -50,7 +50,7 @@ export function patternError(pattern: string): string | undefined {
 
 /** A valid, compiled pattern. */
 export interface BoundedPattern {
-  /** Number of instructions. */
+  /** Size of the compiled pattern in instructions. */
   readonly size: number
   /** True if the pattern matches the whole of `text`. The time is linear in the length of the text. */
   matches(text: string): boolean

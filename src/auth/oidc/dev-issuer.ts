@@ -10,9 +10,9 @@ import { makeSecretFile, readSecretFile } from '../keys/secret-file.ts'
 export interface DevTokenInput {
   readonly subject: string
   readonly audience: string | readonly string[]
-  /** Additional claims. */
+  /** Claims of the token in addition to issuer, subject, audience and times. */
   readonly claims?: Readonly<Record<string, unknown>>
-  /** Lifetime in seconds; 3600 by default. */
+  /** Lifetime of the token in seconds; 3600 by default. */
   readonly lifeSeconds?: number
 }
 

@@ -21,10 +21,10 @@ import { countingIn, trustOf, type ProviderFacts, type Trust, type TrustInput } 
 export interface StaticKeys {
   readonly issuer: string
   readonly subject: string
-  /** The keys as the text of a JWKS. */
+  /** The public keys as the text of a JWKS. */
   readonly issuerKeys: string
   readonly expirationTimeMs?: number
-  /** If not empty, only these audiences are accepted. */
+  /** The audiences that are accepted. If empty, the default audiences are. */
   readonly audiences: readonly string[]
 }
 

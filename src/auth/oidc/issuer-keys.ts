@@ -78,7 +78,7 @@ function emptyState(): IssuerState {
   return { keys: undefined, fetchedAtMs: -Infinity, triedAtMs: -Infinity, failure: undefined, flight: undefined }
 }
 
-/** Maximum number of organisations that one use of an issuer is counted for. */
+/** Maximum number of organisations for which one use of an issuer is recorded. */
 const maxNoted = 100
 
 /**
@@ -135,7 +135,7 @@ class NamedIssuers {
   }
 }
 
-/** The tenants of a call that names no organisation: such calls share one entry. */
+/** The organisations of a call that names none. All such calls share one entry. */
 const noTenant = ['']
 
 /** Creates IssuerKeys. */

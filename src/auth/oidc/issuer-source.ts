@@ -7,13 +7,13 @@ import { TokenError } from '../tokens/token-error.ts'
 /** An issuer in the configuration. */
 export interface ConfiguredIssuer {
   readonly issuer: string
-  /** URL of its keys. By default, the one in its discovery document. */
+  /** URL of the issuer's public keys. By default, the one in its discovery document. */
   readonly jwksUri?: string
   /** Returns PEM certificates to trust for this issuer. Called at each fetch. */
   readonly ca?: () => string
   /** Returns a bearer token to send, for example to a Kubernetes API server. It is sent only to the issuer's own origin and to `jwksUri`. Called at each fetch. */
   readonly token?: () => string
-  /** True if it may have private addresses and use http. */
+  /** True if the issuer may have private addresses and use http. */
   readonly allowPrivate?: boolean
 }
 

@@ -1,6 +1,6 @@
 /** The number of slots for concurrent work. */
 export interface SlotLimits {
-  /** Maximum number of slots of one tenant. */
+  /** Maximum number of slots that one tenant can hold at the same time. */
   readonly each: number
   /** Number of slots of all tenants. When they are used up, a tenant without a slot still gets one, until ten times as many are taken. */
   readonly all: number

@@ -31,7 +31,7 @@ export interface TrustInput {
 
 /** Which parts of the platform trust a person's token. */
 export interface Trust {
-  /** The accepted audience of the token. */
+  /** The audience of the token that was accepted. */
   readonly audience: string
   /** The providers for whose client the token was issued. Only the one that the person named may grant roles. */
   readonly via: readonly ProviderFacts[]

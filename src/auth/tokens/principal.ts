@@ -5,7 +5,7 @@ import { normalizeIssuer, personUid } from '../oidc/issuer-name.ts'
 export interface Actor {
   readonly issuer: string
   readonly subject: string
-  /** The accepted audience of the token. */
+  /** The audience of the token that was accepted. */
   readonly audience: string
   /** The e-mail address, if the token's issuer says that it is verified. The issuer of any tenant can say that of any address. */
   readonly email?: string

@@ -25,11 +25,11 @@ export interface HttpBinding {
 
 /** One method of the schema with its annotations. The transports and the pipeline are driven by the table of these rows. */
 export interface MethodRow {
-  /** `taproot.iam.v2.GroupsService` */
+  /** Full name of the gRPC service, e.g. `taproot.iam.v2.GroupsService`. */
   readonly service: string
-  /** `CreateGroup` */
+  /** Name of the method in its service, e.g. `CreateGroup`. */
   readonly rpc: string
-  /** `iam` */
+  /** The part of the package name after `taproot`, e.g. `iam`. */
   readonly domain: string
   readonly desc: DescMethod
   readonly input: DescMessage
@@ -49,7 +49,7 @@ export interface MethodRow {
   readonly event: MethodEvent | undefined
   /** True if the answer is a stream of messages. A REST client asks for the stream with `Accept: text/event-stream`. */
   readonly streaming: boolean
-  /** True if the method changes state. */
+  /** True if a call of the method may change stored data. */
   readonly mutation: boolean
   /** Maximum size of a request in bytes. Over REST it limits the body, also after decompression; over gRPC the message. */
   readonly maxRequestBytes: number

@@ -22,7 +22,7 @@ import { maxOpenRequestBytes, type HttpBinding, type MethodEvent, type MethodRow
 export interface ResourceRow {
   /** Name of the kind's message, e.g. `RoleBinding`; unique in the whole schema. */
   readonly kind: string
-  /** `iam` */
+  /** The domain that the kind belongs to, e.g. `iam`. */
   readonly domain: string
   /** Proto name of the field in list responses that holds the resources, e.g. `role_bindings`. */
   readonly plural: string
@@ -64,7 +64,7 @@ const eventGroups = {
   [EventGroup.NONE]: 'none',
 } as const satisfies Record<Exclude<EventGroup, typeof EventGroup.UNSPECIFIED>, MethodEvent['group']>
 
-/** Sort keys that differ from the name of their field, with that name. */
+/** Maps each sort key whose name differs from its field's name to that field's name. */
 const sortFieldNames: Readonly<Record<string, string>> = { created_at: 'create_time', updated_at: 'update_time', group: 'uid' }
 
 const httpVerbs = { get: 'GET', put: 'PUT', post: 'POST', delete: 'DELETE', patch: 'PATCH' } as const

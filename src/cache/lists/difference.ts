@@ -62,7 +62,7 @@ export class Difference<T> implements Ranked<T> {
     return found
   }
 
-  /** Converts a rank in this set to a rank in the tree `whole`. */
+  /** Converts the rank of an item in this set to its rank in the tree `whole`. */
   #placeOf(rank: number): number {
     let low = rank
     let high = rank + this.#left.size

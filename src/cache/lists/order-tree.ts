@@ -55,7 +55,7 @@ export class OrderTree<T> {
     return tree
   }
 
-  /** Returns the number of items. */
+  /** Returns the number of items in the tree. */
   get size(): number {
     return this.#size
   }
@@ -155,7 +155,7 @@ export class OrderTree<T> {
     if (version !== this.#version) throw new Error('the tree changed during the iteration')
   }
 
-  /** Makes all comparisons before the first change, so that a comparator that throws leaves the tree unchanged. */
+  /** Inserts an item below a node. It makes all comparisons before the first change, so that a comparator that throws leaves the tree unchanged. */
   #insertBelow(node: OrderNode<T>, item: T): boolean {
     if (node.leaf) {
       const index = this.#lowerBound(node.items, item)

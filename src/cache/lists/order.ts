@@ -14,7 +14,7 @@ export interface OrderTerm {
 /** A total order of records: its terms, then `uid asc` (docs/spec/conventions.md#ordering). */
 export interface Order {
   readonly terms: readonly OrderTerm[]
-  /** A text that identifies the order; equal orders have the same. */
+  /** A text that identifies the order. Two equal orders have the same text. */
   readonly id: string
   compare(a: SortKey, b: SortKey): number
 }
@@ -25,9 +25,9 @@ export type SortKey = Pick<CachedRecord, SortField>
 /** The record field for each sort field of the schema. */
 const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
 
-/** The sort fields of a kind, from the schema. */
+/** The fields of a kind by which its lists can be sorted, from the schema. */
 export interface Sortable {
-  /** The canonical spellings. */
+  /** The sort keys in their canonical spelling, e.g. `created_at`. */
   readonly sortable: readonly string[]
   /** Maps every accepted spelling, in any case, to the proto name of the field. */
   readonly sortFields: ReadonlyMap<string, string>

@@ -21,7 +21,7 @@ export interface UidFilter {
   readonly ids: readonly string[]
 }
 
-/** A part of a list: records in one place of the tree, which a view can hold. */
+/** Part of the records of a list: those in one place of the tree. A view can hold them. */
 export type ListPart = Pick<ViewScope, 'place' | 'uid' | 'uids'>
 
 /** Up to this number of groups, a list reads each group separately. */

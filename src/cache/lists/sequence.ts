@@ -11,7 +11,7 @@ export interface Sequence<T> {
 
 /** The wanted part of a sorted list. `skip` and `limit` are whole numbers of at least 0. */
 export interface PageRequest<T> {
-  /** Only items after this one in the order, which need not be in the list. */
+  /** Only items after this one in the order are wanted. It need not be in the list. */
   readonly after?: T | undefined
   readonly skip: number
   readonly limit: number
@@ -26,7 +26,7 @@ const walkableSkip = 16
  * O(log (k n)) rounds, however many items are skipped.
  */
 export class MergedSequence<T> {
-  /** The number of items. */
+  /** The number of items of all ranges together. */
   readonly count: number
   readonly #compare: Compare<T>
   readonly #runs: readonly Run<T>[]
@@ -85,7 +85,7 @@ class Run<T> {
     if (this.#tree.version !== this.#version) throw new Error('the tree changed since the sequence was made')
   }
 
-  /** Returns the item at a position that is within the count. */
+  /** Returns the item at a position, which must be less than `count`. */
   at(position: number): T {
     const slice = lastAtMost(this.#offsets, position)
     // The rank exists: the constructor checked the ranges, and assertCurrent() that the tree is unchanged.

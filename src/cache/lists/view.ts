@@ -44,7 +44,7 @@ export interface Hidden {
 export interface View {
   readonly scope: ViewScope
   readonly order: Order
-  /** Resolves when the view is no longer filling. */
+  /** Resolves when the view is no longer being filled. */
   ready: Promise<void>
   /** Changes of the table since the filling began. */
   readonly missed: (TableChange | Hidden)[]

@@ -33,7 +33,7 @@ const maxOffered = 512
 const manyPlaces = 512
 const placesPerLook = 32
 
-/** A set of records that includes all records of a scope. */
+/** A set of records in which all records of a scope are, and possibly others. */
 interface RecordSequenceSource {
   /** The number of records; Infinity if counting them takes long. */
   readonly size: number

@@ -107,7 +107,7 @@ interface DecodedRecord extends DecodedEntry {
 
 const noValues: readonly undefined[] = []
 const nowhere = new PooledBuffer(Buffer.alloc(0))
-/** Value of a record's index in its buffer once no table contains the record. */
+/** The value of a record's index in its buffer after the record was released. */
 const released = -2
 
 /**

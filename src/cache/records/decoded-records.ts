@@ -1,7 +1,7 @@
 /** The entry of a decoded record in DecodedRecords. `used` is true if the record was read since the last check. */
 export interface DecodedEntry {
   readonly holder: DecodedHolder
-  /** Encoded size in bytes. */
+  /** Size in bytes of the encoded record. */
   readonly bytes: number
   used: boolean
   /** Index of the entry in DecodedRecords; -1 if it is not kept there. */

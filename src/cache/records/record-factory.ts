@@ -9,7 +9,7 @@ import { CachedRecord, filterReaders, type FilterSource, type KindIndex, type Ki
 /** A record as it is stored. */
 export interface RecordSource {
   readonly uid: string
-  /** The bytes of the envelope. */
+  /** The bytes of the stored envelope. */
   readonly bytes: Uint8Array
   readonly revision: Revision
 }

@@ -16,7 +16,7 @@ export type Scan = (buffer: Buffer, start: number, end: number) => (string | und
 
 type ScanLeaf = 'string' | 'enum' | 'bool' | 'int'
 
-/** What to do with one field of a message during a scan. */
+/** What a scan does with one field of a message. */
 interface FieldPlan {
   readonly type: number
   /** True for a repeated number field, whose values may be packed. */
@@ -104,7 +104,7 @@ class Compiler {
   readonly root: MessagePlan
   readonly zeros: (string | undefined)[] = []
   readonly #planned = new Map<DescMessage, MessagePlan>()
-  /** The plans of messages that contain a target. */
+  /** Separate plans for messages that contain a target field. All other messages share one plan per type. */
   readonly #own = new Map<string, MessagePlan>()
   readonly #desc: DescMessage
 

@@ -11,7 +11,7 @@ import { expireBatch } from './batch.ts'
 /** The limits up to which events are kept: their age and their size (docs/spec/events.md#retention). */
 export interface OutboxRetention {
   readonly lifeMs: number
-  /** Maximum size of the keys and values of one root group's events. */
+  /** Maximum size in bytes of one root group's events, keys included. */
   readonly bytesPerRoot: number
 }
 
@@ -98,7 +98,7 @@ export class OutboxExpirer {
   readonly #store: Store
   readonly #retention: OutboxRetention
   readonly #account = new EventBytes()
-  /** Everything up to this outbox key was counted. */
+  /** The outbox key up to which all events were counted. */
   #counted = outboxPrefix
 
   constructor(store: Store, retention: OutboxRetention) {

@@ -16,7 +16,7 @@ const caughtUpTimeoutMs = 5_000
 /** Maximum size in bytes of the newest events, which are kept decoded. */
 const tailBytes = 16 * 2 ** 20
 
-/** An event of the log, with its content. */
+/** An event of the log with its content, as stored. */
 export interface LoggedEvent extends LogEntry {
   readonly event: OutboxEvent
 }
@@ -57,11 +57,11 @@ export class EventLog {
   readonly #waiters = new Waiters()
   #index = new LogIndex()
   #tail = new Tail()
-  /** The cuts of root groups (see Cut), by their keys in the store. */
+  /** For each cut (a removal of a root group's oldest events), its key in the store and its position. */
   #cuts = new Map<string, Cut>()
   #loaded: Revision | undefined
   readonly #stop = new AbortController()
-  /** Concurrent callers share one query to the store. */
+  /** Sends queries for the store's current revision. Concurrent callers share one query. */
   readonly #question: SharedQuestion<Revision, Revision> = new SharedQuestion(
     () => this.#options.store.revision(this.#stop.signal),
     (revision) => Promise.resolve(revision),
@@ -71,7 +71,7 @@ export class EventLog {
     this.#options = options
   }
 
-  /** The position of the last event. */
+  /** The position of the last event in the log. */
   get last(): Position {
     return this.#index.last
   }

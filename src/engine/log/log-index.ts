@@ -14,7 +14,7 @@ export function comparePositions(one: Position, other: Position): number {
 /** The removal of a root group's oldest events because they were too large in total. The position is that of the newest removed event. */
 export interface Cut extends Position {
   readonly root: string
-  /** The revision of the commit that announced the removal. */
+  /** The revision of the commit that announced the removal of the events. */
   readonly madeAt: number
 }
 

@@ -21,12 +21,12 @@ export interface SharedLogOptions {
   readonly eventLifeMs: number
 }
 
-/** The event log in use by one caller. */
+/** The event log as one caller uses it. The caller must release it. */
 export interface UsedLog {
   readonly log: EventLog
   /** Rejects when the log ends. The user must then acquire another one and continue from the same position. */
   readonly ended: Promise<never>
-  /** Ends the use. Call it once. */
+  /** Ends the caller's use of the log. Call it once. */
   release(): void
 }
 
@@ -76,7 +76,7 @@ export class SharedLog {
     return this.#leaving.signal
   }
 
-  /** Ends all waits for events, now and in the future. */
+  /** Ends all waits for events, because the process is about to stop. Later waits end at once. */
   leave(): void {
     this.#leaving.abort(new Error('the server is about to stop'))
   }

@@ -9,14 +9,11 @@ import type { Revision } from '../../store/store.ts'
  */
 export type LaneOutcome = 'refused' | 'unknown' | Revision
 
-/**
- * The transactions of this process that count towards one limit of one organisation and that its snapshot may not contain yet. It also lets callers take
- * turns.
- */
+/** Tracks one limit of one organisation in this process: the amounts of transactions that the snapshot may not contain yet. It also lets callers take turns. */
 export class Lane {
-  /** The sum of the amounts that the snapshot may not contain yet. */
+  /** The sum of all tracked amounts, which the snapshot may not contain yet. */
   #sum = 0
-  /** Transactions that had committed when the snapshot did not contain them yet. */
+  /** Committed transactions that the snapshot did not contain when they were reported. */
   #landed: { readonly amount: number; readonly revision: Revision }[] = []
   /** The amounts of transactions that may still commit, and whose outcome will not be reported any more. */
   readonly #unknown: number[] = []
@@ -103,19 +100,19 @@ export class Lane {
 /** The Lanes of a process, by the store key of their limit. The cost of a call does not depend on their number. */
 export class Lanes {
   readonly #lanes = new Map<string, Lane>()
-  /** Iterates over all lanes, again and again. */
+  /** Iterates over all Lanes, again and again, to find idle ones. */
   #round = this.#lanes.keys()
 
   get size(): number {
     return this.#lanes.size
   }
 
-  /** Returns the lane of a key if it exists. */
+  /** Returns the Lane for the store key of a limit; undefined if there is none. */
   find(key: string): Lane | undefined {
     return this.#lanes.get(key)
   }
 
-  /** Returns the lane of a key. Creates it if it does not exist. */
+  /** Returns the Lane for the store key of a limit. Creates it if there is none. */
   of(key: string): Lane {
     let lane = this.#lanes.get(key)
     if (lane === undefined) this.#lanes.set(key, (lane = new Lane()))

@@ -90,7 +90,7 @@ export class Admission {
   readonly #signal: AbortSignal
   readonly #admissions = new Map<string, () => void>()
   #flights: ReturnType<Lane['start']>[] = []
-  /** The keys of the lanes that were used so far. */
+  /** The store keys of the limits whose Lanes were used so far. */
   readonly #used = new Set<string>()
   /** True if the snapshot contained all acknowledged commits when a limit first seemed to be exceeded. */
   #isCaughtUp = false

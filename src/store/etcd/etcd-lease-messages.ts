@@ -51,7 +51,7 @@ export interface AuthenticateResponse {
   token: string
 }
 
-/** Encodes a LeaseGrantRequest. */
+/** Encodes etcd's LeaseGrantRequest, which asks for a new lease. */
 export function encodeLeaseGrant({ TTL }: { readonly TTL: number }): Uint8Array {
   const writer = new BinaryWriter()
   writeInt64(writer, 1, TTL)
@@ -79,7 +79,7 @@ export function decodeLease(bytes: Uint8Array): LeaseResponse {
   return response
 }
 
-/** Decodes only the header of a response. */
+/** Decodes only the header of an etcd response. */
 export function decodeHeader(bytes: Uint8Array): { readonly header: ResponseHeader } {
   const reader = new BinaryReader(bytes)
   const response = { header: noHeader }
@@ -91,7 +91,7 @@ export function decodeHeader(bytes: Uint8Array): { readonly header: ResponseHead
   return response
 }
 
-/** Encodes an AuthenticateRequest. */
+/** Encodes etcd's AuthenticateRequest, which exchanges a password for a token. */
 export function encodeAuthenticate({ name, password }: { readonly name: string; readonly password: string }): Uint8Array {
   const writer = new BinaryWriter()
   writeBytes(writer, 1, Buffer.from(name))

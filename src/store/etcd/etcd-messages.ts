@@ -67,17 +67,17 @@ export interface TransactionResponse {
 
 type Numeric = string | number | undefined
 
-/** Writes a bytes field, unless the value is empty. */
+/** Writes a protobuf field of bytes, unless the value is empty. */
 export function writeBytes(writer: BinaryWriter, field: number, value: Uint8Array | undefined): void {
   if (value !== undefined && value.length > 0) writer.tag(field, WireType.LengthDelimited).bytes(value)
 }
 
-/** Writes a 64-bit integer field, unless the value is 0. */
+/** Writes a protobuf field with a 64-bit integer, unless the value is 0. */
 export function writeInt64(writer: BinaryWriter, field: number, value: Numeric): void {
   if (value !== undefined && Number(value) !== 0) writer.tag(field, WireType.Varint).int64(value)
 }
 
-/** Writes a field that holds a message. */
+/** Writes a protobuf field that holds a message. */
 export function writeNested(writer: BinaryWriter, field: number, write: (writer: BinaryWriter) => void): void {
   writer.tag(field, WireType.LengthDelimited).fork()
   write(writer)

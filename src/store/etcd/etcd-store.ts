@@ -234,7 +234,10 @@ class EtcdStore implements Store {
     }
   }
 
-  /** The head key only shows commits on the watched prefixes, so a watch of other prefixes has no target. */
+  /**
+   * Returns how far a watch of `prefixes` must progress. Undefined for prefixes that the head key does not cover: it only shows commits on the watched
+   * prefixes.
+   */
   async #watchTarget(prefixes: readonly string[], signal: AbortSignal): Promise<WatchTarget | undefined> {
     const head = await this.#readHead(signal)
     return prefixes.every(isWatched) ? head : undefined

@@ -99,7 +99,7 @@ export class GroupCommit {
     for (const member of taken) member.run = run
   }
 
-  /** Rejects all waiting transactions with the error with which etcd cannot be reached. */
+  /** Rejects all waiting transactions with `error`, because etcd cannot be reached. */
   #refuseAll(error: unknown): void {
     for (const member of this.#waiting.takeAll()) member.reject(error)
     this.#running -= 1

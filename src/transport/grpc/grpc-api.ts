@@ -138,7 +138,7 @@ interface StreamHandling {
   _streamHandler(interceptors: unknown, stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number, rawHeaders: string[]): void
 }
 
-/** Options for HTTP/2 streams that are not gRPC calls. */
+/** The dependencies for handling HTTP/2 streams that are not gRPC calls. */
 interface OtherStreams {
   readonly log: Log
   /** Serves a stream that is not a gRPC call and returns true. Returns false for a gRPC call. */

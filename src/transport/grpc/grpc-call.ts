@@ -57,7 +57,7 @@ function decodeBounded(desc: DescMessage, bytes: Uint8Array): Message {
   throw DomainError.invalid('body', `must not have more than ${requestBounds.maxValues} values, nor nest deeper than ${requestBounds.maxDepth} levels`)
 }
 
-/** The dependencies of a call. */
+/** The dependencies and limits of a gRPC call. */
 export interface GrpcCallOptions {
   readonly metadata: Metadata
   /** Returns a new request id, for calls without one. */
@@ -111,7 +111,7 @@ export class GrpcCall implements Call {
     if (this.#ended instanceof DomainError) throw this.#ended
   }
 
-  /** Ends the call before it is answered. */
+  /** Ends the call with an error before it is answered. */
   abort(reason: DomainError): void {
     if (this.#ended !== undefined) return
     this.#ended = reason

@@ -79,7 +79,7 @@ export async function skipBody({ req }: ParameterizedContext, maxBytes: number):
   if (outcome === 'cutOff') throw new DomainError(1, 'the client disconnected')
 }
 
-/** Reads a form. The size limit is the same as for JSON. */
+/** Reads the body of a request as the fields of a form. The size limit is the same as for JSON. */
 export async function readForm(context: ParameterizedContext, maxBytes: number): Promise<URLSearchParams> {
   return new URLSearchParams(await readText(context, maxBytes))
 }

@@ -21,7 +21,7 @@ export interface HttpState {
 /** Koa's context with the state of this API. */
 export type HttpContext = ParameterizedContext<HttpState>
 
-/** The answer to one request. */
+/** The status, headers and body of an answer. */
 export interface HttpAnswer {
   readonly status: number
   /** Headers to send in addition to the common ones. They override common headers with the same name. */

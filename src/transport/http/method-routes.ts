@@ -12,7 +12,7 @@ import { decodeSegment } from './template.ts'
 import type { JsonEncoders, JsonEncoder } from '../json-encode.ts'
 import type { CallMetrics } from '../metrics.ts'
 
-/** Encodes an answer as a JSON text, or as bytes in pieces. */
+/** Encodes an answer as a JSON text, or as the bytes of that text in pieces. */
 type AnswerJson = (answer: Answer) => string | readonly Uint8Array[]
 
 /** Returns the JSON encoder for answers of one message type. It reuses the text of records that were encoded before, and joins such texts for a list. */
@@ -48,7 +48,7 @@ export interface MethodRouteOptions {
   readonly log: Log
 }
 
-/** A method with one of its REST routes. */
+/** A method of the API with one of its REST routes. */
 export interface BoundMethod {
   readonly row: MethodRow
   readonly binding: HttpBinding
@@ -161,7 +161,7 @@ async function decode(
   })
 }
 
-/** Returns the query with the cursor of the last record that the client received, if the request names one. */
+/** Returns the query of a request for an event stream. If the request has `Last-Event-ID`, the query gets it as the cursor after which to continue. */
 function resumingQuery({ req, querystring }: HttpContext): URLSearchParams {
   const query = new URLSearchParams(querystring)
   const cursor = headerText(req.headers['last-event-id']) ?? ''

@@ -83,7 +83,7 @@ function unknownParameter(desc: DescMessage, key: string, bodyField: string): st
   return `is not a query parameter of this method${knownInstead(key.slice(0, 100), [...parameters, 'validateOnly'])}`
 }
 
-/** Returns the names of the query parameters that set a field. */
+/** Returns the names that the query parameter of a field can have. */
 function parameterNames(field: DescField): string[] {
   if (field.fieldKind !== 'message' || isLeafMessage(field.message)) return [field.jsonName]
   return field.message.fields.map(({ jsonName }) => `${field.jsonName}.${jsonName}`)
