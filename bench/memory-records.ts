@@ -48,7 +48,7 @@ export function* generateRecords(count: number): Generator<StoredRecord> {
   const pick = <E>(list: readonly E[]): E => list[numbers(list.length)] as E
   const record = (kind: string, uid: string, message: unknown, indexed: boolean): StoredRecord => {
     const found = kinds.get(kind)
-    if (found === undefined) throw new TypeError(`no kind ${kind}`)
+    if (found === undefined) throw new TypeError(`unknown kind ${kind}`)
     const resource = message as Resource
     const createMs = firstMs + numbers(20_000_000_000)
     const facts = { etag: hex(16), createMs, updateMs: createMs + (numbers(4) === 0 ? numbers(1_000_000_000) : 0), managedBy: '' }

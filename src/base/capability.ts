@@ -46,7 +46,7 @@ function readCapabilities(): readonly Capability[] {
     .sort((left, right) => left.number - right.number)
   for (const { name, enumName, bit } of table)
     if (name === '' || bit >= capacity) throw new Error(`schema: ${enumName} needs a name and a bit below ${capacity}`)
-  if (new Set(table.map(({ bit }) => bit)).size !== table.length) throw new Error('schema: two capabilities share a bit')
+  if (new Set(table.map(({ bit }) => bit)).size !== table.length) throw new Error('schema: two capabilities have the same bit')
   return table
 }
 

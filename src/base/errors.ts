@@ -97,14 +97,14 @@ export class DomainError extends Error {
   /** Returns code 3 with all these violations, at least one. The message names the first. */
   static invalidFields(violations: readonly FieldViolation[], options: ErrorOptions = {}): DomainError {
     const first = violations[0]
-    if (first === undefined) throw new TypeError('invalidFields needs a violation')
+    if (first === undefined) throw new TypeError('invalidFields needs at least one violation')
     return new DomainError(3, `Invalid argument: ${first.field}: ${first.description}`, { ...options, details: { ...options.details, badRequest: violations } })
   }
 
   /** Returns code 9 with all these violations, at least one: `Precondition failed: <description of the first>`. */
   static precondition(violations: readonly PreconditionViolation[], options: ErrorOptions = {}): DomainError {
     const first = violations[0]
-    if (first === undefined) throw new TypeError('precondition needs a violation')
+    if (first === undefined) throw new TypeError('precondition needs at least one violation')
     return new DomainError(9, `Precondition failed: ${first.description}`, { ...options, details: { ...options.details, precondition: violations } })
   }
 }

@@ -206,7 +206,7 @@ export class RecordCache {
         await this.#watch(signal)
       } catch (error) {
         if (signal.aborted) return
-        this.#options.log.warn(stale ? 'the reload failed' : 'the watch ended', { error: errorText(error) })
+        this.#options.log.warn(stale ? 'reloading all records from the store failed' : 'the watch ended', { error: errorText(error) })
         this.#state = { kind: 'broken', cause: error }
         this.#waiters.fail(new StoreError('unavailable', 'the watch on the store ended', error))
         stale ||= error instanceof StoreError && (error.kind === 'compacted' || error.kind === 'replaced')

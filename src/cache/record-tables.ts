@@ -90,7 +90,7 @@ export class RecordTables {
   /** Returns the table of one kind's records. Throws TypeError for a kind that is not registered. */
   table(kind: string): KindTable {
     const table = this.#tables.get(kind)
-    if (table === undefined) throw new TypeError(`no kind ${kind}`)
+    if (table === undefined) throw new TypeError(`unknown kind ${kind}`)
     return table
   }
 

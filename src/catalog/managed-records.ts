@@ -47,13 +47,13 @@ export interface RecordChange {
 
 function kindNamed(kind: string): AnyKind {
   const found = kinds.get(kind)
-  if (found === undefined) throw new TypeError(`no kind ${kind}`)
+  if (found === undefined) throw new TypeError(`unknown kind ${kind}`)
   return found
 }
 
 function methodOf(kind: string, verb: 'create' | 'update' | 'delete'): MethodRow {
   const method = methods.find((row) => row.kind === kind && row.verb === verb)
-  if (method === undefined) throw new TypeError(`${kind} has no ${verb}`)
+  if (method === undefined) throw new TypeError(`the API has no method to ${verb} a ${kind}`)
   return method
 }
 
@@ -72,14 +72,14 @@ function contextOf(caller: ObjectCaller, method: MethodRow, how: { adopts?: bool
 
 function methodNamed(rpc: string): MethodRow {
   const method = methods.find((row) => row.rpc === rpc)
-  if (method === undefined) throw new TypeError(`no method ${rpc}`)
+  if (method === undefined) throw new TypeError(`unknown method ${rpc}`)
   return method
 }
 
 function requestOf(kind: string, method: MethodRow, fields: { record: Resource; [field: string]: unknown }): Message {
   const { record, ...rest } = fields
   const held = resourceFieldOf(method.input, kindNamed(kind))
-  if (held === undefined) throw new TypeError(`${method.rpc} carries no ${kind}`)
+  if (held === undefined) throw new TypeError(`the request of ${method.rpc} contains no ${kind}`)
   return create(method.input, { ...rest, [held.localName]: record })
 }
 

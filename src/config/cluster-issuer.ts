@@ -74,7 +74,7 @@ export async function otherIssuer({ issuer, tokenFile }: ClusterIssuer, options:
 /** Returns the issuer of a token. Throws if the text is not a token, or its issuer is not a URL. */
 function issuerOf(token: string): string {
   const { issuer } = decodeToken(token.trim())
-  if (!valueFormats['http-url'].test(issuer)) throw new Error(`its claim iss is not ${valueFormats['http-url'].expected}`)
+  if (!valueFormats['http-url'].test(issuer)) throw new Error(`the claim iss of the token is not ${valueFormats['http-url'].expected}`)
   return issuer
 }
 

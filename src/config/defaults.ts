@@ -28,7 +28,7 @@ export const derivedDefaults = {
   },
   'registry.host': { words: '`localhost:<registry.port>`', derive: (draft) => `localhost:${draft.registry.port}` },
   'registry.scheme': {
-    words: '`https` with `registry.tls`, or where `baseUrl` is; else `http`',
+    words: '`https` if `registry.tls` is set or `baseUrl` uses https; otherwise `http`',
     derive: (draft) => (draft.registry.tls !== undefined || draft.baseUrl.startsWith('https:') ? 'https' : 'http'),
   },
   'registry.upstream.directory': {

@@ -17,17 +17,17 @@ const etcd = section('The etcd cluster, if `store.kind` is `etcd`.', {
   endpoints: list('Client URLs of all members.', text('A client URL.', { format: 'http-url' }), []),
   prefix: text('Prefix of every key. Two installations on one cluster need different prefixes.', { format: 'key-prefix', default: '/taproot' }),
   tls: etcdTls,
-  username: text('User name, if etcd has authentication turned on.'),
-  passwordFile: text('File with the password of that user.'),
+  username: text('User name for etcd, if it has authentication turned on.'),
+  passwordFile: text('File with the password of that etcd user.'),
 })
 
 const upstream = section('Storage of image content. Only Taproot may be able to reach it.', {
   url: text('URL of the OCI registry that stores the content.', { format: 'http-url' }),
   directory: text('Folder of the embedded upstream, in place of a registry. Only one process at a time can use it.'),
-  prefix: text('First component of every repository name in that registry.'),
-  username: text('User name at that registry.'),
-  passwordFile: text('File with the password of that user.'),
-  caFile: text('PEM file with the CA certificate of that registry. Default: the CA certificates of the system.'),
+  prefix: text('First component of every repository name in the upstream registry.'),
+  username: text('User name for the upstream registry.'),
+  passwordFile: text('File with the password for the upstream registry.'),
+  caFile: text('PEM file with the CA certificate of the upstream registry. Default: the CA certificates of the system.'),
   redirects: text(
     'Handling of redirects to the storage of the upstream. `follow` reads blobs there. `pass` redirects clients, which must be able to reach the storage. Anyone with such a URL can use it until it expires.',
     { enum: ['follow', 'pass'] },
@@ -95,7 +95,7 @@ const accountChecks = section('Checks of the cloud accounts of groups. For a pro
     endpoint: text('URL of the token service.', { format: 'http-url', default: 'https://sts.googleapis.com/v1/token' }),
   }),
   azure: section('Azure: client credentials with a token of Taproot as the assertion.', {
-    client: text('Key in `clientIds` of the client to sign in with.'),
+    client: text('Key of the client id to sign in with, in the map `clientIds` of the account association.'),
     endpoint: text('URL of the token service.', { format: 'http-url', default: 'https://login.microsoftonline.com' }),
     scope: text('Scope to request.', { default: 'https://management.azure.com/.default' }),
   }),
@@ -222,8 +222,8 @@ export const configSchema = section('Configuration of Taproot.', {
       [],
     ),
   }),
-  selfService: section('What every signed-in person can do.', {
-    rootGroups: flag('Whether they can create root groups, and become their owner.', false),
+  selfService: section('Rights of every signed-in person.', {
+    rootGroups: flag('Whether every signed-in person can create root groups, and becomes their owner.', false),
     organizationsPerPerson: count('Maximum number of root groups that one person created and that still exist.', 10),
   }),
   organizations: section('Organisations.', {
@@ -296,14 +296,16 @@ export const configSchema = section('Configuration of Taproot.', {
   }),
   issuers: list('Token issuers that are allowed without an identity that names them, or that need more settings than their name.', issuer, []),
   compat: section('Compatibility with clients of the same API family.', {
-    namespaces: list('Additional package names for the same services.', text('A package name.', { format: 'package-name' }), [...defaultNamespaces]),
+    namespaces: list('Additional package names under which the same services are served.', text('A package name.', { format: 'package-name' }), [
+      ...defaultNamespaces,
+    ]),
   }),
   terms: list('Documents that organisations can accept.', terms, []),
   accountChecks,
   aws,
   stop: section('Shutdown of a process on SIGTERM or SIGINT.', {
     drainSeconds: seconds('Seconds to accept requests while `/readyz` already fails, so that a load balancer can stop sending requests.', 0),
-    graceSeconds: seconds('Seconds for running requests to end after that.', 3),
+    graceSeconds: seconds('Seconds for running requests to end, after `drainSeconds`.', 3),
   }),
   audit: section('The audit trail: one event for each change, denial and sign-in.', {
     sinks: list('Destinations of the events.', auditSink, [{ kind: 'log' }]),

@@ -129,7 +129,7 @@ describe('a signed AWS request', () => {
     ['a body', () => signed({ body: 'Action=AssumeRole' }), /must not have a body/],
     ['a body and its length', () => signed({ headers: [...headers, ['Content-Length', '3']], body: 'abc' }), /must not have a body/],
     ['a length without a body', () => signed({ headers: [...headers, ['Content-Length', '3']] }), /must not have a body/],
-    ['headers without an end', () => signed().trimEnd(), /headers of the AWS request are incomplete/],
+    ['headers without an end', () => signed().trimEnd(), /headers of the AWS request must end with an empty line/],
     ['no host', () => signed().replace(/Host: .*\r\n/, ''), /host of the AWS request is not configured/],
     ['a host that is not configured', () => signed({ headers: replaced('Host', 'sts.eu-west-1.amazonaws.com') }), /host of the AWS request/],
     ['a host like the right one', () => signed({ headers: replaced('Host', 'sts.amazonaws.com.evil.example') }), /host of the AWS request/],

@@ -164,7 +164,7 @@ export function load(world: PlainWorld): LoadedWorld {
   const commit: LoadedWorld['commit'] = (kind, uid, record) => {
     revision += 1
     const desc = kinds.get(kind)?.desc
-    if (desc === undefined) throw new TypeError(`no kind ${kind}`)
+    if (desc === undefined) throw new TypeError(`unknown kind ${kind}`)
     const facts = { etag: 'e', createMs: 1, updateMs: 1, managedBy: '' }
     // A record of the kind, made below with its own schema.
     const value = record === undefined ? undefined : envelopeBytes(envelopeOf(desc, record as Resource, facts))

@@ -77,7 +77,7 @@ test('a server leaves a record out that a flipped bit has changed, and its log n
     expect.objectContaining({
       level: 'error',
       message: 'a stored record cannot be read',
-      fields: { key: `r/Repo/${uid}`, error: 'WireError: the checksum does not match' },
+      fields: { key: `r/Repo/${uid}`, error: 'WireError: the checksum does not match the stored bytes' },
     }),
   )
 })

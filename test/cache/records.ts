@@ -19,7 +19,7 @@ export type Plain = NaiveRecord & { readonly description?: string }
 /** The index of a kind of this program. */
 export function indexOf(kind: string): KindIndex {
   const found = kinds.get(kind)
-  if (found === undefined) throw new Error(`no kind ${kind}`)
+  if (found === undefined) throw new Error(`unknown kind ${kind}`)
   return found.index
 }
 

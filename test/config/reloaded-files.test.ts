@@ -275,6 +275,6 @@ test('a file that can not be used at the start is named with its setting', async
   const secret = await mounted({ 'tls.crt': 'no certificate', 'tls.key': '' })
   await writeFile(secret.path('empty'), '')
   await expect(started({ env: { TAPROOT_API_TLS_CERT_FILE: secret.path('tls.crt'), TAPROOT_API_TLS_KEY_FILE: secret.path('tls.key') } })).rejects.toThrow(
-    `api.tls.certFile (TAPROOT_API_TLS_CERT_FILE): ${secret.path('tls.crt')}: it contains no certificate (PEM)`,
+    `api.tls.certFile (TAPROOT_API_TLS_CERT_FILE): ${secret.path('tls.crt')}: the file contains no certificate (PEM)`,
   )
 })

@@ -83,7 +83,7 @@ describe("the issuer of the cluster's service account tokens", () => {
   const missing = (because: string, reason: string): string =>
     `kubernetes.issuer (TAPROOT_KUBERNETES_ISSUER) is missing: expected an http:// or https:// URL, or a service account token with such an issuer${because}; kubernetes.tokenFile (TAPROOT_KUBERNETES_TOKEN_FILE): TOKEN: ${reason}`
   const ofRow = (reason: string): string => missing(', because issuers[0] names no issuer', reason)
-  const noUrl = 'its claim iss is not an http:// or https:// URL'
+  const noUrl = 'the claim iss of the token is not an http:// or https:// URL'
   const oneRow = { yaml: 'issuers: [{}]' }
   const errors: readonly (readonly [sentence: string, content: string | undefined, given: Given, fault: string])[] = [
     ['no token in role controller', undefined, { role: 'controller', env: onEtcd }, missing('', 'ENOENT: no such file or directory')],

@@ -70,7 +70,7 @@ test('a damaged page is damage, with the file and the cause', async () => {
   const path = await newPath()
   await damagedStore(path)
   const error = await errorOf(open(path).range({ prefix: 'r/', limit: 1_000 }, soon()))
-  expect(error).toMatchObject({ kind: 'damaged', message: `the embedded store ${path}: it is damaged` })
+  expect(error).toMatchObject({ kind: 'damaged', message: `the embedded store ${path}: the file is damaged` })
   expect(error.cause).toMatchObject({ errcode: 11 })
 })
 
@@ -91,7 +91,7 @@ test('a server whose store has a damaged page ends with 1 and one line that says
   await mkdir(dirname(path))
   await damagedStore(path)
   const { code, stderr } = await runProcess({ args: ['dev'], cwd, env: { TAPROOT_DATA_DIR: dirname(path), TAPROOT_STORE_SQLITE_PATH: path } })
-  expect({ code, stderr }).toEqual({ code: 1, stderr: `taproot: the embedded store ${path}: it is damaged: database disk image is malformed\n` })
+  expect({ code, stderr }).toEqual({ code: 1, stderr: `taproot: the embedded store ${path}: the file is damaged: database disk image is malformed\n` })
 })
 
 test('a file system that is read-only is named when the store is opened, with its file or without', async () => {
@@ -101,7 +101,7 @@ test('a file system that is read-only is named when the store is opened, with it
   await commit(store, put('r/a'))
   await store.close()
   expect(spawnSync('mount', ['-o', 'remount,ro', disk.directory]).status).toBe(0)
-  for (const at of [path, other]) expect(() => open(at)).toThrow(`the embedded store ${at}: its file system is read-only`)
+  for (const at of [path, other]) expect(() => open(at)).toThrow(`the embedded store ${at}: the file system is read-only`)
 })
 
 test('a file system that becomes read-only is named with the commit that it refuses', { timeout: 60_000 }, async () => {
@@ -122,7 +122,7 @@ test('a file system that becomes read-only is named with the commit that it refu
   tracer.stderr.on('data', (chunk) => (said += String(chunk)))
   await until(() => said.includes('attached') || tracer.exitCode !== null)
   const error = await errorOf(commit(store, put('r/b', '1')))
-  expect(error).toMatchObject({ kind: 'exhausted', message: `the embedded store ${path}: its file system is read-only` })
+  expect(error).toMatchObject({ kind: 'exhausted', message: `the embedded store ${path}: the file system is read-only` })
   tracer.kill('SIGINT')
   await once(tracer, 'close')
   await commit(store, put('r/b', '1'))

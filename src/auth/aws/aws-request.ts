@@ -102,7 +102,7 @@ interface HttpRequest {
 function parseHttp(text: string): HttpRequest {
   if (!/^[\t\n\r\x20-\x7e]*$/.test(text)) throw awsRefusal('the AWS request must be printable ASCII')
   const end = /\r?\n\r?\n/.exec(text)
-  if (end === null) throw awsRefusal('the headers of the AWS request are incomplete')
+  if (end === null) throw awsRefusal('the headers of the AWS request must end with an empty line')
   if (text.length > end.index + end[0].length) throw awsRefusal('the AWS request must not have a body')
   const [first = '', ...lines] = text.slice(0, end.index).split(/\r?\n/)
   const [, method = '', target = ''] = /^([A-Za-z]+) (\S+) HTTP\/1\.1$/.exec(first) ?? []

@@ -62,7 +62,7 @@ export function uselessness(key: JWK): string | undefined {
   const algorithms = algorithmsOf[key.kty === 'RSA' ? 'RSA' : `${String(key.kty)} ${String(key.crv)}`]
   if (algorithms === undefined) return 'a key on an unsupported curve'
   if (key.alg !== undefined && !algorithms.includes(key.alg)) return 'a key whose alg is unsupported, or does not fit the key type'
-  if (key.key_ops !== undefined && !(Array.isArray(key.key_ops) && key.key_ops.includes('verify'))) return 'a key whose key_ops lack verify'
+  if (key.key_ops !== undefined && !(Array.isArray(key.key_ops) && key.key_ops.includes('verify'))) return 'a key whose key_ops do not include verify'
   const bits = rsaBits(key)
   if (bits === undefined) return 'a key that is not a valid public key'
   return key.kty === 'RSA' && bits < leastRsaBits ? `an RSA key of less than ${String(leastRsaBits)} bits` : undefined
@@ -81,9 +81,9 @@ function rsaBits(key: JWK): number | undefined {
 /** Returns the list `keys` of a JWKS document: objects with a `kty`, at most `limit`. Throws KeySetError for any other document. */
 export function readKeys(document: unknown, limit: number): readonly JWK[] {
   const keys = typeof document === 'object' && document !== null && 'keys' in document ? document.keys : undefined
-  if (!Array.isArray(keys)) throw new KeySetError('it has no list of keys')
-  if (keys.length > limit) throw new KeySetError(`it has more than ${String(limit)} keys`)
-  if (!keys.every(isKeyObject)) throw new KeySetError('one of its keys is not a JSON Web Key')
+  if (!Array.isArray(keys)) throw new KeySetError('the JWKS has no list of keys')
+  if (keys.length > limit) throw new KeySetError(`the JWKS has more than ${String(limit)} keys`)
+  if (!keys.every(isKeyObject)) throw new KeySetError('a key of the JWKS is not a JSON Web Key')
   return keys
 }
 

@@ -16,14 +16,14 @@ const parsed = new RecentMap<string, KeySet>(1000)
  * or one of an unknown type. Sets with different keys have different ids, so a cached signature check of one set is never used for another.
  */
 export function parseStaticKeys(text: string): KeySet {
-  if (text.length > maxStaticKeysLength) throw new KeySetError('it is too large')
+  if (text.length > maxStaticKeysLength) throw new KeySetError('the JWKS is too large')
   const digest = hash('sha256', text, 'base64')
   const known = parsed.get(digest)
   if (known !== undefined) return known
   const keys = readKeys(parseJson(text), maxStaticKeys)
-  if (keys.length === 0) throw new KeySetError('it has no key')
-  if (keys.some(isSecretKey)) throw new KeySetError('it has a private or symmetric key')
-  if (!keys.every(isUsableKey)) throw new KeySetError('it has a key that cannot be used for signatures')
+  if (keys.length === 0) throw new KeySetError('the JWKS has no key')
+  if (keys.some(isSecretKey)) throw new KeySetError('the JWKS has a private or symmetric key')
+  if (!keys.every(isUsableKey)) throw new KeySetError('the JWKS has a key that cannot be used for signatures')
   const set = createKeySet(keys)
   parsed.set(digest, set)
   return set
@@ -34,7 +34,7 @@ export function assertVerifying(text: string): void {
   const problem = parseStaticKeys(text)
     .keys.map(uselessness)
     .find((found) => found !== undefined)
-  if (problem !== undefined) throw new KeySetError(`it has ${problem}`)
+  if (problem !== undefined) throw new KeySetError(`the JWKS has ${problem}`)
 }
 
 function parseJson(text: string): unknown {
@@ -42,6 +42,6 @@ function parseJson(text: string): unknown {
     return JSON.parse(text) as unknown
   } catch {
     // Replace the parser's error: its message contains the text, which may hold a secret key that was sent by mistake.
-    throw new KeySetError('it is not JSON')
+    throw new KeySetError('the JWKS is not JSON')
   }
 }

@@ -27,7 +27,7 @@ export function issuerNameError(issuer: string, mayBeHttp: boolean): string | un
   const isWeb = url !== null && (url.protocol === 'https:' || url.protocol === 'http:')
   if (!isWeb) return 'must be an https URL, such as https://issuer.example'
   if (url.username !== '' || url.password !== '' || /[?#]/.test(issuer)) return 'must be a URL without user, query and fragment'
-  if (issuer.includes('/.well-known/')) return 'must be the issuer, not its discovery document'
+  if (issuer.includes('/.well-known/')) return 'must be the URL of the issuer, not of its discovery document'
   return url.protocol === 'https:' || mayBeHttp ? undefined : 'must be an https URL'
 }
 

@@ -30,7 +30,7 @@ export function createIssuerSource(fetch: SafeFetch): (row: ConfiguredIssuer, si
       const { policy, headers } = accessTo(row)
       const json = (url: string): Promise<unknown> => fetch.json({ url, ...policy, ...(mayHaveToken(row, url) ? { headers } : {}) }, signal)
       const keys = readKeys(await json(row.jwksUri ?? (await discover(row.issuer, json))), maxIssuerKeys)
-      if (keys.some(isSecretKey)) throw new KeySetError('it contains a private or symmetric key')
+      if (keys.some(isSecretKey)) throw new KeySetError('the JWKS has a private or symmetric key')
       return createKeySet(keys.filter(isUsableKey))
     } catch (error) {
       if (error instanceof TokenError) throw error

@@ -173,16 +173,16 @@ function fetchWith(fetch: SafeFetch, policy: FetchPolicy, signal: AbortSignal): 
   }
 }
 
-const unreachable = 'the host of its issuer does not exist, or has no public address'
+const unreachable = 'the host of the issuer does not exist, or has no public address'
 
 /** The reason why a provider's configuration is wrong, in words for its owner. */
 const reasons: Readonly<Partial<Record<FetchErrorReason, string>>> = {
-  refused_url: 'its issuer uses a URL that is not https',
+  refused_url: 'the issuer uses a URL that is not https',
   // The same text as for a name that does not exist, so that it does not reveal which names exist in the platform's network.
   refused_address: unreachable,
   unresolved: unreachable,
-  untrusted: 'the certificate of its issuer is not trusted',
-  redirect: 'its issuer redirects requests',
+  untrusted: 'the certificate of the issuer is not trusted',
+  redirect: 'the issuer redirects requests',
 }
 
 /** Translates a failure into an error for the person who signs in. What the provider answered goes to the log only. */
@@ -197,7 +197,7 @@ async function translated<T>(signal: AbortSignal, work: () => Promise<T>): Promi
     if (error instanceof AuthorizationResponseError)
       throw new DomainError(7, `the identity provider refused the sign-in: ${error.error.slice(0, 64)}`, { cause: error })
     if (fetchError?.status === 400 || fetchError?.status === 401) throw new DomainError(7, 'the identity provider refused the sign-in', { cause: error })
-    const why = (fetchError && reasons[fetchError.reason]) ?? 'its responses do not follow OpenID Connect'
+    const why = (fetchError && reasons[fetchError.reason]) ?? 'the responses of the issuer do not follow OpenID Connect'
     throw new DomainError(9, `the identity provider cannot be used: ${why}`, { cause: error })
   }
 }

@@ -84,7 +84,7 @@ export function applyMask<M extends Message>(desc: DescMessage, pair: { readonly
   const target = reflect(desc, next)
   const source = reflect(desc, pair.patch)
   if (paths.includes('*')) {
-    if (paths.length > 1) throw DomainError.invalid('update_mask', '"*" must stand alone')
+    if (paths.length > 1) throw DomainError.invalid('update_mask', '"*" must be the only path')
     replaceAll(target, source)
     return next
   }

@@ -80,7 +80,7 @@ function maxRequestBytesOf(rule: Rule, { verb, scope }: Pick<MethodRow, 'verb' |
 /** Returns the table's entry for an enum number. Throws for a number without an entry, which an open enum may have. */
 function lookup<T>(table: Readonly<Record<number, T>>, value: number, where: { toString(): string }): T {
   const found = table[value]
-  if (found === undefined) throw new Error(`schema: ${where}: unspecified enum value ${value}`)
+  if (found === undefined) throw new Error(`schema: ${where}: unknown enum value ${value}`)
   return found
 }
 

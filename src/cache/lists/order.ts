@@ -80,7 +80,8 @@ export function parseOrder(text: string, sortable: Sortable): Order {
     if (field === undefined) {
       throw DomainError.invalid('order_by', `"${name.slice(0, 60)}" is not sortable; sortable are ${sortable.sortable.join(', ')}`)
     }
-    if (more.length > 0 || !/^(?:asc|desc)$/i.test(direction)) throw DomainError.invalid('order_by', 'each term is a field, optionally followed by asc or desc')
+    if (more.length > 0 || !/^(?:asc|desc)$/i.test(direction))
+      throw DomainError.invalid('order_by', 'each term must be a field, optionally followed by asc or desc')
     if (!terms.some((term) => term.field === field)) terms.push({ field, descending: direction.toLowerCase() === 'desc' })
   }
   return orderOf(terms)

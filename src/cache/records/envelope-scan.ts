@@ -58,7 +58,7 @@ export function scanEnvelope(buffer: Buffer, start: number, end: number): Envelo
   reader.open(buffer, start, end)
   while (reader.tag()) {
     const { field, type } = reader
-    if ((typeOf[field] ?? type) !== type) throw new WireError(`wire type ${type} of envelope field ${field}`)
+    if ((typeOf[field] ?? type) !== type) throw new WireError(`invalid wire type ${type} of envelope field ${field}`)
     switch (field) {
       case envelopeFields.format:
         format = reader.varint()
@@ -91,7 +91,7 @@ export function scanEnvelope(buffer: Buffer, start: number, end: number): Envelo
         reader.skip(type)
     }
   }
-  if (format !== knownFormat) throw new WireError(`envelope format ${format}`)
+  if (format !== knownFormat) throw new WireError(`unknown envelope format ${format}`)
   return parts
 }
 
@@ -103,7 +103,8 @@ export function assertChecksum(buffer: Buffer, parts: EnvelopeParts, { start, en
   const { checksumAt } = parts
   if (checksumAt < 0) return
   const isLast = checksumAt === end - checksumBytes
-  if (!isLast || buffer.readUInt32LE(checksumAt + 1) !== crc32(buffer.subarray(start, checksumAt))) throw new WireError('the checksum does not match')
+  if (!isLast || buffer.readUInt32LE(checksumAt + 1) !== crc32(buffer.subarray(start, checksumAt)))
+    throw new WireError('the checksum does not match the stored bytes')
 }
 
 /** Returns the bytes of an envelope with their checksum appended. `bytes` must not contain a checksum yet. */

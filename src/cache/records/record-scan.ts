@@ -189,7 +189,7 @@ class Scanner {
   /** Scans one message, up to the end set in the reader. */
   #message(plan: MessagePlan): void {
     const reader = this.#reader
-    if (++this.#depth > maxDepth) throw new WireError('nested too deeply')
+    if (++this.#depth > maxDepth) throw new WireError('the message is nested too deeply')
     while (reader.tag()) {
       const field = plan.get(reader.field)
       if (field === undefined) reader.skip(reader.type)

@@ -31,7 +31,7 @@ export class WireReader {
     const tag = this.varint()
     this.field = tag >>> 3
     this.type = tag & 7
-    if (this.field === 0) throw new WireError('field number 0')
+    if (this.field === 0) throw new WireError('invalid field number 0')
     return true
   }
 
@@ -98,7 +98,7 @@ export class WireReader {
         this.#advance(4)
         break
       default:
-        throw new WireError(`wire type ${type}`)
+        throw new WireError(`unknown wire type ${type}`)
     }
   }
 
@@ -122,7 +122,7 @@ export class WireReader {
     this.position = end
     for (let at = start; at < end; at++) {
       if ((buffer[at] ?? 0) < 0x80) continue
-      if (!isUtf8(buffer.subarray(at, end))) throw new WireError('text that is not UTF-8')
+      if (!isUtf8(buffer.subarray(at, end))) throw new WireError('a text is not valid UTF-8')
       return false
     }
     return true

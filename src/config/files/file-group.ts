@@ -13,7 +13,7 @@ const pemCertificate = /-----BEGIN (?:TRUSTED |X509 )?CERTIFICATE-----[^-]+-----
 /** Returns when each certificate in a PEM file expires, in milliseconds since 1970. Throws if there is no certificate, or one that cannot be read. */
 function expiryTimes(content: Buffer): number[] {
   const blocks = content.toString('latin1').match(pemCertificate) ?? []
-  if (blocks.length === 0) throw new Error('it contains no certificate (PEM)')
+  if (blocks.length === 0) throw new Error('the file contains no certificate (PEM)')
   return blocks.map((block) => new X509Certificate(block).validToDate.getTime())
 }
 
@@ -30,7 +30,7 @@ const expiryOf = {
     return undefined
   },
   text(content) {
-    if (content.toString('utf8').trim() === '') throw new Error('it is empty')
+    if (content.toString('utf8').trim() === '') throw new Error('the file is empty')
     return undefined
   },
 } as const satisfies Record<FileKind, (content: Buffer) => number | undefined>
@@ -162,7 +162,7 @@ function check(files: readonly SettingFile[], contents: readonly Buffer[]): void
   const file = files.find(({ kind }) => kind === 'key')
   if (certificate === undefined || key === undefined || file === undefined) return
   if (!new X509Certificate(certificate).checkPrivateKey(createPrivateKey(key)))
-    throw new SettingError(file.setting, file.path, new Error('it is not the key of the certificate'))
+    throw new SettingError(file.setting, file.path, new Error('the private key does not belong to the certificate'))
 }
 
 function fingerprintOf(contents: readonly Buffer[]): string {

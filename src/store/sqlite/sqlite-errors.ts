@@ -15,12 +15,12 @@ const kindByCode = new Map<number, StoreErrorKind>([
 
 /** The reason why the file could not be opened or used, by primary result code. */
 const reasonByCode = new Map<number, string>([
-  [5 /* SQLITE_BUSY */, 'another process has it open'],
-  [8 /* SQLITE_READONLY */, 'it is read-only'],
-  [11 /* SQLITE_CORRUPT */, 'it is damaged'],
-  [13 /* SQLITE_FULL */, 'it is full'],
-  [14 /* SQLITE_CANTOPEN */, 'it cannot be created or opened'],
-  [26 /* SQLITE_NOTADB */, 'it is not an SQLite database'],
+  [5 /* SQLITE_BUSY */, 'another process uses the file'],
+  [8 /* SQLITE_READONLY */, 'the file is read-only'],
+  [11 /* SQLITE_CORRUPT */, 'the file is damaged'],
+  [13 /* SQLITE_FULL */, 'there is no space left for the file'],
+  [14 /* SQLITE_CANTOPEN */, 'the file cannot be created or opened'],
+  [26 /* SQLITE_NOTADB */, 'the file is not an SQLite database'],
 ])
 
 /** Returns the extended result code of a node:sqlite error; undefined for any other error. Its low byte is the primary code. */
@@ -50,7 +50,7 @@ function isReadOnly(path: string): boolean {
 }
 
 function reasonOf(path: string, error: unknown, otherwise: string): string {
-  if (systemCode(error) === 'EROFS' || isReadOnly(path)) return 'its file system is read-only'
+  if (systemCode(error) === 'EROFS' || isReadOnly(path)) return 'the file system is read-only'
   return reasonByCode.get((resultCode(error) ?? 0) & 0xff) ?? otherwise
 }
 
@@ -61,12 +61,12 @@ function reasonOf(path: string, error: unknown, otherwise: string): string {
 export function sqliteError(path: string, error: unknown): unknown {
   const code = resultCode(error)
   if (code === undefined) return error
-  return new StoreError(kindOf(code), `the embedded store ${path}: ${reasonOf(path, error, 'reading or writing it failed')}`, error)
+  return new StoreError(kindOf(code), `the embedded store ${path}: ${reasonOf(path, error, 'reading or writing the file failed')}`, error)
 }
 
 /** Translates the error of a failed open into StoreError `unavailable` or `damaged`, with the reason in words. */
 export function sqliteOpenError(path: string, error: unknown): StoreError {
   if (error instanceof StoreError) return error
   const kind = kindOf(resultCode(error) ?? 0) === 'damaged' ? 'damaged' : 'unavailable'
-  return new StoreError(kind, `the embedded store ${path}: ${reasonOf(path, error, 'it cannot be opened')}`, error)
+  return new StoreError(kind, `the embedded store ${path}: ${reasonOf(path, error, 'the file cannot be opened')}`, error)
 }

@@ -27,7 +27,7 @@ describe('a JWKS of static keys', () => {
       const secret = await exportJWK((await generateKeyPair(algorithm, { extractable: true })).privateKey)
       const parse = (): unknown => parseStaticKeys(jwks(secret))
       expect(parse).toThrow(KeySetError)
-      expect(parse).toThrow(/^it has a private or symmetric key$/)
+      expect(parse).toThrow(/^the JWKS has a private or symmetric key$/)
     }
   })
 

@@ -41,7 +41,7 @@ export function recordsOf(entries: readonly Entry[]): StoredRecord[] {
   return entries.map((entry) => {
     const { kind, uid } = parseRecordKey(entry.key)
     const desc = kinds.get(kind)?.desc
-    if (desc === undefined) throw new Error(`no kind ${kind}`)
+    if (desc === undefined) throw new Error(`unknown kind ${kind}`)
     const envelope = fromBinary(EnvelopeSchema, entry.value)
     // The kind's own message.
     return { kind, uid, parent: parentOf(trustedUid(uid)), etag: envelope.etag, message: fromBinary(desc, envelope.record) as Resource }

@@ -34,7 +34,7 @@ describe('taproot collect-garbage', () => {
     await push(home, 'gone', 'b')
     const running = await collect(home)
     expect(running.code).toBe(1)
-    expect(running.stderr).toContain('another process has it open')
+    expect(running.stderr).toContain('another process uses the file')
     const token = await readToken(home)
     const { tags } = ok(await home.rest.call('ListTags', { name: 'gone' }, { token })) as unknown as { tags: { uid: string; digest: string }[] }
     const host = `http://localhost:${home.env['TAPROOT_REGISTRY_PORT']}`

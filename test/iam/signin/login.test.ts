@@ -336,7 +336,7 @@ specSuite(
       const arrival = await new PersonWithBrowser('anybody').open(url.href, waiting)
       expect([answerOf(arrival, 'status_code'), answerOf(arrival, 'error')]).toEqual([
         '400',
-        'the identity provider cannot be used: the host of its issuer does not exist, or has no public address',
+        'the identity provider cannot be used: the host of the issuer does not exist, or has no public address',
       ])
     })
 
