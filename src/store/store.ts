@@ -20,12 +20,12 @@ export type Guard =
   | { readonly kind: 'unchanged'; readonly key: string; readonly revision: Revision }
   | { readonly kind: 'absent'; readonly key: string }
   | { readonly kind: 'exists'; readonly key: string }
-  /** No key starts with `prefix`. On etcd this reads the range: use it only if the range is expected to be empty. */
+  /** Holds if no key starts with `prefix`. On etcd the check reads all such keys, so use it only if none are expected. */
   | { readonly kind: 'empty'; readonly prefix: string }
-  /** No key that starts with `prefix` was written after `revision`; deletions are not detected. On etcd this reads the range. */
+  /** Holds if no key that starts with `prefix` was written after `revision`. Deletions are not detected. On etcd the check reads all such keys. */
   | { readonly kind: 'quiet'; readonly prefix: string; readonly revision: Revision }
 
-/** One change of a transaction. A key may occur once (TypeError otherwise). */
+/** One change of a transaction. A key must not occur in two writes of a transaction (TypeError). */
 export type Write = Put | { readonly kind: 'delete'; readonly key: string }
 
 /** Sets the value of a key. */

@@ -96,7 +96,7 @@ export class FileGroup<N extends string> implements Reloaded<N> {
 
   /** Reads the files again, and uses their content if it has changed. Never rejects: an unusable content is logged once, and is not used. */
   async lookAgain(): Promise<void> {
-    // Read twice, because the files may be replaced during the first read. The second read is then complete.
+    // Try twice: if the files are replaced during the first read, it may return old and new contents that do not belong together.
     for (let time = 0; time < 2; time++) {
       const found = await this.#read()
       if (found instanceof Error) {
