@@ -17,6 +17,7 @@ import type { MethodRow } from '../base/schema/method.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
+import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
 import type { Guard, Store } from '../store/store.ts'
@@ -115,6 +116,8 @@ export interface Services {
   readonly settings: ResourceSettings
   /** The existing events in the order of their commits. */
   readonly eventLog: SharedLog
+  /** The last events that sinks accepted, if this process delivers. */
+  readonly recentDeliveries: RecentDeliveries
   readonly accountChecks: AccountChecks
   /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined

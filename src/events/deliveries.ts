@@ -1,5 +1,5 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
-import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
+import { durationFromMs, timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { hashQuery, sealCursor } from '../base/page-token.ts'
 import { DomainError } from '../base/errors.ts'
 import { rootOf, trustedUid, type Uid } from '../base/uid.ts'
@@ -7,7 +7,8 @@ import { CooperativeTask } from '../cache/cooperative-task.ts'
 import type { EventLog } from '../engine/log/event-log.ts'
 import type { LogEntry, Position } from '../engine/log/log-index.ts'
 import { notFound } from '../engine/errors.ts'
-import { outboxKey, outboxTimeMs } from '../engine/log/outbox-keys.ts'
+import { outboxId, outboxKey, outboxTimeMs } from '../engine/log/outbox-keys.ts'
+import type { RecentDelivery } from '../engine/log/recent-deliveries.ts'
 import { openPage, pageLimit } from '../engine/read.ts'
 import type { Context, Handler, Services } from '../engine/services.ts'
 import { existingRecord } from '../engine/write.ts'
@@ -24,6 +25,7 @@ import { OutboxEventSchema, type OutboxEvent } from '../gen/taproot/store/v1/env
 import { FailedDeliverySchema, SubscriptionProgressSchema, type FailedDelivery } from '../gen/taproot/store/v1/events_pb.ts'
 import { entriesOf } from '../store/pages.ts'
 import type { Put, Store } from '../store/store.ts'
+import { uuidOf } from './event-attributes.ts'
 import { isWanted } from './records/event-types.ts'
 import { failedPrefixOf, progressKey, readProgress } from './records/progress.ts'
 import { changeState, subscriptionKind } from './records/subscriptions.ts'
@@ -46,18 +48,19 @@ async function* failedOf(store: Store, subscription: Uid, signal: AbortSignal): 
 
 /** Returns the id of an event from its outbox key, as events show it. */
 function idIn(key: string): string {
-  return key.slice(key.lastIndexOf('-') + 1)
+  return uuidOf({ id: outboxId(key) })
 }
 
 /** Returns true if `id` is the id of the event with this outbox key. Ids may be written with or without dashes. */
 function hasId(key: string, id: string): boolean {
-  return key.endsWith(`-${id.replaceAll('-', '')}`) || key.endsWith(`-${id}`)
+  const bare = id.replaceAll('-', '')
+  return bare === idIn(key).replaceAll('-', '') || bare === outboxId(key).replaceAll('-', '')
 }
 
 function shownFailure({ key, state }: Failed, event: OutboxEvent | undefined): Delivery {
-  const { dead, attempts, status, error, lastAttemptTimeMs, nextAttemptTimeMs } = state
+  const { dead, attempts, status, error, lastAttemptTimeMs, nextAttemptTimeMs, latencyMs } = state
   return create(DeliverySchema, {
-    eventId: event?.id ?? idIn(key),
+    eventId: idIn(key),
     eventType: event?.type ?? '',
     subject: event?.subject ?? '',
     eventTime: timestampFromMs(outboxTimeMs(key)),
@@ -66,6 +69,7 @@ function shownFailure({ key, state }: Failed, event: OutboxEvent | undefined): D
     lastStatus: status,
     lastError: error,
     lastAttemptTime: timestampFromMs(Number(lastAttemptTimeMs)),
+    lastLatency: durationFromMs(latencyMs),
     ...(dead ? {} : { nextAttemptTime: timestampFromMs(Number(nextAttemptTimeMs)) }),
   })
 }
@@ -77,6 +81,17 @@ function shownPending({ key, type, subject }: LogEntry): Delivery {
     subject,
     eventTime: timestampFromMs(outboxTimeMs(key)),
     state: Delivery_State.PENDING,
+  })
+}
+
+function shownSuccess({ entry, attempts, status, timeMs, latencyMs }: RecentDelivery): Delivery {
+  return create(DeliverySchema, {
+    ...shownPending(entry),
+    state: Delivery_State.DELIVERED,
+    attempts,
+    lastStatus: status,
+    lastAttemptTime: timestampFromMs(timeMs),
+    lastLatency: durationFromMs(latencyMs),
   })
 }
 
@@ -104,6 +119,13 @@ class Deliveries {
     }
   }
 
+  /** Yields successes before a number, newest first; none if another process delivers. */
+  *delivered(before: number): Generator<Listed, void> {
+    for (const recent of this.#services.recentDeliveries.of(this.#uid) ?? []) {
+      if (recent.number < before) yield { delivery: shownSuccess(recent), place: [recent.number] }
+    }
+  }
+
   async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
     const progress = await readProgress(this.#services.store, this.#uid, signal)
     // a cast: records of this kind contain subscriptions
@@ -128,6 +150,10 @@ async function* listed(deliveries: Deliveries, request: ListDeliveriesRequest, {
   const { state } = request
   const [first, second] = place
   const isPending = typeof first === 'number'
+  if (state === Delivery_State.DELIVERED) {
+    yield* deliveries.delivered(isPending ? first : Infinity)
+    return
+  }
   if (!isPending && state !== Delivery_State.PENDING) {
     for await (const one of deliveries.failed(first ?? '', signal)) if (state === Delivery_State.STATE_UNSPECIFIED || state === one.delivery.state) yield one
   }
@@ -168,6 +194,8 @@ export const listDeliveries: Handler = async (services, context, message) => {
         deliveries: page.map(({ delivery }) => delivery),
         nextPageToken: cursor === undefined ? '' : sealCursor(cursor, services.pageKeys.current(), services.random),
         skipped: request.skip,
+        deliveredCount: (await readProgress(services.store, record.uid, signal))?.delivered ?? 0n,
+        deliveredElsewhere: services.recentDeliveries.of(record.uid) === undefined,
       }),
       subject: record.uid,
       ...(restarted ? { pageTokenRestarted: true } : {}),

@@ -19,6 +19,7 @@ import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
 import { storedKinds } from '../catalog/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
+import { RecentDeliveries } from '../engine/log/recent-deliveries.ts'
 import { SharedLog } from '../engine/log/shared-log.ts'
 import { eventLifeMs } from '../engine/log/outbox-keys.ts'
 import { Quotas } from '../engine/quota/quotas.ts'
@@ -152,6 +153,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
       },
     },
     eventLog: new SharedLog({ store, log, clock, eventLifeMs }),
+    recentDeliveries: new RecentDeliveries(),
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     content: upstream === undefined ? undefined : contentSource(upstream),
   }

@@ -5,6 +5,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { freshName, makeOrganisation } from '../support/test-server.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { DeliveryGround, groupEvents, hourMs, newSink } from './delivery-ground.ts'
+import { EventGround } from './event-ground.ts'
 import { answer, type Received, type Sink } from './sink.ts'
 
 describeOnStores('delivery of events', (store) => {
@@ -179,6 +180,8 @@ describeOnStores('delivery of events', (store) => {
     expect(failed.length).toBeGreaterThan(0)
     expect(failed[0]).toMatchObject({ eventType: `${groupEvents}created.v1`, lastStatus: 500, lastError: 'the sink answered 500' })
     expect(listed.filter(({ state }) => state === 'PENDING').length).toBe(9 - failed.length)
+    const stored = (await new EventGround(ground.server).all()).filter(({ subject }) => groups.includes(subject))
+    expect(listed.map(({ eventId }) => eventId).toSorted()).toEqual(stored.map(({ id }) => id).toSorted())
     const { deliveries } = await call('ListDeliveries', { uid, state: 'FAILED' }, organisation)
     expect(deliveries).toEqual(failed)
   })

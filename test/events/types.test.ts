@@ -4,6 +4,7 @@ import { personUid } from '../../src/auth/oidc/issuer-name.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { parentOf, trustedUid } from '../../src/base/uid.ts'
 import { OciClient } from '../registry/oci/oci-client.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
 import { actOf, asEventBody, EventGround } from './event-ground.ts'
 import { invite, newRepo, typeRows, type Scene } from './type-rows.ts'
@@ -116,7 +117,7 @@ test('the trace context of the request goes along', async () => {
   await ground.expectEvent({ ...shared, subject, group: subject, body: asEventBody('CreateGroup', answer), traceparent })
 })
 
-describe.each(['sqlite', 'etcd'] as const)('at the registry host on %s', (store) => {
+describeOnStores('at the registry host', (store) => {
   let host: TestServer
   let traffic: EventGround
   let client: OciClient

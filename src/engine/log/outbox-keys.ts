@@ -15,7 +15,12 @@ export function outboxKey(timeMs: number, id: string): string {
   return `${outboxPrefix}${timeMs.toString(16).padStart(12, '0')}-${id}`
 }
 
-/** Returns the time of an outbox key in milliseconds since 1970. */
+/** Returns the id of an event as it is stored, from its outbox key. */
+export function outboxId(key: string): string {
+  return key.slice(outboxPrefix.length + 13)
+}
+
+/** Returns the time of an outbox key, in milliseconds since 1970. */
 export function outboxTimeMs(key: string): number {
   return Number.parseInt(key.slice(outboxPrefix.length, outboxPrefix.length + 12), 16)
 }

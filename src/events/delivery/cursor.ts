@@ -13,6 +13,8 @@ export interface Slot {
   /** How often the cursor had been moved elsewhere, such as by a replay, when the event was started. */
   readonly epoch: number
   state: 'running' | 'waiting' | 'finished'
+  /** Attempts of this process. */
+  attempts: number
 }
 
 /**
@@ -81,7 +83,7 @@ export class DeliveryCursor {
     for (const entry of log.after(this.#started, rootOf(this.#subscription))) {
       this.#started = { revision: entry.revision, key: entry.key }
       if (!wants(entry)) continue
-      const slot: Slot = { entry, epoch: this.#epoch, state: this.#ahead.delete(entry.key) ? 'finished' : 'running' }
+      const slot: Slot = { entry, epoch: this.#epoch, state: this.#ahead.delete(entry.key) ? 'finished' : 'running', attempts: 0 }
       this.#slots.push(slot)
       if (slot.state === 'running') yield slot
     }

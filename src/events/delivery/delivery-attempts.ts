@@ -21,14 +21,24 @@ export interface AttemptContext {
   takeSlot(root: Uid, signal: AbortSignal): Promise<() => void>
 }
 
+/** The result of sending an event, and how long it took. */
+export type SentOutcome = SendOutcome & { readonly latencyMs: number }
+
 /**
  * The result of an attempt. `expired`: the event is no longer stored. `undone`: the attempt failed for internal reasons and must be
  * repeated.
  */
-export type AttemptOutcome = SendOutcome | { readonly kind: 'expired' } | { readonly kind: 'undone' }
+export type AttemptOutcome = SentOutcome | { readonly kind: 'expired' } | { readonly kind: 'undone' }
 
-function failedBy(error: string): SendOutcome {
-  return { kind: 'failed', status: 0, error, retryAfterMs: undefined }
+/** What is known of earlier attempts. */
+interface Earlier {
+  readonly attempts: number
+  /** Sent if the event has expired. */
+  readonly copy?: Uint8Array
+}
+
+function failedBy(error: string): SentOutcome {
+  return { kind: 'failed', status: 0, error, retryAfterMs: undefined, latencyMs: 0 }
 }
 
 /** Attempts to deliver events of one subscription to its sink, with the subscription's current settings. */
@@ -41,14 +51,17 @@ export class DeliveryAttempts {
     this.#context = context
   }
 
-  /** Sends one event. If the event has expired, sends `copy`. Never rejects. */
-  async send(entry: LogEntry, signal: AbortSignal, copy?: Uint8Array): Promise<AttemptOutcome> {
+  /** Sends one event. If the event has expired, sends `copy`. A success is noted in memory. Never rejects. */
+  async send(entry: LogEntry, { attempts, copy }: Earlier, signal: AbortSignal): Promise<AttemptOutcome> {
     const { services, takeSlot } = this.#context
     try {
       const free = await takeSlot(rootOf(this.#uid), signal)
       try {
         const logged = await this.read(entry, signal, copy)
-        return logged === undefined ? { kind: 'expired' } : await this.#sendLogged(logged, signal)
+        if (logged === undefined) return { kind: 'expired' }
+        const outcome = await this.#sendLogged(logged, signal)
+        if (outcome.kind === 'delivered') this.#noteSuccess(logged, outcome, attempts + 1)
+        return outcome
       } finally {
         free()
       }
@@ -79,7 +92,16 @@ export class DeliveryAttempts {
       return failedBy('the event can not be read')
     }
     const record = this.#record()
-    return record === undefined || signal.aborted ? { kind: 'undone' } : send(record.sink, request, signal)
+    if (record === undefined || signal.aborted) return { kind: 'undone' }
+    const startMs = performance.now()
+    const outcome = await send(record.sink, request, signal)
+    return { ...outcome, latencyMs: Math.ceil(performance.now() - startMs) }
+  }
+
+  #noteSuccess({ key, revision, event }: LoggedEvent, { status, latencyMs }: Extract<SentOutcome, { kind: 'delivered' }>, attempts: number): void {
+    const { recentDeliveries, clock } = this.#context.services
+    const { type, group, subject } = event
+    recentDeliveries.note(this.#uid, { entry: { key, revision, type, group, subject }, attempts, status, timeMs: clock.now(), latencyMs })
   }
 
   #record(): Subscription | undefined {

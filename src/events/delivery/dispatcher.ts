@@ -55,6 +55,7 @@ export class Dispatcher {
     const { services, observer, requestOf, standardRequestOf, send } = this.#options
     const { log, ended: logEnded, release } = await services.eventLog.acquire(signal)
     const slots = new WaitingSlots(deliverySlots)
+    const forgetRecent = services.recentDeliveries.begin()
     this.#byGroup.startAfter(log.last)
     const context: WorkerContext = { services, log, observer, requestOf, standardRequestOf, send, takeSlot: (root, end) => slots.take(root, end) }
     const ended = new AbortController()
@@ -81,6 +82,7 @@ export class Dispatcher {
       for (const end of forget) end()
       ended.abort(new Error('the dispatcher ended'))
       await Promise.allSettled([...this.#workers.values()].map((running) => running.ended))
+      forgetRecent()
       observer?.state({ failing: 0, oldestWaitingMs: 0 })
     }
   }
@@ -145,6 +147,7 @@ export class Dispatcher {
     running?.stop.abort(new Error('the subscription was removed'))
     await running?.ended
     const { services } = this.#options
+    services.recentDeliveries.forget(uid)
     try {
       await removeFailed(services.store, uid, signal)
     } catch (error) {

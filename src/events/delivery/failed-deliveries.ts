@@ -25,14 +25,16 @@ export interface Attempt {
   readonly atMs: number
   readonly status: number
   readonly error: string
+  readonly latencyMs: number
   readonly nextAtMs: number
 }
 
 /** Records an attempt in the state of a delivery. */
-function note(state: FailedDelivery, { atMs, status, error, nextAtMs }: Attempt): void {
+function note(state: FailedDelivery, { atMs, status, error, latencyMs, nextAtMs }: Attempt): void {
   state.attempts += 1
   state.status = status
   state.error = error
+  state.latencyMs = latencyMs
   state.lastAttemptTimeMs = BigInt(atMs)
   state.nextAttemptTimeMs = BigInt(Math.ceil(nextAtMs))
 }

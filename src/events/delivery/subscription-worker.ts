@@ -13,10 +13,9 @@ import type { LogEntry, Position } from '../../engine/log/log-index.ts'
 import { capabilitiesFor, isWanted } from '../records/event-types.ts'
 import { pauseOf } from '../records/progress.ts'
 import { maxPending } from '../records/subscriptions.ts'
-import { DeliveryAttempts, type AttemptContext, type AttemptOutcome } from './delivery-attempts.ts'
+import { DeliveryAttempts, type AttemptContext, type AttemptOutcome, type SentOutcome } from './delivery-attempts.ts'
 import { DeliveryCursor, type Slot } from './cursor.ts'
 import { FailedDeliveries, type Attempt, type Retry } from './failed-deliveries.ts'
-import type { SendOutcome } from './sink-client.ts'
 
 /** Receives the results of deliveries, for metrics. */
 export interface DeliveryObserver {
@@ -212,7 +211,8 @@ export class SubscriptionWorker {
 
   async #deliver(slot: Slot, signal: AbortSignal): Promise<void> {
     this.#running += 1
-    const outcome = await this.#attempts.send(slot.entry, signal)
+    const outcome = await this.#attempts.send(slot.entry, slot, signal)
+    if (outcome.kind !== 'undone') slot.attempts += 1
     if (!signal.aborted) await this.#note(slot, outcome, signal)
     this.#running -= 1
     this.wake()
@@ -240,7 +240,8 @@ export class SubscriptionWorker {
   async #deliverAgain(retry: Retry, signal: AbortSignal): Promise<void> {
     this.#running += 1
     retry.running = true
-    const outcome = await this.#attempts.send(entryOf(retry.key), signal, retry.state.event)
+    const { attempts, event: copy } = retry.state
+    const outcome = await this.#attempts.send(entryOf(retry.key), { attempts, copy }, signal)
     if (!signal.aborted) await this.#noteRetry(retry, outcome, signal)
     // Not before its state is written, since the worker would start it again.
     retry.running = false
@@ -267,12 +268,13 @@ export class SubscriptionWorker {
     progress.failingReason = ''
     progress.nextAttemptTimeMs = 0n
     progress.lastError = ''
+    progress.delivered += 1n
     progress.lastDeliveryTimeMs = BigInt(this.#nowMs())
     this.#cursor.isDirty = true
     this.#context.observer?.delivery('delivered')
   }
 
-  #noteFailure({ status, error, retryAfterMs }: SendOutcome & { kind: 'failed' }, attempts: number): Attempt {
+  #noteFailure({ status, error, latencyMs, retryAfterMs }: SentOutcome & { kind: 'failed' }, attempts: number): Attempt {
     const { progress } = this.#cursor
     const atMs = this.#nowMs()
     progress.failures += 1
@@ -280,14 +282,14 @@ export class SubscriptionWorker {
     this.#cursor.isDirty = true
     this.#context.observer?.delivery('failed')
     const waitMs = backoffMs(backoff, attempts, this.#context.services.random)
-    return { atMs, status, error, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, backoff.maxMs)) }
+    return { atMs, status, error, latencyMs, nextAtMs: atMs + Math.max(waitMs, Math.min(retryAfterMs ?? 0, backoff.maxMs)) }
   }
 
   /**
    * Handles a failed delivery. Returns true if the cursor may pass the event, because it is stored for another attempt or given up.
    * Otherwise the subscription waits.
    */
-  async #passFailure(entry: LogEntry, outcome: SendOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
+  async #passFailure(entry: LogEntry, outcome: SentOutcome & { kind: 'failed' }, signal: AbortSignal): Promise<boolean> {
     const { progress } = this.#cursor
     const attempt = this.#noteFailure(outcome, progress.failures + 1)
     const isOver = attempt.atMs - outboxTimeMs(entry.key) >= retryForMs

@@ -10,7 +10,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file taproot/store/v1/events.proto.
  */
 export const file_taproot_store_v1_events: GenFile = /*@__PURE__*/
-  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLBAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMiRgoRU3Vic2NyaXB0aW9uUGF1c2USDgoGcmVhc29uGAEgASgJEhAKCGlkZW50aXR5GAIgASgJEg8KB3RpbWVfbXMYAyABKAMiuQEKDkZhaWxlZERlbGl2ZXJ5EhAKCGF0dGVtcHRzGAEgASgNEhwKFG5leHRfYXR0ZW1wdF90aW1lX21zGAIgASgDEg4KBnN0YXR1cxgDIAEoDRINCgVlcnJvchgEIAEoCRIdChVmaXJzdF9hdHRlbXB0X3RpbWVfbXMYBSABKAMSHAoUbGFzdF9hdHRlbXB0X3RpbWVfbXMYBiABKAMSDQoFZXZlbnQYByABKAwSDAoEZGVhZBgIIAEoCCJOCg5XZWJob29rU2VjcmV0cxIPCgdjdXJyZW50GAEgASgMEhAKCHByZXZpb3VzGAIgASgMEhkKEXByZXZpb3VzX3VudGlsX21zGAMgASgDIioKCU91dGJveEN1dBIQCghyZXZpc2lvbhgBIAEoAxILCgNrZXkYAiABKAliBnByb3RvMw");
+  fileDesc("Ch10YXByb290L3N0b3JlL3YxL2V2ZW50cy5wcm90bxIQdGFwcm9vdC5zdG9yZS52MSLUAQoUU3Vic2NyaXB0aW9uUHJvZ3Jlc3MSEAoIcmV2aXNpb24YASABKAMSCwoDa2V5GAIgASgJEhYKDmZhaWxpbmdfcmVhc29uGAMgASgJEh0KFWxhc3RfZGVsaXZlcnlfdGltZV9tcxgEIAEoAxISCgpsYXN0X2Vycm9yGAUgASgJEg8KB3BlbmRpbmcYBiABKA0SEAoIZmFpbHVyZXMYByABKA0SHAoUbmV4dF9hdHRlbXB0X3RpbWVfbXMYCCABKAMSEQoJZGVsaXZlcmVkGAkgASgEIkYKEVN1YnNjcmlwdGlvblBhdXNlEg4KBnJlYXNvbhgBIAEoCRIQCghpZGVudGl0eRgCIAEoCRIPCgd0aW1lX21zGAMgASgDIs0BCg5GYWlsZWREZWxpdmVyeRIQCghhdHRlbXB0cxgBIAEoDRIcChRuZXh0X2F0dGVtcHRfdGltZV9tcxgCIAEoAxIOCgZzdGF0dXMYAyABKA0SDQoFZXJyb3IYBCABKAkSHQoVZmlyc3RfYXR0ZW1wdF90aW1lX21zGAUgASgDEhwKFGxhc3RfYXR0ZW1wdF90aW1lX21zGAYgASgDEg0KBWV2ZW50GAcgASgMEgwKBGRlYWQYCCABKAgSEgoKbGF0ZW5jeV9tcxgJIAEoDSJOCg5XZWJob29rU2VjcmV0cxIPCgdjdXJyZW50GAEgASgMEhAKCHByZXZpb3VzGAIgASgMEhkKEXByZXZpb3VzX3VudGlsX21zGAMgASgDIioKCU91dGJveEN1dBIQCghyZXZpc2lvbhgBIAEoAxILCgNrZXkYAiABKAliBnByb3RvMw");
 
 /**
  * The progress of a subscription, kept below `x/`. The leader writes it at most once a second.
@@ -69,6 +69,13 @@ export type SubscriptionProgress = Message<"taproot.store.v1.SubscriptionProgres
    * @generated from field: int64 next_attempt_time_ms = 8;
    */
   nextAttemptTimeMs: bigint;
+
+  /**
+   * Events that the sink accepted since the subscription was made, about: a process that is killed forgets those of its last second.
+   *
+   * @generated from field: uint64 delivered = 9;
+   */
+  delivered: bigint;
 };
 
 /**
@@ -160,6 +167,13 @@ export type FailedDelivery = Message<"taproot.store.v1.FailedDelivery"> & {
    * @generated from field: bool dead = 8;
    */
   dead: boolean;
+
+  /**
+   * How long the last attempt took, in milliseconds.
+   *
+   * @generated from field: uint32 latency_ms = 9;
+   */
+  latencyMs: number;
 };
 
 /**
