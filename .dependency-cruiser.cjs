@@ -10,7 +10,7 @@ const order = [
   ['authz'],
   ['engine'],
   ['transport'],
-  ['iam', 'registry', 'events'],
+  ['iam', 'registry', 'events', 'audit'],
   ['catalog'],
   ['kubernetes'],
   ['config'],
@@ -19,14 +19,14 @@ const order = [
 ]
 
 /** The domains. Other folders import them only through their index.ts. */
-const domains = ['iam', 'registry', 'events']
+const domains = ['iam', 'registry', 'events', 'audit']
 
 /** folder -> folders of its own layer that it may import. */
-const siblings = { registry: ['iam'] }
+const siblings = { registry: ['iam'], audit: ['registry'] }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
-  { packages: ['node:sqlite'], folders: ['store/sqlite'] },
+  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
   { packages: ['@koa/router'], folders: ['transport/web'] },
   { packages: ['preact-render-to-string'], folders: ['transport/web'] },

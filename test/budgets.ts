@@ -32,6 +32,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
 
 /** Processor time that all files of a folder of test/ may take together, in seconds. */
 export const folderSeconds: Readonly<Record<string, number>> = {
+  audit: 30,
   auth: 12,
   authz: 40,
   base: 10,

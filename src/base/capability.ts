@@ -13,6 +13,8 @@ export interface Capability {
   readonly bit: number
   /** True if a customer's role must not contain the capability. */
   readonly internal: boolean
+  /** True for an addition of Taproot, which public clients of the API family do not know. */
+  readonly own: boolean
 }
 
 /** Number of bits in a CapabilitySet. */
@@ -42,7 +44,7 @@ function readCapabilities(): readonly Capability[] {
   const table = CapabilitySchema.values
     .filter((value) => value.number !== 0)
     .map((value) => ({ ...getOption(value, capabilityOption), enumName: value.name, number: value.number }))
-    .map(({ name, enumName, number, bit, internal }) => ({ name, enumName, number, bit, internal }))
+    .map(({ name, enumName, number, bit, internal, own }) => ({ name, enumName, number, bit, internal, own }))
     .sort((left, right) => left.number - right.number)
   for (const { name, enumName, bit } of table)
     if (name === '' || bit >= capacity) throw new Error(`schema: ${enumName} needs a name and a bit below ${capacity}`)
@@ -96,6 +98,13 @@ export const emptySet: CapabilitySet = setOfBits([])
 
 /** All capabilities except internal ones, as held by an owner or operator. */
 export const allCapabilities: CapabilitySet = setOfBits(capabilities.filter(({ internal }) => !internal).map(({ bit }) => bit))
+
+const sharedCapabilities: CapabilitySet = setOfBits(capabilities.filter(({ own }) => !own).map(({ bit }) => bit))
+
+/** Returns the members that public clients of the API family know: all but the additions of Taproot. */
+export function withoutOwn(set: CapabilitySet): CapabilitySet {
+  return intersect(set, sharedCapabilities)
+}
 
 /**
  * Returns the set of these dotted or enum names. Throws RangeError for an unknown name: ignoring it in a list of required capabilities would weaken the

@@ -1,4 +1,5 @@
 import { create } from '@bufbuild/protobuf'
+import { listAuditEvents } from '../audit/index.ts'
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
@@ -76,6 +77,7 @@ const standard = {
 
 /** Handlers of custom methods, by `<service>/<rpc>`. */
 const own: Readonly<Record<string, Handler>> = {
+  'taproot.audit.v2.AuditService/ListAuditEvents': listAuditEvents,
   'taproot.auth.v1.Auth/Delete': deleteSelf,
   'taproot.events.v2.EventsService/PullEvents': pullEvents,
   'taproot.events.v2.EventsService/WatchEvents': watchEvents,

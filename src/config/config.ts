@@ -142,6 +142,14 @@ export interface AuditSinkConfig {
   readonly spoolMegabytes?: number
 }
 
+/** The destinations of audit events, how many denials of anonymous callers get an event each, and how long events are kept. */
+export interface AuditConfig {
+  readonly sinks: readonly AuditSinkConfig[]
+  readonly anonymousPerMinute: number
+  readonly keepDays: number
+  readonly keepMegabytes: number
+}
+
 /** The effective configuration: validated, with all defaults. `schema.ts` describes each key. Paths are as given, not resolved. */
 export interface Config {
   /** URL of the API for clients, without a slash at its end. */
@@ -184,7 +192,6 @@ export interface Config {
   readonly aws: AwsConfig
   /** Settings of the shutdown of a process. */
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
-  /** The destinations of audit events, and how many denials of anonymous callers get an event each. */
-  readonly audit: { readonly sinks: readonly AuditSinkConfig[]; readonly anonymousPerMinute: number }
+  readonly audit: AuditConfig
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
 }

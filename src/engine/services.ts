@@ -7,6 +7,7 @@ import { actorClaims } from '../auth/tokens/principal.ts'
 import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
 import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import type { GrantsIndex } from '../authz/grants-index.ts'
+import type { AuditReader } from './audit-query.ts'
 import type { Networks } from '../base/client-address.ts'
 import type { Digest } from '../base/digest.ts'
 import { DomainError } from '../base/errors.ts'
@@ -119,6 +120,8 @@ export interface Services {
   /** The last events that sinks accepted, if this process delivers. */
   readonly recentDeliveries: RecentDeliveries
   readonly accountChecks: AccountChecks
+  /** The audit events that are kept; undefined in processes that keep none. */
+  readonly audit: AuditReader | undefined
   /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined
 }

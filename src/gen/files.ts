@@ -8,6 +8,7 @@ import { file_google_rpc_status } from './google/rpc/status_pb.ts'
 import { file_taproot_advisory_v2_advisory } from './taproot/advisory/v2/advisory_pb.ts'
 import { file_taproot_api_v1_annotations } from './taproot/api/v1/annotations_pb.ts'
 import { file_taproot_api_v1_rule } from './taproot/api/v1/rule_pb.ts'
+import { file_taproot_audit_v2_audit } from './taproot/audit/v2/audit_pb.ts'
 import { file_taproot_auth_v1_auth } from './taproot/auth/v1/auth_pb.ts'
 import { file_taproot_common_v2_capability } from './taproot/common/v2/capability_pb.ts'
 import { file_taproot_common_v2_uidp_filter } from './taproot/common/v2/uidp_filter_pb.ts'
@@ -48,6 +49,7 @@ export const files: readonly DescFile[] = [
   file_taproot_advisory_v2_advisory,
   file_taproot_api_v1_annotations,
   file_taproot_api_v1_rule,
+  file_taproot_audit_v2_audit,
   file_taproot_auth_v1_auth,
   file_taproot_common_v2_capability,
   file_taproot_common_v2_uidp_filter,

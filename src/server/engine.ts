@@ -9,6 +9,7 @@ import type { ConfiguredIssuer } from '../auth/oidc/issuer-source.ts'
 import { createPkceLook } from '../auth/oidc/pkce-look.ts'
 import type { SafeFetch } from '../auth/safe-fetch.ts'
 import { GrantsIndex } from '../authz/grants-index.ts'
+import type { AuditReader } from '../engine/audit-query.ts'
 import { createNetworks } from '../base/client-address.ts'
 import { errorText } from '../base/error-text.ts'
 import { DomainError } from '../base/errors.ts'
@@ -79,6 +80,8 @@ export interface EngineOptions {
   readonly devIssuer?: DevIssuer | undefined
   /** For URLs that tenants configure, and for cloud providers. */
   readonly fetch: SafeFetch
+  /** The audit events that are kept; undefined where absent. */
+  readonly audit?: AuditReader | undefined
   /** Issuers from the configuration. */
   readonly issuers: readonly ConfiguredIssuer[]
   readonly log: Log
@@ -155,6 +158,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     eventLog: new SharedLog({ store, log, clock, eventLifeMs }),
     recentDeliveries: new RecentDeliveries(),
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
+    audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })

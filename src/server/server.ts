@@ -30,8 +30,7 @@ import type { RecordCache } from '../cache/record-cache.ts'
 import type { Config, RateLimitConfig } from '../config/config.ts'
 import { openIssuers, openServerTls } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
-import type { ClosableTrail } from './audit/audit-trail.ts'
-import { openAuditTrail } from './audit/open-audit-trail.ts'
+import { openAuditTrail, type OpenedTrail } from './audit/open-audit-trail.ts'
 import { startBackground } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
@@ -283,9 +282,9 @@ async function openOps({ listen, ops: { port } }: Config, server: Server): Promi
 
 /** Opens the audit trail. Its folder has the number of the ops port, which is different for all processes of a machine. */
 function openTrail(
-  { config, log, auditLog, clock = systemClock }: ServerOptions,
+  { config, log, auditLog, clock = systemClock, serves }: ServerOptions,
   { files, metrics, cache }: { files: ReloadedFiles; metrics: Registry; cache: RecordCache },
-): Promise<ClosableTrail> {
+): Promise<OpenedTrail> {
   return openAuditTrail({
     config,
     owner: String(config.ops.port),
@@ -297,6 +296,7 @@ function openTrail(
     random: systemRandom,
     isGroup: (uid) => cache.tables.get('Group', uid) !== undefined,
     closeMs: config.stop.graceSeconds * 1000,
+    keeps: serves?.includes('api') ?? true,
   })
 }
 
@@ -343,10 +343,22 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
-    const engine = await startEngine({ config, store, cache, upstream, servesRegistry, devIssuer, fetch, issuers, log, clock, random: systemRandom }, signal)
-    const { registryKeys: keys, signingKeys } = engine
-    const { grants } = engine.services
-    const signIn = createSignIn({ config, cache, grants, signingKeys, fetch, issuers, clock, random: systemRandom, log, devIssuer, onSignatureCheck })
+    const parts = { config, store, cache, upstream, servesRegistry, devIssuer, fetch, issuers, audit: auditLog.reader }
+    const engine = await startEngine({ ...parts, log, clock, random: systemRandom }, signal)
+    const { registryKeys: keys, signingKeys, services } = engine
+    const signIn = createSignIn({
+      config,
+      cache,
+      grants: services.grants,
+      signingKeys,
+      fetch,
+      issuers,
+      clock,
+      random: systemRandom,
+      log,
+      devIssuer,
+      onSignatureCheck,
+    })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
     cleanups.add(startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup }, stopping.signal))

@@ -19,6 +19,7 @@ import {
   namesOf,
   setOf,
   union,
+  withoutOwn,
 } from '../../src/base/capability.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 
@@ -44,6 +45,7 @@ describe('the table', () => {
       number: 1305,
       bit: 191,
       internal: false,
+      own: false,
     })
     expect(capabilityByName('CAP_IAM_SCIM_MANAGE')).toBe(capabilityByName('identity_providers.scim.manage'))
   })
@@ -66,6 +68,11 @@ describe('sets behave as sets', () => {
         expect(equals(fromEnumNumbers(membersOf(a).map(({ number }) => number)), a)).toBe(true)
       }),
     )
+  })
+
+  it('with the additions of Taproot in allCapabilities, and without them for public clients', () => {
+    expect(namesOf(intersect(allCapabilities, setOf(['audit.list'])))).toEqual(['audit.list'])
+    expect(missing(withoutOwn(allCapabilities), allCapabilities)).toEqual(capabilities.filter(({ own }) => own).map(({ name }) => name))
   })
 
   it('with all but the internal ones in allCapabilities', () => {

@@ -1,8 +1,7 @@
 import type { TokenRestrictions } from './token-restrictions.ts'
 import { SignJWT } from 'jose'
 import type { JWTPayload } from 'jose'
-import { encodeCapabilities } from '../../base/capability.ts'
-import type { CapabilitySet } from '../../base/capability.ts'
+import { encodeCapabilities, withoutOwn, type CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
 import type { Clock, Random } from '../../base/runtime.ts'
@@ -172,6 +171,6 @@ function payloadOf({ act, restrictions, audiences }: AccessGrant, issuedAtMs: nu
 /** Returns the claim `cap`: the encoded capabilities by group uid. Undefined if it would be too long. */
 function heldClaim(held: ReadonlyMap<Uid, CapabilitySet>): Readonly<Record<string, string>> | undefined {
   if (held.size > maxHeldGroups) return undefined
-  const claim = Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(set)]))
+  const claim = Object.fromEntries([...held].map(([uid, set]) => [uid, encodeCapabilities(withoutOwn(set))]))
   return JSON.stringify(claim).length > maxHeldLength ? undefined : claim
 }

@@ -2,6 +2,7 @@ import { join } from 'node:path'
 import { Counter, Gauge, type Registry } from 'prom-client'
 import { createResolverLookup } from '../../auth/resolver-lookup.ts'
 import { createSafeFetch, type SafeFetch } from '../../auth/safe-fetch.ts'
+import type { AuditReader } from '../../engine/audit-query.ts'
 import { errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
 import type { Clock, Random } from '../../base/runtime.ts'
@@ -12,6 +13,7 @@ import { SettingError } from '../../config/setting-error.ts'
 import { createAuditTrail, createLogSink, type ClosableTrail } from './audit-trail.ts'
 import { FileSink } from './file-sink.ts'
 import { createJsonLinesSender, createOtlpSender, type HttpReceiver } from './http-senders.ts'
+import { KeptEvents } from './kept-events.ts'
 import { RemoteSink, type SendEvents } from './remote-sink.ts'
 import type { AuditSink, SinkObserver } from './sink.ts'
 import { createSyslogSender } from './syslog.ts'
@@ -40,16 +42,27 @@ export interface OpenAuditTrailOptions {
   readonly isGroup: (uid: string) => boolean
   /** How long `close` waits for the delivery of waiting events, in milliseconds. */
   readonly closeMs: number
+  /** True to keep events for lists. */
+  readonly keeps?: boolean
+}
+
+/** The audit trail of a process. */
+export interface OpenedTrail extends ClosableTrail {
+  /** The events that are kept; undefined if none are. */
+  readonly reader: AuditReader | undefined
 }
 
 /** Opens the configured sinks. Rejects with SettingError if a file or folder cannot be used. */
-export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<ClosableTrail> {
+export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<OpenedTrail> {
   const { config, clock, isGroup, metrics } = options
   const fetch = createSafeFetch({ timeoutMs: sendTimeoutMs, lookup: createResolverLookup() })
   const counters = createCounters(metrics)
   const sinks: AuditSink[] = []
+  let kept: KeptEvents | undefined
   try {
     for (const row of config.audit.sinks) sinks.push(await openSink(row, { ...options, fetch, counters }))
+    kept = options.keeps === true ? await openKept({ ...options, fetch, counters }) : undefined
+    if (kept !== undefined) sinks.push(kept)
   } catch (error) {
     await Promise.all(sinks.map((sink) => sink.close()))
     throw error
@@ -63,6 +76,7 @@ export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<Cl
     suppressed: () => counters.suppressed.inc(),
   })
   return {
+    reader: kept,
     record: (line) => trail.record(line),
     async close() {
       await trail.close()
@@ -91,6 +105,18 @@ async function openSink(row: AuditSinkConfig, parts: Parts): Promise<AuditSink> 
     return await RemoteSink.open({ name, directory, maxBytes, send: senderOf(row, parts), observer, random, timers, closeMs })
   } catch (error) {
     throw error instanceof SettingError ? error : new SettingError(setting, name, error)
+  }
+}
+
+/** Opens the events that are kept. No sink can have the name of their folder. */
+async function openKept(parts: Parts): Promise<KeptEvents> {
+  const { config, owner, clock, random, timers = systemTimers } = parts
+  const directory = join(config.dataDir, 'audit', owner, '_kept')
+  const limits = { keepDays: config.audit.keepDays, maxBytes: config.audit.keepMegabytes * bytesPerMegabyte }
+  try {
+    return await KeptEvents.open({ directory, ...limits, observer: createObserver('kept', parts), clock, random, timers })
+  } catch (error) {
+    throw new SettingError('dataDir', config.dataDir, error)
   }
 }
 

@@ -4,8 +4,8 @@ import type { AuditEvent } from '../../base/audit-line.ts'
 import type { Timers } from '../../base/timing.ts'
 import { LineQueue } from './line-queue.ts'
 
-/** Size at which a segment is closed, in bytes. */
-const maxSegmentBytes = 1024 * 1024
+/** Default size at which a segment is closed, in bytes. */
+const defaultSegmentBytes = 1024 * 1024
 /** Size of one read, in bytes: several times the length of the longest line. */
 const readBytes = 256 * 1024
 const segmentName = /^\d{16}\.jsonl$/
@@ -44,6 +44,8 @@ export interface SpoolBatch {
 export interface SpoolOptions {
   readonly directory: string
   readonly maxBytes: number
+  /** Size from which a segment is closed; 1 MiB by default. */
+  readonly segmentBytes?: number
   /** Called after events were flushed. */
   readonly flushed: () => void
   /** Called with the error of a failed write, which is repeated. */
@@ -107,21 +109,19 @@ export class Spool {
   /** Returns the oldest flushed events, at most `limit` of them. */
   async batch(limit: number): Promise<SpoolBatch> {
     for (;;) {
-      const [head] = this.#segments
+      const head = await this.#head()
       if (head === undefined) return { events: [], bytes: 0 }
-      if (this.#delivered < head.bytes) {
-        const found = await this.#read(head, limit)
-        if (found.events.length > 0) return found
-        // Skips lines that are incomplete or damaged.
-        await this.deliver(found)
-      } else if (head.isOpen) {
-        return { events: [], bytes: 0 }
-      } else {
-        this.#segments.shift()
-        this.#delivered = 0
-        await unlink(join(this.#options.directory, head.name))
-      }
+      const found = parseLines(await this.#read(head, readBytes), limit)
+      if (found.events.length > 0) return found
+      // Skips lines that are incomplete or damaged.
+      await this.deliver(found)
     }
+  }
+
+  /** Returns the flushed lines of the oldest segment, as they are on disk; empty if nothing waits. The last one may be cut off. */
+  async chunk(): Promise<Buffer> {
+    const head = await this.#head()
+    return head === undefined ? Buffer.alloc(0) : this.#read(head, head.bytes)
   }
 
   /** Removes the events of a batch, which must be the oldest ones. */
@@ -140,12 +140,24 @@ export class Spool {
     return lost
   }
 
-  async #read(segment: Segment, limit: number): Promise<SpoolBatch> {
+  /** Returns the oldest segment that has flushed lines to deliver. Removes those that were delivered. */
+  async #head(): Promise<Segment | undefined> {
+    for (;;) {
+      const [head] = this.#segments
+      if (head === undefined || this.#delivered < head.bytes) return head
+      if (head.isOpen) return undefined
+      this.#segments.shift()
+      this.#delivered = 0
+      await unlink(join(this.#options.directory, head.name))
+    }
+  }
+
+  async #read(segment: Segment, maxBytes: number): Promise<Buffer> {
     const file = await open(join(this.#options.directory, segment.name))
     try {
-      const size = Math.min(readBytes, segment.bytes - this.#delivered)
+      const size = Math.min(maxBytes, segment.bytes - this.#delivered)
       const { buffer, bytesRead } = await file.read(Buffer.alloc(size), 0, size, this.#delivered)
-      return parseLines(buffer.subarray(0, bytesRead), limit)
+      return buffer.subarray(0, bytesRead)
     } finally {
       await file.close()
     }
@@ -163,7 +175,7 @@ export class Spool {
     }
     segment.bytes += bytes.length
     this.#storedBytes += bytes.length
-    if (segment.bytes >= maxSegmentBytes) await this.#endSegment()
+    if (segment.bytes >= (this.#options.segmentBytes ?? defaultSegmentBytes)) await this.#endSegment()
     this.#options.flushed()
   }
 

@@ -222,6 +222,7 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'GroupsService/CheckEligibility': { request: () => ({}), code: 0, because: 'docs/spec/iam.md#group-lookup: never 404' },
   'EventsService/PullEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#feed: shows each caller what they may see' },
   'EventsService/WatchEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#streams: shows each caller what they may see' },
+  'AuditService/ListAuditEvents': { request: () => ({ method: 'none' }), code: 0, because: 'docs/audit.md#list: shows each caller what they may see' },
   'Auth/Validate': { request: () => ({}), code: 0, because: 'docs/spec/tokens.md#who-am-i: who am I' },
   'Auth/Delete': {
     request: ({ person: id }) => ({ id }),

@@ -269,6 +269,8 @@ export const noReferences: readonly string[] = [
   // The name of a group at a foreign provider; an address; a random id.
   ...['events.v2.Subscription.sink', 'events.v2.Subscription.types', 'events.v2.PullEventsRequest.types', 'events.v2.PullEventsRequest.cursor'],
   ...['events.v2.WatchEventsRequest.types', 'events.v2.WatchEventsRequest.cursor'],
+  // Filters by what events contain: other events are not found, and no record is looked up.
+  ...['actor', 'resource', 'method'].map((field) => `audit.v2.ListAuditEventsRequest.${field}`),
   // Ids of events, which are found among those of one subscription.
   ...['events.v2.RedeliverEventsRequest.event_id', 'events.v2.ReplayEventsRequest.from_event_id'],
   ...['iam.v2.ExternalGroupRoleMapping.external_group_id', 'iam.v2.GroupInvite.email', 'iam.v2.ListGroupInvitesRequest.key_id'],

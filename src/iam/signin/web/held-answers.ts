@@ -2,7 +2,7 @@ import { create, toBinary } from '@bufbuild/protobuf'
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { roleCapabilities } from '../../../authz/grants-index.ts'
 import { capabilitiesAt, type EffectivePermissions } from '../../../authz/effective-permissions.ts'
-import { equals, intersect, isEmpty, namesOf, type CapabilitySet } from '../../../base/capability.ts'
+import { equals, intersect, isEmpty, namesOf, withoutOwn, type CapabilitySet } from '../../../base/capability.ts'
 import type { SessionRole } from '../../../auth/tokens/token-restrictions.ts'
 import { RecentMap } from '../../../base/recent-map.ts'
 import { rootOf, trustedUid } from '../../../base/uid.ts'
@@ -117,8 +117,8 @@ function heldOf(services: Services, { group, role, held }: BindingSource): WhoAm
   const { uid: roleId, name, description } = role.message as unknown as Role
   return create(WhoAmI_HeldSchema, {
     group: create(GroupSchema, { ...shown, id: groupId }),
-    role: create(RoleSchema, { id: roleId, name, description, capabilities: [...namesOf(roleCapabilities(role))] }),
-    capabilities: [...namesOf(held)],
+    role: create(RoleSchema, { id: roleId, name, description, capabilities: [...namesOf(withoutOwn(roleCapabilities(role)))] }),
+    capabilities: [...namesOf(withoutOwn(held))],
   })
 }
 

@@ -1,6 +1,7 @@
 import { accessCases } from './cases-access.ts'
 import { accountAssociationCases } from './cases-account-associations.ts'
 import { apiClientCases } from './cases-endpoints.ts'
+import { auditCases } from './cases-audit.ts'
 import { groupInviteCases } from './cases-group-invites.ts'
 import { groupCases } from './cases-groups.ts'
 import { identityProviderCases } from './cases-identity-providers.ts'
@@ -27,6 +28,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...mappingCases,
   ...groupInviteCases,
   ...accountAssociationCases,
+  ...auditCases,
   ...termsCases,
   ...registryCases,
   ...imagesCases,

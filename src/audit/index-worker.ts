@@ -1,0 +1,78 @@
+import { setImmediate as turn } from 'node:timers/promises'
+import { parentPort, workerData } from 'node:worker_threads'
+import { gunzipSync } from 'node:zlib'
+import type { AuditPage, AuditQuery } from '../engine/audit-query.ts'
+import { errorText } from '../base/error-text.ts'
+import { AuditDatabase } from './audit-database.ts'
+
+/** Events that are added in one turn: questions wait for no more than these. */
+const addedAtOnce = 200
+/** The largest content of a segment, in bytes. */
+const maxContentBytes = 512 * 1024 * 1024
+
+/** What the thread is asked to do. */
+export type IndexTask =
+  /** Adds JSON lines. With `segment` they are its whole content, compressed with gzip. */
+  | { readonly kind: 'insert'; readonly bytes: Uint8Array; readonly segment?: string }
+  /** Notes segments whose events are there. */
+  | { readonly kind: 'note'; readonly segments: readonly string[] }
+  | { readonly kind: 'read'; readonly query: AuditQuery }
+  | { readonly kind: 'segments' }
+  /** Removes old events, and forgets segments with a name before `before`. */
+  | { readonly kind: 'expire'; readonly timeMs: number; readonly maxBytes: number; readonly before: string }
+  | { readonly kind: 'close' }
+
+/** What the thread answers. */
+export type IndexAnswer = { readonly number: number } & ({ readonly result: AuditPage | readonly string[] | undefined } | { readonly error: Error })
+
+const { path } = workerData as { readonly path: string } // of IndexThread
+const database = AuditDatabase.open(path)
+
+async function insert(bytes: Uint8Array): Promise<void> {
+  const content = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  let lines: string[] = []
+  for (let at = 0; at < content.length;) {
+    const end = content.indexOf(10, at)
+    lines.push(content.toString('utf8', at, end < 0 ? content.length : end))
+    at = end < 0 ? content.length : end + 1
+    if (lines.length < addedAtOnce) continue
+    database.insert(lines)
+    lines = []
+    await turn()
+  }
+  if (lines.length > 0) database.insert(lines)
+}
+
+async function work(task: IndexTask): Promise<AuditPage | readonly string[] | undefined> {
+  switch (task.kind) {
+    case 'insert':
+      await insert(task.segment === undefined ? task.bytes : gunzipSync(task.bytes, { maxOutputLength: maxContentBytes }))
+      if (task.segment !== undefined) database.addSegment(task.segment)
+      return undefined
+    case 'note':
+      for (const segment of task.segments) database.addSegment(segment)
+      return undefined
+    case 'read':
+      return database.read(task.query)
+    case 'segments':
+      return database.segments()
+    case 'expire':
+      while (database.expire(task)) await turn()
+      database.forgetSegments(task.before)
+      return undefined
+    case 'close':
+      database.close()
+      return undefined
+  }
+}
+
+/** A thread of its own for the index of audit events: a question costs it milliseconds, and a slow disk more. */
+parentPort?.on('message', ({ number, task }: { readonly number: number; readonly task: IndexTask }) => {
+  const answer = (message: IndexAnswer): void => parentPort?.postMessage(message)
+  work(task)
+    .then((result) => answer({ number, result }))
+    .catch((error: unknown) => answer({ number, error: error instanceof Error ? error : new Error(errorText(error)) }))
+    .finally(() => {
+      if (task.kind === 'close') parentPort?.close()
+    })
+})
