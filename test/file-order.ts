@@ -1,7 +1,7 @@
 import { relative } from 'node:path'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
-/** Files that wait for outages, kills and time limits of real programs, and what they test: `.ci/run` and the full tier run them, `npm test` does not. */
+/** Files that wait for outages, kills and time limits of real programs, and what they test. `npm test` leaves them out. */
 export const campaigns: Readonly<Record<string, string>> = {
   'test/bench/bench.test.ts': 'rows of the benchmark',
   'test/conformance/cost/health.test.ts': 'the health endpoint under seven attacks',

@@ -46,7 +46,9 @@ describe('a pattern is refused with its field and the limit', () => {
 
   test('too much together', () => {
     const patterns = Array.from({ length: 50 }, (_, index) => [`claim_match.claim_patterns["c${index}"]`, 'a'.repeat(400)] as const)
-    expect(refusalOf(patterns)).toMatch(/^Invalid argument: claim_match\.claim_patterns\["c20"\]: makes the patterns of the identity too long: at most 8192 characters together/)
+    expect(refusalOf(patterns)).toMatch(
+      /^Invalid argument: claim_match\.claim_patterns\["c20"\]: makes the patterns of the identity too long: at most 8192 characters together/,
+    )
   })
 
   test.each(['\\pL{1,64}', '[\\p{Lu}\\p{Ll}\\pN]+', '(?i)repo:acme/[a-z0-9._-]{1,100}:.*', '(?i)größe', '[^\\x{0}-\\x{1f}]*', '(?:[a-z]{2}-){1,5}[a-z]+'])(
