@@ -33,7 +33,7 @@ import { createTokenEndpoint } from './tokens/token-endpoint.ts'
 import type { Upstream } from './upstream/upstream.ts'
 import { createUnreadableAnswer, lacksOneHost, type UnreadableKind } from '../transport/http/unreadable-request.ts'
 
-/** Writes events of requests to the outbox, in one transaction. */
+/** Returns a function that writes the events of requests to the outbox, in one transaction. */
 export function trafficWriter(services: Services, host: string): TrafficEventsOptions['write'] {
   return async (requests, signal) => {
     const writes = requests.map((request) =>
@@ -91,9 +91,9 @@ export interface RegistryHostOptions {
   readonly observeBlob?: (source: BlobSource) => void
   /** Called for each token request, with the HTTP status of the response and the duration in seconds. */
   readonly observeToken?: (answer: { readonly status: number; readonly seconds: number }) => void
-  /** Equal requests in one window have one event, in milliseconds; 0: each has one. */
+  /** Length of the time window in which equal requests get only one event, in milliseconds. If 0, each request gets one. */
   readonly trafficWindowMs: number
-  /** Called with the number of traffic events of an outcome. */
+  /** Called with the number of traffic events that have this outcome. */
   readonly observeTraffic?: (outcome: TrafficOutcome, count: number) => void
 }
 
@@ -103,7 +103,7 @@ export interface RegistryHost {
   /** Listener for `clientError`: sends an error response for bytes that are not a valid request. */
   readonly unreadable: (error: Error, socket: Duplex) => void
   readonly gate: Gate
-  /** Writes the traffic events that are not written yet. */
+  /** Writes all pending traffic events. */
   close(): Promise<void>
 }
 

@@ -33,7 +33,7 @@ export interface OciHost {
   readonly idleMs: number
   /** Called with the source of each blob that is pulled. */
   readonly observeBlob?: (source: BlobSource) => void
-  /** Notes a request for its event. */
+  /** Records a request for its event. */
   report(request: ReportedRequest): void
 }
 

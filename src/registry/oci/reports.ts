@@ -7,13 +7,13 @@ import type { RegistryExchange } from './exchange.ts'
 import type { OciHost } from './oci-host.ts'
 import type { OciPath, OciPathKind } from './oci-path.ts'
 
-/** The most of a client's name for itself that an event has, in characters. */
+/** Maximum length of the user agent in an event, in characters. */
 const maxUserAgentLength = 512
-/** The most of an error's message that an event has, in characters. */
+/** Maximum length of an error message in an event, in characters. */
 const maxMessageLength = 512
 const subdomainPattern = /^[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,7}$/
 
-/** Returns what the client wrote before the name of this host; undefined if nothing, or no host name. */
+/** Returns the part of the requested host name before the name of this host. Undefined if there is none, or if it is not a valid host name. */
 function subdomainOf({ registryHost }: OciHost, exchange: RegistryExchange): string | undefined {
   const named = exchange.header('host') ?? ''
   if (named.length <= registryHost.length || !named.endsWith(registryHost)) return undefined
@@ -21,7 +21,7 @@ function subdomainOf({ registryHost }: OciHost, exchange: RegistryExchange): str
   return before.endsWith('.') && subdomainPattern.test(before.slice(0, -1)) ? before.slice(0, -1) : undefined
 }
 
-/** Returns the data of the request that an event contains. */
+/** Returns the data of the request for its event. */
 export function trafficOf(host: OciHost, exchange: RegistryExchange): Traffic {
   const subdomain = subdomainOf(host, exchange)
   return {
@@ -32,7 +32,7 @@ export function trafficOf(host: OciHost, exchange: RegistryExchange): Traffic {
   }
 }
 
-/** Something that was pulled. */
+/** Content that was pulled. */
 interface Pulled {
   readonly entry: AdmittedRequest
   readonly repo: Uid
@@ -42,7 +42,7 @@ interface Pulled {
   readonly method: 'GET' | 'HEAD'
 }
 
-/** Reports that something was pulled. */
+/** Records a pull for its event. */
 export function reportPull(host: OciHost, exchange: RegistryExchange, { entry, repo, digest, tag, type, method }: Pulled): void {
   const { repository, caller } = entry
   const timeMs = host.services.clock.now()
@@ -51,7 +51,7 @@ export function reportPull(host: OciHost, exchange: RegistryExchange, { entry, r
 
 type FailedRequest = Pick<Parameters<OciHost['report']>[0], 'kind' | 'type'>
 
-/** The requests whose failures have events. A HEAD of a blob has none: each push asks so for what it need not send. */
+/** Kinds of request whose failures get an event. A HEAD of a blob gets none, since each push uses it to find blobs that it need not send. */
 const failing: Partial<Record<OciPathKind, Readonly<Record<string, FailedRequest>>>> = {
   manifest: { GET: { kind: 'pull', type: 'manifest' }, HEAD: { kind: 'pull', type: 'manifest' }, PUT: { kind: 'push', type: 'manifest' } },
   blob: { GET: { kind: 'pull', type: 'blob' } },
@@ -60,8 +60,8 @@ const failing: Partial<Record<OciPathKind, Readonly<Record<string, FailedRequest
 }
 
 /**
- * Reports a pull or push that failed after the caller was let in to the repo. Refusals are in the audit trail. A client that went away did not fail
- * (docs/spec/events.md#registry-traffic).
+ * Records a pull or push that failed after the caller was admitted to the repo. Refused callers are in the audit trail instead. A
+ * disconnect of the client is not a failure (docs/spec/events.md#registry-traffic).
  */
 export function reportFailure(host: OciHost, exchange: RegistryExchange, { path, error }: { readonly path: OciPath; readonly error: RegistryError }): void {
   const { method = '' } = exchange.request
@@ -82,7 +82,7 @@ export function reportFailure(host: OciHost, exchange: RegistryExchange, { path,
   })
 }
 
-/** Returns what the request names, as far as it can be a tag or a digest. */
+/** Returns the tag or digest that the request names, if it is a valid one. */
 function namedIn(exchange: RegistryExchange, path: OciPath): Pick<Traffic, 'tag' | 'digest'> {
   if (path.kind === 'blob') return { digest: path.digest }
   if (path.kind !== 'manifest') return { digest: parseDigest(exchange.query.get('digest') ?? '') ?? '' }

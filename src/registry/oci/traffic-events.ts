@@ -4,7 +4,7 @@ import type { Caller } from '../../engine/services.ts'
 import { StoreError } from '../../store/store.ts'
 import type { Traffic } from '../records/traffic.ts'
 
-/** A request whose event is written after its answer: a pull, or a push that failed. */
+/** A request whose event is written after its response: a pull, or a failed push. */
 export interface ReportedRequest extends Omit<Traffic, 'host' | 'displayName'> {
   readonly kind: 'push' | 'pull'
   readonly repo: Uid
@@ -13,48 +13,51 @@ export interface ReportedRequest extends Omit<Traffic, 'host' | 'displayName'> {
   readonly timeMs: number
 }
 
-/** What became of events: written, left out because an equal one was kept, or lost. */
+/** Outcome of an event: written; left out because an equal event was kept; or lost. */
 export type TrafficOutcome = 'written' | 'repeated' | 'lost'
 
-/** What traffic events are written with. */
+/** Dependencies and limits of TrafficEvents. */
 export interface TrafficEventsOptions {
-  /** Writes events to the outbox, all or none. Throws StoreError: what is `too_large` is written again by halves. */
+  /** Writes all events to the outbox, or none. Throws StoreError. After `too_large`, the events are written again in two halves. */
   readonly write: (requests: readonly ReportedRequest[], signal: AbortSignal) => Promise<void>
   readonly log: Log
-  /** Called with the number of events of an outcome. */
+  /** Called with the number of events that have this outcome. */
   readonly observe: (outcome: TrafficOutcome, count: number) => void
-  /** Equal requests in one window have one event; 0: each request has one. In milliseconds. */
+  /** Length of a time window, in milliseconds. Equal requests in the same window get only one event. If 0, each request gets one. */
   readonly windowMs: number
-  /** How many are kept between two flushes; 1,000 where absent. More are lost. */
+  /** Maximum number of events to keep between two flushes; default 1,000. Further ones are lost. */
   readonly capacity?: number
-  /** Between two flushes, in milliseconds; 1,000 where absent. */
+  /** Time between two flushes, in milliseconds; default 1,000. */
   readonly intervalMs?: number
 }
 
-/** Events that could not be written, and why. */
+/** Events that could not be written, and the error. */
 interface Loss {
   readonly count: number
   readonly error: unknown
 }
 
-/** How many go into one transaction. */
+/** Maximum number of events in one transaction. */
 const batchSize = 100
-/** How long one flush may take, in milliseconds: what is not written by then is lost. */
+/** Timeout of one flush, in milliseconds. Events that are not written by then are lost. */
 const flushTimeoutMs = 10_000
-/** One organisation fills at most this share of what is kept between two flushes. */
+/** Maximum share of the kept events that may belong to one organisation. */
 const organisationShare = 1 / 4
-/** The most requests that are remembered in one window. With more, the next window begins early. */
+/** Maximum number of requests to remember in one window. If there are more, the next window begins early. */
 const maxRemembered = 50_000
 
-/** The text by which requests are equal: who did what, with what result. Anonymous callers differ by address. */
+/**
+ * Returns a text that is the same for equal requests: the caller, the action and its result. Anonymous callers are distinguished by
+ * address.
+ */
 function equalityOf({ kind, caller, remoteAddress = '', repo, digest = '', tag = '', method = '', error }: ReportedRequest): string {
   return `${kind} ${caller?.identity ?? remoteAddress} ${repo} ${digest} ${tag} ${method} ${error?.code ?? ''}`
 }
 
 /**
- * Events of requests to the registry host, kept in memory for a moment and written in batches, so that no request waits. In each window the first of equal
- * requests has an event (docs/spec/events.md#registry-traffic). Events are lost if there are too many, or if the process ends before it wrote them. All
- * outcomes are counted.
+ * Keeps the events of requests to the registry host in memory for a moment and writes them in batches, so that no request waits. Of equal
+ * requests in a window, only the first gets an event (docs/spec/events.md#registry-traffic). Events are lost if there are too many, or if
+ * the process ends before it wrote them. All outcomes are counted.
  */
 export class TrafficEvents {
   readonly #options: Required<TrafficEventsOptions>
@@ -70,7 +73,7 @@ export class TrafficEvents {
     this.#options = { capacity: 1_000, intervalMs: 1_000, ...options }
   }
 
-  /** Notes a request. Never waits and never throws. */
+  /** Records a request for its event. Never waits and never throws. */
   add(request: ReportedRequest): void {
     const { capacity, intervalMs, observe } = this.#options
     const equality = this.#unseen(request)
@@ -84,14 +87,14 @@ export class TrafficEvents {
       observe('lost', 1)
       return
     }
-    // One that is lost is not remembered: the next equal one has the event.
+    // A request whose event was lost is not remembered, so that the next equal request gets an event.
     if (equality !== '') this.#seen.add(equality)
     this.#waitingOf.set(root, ofRoot + 1)
     this.#waiting.push(request)
     this.#timer ??= setTimeout(() => void this.flush(), intervalMs).unref()
   }
 
-  /** Writes what was noted; resolves when it is written, or lost. */
+  /** Writes all pending events. Resolves when they are written or lost. */
   flush(): Promise<void> {
     clearTimeout(this.#timer)
     this.#timer = undefined
@@ -99,13 +102,16 @@ export class TrafficEvents {
     return this.#flushing
   }
 
-  /** Writes the rest and takes no more. */
+  /** Writes all pending events. Later requests are ignored. */
   async close(): Promise<void> {
     this.#closed = true
     await this.flush()
   }
 
-  /** Returns the text to remember a request by; empty without a window, and undefined if an equal request of this window has an event. */
+  /**
+   * Returns the text by which to remember a request. Empty if there are no windows; undefined if an equal request in this window has an
+   * event.
+   */
   #unseen(request: ReportedRequest): string | undefined {
     const { windowMs } = this.#options
     if (windowMs === 0) return ''
@@ -130,8 +136,8 @@ export class TrafficEvents {
   }
 
   /**
-   * Writes a batch and returns what was lost of it. A failed batch does not affect other batches. An event that is too large does not affect the rest of its
-   * batch.
+   * Writes a batch and returns the events that were lost. A failed batch does not affect other batches. An event that is too large does
+   * not affect the rest of its batch.
    */
   async #writeBatch(batch: readonly ReportedRequest[], signal: AbortSignal): Promise<Loss[]> {
     const { write, observe } = this.#options

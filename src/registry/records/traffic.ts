@@ -8,9 +8,9 @@ import { trafficWrite } from '../../engine/outbox.ts'
 import type { Caller } from '../../engine/services.ts'
 import { RegistryFailureSchema, RegistryTrafficSchema, type RegistryFailure, type RegistryTraffic } from '../../gen/taproot/store/v1/registry_pb.ts'
 
-/** The known facts of a request to the registry host. `when` and `repoId` are set where the event is written. */
+/** Data of a request to the registry host for its event. `when` and `repoId` are set when the event is written. */
 export type Traffic = Partial<Omit<RegistryTraffic, '$typeName' | '$unknown' | 'when' | 'repoId' | 'error'>> & {
-  /** The name under which clients reach the registry host: the event's source. */
+  /** The name by which clients reach the registry host: the event's source. */
   readonly host: string
   /** Why the request failed. */
   readonly error?: Pick<RegistryFailure, 'status' | 'code' | 'message'>
@@ -33,14 +33,17 @@ export function trafficBody(repo: string, traffic: Traffic, nowMs: number): Regi
   return create(RegistryTrafficSchema, { ...facts, ...Object.fromEntries(optional), ...failure, repoId: repo, when: zoneless(nowMs) })
 }
 
-/** Returns the name of the identity that pushed. Undefined for identities of other organisations, and for people who have not joined the repo's. */
+/**
+ * Returns the name of the identity that pushed. Undefined for an identity of another organisation, and for a person who has not joined the
+ * repo's organisation.
+ */
 export function displayNameOf(tables: RecordTables, { identity }: Pick<Caller, 'identity'>, repo: Uid): string | undefined {
   const root = rootOf(repo)
   const isOfRoot = isPerson(identity) ? isMember(tables, identity, root) : rootOf(identity) === root
   return isOfRoot ? tables.get('Identity', identity)?.name : undefined
 }
 
-/** Adds a push to the transaction that it is about. Its key makes that transaction commit once at most. */
+/** Adds the event of a push to the transaction. The event has its own key, so a retry of the transaction cannot write it twice. */
 export function writePush(planning: Planning, changes: ChangeSet, source: { repo: Uid; parent: string; traffic: Traffic }): void {
   const { services, nowMs, caller, tables } = planning
   const displayName = displayNameOf(tables, caller, source.repo)
