@@ -1,6 +1,7 @@
 /**
- * How a reader learns that its watch is current: a head key that every transaction also writes, or watch progress requests. Against one
- * real etcd, in alternating rounds of one run, so that the ratios mean something. `node bench/barrier.ts` (docs/adr/0001-watch-barrier.md).
+ * Compares two ways by which a reader can know that its watch is up to date. Either every transaction also writes one common key, or the
+ * reader sends watch progress requests. Measures both against one real etcd, in alternating rounds, so that their ratios are comparable.
+ * `node bench/barrier.ts` (docs/adr/0001-watch-barrier.md).
  */
 import { setTimeout as delay } from 'node:timers/promises'
 import { Etcd3 } from 'etcd3'
@@ -24,7 +25,7 @@ function connect(): EtcdConnection {
   return new EtcdConnection({ endpoints: etcd.endpoints, log })
 }
 
-/** A watch that says how far it has come; `ask` sends a progress request. */
+/** Starts a watch and tracks the revision that it has reached. `ask` sends a progress request. */
 async function follow(): Promise<{ reached: (revision: number, ask: boolean) => Promise<void>; asked: () => number; stop: () => void }> {
   const stream = await watcher.watchClient.watch()
   let at = 0
@@ -57,7 +58,10 @@ async function follow(): Promise<{ reached: (revision: number, ask: boolean) => 
 
 let written = 0
 
-/** One small mutation: a record, a name, and an unwatched event, as the platform writes them. */
+/**
+ * Writes one small transaction like the platform does: a record, a name, and an event that is not watched. `withHead` also writes the
+ * common key.
+ */
 async function write(withHead: boolean): Promise<void> {
   const name = String(written++ % 5000).padStart(6, '0')
   const value = new Uint8Array(300)
@@ -70,7 +74,7 @@ async function write(withHead: boolean): Promise<void> {
   await connections.writes.call('txn', { ...request, ...(success === undefined ? {} : { success }) }, { signal, repeatable: false })
 }
 
-/** Runs `work` over and over in `lanes` for `milliseconds`; returns each run's time in milliseconds. */
+/** Runs `work` repeatedly in `lanes` parallel loops for `milliseconds`. Returns the duration of each run in milliseconds. */
 async function repeat(lanes: number, milliseconds: number, work: () => Promise<void>): Promise<number[]> {
   const times: number[] = []
   const end = performance.now() + milliseconds
@@ -87,14 +91,14 @@ async function repeat(lanes: number, milliseconds: number, work: () => Promise<v
   return times
 }
 
-/** The share `quantile` of `times` is not above the result. */
+/** Returns the quantile of the times: the share `quantile` of them is at most this high. */
 function at(times: readonly number[], quantile: number): number {
   return times.toSorted((a, b) => a - b)[Math.floor((times.length - 1) * quantile)] ?? NaN
 }
 
 type Kind = 'head' | 'progress'
 
-/** Times of barriers, one after the other; `before` runs before each and is not counted. */
+/** Measures barriers one after the other. Runs `before` each time, which is not counted. */
 async function barriers(kind: Kind, before: () => Promise<unknown>): Promise<{ times: number[]; asked: number }> {
   const watch = await follow()
   await delay(300)
@@ -111,7 +115,7 @@ async function barriers(kind: Kind, before: () => Promise<unknown>): Promise<{ t
   return { times, asked }
 }
 
-/** A commit on unwatched keys alone, which a watch does not show. */
+/** Commits a change of unwatched keys only, which the watch does not report. */
 async function writeUnwatched(): Promise<void> {
   const key = encoding.key('x/outbox/one')
   await connections.writes.call('txn', { success: [{ request_put: { key, value: Buffer.alloc(300) } }] }, { signal, repeatable: false })
@@ -145,7 +149,7 @@ for (let round = 0; round < rounds; round++) {
     for (const [index, name] of measured.entries()) results[name]?.[kind].push(...(runs[index] ?? []))
   }
 }
-// Disk flushes vary more than what is measured here: many short turns.
+// The duration of disk flushes varies more than the measured difference. So there are many short rounds.
 for (let turn = 0; turn < 80; turn++) {
   const kind = turn % 4 === 0 || turn % 4 === 3 ? 'head' : 'progress'
   results['write, 64 at once']?.[kind].push(...(await repeat(64, 250, () => write(kind === 'head'))))
@@ -154,7 +158,7 @@ for (let turn = 0; turn < 80; turn++) {
 for (const [name, { head, progress }] of Object.entries(results)) {
   const cells = [0.5, 0.9, 0.99].map((quantile) => `p${quantile * 100} ${at(head, quantile).toFixed(2)} / ${at(progress, quantile).toFixed(2)} ms`)
   const ratio = (at(head, 0.5) / at(progress, 0.5)).toFixed(2)
-  console.log(`${name}: head / progress: ${cells.join(', ')}; ratio of p50 ${ratio}; done ${(head.length / progress.length).toFixed(2)}`)
+  console.log(`${name}: common key / progress request: ${cells.join(', ')}; ratio of p50 ${ratio}; done ${(head.length / progress.length).toFixed(2)}`)
 }
 console.log(`progress requests per barrier under load: ${asked.toFixed(2)}`)
 for (const connection of [...Object.values(connections), watcher]) connection.close()

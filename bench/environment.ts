@@ -12,32 +12,32 @@ import { startKube, type Kube } from './subjects/kube.ts'
 import { startDistribution, type Distribution } from './subjects/distribution.ts'
 import { makeEncryptionKeyFile, startRegistryHost, startTaproot, type Taproot, type TaprootProcess } from './subjects/taproot.ts'
 
-/** A dataset in a running etcd. */
+/** A running etcd with a dataset. */
 export interface Stored {
   readonly etcd: Etcd
   readonly plan: WrittenPlan
 }
 
-/** Which server is meant. */
+/** Selects a server. */
 export interface ServerKey {
   readonly records: number
   readonly reads?: 'linearizable' | 'bounded'
-  /** With the certificate of the kube-apiserver that it is compared with: both then do the same work for TLS. */
+  /** If true, the server uses TLS, with the certificate of the kube-apiserver that it is compared with. Then TLS costs both the same. */
   readonly tls?: boolean
-  /** A further replica of the server of this URL. */
+  /** If set, the server is a further replica of the server with this URL. */
   readonly baseUrl?: string
 }
 
-/** Which registry host is meant. */
+/** Selects a registry host. */
 export interface HostKind {
   readonly blobCacheMegabytes?: number
-  /** True for the folder upstream. */
+  /** True if it stores blobs in a folder instead of a registry. */
   readonly overFolder?: boolean
 }
 
-/** How much is measured. */
+/** Amounts to measure. */
 export interface Scale {
-  /** Records for what is measured at one size, and the small size of what is measured at two. */
+  /** Number of records for rows with one size, and the smaller number for rows that compare two sizes. */
   readonly baseRecords: number
   readonly smallRecords: number
   readonly largeRecords: number
@@ -47,7 +47,7 @@ export interface Scale {
 
 type Cleanup = () => Promise<unknown>
 
-/** What rows run against; everything is started when it is first asked for, and shared by later rows. */
+/** The servers that rows run against. Each is started when a row first needs it, and later rows share it. */
 export class Environment {
   readonly scale: Scale
   readonly progress: (text: string) => void
@@ -59,7 +59,7 @@ export class Environment {
     this.progress = progress
   }
 
-  /** A directory that is removed at the end. */
+  /** Returns a folder that is removed at the end. */
   directory(): Promise<string> {
     return this.once('directory', async () => {
       const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-'))
@@ -76,7 +76,7 @@ export class Environment {
     return this.once('key', async () => makeEncryptionKeyFile(await this.directory()))
   }
 
-  /** etcd with a dataset of so many records. */
+  /** Returns an etcd with a dataset of `records` records. */
   stored(records: number): Promise<Stored> {
     return this.once(`etcd ${records}`, async () => {
       this.progress(`preparing etcd with ${records} records`)
@@ -86,7 +86,7 @@ export class Environment {
     })
   }
 
-  /** A server on such a dataset. */
+  /** Returns a server on such a dataset. */
   taproot(key: ServerKey): Promise<Taproot> {
     return this.once(`taproot ${JSON.stringify(key)}`, async () => {
       const { etcd } = await this.stored(key.records)
@@ -100,18 +100,21 @@ export class Environment {
     })
   }
 
-  /** A server of the caller's own, stopped at the end if it still runs. */
+  /** Starts a server that is not shared. It is stopped at the end if it still runs. */
   async startTaproot(options: Omit<Parameters<typeof startTaproot>[0], 'issuer' | 'encryptionKeyFile'>): Promise<Taproot> {
     this.progress('starting taproot')
     return this.#track(await startTaproot({ ...options, issuer: await this.issuer(), encryptionKeyFile: await this.encryptionKeyFile() }))
   }
 
-  /** A CNCF distribution registry: the upstream, and what clients would use without us. */
+  /** Returns a CNCF distribution registry: the upstream, and what clients would use without Taproot. */
   distribution(): Promise<Distribution> {
     return this.once('distribution', async () => this.#track(await startDistribution()))
   }
 
-  /** The registry host on a dataset, next to the API, over `distribution()` or a folder; with memory for blobs as by default, or another one. */
+  /**
+   * Returns a registry host on a dataset, next to the API, with `distribution()` or a folder as upstream. It has the default memory for
+   * cached blobs, or another amount.
+   */
   registryHost(records: number, kind: HostKind = {}): Promise<TaprootProcess> {
     return this.once(`registry host ${records} ${JSON.stringify(kind)}`, async () => {
       const { etcd } = await this.stored(records)
@@ -132,19 +135,19 @@ export class Environment {
     })
   }
 
-  /** Runs `work` with generators for these loads, which end with it. */
+  /** Starts a load generator process for each load, runs `work` with them, and ends them. */
   async withGenerators<const L extends readonly Load[], T>(loads: L, work: (generators: { [K in keyof L]: GeneratorProcess }) => Promise<T>): Promise<T> {
     const generators: GeneratorProcess[] = []
     try {
       for (const load of loads) generators.push(await startGenerator(load))
-      // One generator per load, in their order.
+      // a cast: one generator per load, in their order
       return await work(generators as { [K in keyof L]: GeneratorProcess })
     } finally {
       for (const generator of generators) await generator.close()
     }
   }
 
-  /** Stops everything, last started first. */
+  /** Stops everything in reverse order of the starts. */
   async stop(): Promise<void> {
     for (const cleanup of this.#cleanups.splice(0).reverse()) await cleanup()
   }
@@ -154,10 +157,10 @@ export class Environment {
     return started
   }
 
-  /** What `start` gave the first time under this name. */
+  /** Returns the result of the first call with this name; later calls do not start anything. */
   once<T>(name: string, start: () => Promise<T>): Promise<T> {
     const held = this.#started.get(name)
-    // What was started under a name is always the same thing.
+    // a cast: each name always has the same type
     if (held !== undefined) return held as Promise<T>
     const starting = start()
     this.#started.set(name, starting)

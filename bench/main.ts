@@ -1,4 +1,4 @@
-/** `npm run bench`: how fast it is, as ratios to what one would use instead, measured in turns in one run. docs/performance.md */
+/** `npm run bench`: measures performance as ratios to alternatives, in alternating rounds of one run (docs/performance.md). */
 import { writeFile } from 'node:fs/promises'
 import { availableParallelism, loadavg } from 'node:os'
 import { ensurePart } from '../tools/parts.js'
@@ -11,7 +11,7 @@ import type { Row, RowSource } from './rows/row.ts'
 
 const clearLine = '\r\u001b[K'
 
-/** Progress on one line of a terminal; elsewhere a line each. */
+/** Shows progress: on one line of a terminal, otherwise on a line each. */
 function showProgress(text: string): void {
   process.stderr.write(process.stderr.isTTY ? `${clearLine}${text} ` : `${text}\n`)
 }
@@ -21,7 +21,7 @@ function print(text: string): void {
   process.stdout.write(`${text}\n`)
 }
 
-/** Measures and shows one row; one that fails is no reason to leave out the others. */
+/** Measures and shows one row. If it fails, the other rows are still measured. */
 async function measureRow(source: RowSource, environment: Environment, rows: Row[]): Promise<void> {
   showProgress(`measuring ${source.id}`)
   try {
@@ -34,7 +34,7 @@ async function measureRow(source: RowSource, environment: Environment, rows: Row
   }
 }
 
-/** What others do on the machine meanwhile makes figures worse, and the ratios less sure. */
+/** Warns if the machine is busy, since other work makes figures worse and ratios less precise. */
 function warnWhereBusy(): void {
   const [load = 0] = loadavg()
   if (load > availableParallelism() / 2)

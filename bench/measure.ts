@@ -3,46 +3,46 @@ import { Histogram } from './load/histogram.ts'
 import type { RoundCounts } from './load/load.ts'
 import type { GeneratorProcess } from './load/start-generator.ts'
 
-/** Something under load: who makes it, and the processes whose work it is. */
+/** A server or store under load: the generator, and the processes whose processor time counts. */
 export interface Candidate {
   readonly name: string
   readonly generator: GeneratorProcess
-  /** The server's processes, its store included. Empty where the generator itself does the work. */
+  /** Process ids of the server and its store. Empty if the generator itself does the work. */
   readonly pids: readonly number[]
-  /** Their names, where the figures are to tell them apart. */
+  /** Names of these processes, if their processor time is shown separately. */
   readonly processes?: readonly string[]
-  /** True where the generator's own processor time counts as the server's: a bare client of a store. */
+  /** True if the generator's processor time counts as the server's, as for a bare client of a store. */
   readonly generatorWorks?: boolean
 }
 
-/** What one candidate did: medians over the rounds. */
+/** Results of one candidate: medians over all rounds. */
 export interface Measured {
   readonly name: string
   readonly perSecond: number
-  /** Processor time of all server processes per request, in microseconds; NaN where the system does not tell. */
+  /** Processor time of all server processes per request, in microseconds; NaN if the system does not report it. */
   readonly cpuMicros: number
-  /** The same of each process that has a name. */
+  /** The same for each process with a name. */
   readonly cpuMicrosOf: Readonly<Record<string, number>>
-  /** Milliseconds, over all rounds. */
+  /** Median latency over all rounds, in milliseconds. */
   readonly p50: number
   readonly p99: number
-  /** Percentiles by class of request, where there are classes. */
+  /** Percentiles by class of request, in milliseconds; empty without classes. */
   readonly classes: Readonly<Record<string, { readonly p50: number; readonly p99: number }>>
-  /** Share of one core that the generator was busy: near 1 it is the limit. */
+  /** Share of one core that the generator used. Near 1, the generator limits the result. */
   readonly generatorBusy: number
   readonly bytesPerAnswer: number
 }
 
-/** Two candidates in turns, and the median of the rounds' ratios (first to second). */
+/** Results of two candidates in alternating rounds, and the medians of the rounds' ratios (first to second). */
 export interface Comparison {
   readonly measured: readonly [Measured, Measured]
-  /** Requests per second. */
+  /** Ratio of requests per second. */
   readonly throughput: number
-  /** How much less processor time the first takes per request: 2 is half. */
+  /** Ratio of processor time per request, second to first: 2 means that the first needs half. */
   readonly cpu: number
 }
 
-/** How long and how often. */
+/** Length and number of rounds. */
 export interface Rounds {
   readonly rounds: number
   readonly milliseconds: number
@@ -57,9 +57,9 @@ interface Round {
   readonly counts: RoundCounts
 }
 
-/** A server that has just started has its code compiled first: so many rounds are not counted. */
+/** Number of uncounted rounds at the start, in which the code of a new server is compiled. */
 const warmUpRounds = 4
-/** Linux counts processor time in hundredths of a second there. */
+/** Unit in which Linux reports processor time: a hundredth of a second, in microseconds. */
 const microsPerTick = 10_000
 
 export function median(values: readonly number[]): number {
@@ -68,11 +68,11 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? (sorted[middle] ?? NaN) : ((sorted[middle - 1] ?? NaN) + (sorted[middle] ?? NaN)) / 2
 }
 
-/** Processor time that a process has had, in microseconds; NaN where the system does not tell. */
+/** Returns the processor time that a process has used, in microseconds; NaN if the system does not report it. */
 export async function cpuTimeOf(pid: number): Promise<number> {
   try {
     const text = await readFile(`/proc/${pid}/stat`, 'latin1')
-    // The name in parentheses may hold anything; after it come state, then fields 4 to 52.
+    // The name in parentheses may contain any character. After it come the state, then fields 4 to 52.
     const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
     return (Number(fields[11]) + Number(fields[12])) * microsPerTick
   } catch {
@@ -128,7 +128,7 @@ function summary({ name, processes = [] }: Candidate, rounds: readonly Round[]):
   }
 }
 
-/** Warms up, then measures one candidate alone. */
+/** Warms up, then measures a single candidate. */
 export async function measure(candidate: Candidate, { rounds, milliseconds }: Rounds): Promise<Measured> {
   await candidate.generator.round(warmUpRounds * milliseconds)
   const done: Round[] = []
@@ -136,7 +136,7 @@ export async function measure(candidate: Candidate, { rounds, milliseconds }: Ro
   return summary(candidate, done)
 }
 
-/** Warms both up, then runs them in turns: what else the machine does meets both alike. */
+/** Warms both up, then measures them in alternating rounds, so that other work on the machine affects both equally. */
 export async function compare(first: Candidate, second: Candidate, { rounds, milliseconds }: Rounds): Promise<Comparison> {
   const done: [Round[], Round[]] = [[], []]
   await first.generator.round(warmUpRounds * milliseconds)

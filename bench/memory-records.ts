@@ -1,4 +1,4 @@
-/** A made-up platform of any size for measurements: 5 % groups, 35 % identities, 60 % role bindings, the same ones in every run. */
+/** Generates a platform of any size for measurements: 5 % groups, 35 % identities, 60 % role bindings, the same in every run. */
 import { create } from '@bufbuild/protobuf'
 import { builtInRoles } from '../src/base/roles.ts'
 import { trustedUid } from '../src/base/uid.ts'
@@ -11,7 +11,7 @@ import { envelopeBytes, envelopeOf } from '../src/engine/record-codec.ts'
 import type { Resource } from '../src/cache/records/cached-record.ts'
 import { recordKey } from '../src/store/keys.ts'
 
-/** A stored record and the further keys that stand for it. */
+/** A stored record, and the further keys that are written with it. */
 export interface StoredRecord {
   readonly kind: string
   readonly uid: string
@@ -20,7 +20,7 @@ export interface StoredRecord {
   readonly indexKeys: readonly string[]
 }
 
-/** Numbers below `bound`, the same ones in every run (mulberry32). */
+/** Returns a function for pseudorandom numbers below `bound`, the same in every run (mulberry32). */
 export function createNumbers(seed: number): (bound: number) => number {
   let state = seed | 0
   return (bound) => {
@@ -34,7 +34,7 @@ export function createNumbers(seed: number): (bound: number) => number {
 const groupsPerRoot = 250
 const firstMs = Date.UTC(2026, 0, 1)
 
-/** Generates `count` records, parents and identities before what refers to them. */
+/** Generates `count` records. Parents and identities come before the records that refer to them. */
 export function* generateRecords(count: number): Generator<StoredRecord> {
   const numbers = createNumbers(7)
   const hex = (digits: number): string => {

@@ -1,6 +1,6 @@
 /**
- * Memory of the snapshot, its start, and what reads and changes cost by size:
- * `node --expose-gc bench/memory.ts [records] [etcd]`. Without `etcd` the records come from this process.
+ * Measures the memory of the record cache, its start, and the cost of reads and changes by size: `node --expose-gc bench/memory.ts
+ * [records] [etcd]`. Without `etcd`, the records come from this process.
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import { builtInRoleRecords } from '../src/iam/records/roles.ts'
@@ -43,15 +43,15 @@ interface Memory {
 
 async function memory(): Promise<Memory> {
   collectGarbage()
-  // Buffers are freed a turn later.
+  // Buffers are freed one turn of the event loop later.
   await new Promise((resolve) => setTimeout(resolve, 200))
   collectGarbage()
   const { heapUsed, external, rss } = process.memoryUsage()
-  // `external` includes the array buffers.
+  // `external` includes array buffers.
   return { used: heapUsed + external, heap: heapUsed, rss }
 }
 
-/** The records' bytes, as a store has them. */
+/** The stored bytes of all records. */
 interface Source {
   readonly store: Store
   readonly records: number
@@ -59,7 +59,7 @@ interface Source {
   stop(): Promise<void>
 }
 
-/** A store that has all records in this process, in few objects. */
+/** Returns a store that holds all records in this process, in few objects. */
 export function inProcess(count: number): Source {
   const keys: string[] = []
   const values = new Map<string, readonly [from: number, to: number]>()
@@ -96,7 +96,7 @@ export function inProcess(count: number): Source {
       const page = keys.slice(from, from + limit).filter(within)
       const entries = page.map((key) => {
         const [start, stop] = values.get(key) ?? [0, 0]
-        // Keys and values come as new objects, as from a socket.
+        // Creates new objects for keys and values, as when they are read from a socket.
         return { key: Buffer.from(key).toString('latin1'), value: Buffer.from(bytes.subarray(start, stop)), revision }
       })
       return { entries, more: within(keys[from + page.length]), revision }
@@ -114,7 +114,7 @@ export function inProcess(count: number): Source {
   return { store, records: keys.length, valueBytes: end, stop: () => Promise.resolve() }
 }
 
-/** A real etcd with all records and the keys that stand for them. */
+/** Starts a real etcd with all records and the further keys. */
 async function inEtcd(count: number): Promise<Source> {
   const cluster = await startEtcd({ flags: ['--quota-backend-bytes=8589934592', '--snapshot-count=10000'] })
   const store = createEtcdStore({ endpoints: cluster.endpoints, log, requestTimeoutMs: 60_000 })
@@ -146,7 +146,7 @@ async function inEtcd(count: number): Promise<Source> {
   return { store, records, valueBytes, stop }
 }
 
-/** Microseconds per call: the median of batches. */
+/** Returns the microseconds per call: the median of batches. */
 async function microseconds(batch: number, call: () => unknown): Promise<number> {
   const figures: number[] = []
   for (let round = 0; round < 21; round++) {
@@ -157,13 +157,16 @@ async function microseconds(batch: number, call: () => unknown): Promise<number>
   return figures.sort((a, b) => a - b)[10] ?? NaN
 }
 
-/** Milliseconds of processor time that this thread took so far: unlike the clock's they say little of what else the machine does. */
+/** Returns the processor time of this thread so far, in milliseconds. Other work on the machine affects it less than elapsed time. */
 function threadMs(): number {
   const { user, system } = process.threadCpuUsage()
   return (user + system) / 1000
 }
 
-/** Runs `work` and tells its time, the processor time of all threads, and the longest turn of the event loop meanwhile (processor time), in milliseconds. */
+/**
+ * Runs `work`. Measures its duration, the processor time of all threads, and the longest turn of the event loop (processor time), in
+ * milliseconds.
+ */
 async function timed<T>(work: () => Promise<T>): Promise<{ result: T; ms: number; cpuMs: number; longestMs: number }> {
   let longestMs = 0
   let last = threadMs()
@@ -190,7 +193,7 @@ function someUids(tables: RecordTables, kind: string, count: number): Uid[] {
 const byName = orderOf([{ field: 'name', descending: false }])
 const newestFirst = orderOf([{ field: 'createMs', descending: true }])
 
-/** What the lists of the benchmark ask for. */
+/** Returns the list queries to measure. */
 function queries(tables: RecordTables): Record<string, () => ListQuery> {
   const everywhere = { everywhere: true, groups: [], roots: true }
   const uidp = { descendantsOf: '', childrenOf: '', ancestorsOf: '', inRoot: false, ids: [] }
@@ -253,7 +256,10 @@ async function costs(cache: RecordCache): Promise<Record<string, number>> {
   return figures
 }
 
-/** Replaces records by themselves, and puts and removes a new one: what each change of the watch costs, with the views of the lists above. */
+/**
+ * Measures one change reported by the watch, including the views of the lists above. Replaces records by themselves, and adds and removes
+ * a new record.
+ */
 async function changes(cache: RecordCache): Promise<number> {
   const { tables } = cache
   const sample = [...generateRecords(400)].filter(({ kind }) => kind !== 'Group')

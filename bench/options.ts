@@ -3,25 +3,25 @@ import { availableParallelism } from 'node:os'
 import type { Scale } from './environment.ts'
 import { groups } from './rows/groups.ts'
 
-/** What the command line asks for. */
+/** Options of the command line. */
 export interface Options {
   readonly help: boolean
-  /** The rows to be measured, by id. */
+  /** Ids of the rows to measure. */
   readonly only: ReadonlySet<string>
   readonly scale: Scale
-  /** Writes results and chart into the checkout. */
+  /** If true, writes results and chart into the checkout. */
   readonly save: boolean
-  /** A file for the results. */
+  /** Path of a file for the results. */
   readonly json: string | undefined
 }
 
-/** The ids of all rows, in the order in which they are measured. */
+/** Ids of all rows, in the order of measurement. */
 export const rowIds: readonly string[] = groups.flatMap((group) => group.rows.map(({ id }) => id))
 
 const fullRecords = 1_000_000
 const shortRecords = 100_000
 
-/** What `--help` says. */
+/** Returns the text of `--help`. */
 export function usage(): string {
   const rows = groups.map(({ name, about, rows: sources }) => `  ${name.padEnd(8)}${about}\n          ${sources.map(({ id }) => id).join(', ')}`).join('\n')
   return `npm run bench -- [options]
@@ -44,7 +44,7 @@ function positive(text: string, name: string): number {
   return value
 }
 
-/** The ids of rows that are meant by names of groups and of rows. */
+/** Returns the ids of the rows that are selected by names of groups or rows. */
 function idsOf(text: string): Set<string> {
   const found = text.split(',').flatMap((name) => {
     const wanted = name.trim()
@@ -55,7 +55,7 @@ function idsOf(text: string): Set<string> {
   return new Set(found)
 }
 
-/** Reads the command line. Throws TypeError, with one line that says what is wrong. */
+/** Parses the command line. Throws TypeError with one line that says what is wrong. */
 export function readOptions(args: readonly string[]): Options {
   const { values } = parseArgs({
     args: [...args],
@@ -90,7 +90,7 @@ export function readOptions(args: readonly string[]): Options {
   }
 }
 
-/** What the results depend on of the machine, without naming it. */
+/** Returns the properties of the machine that affect results, without its name. */
 export function machine(): { cores: number; node: string; platform: string } {
   return { cores: availableParallelism(), node: process.version, platform: `${process.platform} ${process.arch}` }
 }

@@ -1,6 +1,6 @@
 /**
- * Cost per operation of the cache's ordered structures by size: `node bench/order-tree.ts`. The last column divides the cost at the largest size by the cost at
- * the smallest. It is small for O(log n), cache misses included, and a thousand for O(n).
+ * Measures the cost per operation of the cache's ordered structures by size: `node bench/order-tree.ts`. The last column is the cost at
+ * the largest size divided by the cost at the smallest. It is small for O(log n), including cache misses, and about a thousand for O(n).
  */
 import { OrderTree } from '../src/cache/lists/order-tree.ts'
 import { MergedSequence } from '../src/cache/lists/sequence.ts'
@@ -19,7 +19,7 @@ function byName(a: Item, b: Item): number {
   return a.uid < b.uid ? -1 : a.uid > b.uid ? 1 : 0
 }
 
-/** Numbers below `bound`, the same ones in every run. */
+/** Returns a function for pseudorandom numbers below `bound`, the same in every run. */
 function createNumbers(seed: number): (bound: number) => number {
   let state = seed
   return (bound) => {
@@ -35,18 +35,18 @@ function createItem(): Item {
     numbers(2 ** 32)
       .toString(16)
       .padStart(8, '0')
-  // Through a buffer, as records come from the store: a string that was put together is compared more slowly.
+  // Creates the string from a buffer, as for records from the store. A concatenated string would be slower to compare.
   const flat = (text: string): string => Buffer.from(text).toString('latin1')
   return { name: flat(`repo-${hex()}`), uid: flat(`${hex()}${hex()}`) }
 }
 
 function pick<E>(list: readonly E[]): E {
   const found = list[numbers(list.length)]
-  if (found === undefined) throw new RangeError('nothing to pick from')
+  if (found === undefined) throw new RangeError('the list to pick from is empty')
   return found
 }
 
-/** Nanoseconds per call, from as many calls as fit the time, after a warm-up. */
+/** Returns the nanoseconds per call, from as many calls as fit into the time, after a warm-up. */
 function nanoseconds(call: () => unknown): number {
   let calls = 0
   let start = process.hrtime.bigint()
@@ -61,7 +61,7 @@ function nanoseconds(call: () => unknown): number {
   }
 }
 
-/** Nanoseconds per call of what may take long: one call at least. */
+/** Returns the nanoseconds per call of an operation that may take long, from at least one call. */
 function nanosecondsPerBuild(build: () => unknown): number {
   const start = process.hrtime.bigint()
   for (let builds = 1; ; builds++) {

@@ -7,10 +7,10 @@ import { startEtcdOn } from '../subjects/etcd.ts'
 import { datasetVersion } from './generate.ts'
 import { writeDataset, type WrittenPlan } from './write-dataset.ts'
 
-/** Where datasets are kept from run to run. */
+/** Folder that keeps datasets between runs. */
 const cache = join(tmpdir(), 'taproot-bench')
 
-/** A dataset's etcd files, a copy that a run may change. */
+/** A copy of a dataset's etcd files, which a run may change. */
 export interface Dataset {
   readonly directory: string
   readonly plan: WrittenPlan
@@ -18,7 +18,7 @@ export interface Dataset {
 
 const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
 
-/** Copies the etcd data of a dataset into a directory of this run. Makes the dataset first if no earlier run did. */
+/** Copies the etcd data of a dataset into a folder of this run. If no earlier run created the dataset, creates it first. */
 export async function copyDataset(records: number, progress: (text: string) => void): Promise<Dataset> {
   const kept = join(cache, `etcd-v${datasetVersion}-${records}`)
   const plan = (await readPlan(kept)) ?? (await make(kept, records, progress))
@@ -29,10 +29,10 @@ export async function copyDataset(records: number, progress: (text: string) => v
 
 async function readPlan(directory: string): Promise<WrittenPlan | undefined> {
   try {
-    // Written by `make` of this very version.
+    // a cast: this version of `make` wrote the file
     return JSON.parse(await readFile(join(directory, 'plan.json'), 'utf8')) as WrittenPlan
   } catch {
-    // Not made yet.
+    // The dataset does not exist yet.
     return undefined
   }
 }

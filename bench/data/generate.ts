@@ -13,16 +13,16 @@ import { roleBindingKind } from '../../src/iam/records/role-bindings.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { Numbers } from './numbers.ts'
 
-/** Changes whenever the records do: data of earlier runs is then made again. */
+/** Version of the generated records. A change makes the next run create its datasets again. */
 export const datasetVersion = 1
 
-/** Who the benchmark signs in as; the issuer is configured with keys that the benchmark serves. */
+/** Issuer of the benchmark's sign-ins. It is configured with keys that the benchmark serves. */
 export const benchIssuer = 'https://issuer.bench.example'
 
-/** People that every dataset has, by the subject of their tokens. `operator` is one by configuration. */
+/** Subjects of the people in every dataset. `operator` is an operator by configuration. */
 export const subjects = { operator: 'operator', member: 'member', few: 'few' } as const
 
-/** One record to be written. */
+/** A generated record. */
 export interface Made {
   readonly kind: AnyKind
   readonly uid: Uid
@@ -31,15 +31,15 @@ export interface Made {
   readonly etag: string
 }
 
-/** Where things are in a dataset. */
+/** Uids and counts of a dataset. */
 export interface Plan {
   readonly records: number
   readonly groups: number
   readonly identities: number
   readonly bindings: number
-  /** The root group below which `member` is owner, and which has a tenth of all records as children of one parent. */
+  /** Uid of a root group in which `member` is owner. A tenth of all records are children of one parent in it. */
   readonly root: string
-  /** Some identities of `root`, and some subgroups of it. */
+  /** Uids of some identities in `root`, and of some of its subgroups. */
   readonly someIdentities: readonly string[]
   readonly someGroups: readonly string[]
 }
@@ -78,14 +78,14 @@ const staticKeys =
 const expirationTime = timestampFromMs(startMs + 364 * 24 * 3_600_000)
 const roleUids = boundRoles.map((name) => builtInRoles.find((role) => role.name === name)?.uid ?? '')
 
-/** A twentieth has static keys, the others match claims. */
+/** Returns how an identity signs in: every twentieth by static keys, the others by claim match. */
 function relationshipOf(at: number, name: string): NonNullable<MessageInitShape<typeof IdentitySchema>['relationship']> {
   if (at % 20 === 0) return { case: 'staticKeys', value: { issuer: 'https://ci.example', subject: name, issuerKeys: staticKeys, expirationTime } }
   const iss = { case: 'issuer', value: 'https://token.ci.example' } as const
   return { case: 'claimMatch', value: { iss, sub: { case: 'subject', value: `repo:example/${name}:ref:refs/heads/main` } } }
 }
 
-/** How many records of each kind, and how many roots. */
+/** Returns the number of records of each kind, and of root groups. */
 function shape(records: number): { groups: number; identities: number; bindings: number; roots: number; crowded: number } {
   const groups = Math.max(4, Math.round(records * 0.05))
   const identities = Math.round(records * 0.35)
@@ -94,8 +94,9 @@ function shape(records: number): { groups: number; identities: number; bindings:
 }
 
 /**
- * Makes the records of an installation with up to 200 roots, the same in every run. A twentieth are groups, a third identities, the rest role bindings. A tenth of
- * all are children of one group, and a tenth bindings of another. `next` returns parents before their children. `plan` is complete afterwards.
+ * Generates the records of an installation with up to 200 root groups, the same in every run. A twentieth are groups, a third identities,
+ * the rest role bindings. A tenth of all are children of one group, and another tenth are role bindings of one group. `next` returns
+ * parents before their children. `plan` is complete only after the last record.
  */
 export class DatasetGenerator {
   readonly #numbers = new Numbers(20_260_101)
@@ -125,14 +126,14 @@ export class DatasetGenerator {
 
   #stamp(kind: AnyKind, uid: Uid, message: Message): Made {
     this.#made++
-    // Messages of the kinds' own schemas.
+    // a cast: messages have the schemas of their kinds
     return { kind, uid, record: message as Resource, createMs: startMs + this.#made * 10, etag: this.#numbers.hex(16) }
   }
 
   *#makeGroups(): Generator<Made> {
     const { groups, roots } = this.#shape
     for (let at = 0; at < groups; at++) {
-      // The first subgroup of the first root is the one with many bindings.
+      // The first subgroup of the first root group is the one with many role bindings.
       const parent = at < roots ? undefined : at === roots ? this.#groups[0] : this.#numbers.pick(this.#groups)
       const holder = parent !== undefined && parent.depth >= maxDepth ? this.#groups[at % roots] : parent
       const uid = trustedUid(holder === undefined ? this.#numbers.hex(40) : `${holder.uid}/${this.#numbers.hex(16)}`)
@@ -169,7 +170,7 @@ export class DatasetGenerator {
     return this.#stamp(roleBindingKind, uid, create(RoleBindingSchema, { identityUid, roleUid: roleUids[role % roleUids.length] ?? '' }))
   }
 
-  /** Bindings of the benchmark's own people. */
+  /** Yields the role bindings of the benchmark's own people. */
   *#bindPeople(): Generator<Made> {
     const root = this.#groups[0]?.uid ?? ''
     yield this.#bind(root, personUid(benchIssuer, subjects.member), boundRoles.indexOf('owner'))
@@ -189,7 +190,7 @@ export class DatasetGenerator {
     const crowded = this.#groups[roots]?.uid ?? ''
     for (let at = 0; at < left; at++) {
       const { uid, home } = this.#identityAt(at)
-      // Another role in every turn: an identity has a role on a group once.
+      // Uses another role in each round, because an identity can have a role on a group only once.
       if (at < hot) yield this.#bind(crowded, uid, 0)
       else {
         const turn = Math.floor(at / this.#identities.length)

@@ -1,4 +1,7 @@
-/** Numbers that are the same in every run: a 32-bit generator (xorshift with a Weyl sequence, Marsaglia 2003) by seed. */
+/**
+ * Generator of pseudorandom numbers that are the same in every run with the same seed (32-bit xorshift with a Weyl sequence, Marsaglia
+ * 2003).
+ */
 export class Numbers {
   #state: number
   #weyl = 0
@@ -7,7 +10,7 @@ export class Numbers {
     this.#state = seed === 0 ? 1 : seed
   }
 
-  /** A whole number from 0 to 2^32 - 1. */
+  /** Returns a whole number from 0 to 2^32 - 1. */
   next(): number {
     let state = this.#state
     state ^= state << 13
@@ -24,7 +27,7 @@ export class Numbers {
 
   pick<T>(list: readonly T[]): T {
     const found = list[this.below(list.length)]
-    if (found === undefined) throw new RangeError('nothing to pick from')
+    if (found === undefined) throw new RangeError('the list to pick from is empty')
     return found
   }
 

@@ -5,17 +5,17 @@ import { ownersKey } from '../../src/store/keys.ts'
 import type { Store, Write } from '../../src/store/store.ts'
 import { DatasetGenerator, type Made, type Plan } from './generate.ts'
 
-/** A dataset as it was written. */
+/** The plan of a dataset that was written. */
 export interface WrittenPlan extends Plan {
-  /** Bytes of all records' stored values, without their keys. */
+  /** Total size of the records' stored values without keys, in bytes. */
   readonly recordBytes: number
 }
 
-/** Writes of one transaction, and transactions under way. */
+/** Number of writes per transaction, and of concurrent transactions. */
 const batchWrites = 120
 const lanes = 8
 
-/** What the product's own change set would write for this record, but for guards and the event. */
+/** Returns the writes with which the product would create this record, without the event. */
 function writesOf({ kind, uid, record, createMs, etag }: Made): Write[] {
   const changes = new ChangeSet()
   changes.create(kind, { uid, record, facts: { etag, createMs, updateMs: createMs, managedBy: '' } })
@@ -23,7 +23,7 @@ function writesOf({ kind, uid, record, createMs, etag }: Made): Write[] {
   return changes.writes
 }
 
-/** Writes a dataset of so many records into an empty store. */
+/** Writes a dataset of `records` records into an empty store. */
 export async function writeDataset(store: Store, records: number, onProgress: (written: number) => void): Promise<WrittenPlan> {
   const generator = new DatasetGenerator(records)
   const source = generator.records()

@@ -3,20 +3,20 @@ import { DatabaseSync } from 'node:sqlite'
 import { Etcd3 } from 'etcd3'
 import type { EtcdLoad, Generator, SqliteLoad, TransactionShape } from './load.ts'
 
-/** Keys of one transaction: fresh ones end in digits that no other has, at the same length. */
+/** Returns the keys of one transaction. Fresh keys end with digits that no other key has, and have the same length. */
 function keysOf(shape: TransactionShape): string[] {
   const unique = randomBytes(8).toString('hex')
   return shape.puts.map(({ key, fresh }) => (fresh ? key.slice(0, -unique.length) + unique : key))
 }
 
-/** `connections` transactions at a time on one client. */
+/** Creates a generator that runs `connections` concurrent etcd transactions on one client. */
 export function createEtcdGenerator(load: EtcdLoad): Generator {
   const { shape } = load
   const client = new Etcd3({ hosts: load.endpoint })
   const values = shape.puts.map(({ valueBytes }) => randomBytes(valueBytes))
   const transact = async (): Promise<boolean> => {
     const keys = keysOf(shape)
-    // etcd3's transactions have a `then` that is no promise's: they are chained, never awaited before `commit`.
+    // The transactions of etcd3 have a `then` method but are no promises. So they are chained, and not awaited before `commit`.
     const transaction = client.if(shape.existing, 'Create', '>', 0)
     for (const [at, key] of keys.entries()) if (shape.puts[at]?.guarded) transaction.and(key, 'Create', '==', 0)
     const puts = keys.map((key, at) => client.put(key).value(values[at] ?? ''))
@@ -30,7 +30,7 @@ export function createEtcdGenerator(load: EtcdLoad): Generator {
           const committed = await transact()
           const now = performance.now()
           if (committed) tally.answered('', now - start, 0)
-          else tally.failed('a guard did not hold')
+          else tally.failed('a guard of the transaction failed')
           start = now
         }
       }
@@ -40,7 +40,7 @@ export function createEtcdGenerator(load: EtcdLoad): Generator {
   }
 }
 
-/** One transaction after the other, with the pragmas of the embedded store. */
+/** Creates a generator that runs one SQLite transaction after the other, with the pragmas of the embedded store. */
 export function createSqliteGenerator(load: SqliteLoad): Generator {
   const { shape } = load
   const database = new DatabaseSync(load.path)
@@ -55,8 +55,8 @@ export function createSqliteGenerator(load: SqliteLoad): Generator {
     const keys = keysOf(shape)
     revision++
     database.exec('BEGIN IMMEDIATE')
-    for (const [at, key] of keys.entries()) if (shape.puts[at]?.guarded && find.get(key) !== undefined) throw new Error('a key is not fresh')
-    if (find.get(shape.existing) === undefined) throw new Error('a key is missing')
+    for (const [at, key] of keys.entries()) if (shape.puts[at]?.guarded && find.get(key) !== undefined) throw new Error('a key that must be new exists already')
+    if (find.get(shape.existing) === undefined) throw new Error('a key that must exist is missing')
     for (const [at, key] of keys.entries()) put.run(key, values[at] ?? null, revision)
     database.exec('COMMIT')
   }

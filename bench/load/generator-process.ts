@@ -1,4 +1,4 @@
-/** A load generator in a process of its own. Its first message is a Load, and each further one the length of a round in milliseconds. */
+/** A load generator in a separate process. The first message to it is a Load; each further one is the length of a round in milliseconds. */
 import { createEtcdGenerator, createSqliteGenerator } from './bare-store-generators.ts'
 import { createGrpcGenerator } from './grpc-generator.ts'
 import { Histogram } from './histogram.ts'
@@ -30,7 +30,7 @@ async function create(load: Load): Promise<Generator> {
 }
 
 async function round(milliseconds: number): Promise<RoundCounts> {
-  if (generator === undefined) throw new Error('no load was given')
+  if (generator === undefined) throw new Error('the first message must be a load')
   const latencies = new Map<string, Histogram>()
   let requests = 0
   let errors = 0

@@ -9,7 +9,7 @@ const acknowledgement = 1
 const preface = 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 const largestWindow = 2 ** 31 - 1
 const defaultWindow = 65_535
-/** The window of the connection is filled up again after so many bytes. */
+/** Number of received bytes after which the flow control window of the connection is enlarged again. */
 const refillBytes = 2 ** 29
 
 function frameOf(type: number, flags: number, stream: { id: number; payload: Buffer }): Buffer {
@@ -21,7 +21,7 @@ function frameOf(type: number, flags: number, stream: { id: number; payload: Buf
   return Buffer.concat([head, stream.payload])
 }
 
-/** An HPACK text without Huffman code. */
+/** Encodes an HPACK string without Huffman code. */
 function hpackText(text: string): Buffer {
   const bytes = Buffer.from(text)
   const prefix: number[] = []
@@ -35,11 +35,14 @@ function hpackText(text: string): Buffer {
   return Buffer.concat([Buffer.from(prefix), bytes])
 }
 
-/** Header blocks of one connection: the first call puts the fields into the table that both sides keep, later ones name their places (RFC 7541). */
+/**
+ * Returns the header blocks of one connection. The first call adds the fields to the dynamic table of both sides; later calls refer to
+ * their indexes (RFC 7541).
+ */
 function headerBlocks(fields: readonly (readonly [string, string])[]): { first: Buffer; next: Buffer } {
   const postOverHttp = Buffer.from([0x83, 0x86])
   const literal = fields.map(([name, value]) => Buffer.concat([Buffer.from([0x40]), hpackText(name), hpackText(value)]))
-  // The newest entry has place 62.
+  // The newest entry of the dynamic table has index 62.
   const indexed = fields.map((_, at) => 0x80 | (62 + fields.length - 1 - at))
   return { first: Buffer.concat([postOverHttp, ...literal]), next: Buffer.concat([postOverHttp, Buffer.from(indexed)]) }
 }
@@ -49,7 +52,10 @@ interface OpenCall {
   bytes: number
 }
 
-/** One HTTP/2 connection, as far as unary calls to a server that keeps the rules need it. A call without an answer message counts as failed. */
+/**
+ * An HTTP/2 connection with just the features that unary calls need, for a server that follows the protocol. A call without a response
+ * message counts as failed.
+ */
 class Connection {
   readonly #socket: Socket
   readonly #load: GrpcLoad
@@ -89,7 +95,7 @@ class Connection {
     socket.on('close', () => this.#broken('the connection was closed'))
   }
 
-  /** True once the server has closed it, or is about to. */
+  /** True once the server has closed the connection, or has announced it. */
   get closed(): boolean {
     return this.#closed
   }
@@ -184,7 +190,10 @@ async function open(load: GrpcLoad): Promise<Connection> {
   return new Connection(socket, load)
 }
 
-/** Connects; resolves when every connection stands. Bare frames, since a full client takes more processor time than the server that it measures. */
+/**
+ * Connects, and resolves when all connections are open. Writes HTTP/2 frames itself, since a full client takes more processor time than
+ * the measured server.
+ */
 export async function createGrpcGenerator(load: GrpcLoad): Promise<Generator> {
   const connections: Connection[] = []
   for (let count = 0; count < load.connections; count++) connections.push(await open(load))

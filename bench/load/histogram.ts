@@ -1,8 +1,8 @@
-/** Buckets per factor of e: each is 2 % wide. */
+/** Number of buckets per factor of e, so that each bucket is 2 % wide. */
 const resolution = 50
 const buckets = 1000
 
-/** Latencies, counted in buckets. `counts` is a plain array, so that processes can send it to each other. */
+/** Latencies, counted in buckets. `counts` is a plain array, so that it can be sent between processes. */
 export class Histogram {
   readonly counts: number[]
 
@@ -24,7 +24,7 @@ export class Histogram {
     return this.counts.reduce((sum, count) => sum + count, 0)
   }
 
-  /** The latency in milliseconds that the share `quantile` of all is not above; NaN where none was counted. */
+  /** Returns the latency in milliseconds that the share `quantile` of all latencies does not exceed; NaN if none was counted. */
   at(quantile: number): number {
     let left = this.total * quantile
     for (const [at, count] of this.counts.entries()) {

@@ -7,7 +7,7 @@ import type { Generator, HttpLoad, HttpRequest, Tally } from './load.ts'
 const lastChunk = Buffer.from('\r\n0\r\n\r\n')
 const marker = '$N'
 
-/** Makes the bytes of requests; those without a `$N` only once. */
+/** Creates the bytes of requests. Requests without a `$N` are encoded only once. */
 class RequestSource {
   readonly #load: HttpLoad
   readonly #ready: readonly (Buffer | undefined)[]
@@ -50,17 +50,17 @@ function isPattern({ path, body }: HttpRequest): boolean {
   return path.includes(marker) || (body?.includes(marker) ?? false)
 }
 
-/** Reads the answers of one connection, one at a time. */
+/** Parses the responses of one connection, one at a time. */
 class AnswerReader {
   #head = ''
   #status = 0
-  /** Bytes of the body still to come; -1 while the header is not complete, Infinity for a chunked body. */
+  /** Number of remaining body bytes; -1 until the header is complete, Infinity for a chunked body. */
   #left = -1
   #tail: Buffer = Buffer.alloc(0)
   #body = 0
   #text = ''
 
-  /** Takes bytes; returns the answer once it is complete. */
+  /** Reads bytes. Returns the response once it is complete. */
   read(chunk: Buffer): { status: number; bodyBytes: number; text: string } | undefined {
     let body = chunk
     if (this.#left === -1) {
@@ -78,7 +78,7 @@ class AnswerReader {
     return answer
   }
 
-  /** The place in `chunk` where the body starts, or -1. */
+  /** Parses the header. Returns the position in `chunk` where the body starts, or -1. */
   #readHead(chunk: Buffer): number {
     const text = chunk.toString('latin1')
     const before = this.#head.length
@@ -103,15 +103,15 @@ class AnswerReader {
       this.#left -= body.length
       return this.#left <= 0
     }
-    // With one request outstanding nothing follows the last chunk. An empty body has no line end before it.
+    // Since only one request is outstanding, nothing follows the last chunk. An empty body has no line end before it.
     const end = body.length >= lastChunk.length ? body : Buffer.concat([this.#tail, body])
-    // A copy: the bytes are others with the next read.
+    // A copy, because the next read overwrites these bytes.
     this.#tail = Buffer.from(end.subarray(-lastChunk.length))
     return this.#tail.equals(lastChunk) || (this.#body === 5 && this.#tail.equals(lastChunk.subarray(2)))
   }
 }
 
-/** So much is read at once, in bytes: clients of blobs should have little work with them. */
+/** Maximum size of one read, in bytes. It is large, so that clients need little processor time for blobs. */
 const readBytes = 512 * 1024
 
 class Connection {
@@ -132,12 +132,12 @@ class Connection {
     socket.on('close', () => this.#broken('the connection was closed'))
   }
 
-  /** True once the server has closed it, as servers do with idle ones. */
+  /** True once the server has closed the connection, as servers do with idle connections. */
   get closed(): boolean {
     return this.#closed
   }
 
-  /** Takes bytes that came; they are others afterwards. */
+  /** Processes received bytes. They are overwritten afterwards. */
   received(chunk: Buffer): void {
     const answer = this.#reader.read(chunk)
     if (answer === undefined) return
@@ -179,7 +179,7 @@ class Connection {
   }
 }
 
-/** The connection that is `at` in the order of all. */
+/** Opens connection number `at`. */
 async function connect(load: HttpLoad, at: number, { source, memory }: { source: RequestSource; memory: Buffer }): Promise<Connection> {
   const ports = [load.port, ...(load.otherPorts ?? [])]
   const target = { host: '127.0.0.1', port: ports[at % ports.length] ?? load.port, noDelay: true }
@@ -187,23 +187,23 @@ async function connect(load: HttpLoad, at: number, { source, memory }: { source:
     connection.received(memory.subarray(0, length))
     return true
   }
-  // Certificates of loopback servers, made for one run.
+  // The certificates of servers on loopback are created for one run, so they are not verified.
   const socket = load.tls
     ? connectTls({ ...target, rejectUnauthorized: false, ALPNProtocols: ['http/1.1'] })
     : connectTcp({ ...target, onread: { buffer: memory, callback } })
   const connection = new Connection(socket, source)
   if (load.tls) socket.on('data', (chunk: Buffer) => connection.received(chunk))
-  // Its end is not seen while nothing is read.
+  // If the socket is not read, the end of the connection is not noticed.
   else socket.resume()
   await once(socket, load.tls ? 'secureConnect' : 'connect')
   return connection
 }
 
-/** Connects; resolves when every connection stands. */
+/** Connects, and resolves when all connections are open. */
 export async function createHttpGenerator(load: HttpLoad): Promise<Generator> {
   const source = new RequestSource(load)
   const connections: Connection[] = []
-  // Nothing of it is kept, so one is enough for all.
+  // Responses are not kept, so all connections share one buffer.
   const memory = Buffer.allocUnsafeSlow(readBytes)
   for (let count = 0; count < load.connections; count++) connections.push(await connect(load, count, { source, memory }))
   return {

@@ -1,13 +1,16 @@
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto'
 
-/** What a JWT is made of. */
+/** Header and claims of a JWT. */
 export interface JwtShape {
-  /** Encoded. */
+  /** The header, base64url-encoded. */
   readonly header: string
   readonly claims: Readonly<Record<string, unknown>>
 }
 
-/** Signs JWTs of one shape by ES256 with a key of its own, each with its own `jti`: nothing but what such a token takes. */
+/**
+ * Returns a function that signs JWTs of one shape by ES256, each with its own `jti`. It creates its key. It does only the work that such a
+ * token needs.
+ */
 export function createJwtSigner({ header, claims }: JwtShape): () => string {
   const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   return () => {

@@ -1,131 +1,131 @@
-/** One request, or the pattern of many: `$N` in path or body becomes a text of 12 hex digits that no other request has. */
+/** One request, or a template for many: `$N` in path or body is replaced by 12 hex digits that are different in each request. */
 export interface HttpRequest {
   readonly method: 'GET' | 'POST' | 'PATCH'
   readonly path: string
   readonly body?: string
-  /** Latencies are counted per class. */
+  /** Name of a class. Latencies are counted for each class. */
   readonly class?: string
-  /** How often this one is sent in relation to the others; 1 by default. */
+  /** Frequency relative to the other requests; 1 by default. */
   readonly weight?: number
 }
 
-/** Requests over HTTP/1.1 connections that are kept, one outstanding on each. */
+/** Requests over persistent HTTP/1.1 connections, with one outstanding request on each. */
 export interface HttpLoad {
   readonly kind: 'http'
   readonly port: number
-  /** Of other servers that share the connections in turn. */
+  /** Ports of further servers, among which the connections are distributed. */
   readonly otherPorts?: readonly number[]
   readonly tls: boolean
   readonly connections: number
   readonly headers: Readonly<Record<string, string>>
-  /** Sent in turn, or at random where weights are given. */
+  /** The requests, sent in turn, or at random if they have weights. */
   readonly requests: readonly HttpRequest[]
 }
 
-/** Unary calls over HTTP/2 in cleartext: `streams` outstanding calls on each of `connections`. */
+/** Unary calls over unencrypted HTTP/2, with `streams` outstanding calls on each of `connections`. */
 export interface GrpcLoad {
   readonly kind: 'grpc'
   readonly port: number
   readonly connections: number
   readonly streams: number
-  /** `/package.Service/Method` */
+  /** Path of the method: `/package.Service/Method`. */
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
   /** The request messages, sent in turn, as base64. */
   readonly messages: readonly string[]
 }
 
-/** A put of the transaction that a bare client makes. */
+/** A put in the transaction of a bare client. */
 export interface PutShape {
   readonly key: string
   readonly valueBytes: number
-  /** The last 16 characters are others each time. */
+  /** True if the last 16 characters of the key are different each time. */
   readonly fresh: boolean
-  /** A guard says that the key is absent. */
+  /** True if the transaction has a guard that the key is absent. */
   readonly guarded: boolean
 }
 
-/** The transaction that a bare client makes. */
+/** The transaction that a bare client runs. */
 export interface TransactionShape {
   readonly puts: readonly PutShape[]
-  /** A key that a guard says is there. */
+  /** A key for which the transaction has a guard that it exists. */
   readonly existing: string
 }
 
-/** Bare transactions through the package etcd3. */
+/** Bare etcd transactions through the package etcd3. */
 export interface EtcdLoad {
   readonly kind: 'etcd'
   readonly endpoint: string
-  /** Transactions outstanding at once. */
+  /** Number of concurrent transactions. */
   readonly connections: number
   readonly shape: TransactionShape
 }
 
-/** Bare transactions on `node:sqlite`, one after the other. */
+/** Bare transactions of `node:sqlite`, one after the other. */
 export interface SqliteLoad {
   readonly kind: 'sqlite'
   readonly path: string
   readonly shape: TransactionShape
 }
 
-/** Blobs pushed to a registry, POST and PUT, over connections that are kept, one outstanding on each. */
+/** Blobs that are pushed to a registry by POST and PUT, over persistent connections, with one outstanding request on each. */
 export interface PushLoad {
   readonly kind: 'push'
   readonly port: number
   readonly connections: number
   readonly headers: Readonly<Record<string, string>>
-  /** Its name in paths. */
+  /** Name of the repository in paths. */
   readonly repository: string
   readonly blobBytes: number
 }
 
-/** A JWT signed by ES256, again and again, each with its own `jti`. */
+/** JWTs that are signed by ES256, one after the other, each with its own `jti`. */
 export interface SignLoad {
   readonly kind: 'sign'
-  /** Encoded. */
+  /** The header, base64url-encoded. */
   readonly header: string
   readonly claims: Readonly<Record<string, unknown>>
 }
 
-/** One POST again and again, by undici. */
+/** The same POST request, sent repeatedly by undici. */
 export interface PostLoad {
   readonly kind: 'post'
   readonly url: string
-  /** PEM of the server's authority. */
+  /** CA certificate of the server, PEM. */
   readonly ca: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
-  /** Requests under way at once. */
+  /** Number of concurrent requests. */
   readonly connections: number
 }
 
 export type Load = HttpLoad | GrpcLoad | EtcdLoad | SqliteLoad | PushLoad | SignLoad | PostLoad
 
-/** What came of one round. */
+/** Results of one round. */
 export interface RoundCounts {
   readonly requests: number
   readonly errors: number
-  /** The first answer that was an error. */
+  /** The first error response; undefined if there was none. */
   readonly firstError: string | undefined
   readonly seconds: number
-  /** Histogram counts by class. */
+  /** Histogram counts by class of request. */
   readonly latencies: Readonly<Record<string, number[]>>
-  /** Processor time of the generator itself, in microseconds. */
+  /** Processor time of the generator, in microseconds. */
   readonly cpuMicros: number
-  /** Bytes of the answers' bodies. */
+  /** Number of bytes in the bodies of all responses. */
   readonly bodyBytes: number
 }
 
-/** Makes load in rounds. */
+/** Generates load in rounds. */
 export interface Generator {
-  /** Connects again where a server has closed an idle connection. */
+  /** Opens connections again that a server closed while they were idle. */
   prepare?(): Promise<void>
-  /** Sends for so long, then waits for what is outstanding. */
+  /** Sends requests for this time, then waits for the outstanding responses. */
   round(milliseconds: number, tally: Tally): Promise<void>
   close(): void
 }
 
-/** What a generator reports to. */
+/** Receives the results of requests. */
 export interface Tally {
   answered(requestClass: string, milliseconds: number, bodyBytes: number): void
   failed(what: string): void

@@ -1,7 +1,7 @@
 import { Agent, request } from 'undici'
 import type { Generator, PostLoad } from './load.ts'
 
-/** A bare loop of undici: the same request again and again, with nothing made for it. */
+/** Creates a generator that sends the same request repeatedly with undici, without other work. */
 export function createPostGenerator({ url, ca, headers, body, connections }: PostLoad): Generator {
   const dispatcher = new Agent({ connect: { ca } })
   const bytes = Buffer.from(body)

@@ -3,7 +3,10 @@ import { once } from 'node:events'
 import { Agent, request, type IncomingMessage } from 'node:http'
 import type { Generator, PushLoad, Tally } from './load.ts'
 
-/** Blobs that are pushed in turn. A registry takes, checks and keeps every byte before it knows that it has them. */
+/**
+ * Number of different blobs, which are pushed in turn. A registry receives, checks and stores all bytes before it knows that it already
+ * has the blob.
+ */
 const blobCount = 2
 
 interface Blob {
@@ -16,7 +19,7 @@ function makeBlob(size: number): Blob {
   return { bytes, digest: `sha256:${createHash('sha256').update(bytes).digest('hex')}` }
 }
 
-/** `connections` pushes at a time. */
+/** Creates a generator with `connections` concurrent pushes. */
 export function createPushGenerator(load: PushLoad): Generator {
   const agent = new Agent({ keepAlive: true, maxSockets: load.connections })
   const blobs = Array.from({ length: blobCount }, () => makeBlob(load.blobBytes))

@@ -1,7 +1,7 @@
 import { createJwtSigner } from './jwt-signer.ts'
 import type { Generator, SignLoad } from './load.ts'
 
-/** One signature after the other, and no server. */
+/** Creates a generator that signs one token after the other, without a server. */
 export function createSignGenerator(load: SignLoad): Generator {
   const signJwt = createJwtSigner(load)
   return {

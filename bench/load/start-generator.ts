@@ -3,10 +3,10 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import type { Load, RoundCounts } from './load.ts'
 
-/** A load generator in a process of its own, connected. */
+/** A load generator in a separate process, with open connections. */
 export interface GeneratorProcess {
   readonly pid: number
-  /** Sends for so long; resolves when the last answer is there. */
+  /** Sends requests for this time. Resolves after the last response. */
   round(milliseconds: number): Promise<RoundCounts>
   close(): Promise<void>
 }
@@ -17,17 +17,17 @@ async function ask(child: ChildProcess, message: Load | number): Promise<Answer>
   const failed = new AbortController()
   const exited = once(child, 'exit', { signal: failed.signal }).then(
     ([code]): Answer => ({ error: `the load generator ended (${String(code)})` }),
-    (): Answer => ({ error: 'not waited for' }),
+    (): Answer => ({ error: 'the load generator was stopped' }),
   )
   child.send(message)
-  // What the process sends is one Answer per message.
+  // a cast: the process sends one Answer per message
   const [answer] = (await Promise.race([once(child, 'message'), exited.then((ended) => [ended])])) as [Answer]
   failed.abort()
   if ('error' in answer) throw new Error(answer.error)
   return answer
 }
 
-/** Starts a generator; resolves when it is connected. */
+/** Starts a generator. Resolves when its connections are open. */
 export async function startGenerator(load: Load): Promise<GeneratorProcess> {
   const child = fork(join(import.meta.dirname, 'generator-process.ts'), { execArgv: ['--disable-warning=ExperimentalWarning'] })
   await ask(child, load)
@@ -35,7 +35,7 @@ export async function startGenerator(load: Load): Promise<GeneratorProcess> {
     pid: child.pid ?? 0,
     async round(milliseconds) {
       const answer = await ask(child, milliseconds)
-      if (!('counts' in answer)) throw new Error('the load generator answered something else')
+      if (!('counts' in answer)) throw new Error('the load generator sent an unexpected answer')
       return answer.counts
     },
     async close() {

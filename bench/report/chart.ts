@@ -9,7 +9,7 @@ const valueWidth = 190
 const barHeight = 16
 const lineHeight = 30
 const headHeight = 84
-/** The scale goes from a tenth of the goal to ten times as good. */
+/** The scale of the chart: from a tenth of the goal to ten times the goal. */
 const decades = 1
 const ticks = [0.1, 0.2, 0.5, 1, 2, 5, 10]
 
@@ -33,7 +33,7 @@ const darkStyles = [
   '.small { fill: #9198a1; }',
 ]
 
-/** How many times as good as its goal a row is: 1 is just reached. */
+/** Returns the value of a row in relation to its goal: 1 means that the goal is just reached. */
 function score({ value, goal }: Row): number {
   if (goal?.atLeast !== undefined) return value / goal.atLeast
   return goal?.atMost === undefined ? NaN : goal.atMost / value
@@ -44,7 +44,7 @@ function shortened(text: string): string {
   return text.length <= longest ? text : `${text.slice(0, longest - 1)}…`
 }
 
-/** A chart of all rows that have a goal: bars on one logarithmic scale, the goal in its middle. */
+/** Returns an SVG chart of all rows with a goal: bars on one logarithmic scale, with the goal in the middle. */
 export function chart(rows: readonly Row[], subtitle: string): string {
   const shown = rows.filter((row) => row.goal !== undefined)
   const left = margin + labelWidth

@@ -9,7 +9,7 @@ const resultsFile = join(root, 'bench', 'results', 'latest.json')
 const start = '<!-- figures: npm run bench -- --save -->'
 const end = '<!-- end of figures -->'
 
-/** What the figures depend on. */
+/** The conditions of a measurement. */
 export interface Circumstances {
   readonly measuredAt: string
   readonly cores: number
@@ -21,13 +21,13 @@ function rounded(value: number): number | null {
   return Number.isFinite(value) ? Number(value.toPrecision(4)) : null
 }
 
-/** Every figure as JSON text. */
+/** Returns all figures as JSON text. */
 export function resultsJson(rows: readonly Row[], circumstances: Circumstances): string {
   const shown = rows.map((row) => ({ ...row, reached: isReached(row) ?? null }))
   return `${JSON.stringify({ ...circumstances, rows: shown }, (_, value: unknown) => (typeof value === 'number' ? rounded(value) : value), 2)}\n`
 }
 
-/** A Markdown table, aligned as the formatter wants it. */
+/** Returns a Markdown table, aligned like the formatter does. */
 function markdownTable(cells: readonly (readonly string[])[]): string {
   const widths = (cells[0] ?? []).map((_, column) => Math.max(3, ...cells.map((line) => line[column]?.length ?? 0)))
   const lines = cells.map((line) => `| ${line.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join(' | ')} |`)
@@ -60,11 +60,11 @@ function notes(rows: readonly Row[]): string {
   return rows.flatMap(({ id, note }) => (note === undefined ? [] : [`- ${id}: ${note}`])).join('\n')
 }
 
-/** The rows of the last saved run, and those of this one in their place; rows that are no longer measured go. */
+/** Returns the rows of the last saved run, updated by the rows of this run, without rows that no longer exist. */
 async function merged(rows: readonly Row[], ids: readonly string[]): Promise<Row[]> {
   let saved: readonly Row[] = []
   try {
-    // Written by an earlier run; a figure that is null was none.
+    // a cast: an earlier run wrote the file; figures that were NaN are null
     saved = (JSON.parse(await readFile(resultsFile, 'utf8')) as { rows: readonly Row[] }).rows
   } catch (error) {
     if (!(error instanceof Error && 'code' in error && error.code === 'ENOENT')) throw error
@@ -73,7 +73,7 @@ async function merged(rows: readonly Row[], ids: readonly string[]): Promise<Row
   return ids.map((id) => byId.get(id)).filter((row) => row !== undefined)
 }
 
-/** Writes bench/results/latest.json, docs/performance.svg and the figures in docs/performance.md. `ids` are those of all rows, in their order. */
+/** Writes bench/results/latest.json, docs/performance.svg and the figures in docs/performance.md. `ids` are the ids of all rows, in order. */
 export async function save(measured: readonly Row[], circumstances: Circumstances, ids: readonly string[]): Promise<void> {
   const rows = await merged(measured, ids)
   await mkdir(dirname(resultsFile), { recursive: true })

@@ -1,9 +1,9 @@
-/** Text for XML. */
+/** Escapes a text for XML. */
 function escaped(text: string): string {
   return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;').replaceAll('"', '&quot;')
 }
 
-/** Attributes of one element; numbers are written with one decimal. */
+/** Attributes of an element. Numbers are written with one decimal. */
 type Attributes = Readonly<Record<string, string | number>>
 
 function attributes(values: Attributes): string {
@@ -12,7 +12,7 @@ function attributes(values: Attributes): string {
     .join('')
 }
 
-/** Puts an SVG picture together, readable on light and dark pages. */
+/** Builds an SVG picture that is readable on light and dark pages. */
 export class Svg {
   readonly #lines: string[] = []
 
@@ -31,7 +31,7 @@ export class Svg {
     this.#lines.push(`  <line${attributes(values)}/>`)
   }
 
-  /** The whole picture. */
+  /** Returns the whole picture. */
   document(page: { width: number; height: number; title: string; description: string; styles: readonly string[]; darkStyles: readonly string[] }): string {
     const { width, height } = page
     const head = attributes({

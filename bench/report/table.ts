@@ -1,25 +1,25 @@
 import { isReached, type Goal, type Row } from '../rows/row.ts'
 import type { Measured } from '../measure.ts'
 
-/** A figure with three significant digits, without an exponent. */
+/** Formats a figure with three significant digits, without an exponent. */
 export function figure(value: number): string {
   if (!Number.isFinite(value)) return '-'
   if (Math.abs(value) >= 100) return Math.round(value).toLocaleString('en')
   return String(Number(value.toPrecision(3)))
 }
 
-/** `0.6 x`; a unit may be empty. */
+/** Formats a value with its unit, as `0.6 x`. The unit may be empty. */
 export function quantity(value: number, unit: string): string {
   return unit === '' ? figure(value) : `${figure(value)} ${unit}`
 }
 
-/** `at least 0.6 x`. */
+/** Formats a goal, as `at least 0.6 x`. */
 export function goalText(goal: Goal | undefined, unit: string): string {
   if (goal?.atLeast !== undefined) return `at least ${quantity(goal.atLeast, unit)}`
   return goal?.atMost === undefined ? '' : `at most ${quantity(goal.atMost, unit)}`
 }
 
-/** What the screen and the page say of reaching a goal. */
+/** Returns the word that says whether a row reaches its goal. */
 export function mark(row: Row): string {
   const reached = isReached(row)
   return reached === undefined ? '' : reached ? 'reached' : 'missed'
@@ -31,7 +31,7 @@ function measuredLine({ name, perSecond, cpuMicros, p50, p99, classes, generator
   return `    ${name.padEnd(28)}${figure(perSecond).padStart(8)}/s ${figure(cpuMicros).padStart(8)} us CPU  ${latencies}, generator ${figure(generatorBusy * 100)} %`
 }
 
-/** One row for the screen, with what was measured below it. */
+/** Returns the text of one row for the screen, followed by its measurements. */
 export function rowText(row: Row): string {
   const cpu = row.cpu === undefined ? '' : `  (by CPU ${quantity(row.cpu, row.unit)})`
   const head = `${mark(row).padEnd(8)}${row.title}: ${quantity(row.value, row.unit)}${cpu}`
@@ -39,7 +39,7 @@ export function rowText(row: Row): string {
   return [head + (goal === '' ? '' : `, goal ${goal}`), ...row.measured.map(measuredLine), ...(row.note === undefined ? [] : [`    ${row.note}`])].join('\n')
 }
 
-/** The table at the end. */
+/** Returns the table that is printed at the end. */
 export function table(rows: readonly Row[]): string {
   const cells = rows.map((row) => [
     row.title,

@@ -8,12 +8,12 @@ const verifications = 1000
 const lanes = 20
 const profileMs = 2000
 
-/** Source files and functions whose time, with all that they call, is that of role and binding checks. */
+/** Returns true for source files and functions whose processor time, including their callees, counts as checks of roles and role bindings. */
 function isCheck({ functionName, url }: Profiler.ProfileNode['callFrame']): boolean {
   return /\/src\/(?:authz\/|resources\/authorize\.ts)/.test(url) || functionName === 'isVisible'
 }
 
-/** The share of a profile's busy time that is spent in frames which `counts`, or below them. */
+/** Returns the share of a profile's busy time that is spent in frames for which `counts` is true, or in their callees. */
 function shareOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile, counts: (frame: Profiler.ProfileNode['callFrame']) => boolean): number {
   const byId = new Map(nodes.map((node) => [node.id, node]))
   const counted = new Set<number>()
@@ -30,7 +30,7 @@ function shareOf({ nodes, samples = [], timeDeltas = [] }: Profiler.Profile, cou
   let share = 0
   for (const [at, id] of samples.entries()) {
     const frame = byId.get(id)?.callFrame
-    // The profiler's own start is no request's.
+    // The start of the profiler itself does not count.
     if (frame === undefined || frame.functionName === '(idle)' || frame.url === 'node:inspector') continue
     const micros = timeDeltas[at] ?? 0
     busy += micros
@@ -80,7 +80,7 @@ async function measureTokens(environment: Environment): Promise<Row> {
   }
 }
 
-/** What it costs to know who asks and what they may. */
+/** Cost of authenticating and authorizing requests. */
 export const checksRows: RowGroup = {
   name: 'checks',
   about: 'share of role and binding checks in a list of 200, and signature checks per token',

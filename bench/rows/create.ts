@@ -26,7 +26,7 @@ function describe({ puts }: TransactionShape): string {
   return `${puts.length} puts, ${puts.filter((put) => put.guarded).length + 1} guards, ${bytes} bytes`
 }
 
-/** The transaction of a create, read back from etcd. */
+/** Returns the transaction of a create, read back from etcd. */
 async function findShape(environment: Environment): Promise<TransactionShape> {
   const { baseRecords: records } = environment.scale
   const server = await environment.taproot({ records })
@@ -64,7 +64,7 @@ async function onSqlite(environment: Environment): Promise<Row> {
   await mkdir(directory)
   const server = await environment.startTaproot({ store: { sqlite: join(directory, 'taproot.db') } })
   const parent = await createOne(server, subjects.operator, '')
-  // The head key is etcd's alone.
+  // The common key for watches exists only in etcd.
   const bareShape = { ...shape, puts: shape.puts.filter(({ key }) => !key.endsWith('!head')) }
   const load = await taprootLoad(server, subjects.operator, { connections, requests: [creation(parent)] })
   try {
@@ -86,10 +86,10 @@ async function onSqlite(environment: Environment): Promise<Row> {
   }
 }
 
-/** Far above what a run makes, so that the creates stay far from them. */
+/** Limits that a run never comes close to. */
 const farLimits = { groups: 100_000_000, record_mib: 1_000_000 }
 
-/** Two organisations of one server, one of which has limits that its creates count towards. */
+/** Compares two organisations on one server. Creates in one of them count toward limits. */
 async function withLimits(environment: Environment): Promise<Row> {
   const { baseRecords: records, connections, rounds } = environment.scale
   const server = await environment.taproot({ records })
@@ -105,7 +105,7 @@ async function withLimits(environment: Environment): Promise<Row> {
   })
 }
 
-/** Writes: against the stores alone, and with limits. */
+/** Creates, compared with bare stores, and with limits compared with no limits. */
 export const createRows: RowGroup = {
   name: 'create',
   about:

@@ -9,16 +9,16 @@ import type { Taproot } from '../subjects/taproot.ts'
 import { taprootLoad } from './loads.ts'
 import { costRow, type Row, type RowGroup } from './row.ts'
 
-/** Subscriptions that receive each event: together they may have as many events under way as one organisation. */
+/** Number of subscriptions that receive each event. Together they may have as many concurrent deliveries as one organisation may have. */
 const subscriptions = 8
 const underWay = 64
 const eventsPerRound = 400
 const writers = 16
-/** Subscriptions of the root on which creates are measured. */
+/** Number of subscriptions on the root group in which creates are measured. */
 const many = 1_000
 const groupEvents = 'dev.taproot.api.iam.group.'
 
-/** An organisation of a server on the embedded store. */
+/** An organisation on a server with the embedded store. */
 class World {
   readonly #server: Taproot
   readonly #token: string
@@ -65,13 +65,13 @@ async function startServer(environment: Environment, sink?: SinkServer): Promise
   return environment.startTaproot({ store: { sqlite: join(directory, 'taproot.db') }, ...(sink && { sinkCaFile }) })
 }
 
-/** What one round of deliveries took. */
+/** Duration of one round of deliveries. */
 interface Deliveries {
   readonly perSecond: number
   readonly cpuMicros: number
 }
 
-/** Lets new events wait for the subscriptions of a world, then delivers them. */
+/** Creates events while deliveries are paused, then measures their delivery. */
 async function deliver(world: World, { server, sink, uids, before }: { server: Taproot; sink: SinkServer; uids: readonly string[]; before: number }) {
   for (const uid of uids) await world.verb(uid, 'pause')
   await world.makeEvents(eventsPerRound)
@@ -84,7 +84,7 @@ async function deliver(world: World, { server, sink, uids, before }: { server: T
   return { report, deliveries }
 }
 
-/** The request that a sink received, for the bare loop. */
+/** Returns the request that a sink received, for the bare loop. */
 function loadOf(sink: SinkServer, { headers, body }: SinkReport): PostLoad {
   const pairs = headers.flatMap((name, at) => (at % 2 === 0 ? [[name, headers[at + 1] ?? ''] as const] : []))
   const own = pairs.filter(([name]) => /^(?:ce-|authorization$|content-type$)/i.test(name))
@@ -96,7 +96,7 @@ function summary(name: string, rounds: readonly Deliveries[]): Measured {
   return { name, ...ofRounds, cpuMicrosOf: {}, p50: NaN, p99: NaN, classes: {}, generatorBusy: NaN, bytesPerAnswer: 0 }
 }
 
-/** The median of the rounds' ratios: by deliveries per second, and by processor time. */
+/** Returns the medians of the rounds' ratios: of deliveries per second, and of processor time. */
 function ratios([first, second]: readonly [readonly Deliveries[], readonly Deliveries[]]): Pick<Row, 'unit' | 'value' | 'cpu'> {
   const ratio = (of: (one: Deliveries, other: Deliveries) => number): number => median(first.map((one, at) => of(one, second[at] ?? one)))
   const value = ratio((one, other) => one.perSecond / other.perSecond)
@@ -118,7 +118,7 @@ async function measureDeliveries(environment: Environment): Promise<Row> {
         const ours = await deliver(world, { server, sink, uids, before: events })
         const counts = await bare.round(2 * milliseconds)
         events = ours.report.events + counts.requests
-        // The first ones warm up.
+        // The first rounds are for warm-up.
         if (round < 0) continue
         done[0].push(ours.deliveries)
         done[1].push({ perSecond: counts.requests / counts.seconds, cpuMicros: counts.cpuMicros / counts.requests })
@@ -138,7 +138,7 @@ async function measureDeliveries(environment: Environment): Promise<Row> {
   }
 }
 
-/** The same deliveries in turns, with and without another subscription whose sink never answers. */
+/** Compares deliveries in alternating rounds, with and without another subscription whose sink never answers. */
 async function measureBadSink(environment: Environment): Promise<Row> {
   const sink = await startSink()
   const server = await startServer(environment, sink)
@@ -157,7 +157,7 @@ async function measureBadSink(environment: Environment): Promise<Row> {
       const beside = await round()
       await world.verb(silent, 'pause')
       const alone = await round()
-      // The first ones warm up.
+      // The first rounds are for warm-up.
       if (number < 0) continue
       done[0].push(beside)
       done[1].push(alone)
@@ -175,7 +175,7 @@ async function measureBadSink(environment: Environment): Promise<Row> {
   }
 }
 
-/** Two organisations of one server; one has many subscriptions, to events that its creates do not cause. */
+/** Compares two organisations on one server. One has many subscriptions, to events that its creates do not cause. */
 async function measureSubscriptions(environment: Environment): Promise<Row> {
   const { connections, rounds } = environment.scale
   const server = await startServer(environment)
@@ -197,7 +197,7 @@ async function measureSubscriptions(environment: Environment): Promise<Row> {
   }
 }
 
-/** Deliveries, and what subscriptions cost a mutation. */
+/** Deliveries of events, and the cost of subscriptions for creates. */
 export const eventRows: RowGroup = {
   name: 'events',
   about:

@@ -54,7 +54,7 @@ async function overGrpc(environment: Environment): Promise<Row> {
   }
   return environment.withGenerators([load], async ([ours]) => {
     const { bodyBytes, requests } = await ours.round(300)
-    // An answer has five bytes before its message.
+    // A gRPC response has five bytes before its message.
     const bare = await startBareGrpc(grpcPath, Buffer.alloc(Math.max(0, Math.round(bodyBytes / requests) - 5)))
     try {
       return await environment.withGenerators([{ ...load, port: bare.port }], async ([theirs]) => {
@@ -68,7 +68,7 @@ async function overGrpc(environment: Environment): Promise<Row> {
   })
 }
 
-/** One record, against servers that do nothing else. */
+/** Reads of one record, compared with servers that do no other work. */
 export const getRows: RowGroup = {
   name: 'get',
   about: 'GET of one record over REST and gRPC, against a bare Koa route and a bare grpc-js method',

@@ -9,5 +9,5 @@ import { registryRows } from './registry.ts'
 import type { RowGroup } from './row.ts'
 import { sizeRows } from './size.ts'
 
-/** All rows, in the order in which they are measured: what takes much memory last. */
+/** All rows, in the order of measurement. Rows that need much memory come last. */
 export const groups: readonly RowGroup[] = [getRows, kubeRows, createRows, eventRows, mixedRows, readsRows, checksRows, registryRows, sizeRows, growthRows]

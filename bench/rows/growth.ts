@@ -8,16 +8,16 @@ import { costRow, type Row, type RowGroup } from './row.ts'
 const goal = { atMost: 1.5 }
 const pageSize = 50
 
-/** A way to ask for a page. */
+/** A way to request a page of a list. */
 interface Page {
   readonly id: string
   readonly title: string
   readonly subject: string
-  /** The path, for a list with `total` results. */
+  /** Returns the path of the page, for a list with `total` results. */
   path(server: Taproot, total: number, token: string): Promise<string> | string
 }
 
-/** The path of the last page, reached by its token as a client does. */
+/** Returns the path of the last page, found by its page token as a client does. */
 async function lastPage(server: Taproot, total: number, token: string): Promise<string> {
   const before = await server.call(token, listPath({ skip: String(Math.max(0, total - 2 * pageSize)) }))
   return listPath({ pageToken: String(before['nextPageToken']) })
@@ -40,11 +40,11 @@ async function candidateOf(environment: Environment, page: Page, records: number
   const { etcd }: Stored = await environment.stored(records)
   const load = await taprootLoad(server, page.subject, { connections: environment.scale.connections, requests: [] })
   const token = load.headers['authorization']?.replace('Bearer ', '') ?? ''
-  // Views are made on first use.
+  // Views are built on first use, so this request comes before the measurement.
   const total = Number((await server.call(token, listPath()))['totalCount'])
   const path = await page.path(server, total, token)
   const items = (await server.call(token, path))['identities']
-  if (!Array.isArray(items) || items.length !== pageSize) throw new Error(`${path} is no whole page`)
+  if (!Array.isArray(items) || items.length !== pageSize) throw new Error(`${path} returned fewer records than a full page`)
   return { load: { ...load, requests: gets([path]) }, pids: [server.pid, etcd.pid], name: `${records.toLocaleString('en')} records`, total }
 }
 
@@ -60,7 +60,7 @@ async function rowOf(environment: Environment, page: Page): Promise<Row> {
   })
 }
 
-/** What a page costs by the number of records. */
+/** Cost of a page by the number of records. */
 export const growthRows: RowGroup = {
   name: 'growth',
   about: 'a page of 50 with filter, order and total count: many records against 1,000, for several pages and callers',

@@ -7,23 +7,23 @@ import { kubeLabelOf, kubeNameOf, kubePath } from '../subjects/kube.ts'
 import { gets, kubeLoad, listPath, taprootLoad } from './loads.ts'
 import { ratioRow, type RowGroup, type RowSource } from './row.ts'
 
-/** The requests of each side. */
+/** The same requests for Taproot and for kube-apiserver. */
 interface Requests {
   readonly ours: readonly HttpRequest[]
   readonly theirs: readonly HttpRequest[]
 }
 
-/** Work that both can be given. */
+/** Work that Taproot and kube-apiserver can both do. */
 interface Task {
   readonly title: string
   readonly atLeast: number
   requests(plan: WrittenPlan): Requests
 }
 
-/** How many replicas of Taproot there are: one uses one core, and kube-apiserver all of them. */
+/** Number of replicas of Taproot. One replica uses one core, while kube-apiserver uses all cores. */
 type Replicas = 1 | 2
 
-/** The same work given to both, both over TLS and on the same etcd. */
+/** Compares the same work on Taproot and kube-apiserver, both over TLS and on the same etcd. */
 async function against(environment: Environment, requestsOf: Task['requests'], replicas: Replicas = 1): Promise<Comparison> {
   const { baseRecords: records, connections, rounds } = environment.scale
   const { etcd, plan } = await environment.stored(records)
@@ -43,7 +43,7 @@ async function against(environment: Environment, requestsOf: Task['requests'], r
   )
 }
 
-/** By the middle of the rows' ids. */
+/** Tasks by the middle part of the rows' ids. */
 const tasks = {
   get: {
     title: "GET one record to kube-apiserver's GET",
@@ -90,7 +90,7 @@ function replicasRowOf(name: keyof typeof tasks): RowSource {
   return { id: row.id, measure: async (environment) => ratioRow(row, await against(environment, requests, 2)) }
 }
 
-/** The same records as custom resources. */
+/** Taproot compared with kube-apiserver, with the same records as custom resources. */
 export const kubeRows: RowGroup = {
   name: 'kube',
   about: 'GET, list of 50 and create against kube-apiserver with the same records as custom resources on the same etcd, both over TLS',

@@ -22,7 +22,7 @@ async function measureMixed(environment: Environment): Promise<Row> {
   })
 }
 
-/** Reads and writes together. */
+/** Latencies of reads and writes together. */
 export const mixedRows: RowGroup = {
   name: 'mixed',
   about: 'latencies of a load of 95 % GET and 5 % create',
@@ -50,7 +50,7 @@ async function measureReads(environment: Environment): Promise<Row> {
   })
 }
 
-/** What being linearizable costs. */
+/** Cost of linearizable reads. */
 export const readsRows: RowGroup = {
   name: 'reads',
   about: 'GET with linearizable against bounded reads',

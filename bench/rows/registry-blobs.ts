@@ -6,11 +6,11 @@ import { pulls } from './registry-loads.ts'
 import { layerBytes, registryWorld } from './registry-world.ts'
 import { ratioRow, type Row, type RowSource } from './row.ts'
 
-/** Layers on their way at once: `docker pull` takes three by itself, others more. */
+/** Number of layers that are transferred concurrently: three by `docker pull`, more by other clients. */
 const together = 4
 const mib = 2 ** 20
 
-/** Loads of blobs: through the host, and on the upstream. */
+/** Loads of blobs: through the registry host, and directly to the upstream. */
 interface BlobLoads {
   readonly ours: HttpLoad | PushLoad
   readonly theirs: HttpLoad | PushLoad
@@ -36,7 +36,7 @@ async function pushLoads(environment: Environment, connections: number): Promise
 
 const loadsOf = { pull: pullLoads, push: pushLoads } as const satisfies Record<Direction, (environment: Environment, connections: number) => Promise<BlobLoads>>
 
-/** Throughput, and what each process that has to do with a blob spends on it. */
+/** Returns a note with the throughput, and the processor time per blob of each process involved. */
 function noteOf({ name, perSecond, generatorBusy, cpuMicrosOf }: Measured): string {
   const rate = Math.round((perSecond * layerBytes) / mib).toLocaleString('en')
   const each = [
@@ -54,7 +54,7 @@ function atOnce(connections: number): string {
   return connections === 1 ? 'one at a time' : `${connections} at once`
 }
 
-/** Something between a client and the upstream, and the names of its processes. */
+/** A server between a client and the upstream, and the names of its processes. */
 interface Between {
   readonly name: string
   readonly load: HttpLoad | PushLoad
@@ -62,7 +62,7 @@ interface Between {
   readonly processes: readonly string[]
 }
 
-/** Compares it with the upstream alone. */
+/** Compares transfers through this server with direct transfers. */
 async function overUpstream(environment: Environment, between: Between, alone: HttpLoad | PushLoad): Promise<{ comparison: Comparison; note: string }> {
   const upstream = await environment.distribution()
   const comparison = await environment.withGenerators([between.load, alone], ([first, second]) => {
@@ -91,7 +91,7 @@ function hostRow(id: string, direction: Direction, connections: number, what = `
   }
 }
 
-/** The host that keeps the bytes in a folder, which flushes each blob and its directory before it answers. */
+/** Returns a row for pushes to the host with a folder as upstream, which flushes each blob and its directory before it responds. */
 function folderRow(id: string, connections: number): RowSource {
   return {
     id,
@@ -108,10 +108,10 @@ function folderRow(id: string, connections: number): RowSource {
 }
 
 const repeated = 'blobs pulled again and again'
-/** By a host without memory for blobs, as with blobs that were never pulled. */
+/** Pulls from a host without memory for blobs, as for blobs that were never pulled before. */
 const passed = 'blobs pulled for the first time'
 
-/** How near anything in this runtime that stands in between can come. */
+/** Returns a row for a bare relay, which shows the best result that a server between client and upstream can reach in this runtime. */
 function relayRow(id: string, direction: Direction, connections: number): RowSource {
   return {
     id,
@@ -131,7 +131,7 @@ function relayRow(id: string, direction: Direction, connections: number): RowSou
   }
 }
 
-/** Blobs through the host, one and several at a time, through a relay that does nothing else, and into a folder. */
+/** Blobs through the registry host, one and several at a time; through a bare relay; and into a folder. */
 export const blobRows: readonly RowSource[] = [
   hostRow('registry-blob-hot-one', 'pull', 1, repeated),
   hostRow('registry-blob-hot', 'pull', together, repeated),

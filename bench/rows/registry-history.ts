@@ -7,26 +7,26 @@ import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import type { Write } from '../../src/store/store.ts'
 
 const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
-/** Writes of one transaction, and transactions under way. */
+/** Number of writes per transaction, and of concurrent transactions. */
 const batchWrites = 120
 const lanes = 8
 const startMs = Date.UTC(2020, 0, 1)
 const everyMs = 60_000
 
-/** A tag and how often it moved. */
+/** A tag, and its number of moves. */
 export interface Moves {
   readonly repo: string
   readonly name: string
   readonly count: number
 }
 
-/** When a tag of these moved for the `at`th time. */
+/** Returns the time of a tag's move number `at`, in milliseconds since 1970. */
 export function moveTimeMs(at: number): number {
   return startMs + at * everyMs
 }
 
 function recordOf({ repo, name }: Moves, at: number): Write[] {
-  // As long as a real one.
+  // The digest is as long as a real one.
   const digest = `sha256:${at.toString(16).padStart(64, '0')}` as Digest
   return historyWrites({ repo, name }, { timeMs: moveTimeMs(at), digest, sequence: BigInt(at + 1) })
 }
@@ -36,7 +36,7 @@ function headOf({ repo, name, count }: Moves): Write {
   return { kind: 'put', key: historyHeadKey({ repo, name }), value: toBinary(HistoryHeadSchema, head) }
 }
 
-/** Writes the keys that so many moves would leave behind, straight into the store. */
+/** Writes the keys of this many moves directly into the store. */
 export async function writeMoves(endpoint: string, moves: Moves, onProgress: (written: number) => void): Promise<void> {
   const store = createEtcdStore({ endpoints: [endpoint], log: quiet })
   const { signal } = new AbortController()

@@ -6,7 +6,7 @@ import type { RegistryWorld } from './registry-world.ts'
 
 const manifestType = 'application/vnd.oci.image.manifest.v1+json'
 
-/** A load through the host against one on the upstream. */
+/** Compares a load through the registry host with the same load on the upstream. */
 export async function against(
   environment: Environment,
   world: RegistryWorld,
@@ -22,7 +22,7 @@ export async function against(
   )
 }
 
-/** GETs of something in the repo, to the host and to the upstream. */
+/** Compares GETs of a path in the repo: through the registry host, and on the upstream. */
 export async function pulls(
   environment: Environment,
   world: RegistryWorld,

@@ -3,23 +3,23 @@ import { subjects } from '../data/generate.ts'
 import type { Environment } from '../environment.ts'
 import { registryHostName } from '../subjects/taproot.ts'
 
-/** What the registry rows ask for: one image in a private repo, through the host and at the upstream directly. */
+/** The image that the registry rows pull and push, in a private repo: its names on the host and the upstream, and credentials. */
 export interface RegistryWorld {
-  /** `<organisation>/<image>` */
+  /** Path on the host: `<organisation>/<image>`. */
   readonly path: string
-  /** Of the repo; also its name at the upstream. */
+  /** Uid of the repo, which is also its name on the upstream. */
   readonly repo: string
-  /** Of the one layer of the image with the tag `v1`. */
+  /** Digest of the only layer of the image, which has the tag `v1`. */
   readonly layerDigest: string
-  /** `Basic` of a platform token of the owner. */
+  /** `Basic` credentials with a platform token of the owner. */
   readonly basic: string
-  /** A new registry token, as clients get it. */
+  /** Requests a new registry token like a client does. */
   registryToken(actions: string): Promise<string>
-  /** The processes that work for the host, its store and its upstream included. */
+  /** Process ids of the host, its store and its upstream. */
   readonly hostPids: readonly number[]
 }
 
-/** Bytes of the layer. */
+/** Size of the layer, in bytes. */
 export const layerBytes = 64 * 2 ** 20
 
 const manifestType = 'application/vnd.oci.image.manifest.v1+json'
@@ -28,14 +28,14 @@ function digestOf(bytes: Uint8Array): string {
   return `sha256:${createHash('sha256').update(bytes).digest('hex')}`
 }
 
-/** A registry as a client that pushes sees it. */
+/** A registry that an image is pushed to. */
 interface Target {
   readonly origin: string
   readonly repository: string
   readonly headers: Readonly<Record<string, string>>
 }
 
-/** A request of a push; `status` is what the answer must have. */
+/** A request of a push, and the expected status of the response. */
 interface Asked {
   readonly headers: Readonly<Record<string, string>>
   readonly bytes?: Buffer
@@ -62,7 +62,7 @@ async function pushManifest({ origin, repository, headers }: Target, bytes: Buff
   await send('PUT', new URL(`/v2/${repository}/manifests/v1`, origin), { headers: { ...headers, 'content-type': manifestType }, bytes, status: 201 })
 }
 
-/** Pushes the image to the host; returns its manifest. */
+/** Pushes the image to the host. Returns its manifest. */
 async function pushImage(target: Target): Promise<{ manifest: Buffer; layerDigest: string }> {
   const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', rootfs: { type: 'layers', diff_ids: [] } }))
   const layer = randomBytes(layerBytes)
@@ -92,18 +92,18 @@ async function createWorld(environment: Environment): Promise<RegistryWorld> {
   const origin = `http://127.0.0.1:${host.port}`
   const registryToken = async (actions: string): Promise<string> => {
     const { text } = await send('GET', new URL(`/token?scope=repository:${path}:${actions}`, origin), { headers: { authorization: basic }, status: 200 })
-    // As the token protocol says.
+    // a cast: the token protocol defines this response
     return (JSON.parse(text) as { token: string }).token
   }
   environment.progress('pushing an image')
   const authorization = `Bearer ${await registryToken('pull,push')}`
   const { manifest, layerDigest } = await pushImage({ origin, repository: path, headers: { authorization } })
-  // The upstream holds all of it under the repo's uid: there the same tag is all that is missing.
+  // The upstream has the content under the repo's uid; only the tag is missing there.
   await pushManifest({ origin: upstream.url, repository: repo, headers: {} }, manifest)
   return { path, repo, layerDigest, basic, registryToken, hostPids: [host.pid, etcd.pid, upstream.pid] }
 }
 
-/** The image is pushed once for all rows. */
+/** Pushes the image once; all rows share it. */
 export function registryWorld(environment: Environment): Promise<RegistryWorld> {
   return environment.once('registry world', () => createWorld(environment))
 }

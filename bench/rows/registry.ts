@@ -18,14 +18,17 @@ async function measureManifest(environment: Environment): Promise<Row> {
   return ratioRow({ id: 'registry-manifest', title, goal: { atLeast: 1 } }, comparison)
 }
 
-/** The shape of the tokens that the host issues. */
+/** Returns the header and claims of a token that the host issued. */
 function shapeOf(token: string): Pick<SignLoad, 'header' | 'claims'> {
   const [header = '', payload = ''] = token.split('.')
-  // What the host signed is an object.
+  // a cast: the claims of a token are an object
   return { header, claims: JSON.parse(Buffer.from(payload, 'base64url').toString('utf8')) as Record<string, unknown> }
 }
 
-/** The scopes that clients request at `/token`. All request the same image, as in a roll-out, or each another one, as in a first push of all images. */
+/**
+ * The scopes that clients request at `/token`. Either all request the same image, as in a rollout, or each requests another one, as in a
+ * first push of all images.
+ */
 const tokenScopes = { alike: 'repository:<path>:pull', each: 'repository:<path>-$N:pull,push' } as const
 
 async function tokenLoad(environment: Environment, world: RegistryWorld, asked: keyof typeof tokenScopes): Promise<HttpLoad> {
@@ -35,7 +38,7 @@ async function tokenLoad(environment: Environment, world: RegistryWorld, asked: 
   return { kind: 'http', tls: false, port, connections, headers: { authorization: world.basic }, requests }
 }
 
-/** Against a server that signs one token for each request. */
+/** Returns a row that compares `/token` with a server that signs one token for each request. */
 function signerRow(id: string, asked: keyof typeof tokenScopes, title: string): RowSource {
   return {
     id,
@@ -59,7 +62,7 @@ function signerRow(id: string, asked: keyof typeof tokenScopes, title: string): 
   }
 }
 
-/** Against signing alone. */
+/** Returns a row that compares `/token` with signing alone. */
 function loopRow(id: string, asked: keyof typeof tokenScopes, about: Pick<Row, 'title' | 'goal'>): RowSource {
   return {
     id,
@@ -86,7 +89,7 @@ async function measureHistory(environment: Environment): Promise<Row> {
   const authorization = `Bearer ${await world.registryToken('pull')}`
   const loadOf = async (name: string, count: number): Promise<HttpLoad> => {
     await writeMoves(etcd.endpoint, { repo: world.repo, name, count }, (written) => environment.progress(`writing ${count} moves: ${written}`))
-    // The oldest page, of which a store could count what follows, and the newest.
+    // Requests the oldest page, for which a store might read everything after it, and the newest page.
     const newest = new Date(moveTimeMs(Math.max(0, count - pageSize))).toISOString()
     const path = `/v2/${world.path}/_service/history/${name}`
     const requests = gets([path, `${path}?start=${encodeURIComponent(newest)}`])
@@ -102,7 +105,7 @@ async function measureHistory(environment: Environment): Promise<Row> {
   })
 }
 
-/** The registry host against what its clients would use without it. */
+/** The registry host, compared with what clients would use without it. */
 export const registryRows: RowGroup = {
   name: 'registry',
   about: 'the registry host: blobs and manifests against its upstream alone, /token against bare signing, history of a tag with many moves against 1,000',
@@ -114,9 +117,9 @@ export const registryRows: RowGroup = {
       title: '/token, all for one image, to a loop that signs the same JWT, without a server',
       goal: { atLeast: 0.7 },
     }),
-    loopRow('registry-token-loop-each', 'each', { title: 'for comparison: the same, where no two ask for the same image' }),
+    loopRow('registry-token-loop-each', 'each', { title: 'for comparison: /token, each for another image, to a loop that signs the same JWT' }),
     signerRow('registry-token', 'alike', 'for comparison: /token, all for one image, to a bare server that signs the same JWT'),
-    signerRow('registry-token-each', 'each', 'for comparison: the same, where no two ask for the same image'),
+    signerRow('registry-token-each', 'each', 'for comparison: /token, each for another image, to a bare server that signs the same JWT'),
     { id: 'registry-history', measure: measureHistory },
   ],
 }

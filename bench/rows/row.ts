@@ -1,56 +1,56 @@
 import type { Comparison, Measured } from '../measure.ts'
 import type { Environment } from '../environment.ts'
 
-/** What a row is to reach. */
+/** The goal of a row. */
 export interface Goal {
   readonly atLeast?: number
   readonly atMost?: number
 }
 
-/** One line of the table. */
+/** One row of the results. */
 export interface Row {
   readonly id: string
   readonly title: string
-  /** What `value` counts: `x`, `ms`, `s`, `B`, `%`, ... */
+  /** Unit of `value`: `x`, `ms`, `s`, `B`, `%`, ... */
   readonly unit: string
   readonly value: number
-  /** The same ratio by processor time of the servers per request, where there is one. */
+  /** The same ratio by the servers' processor time per request, if measured. */
   readonly cpu?: number
   readonly goal?: Goal
-  /** What was measured, for the screen and the file. */
+  /** The underlying measurements, for the screen and the file. */
   readonly measured: readonly Measured[]
   readonly note?: string
 }
 
-/** Measures one row. */
+/** A function that measures one row, and the row's id. */
 export interface RowSource {
   readonly id: string
   measure(environment: Environment): Promise<Row>
 }
 
-/** Rows that belong together. */
+/** A group of related rows. */
 export interface RowGroup {
   readonly name: string
-  /** What `--help` says of it. */
+  /** Description for `--help`. */
   readonly about: string
-  /** The part without which it is left out. */
+  /** The program that the rows need. Without it, they are skipped. */
   readonly needs: 'etcd' | 'kube-apiserver' | 'registry'
   readonly rows: readonly RowSource[]
 }
 
-/** True where the goal is met. */
+/** Returns true if the goal is reached; undefined without a goal. */
 export function isReached(row: Row): boolean | undefined {
   if (row.goal === undefined) return undefined
   const { atLeast = -Infinity, atMost = Infinity } = row.goal
   return row.value >= atLeast && row.value <= atMost
 }
 
-/** A row of a comparison: how many times faster the first is. */
+/** Returns the row of a comparison: how many times faster the first candidate is than the second. */
 export function ratioRow(row: Pick<Row, 'id' | 'title' | 'goal' | 'note'>, comparison: Comparison): Row {
   return { ...row, unit: 'x', value: comparison.throughput, cpu: comparison.cpu, measured: comparison.measured }
 }
 
-/** A row of cost: how many times more the first takes than the second. */
+/** Returns the row of a cost: how many times more processor time the first candidate takes than the second. */
 export function costRow(row: Pick<Row, 'id' | 'title' | 'goal' | 'note'>, comparison: Comparison): Row {
   return { ...row, unit: 'x', value: 1 / comparison.throughput, cpu: 1 / comparison.cpu, measured: comparison.measured }
 }

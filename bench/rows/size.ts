@@ -4,7 +4,7 @@ import type { Row, RowGroup } from './row.ts'
 const bytesPerMib = 2 ** 20
 
 function held({ heapUsed, external }: NodeJS.MemoryUsage): number {
-  // `external` counts array buffers too.
+  // `external` includes array buffers.
   return heapUsed + external
 }
 
@@ -36,7 +36,7 @@ async function measureMemory(environment: Environment): Promise<Row> {
   return { id: 'memory', title, unit: 'B', value: perRecord(held), goal: { atMost: 600 }, measured: [], note }
 }
 
-/** What many records take to hold and to load. */
+/** Memory and start time with many records. */
 export const sizeRows: RowGroup = {
   name: 'size',
   about: 'start time and memory with many records',

@@ -7,10 +7,10 @@ import type { TransactionShape } from '../load/load.ts'
 
 const quiet: Log = { debug() {}, info() {}, warn: console.warn, error: console.error }
 const prefix = '/taproot/'
-/** As long as the product's own, so that bare transactions have as many bytes. */
+/** Key prefix as long as the product's own, so that bare transactions have the same size. */
 const barePrefix = '/baretx_/'
 
-/** What the commit that made a record wrote: its keys and sizes as they are in etcd. `parent` is what its guards ask for. */
+/** Returns the keys and sizes that the commit of a record's creation wrote, as found in etcd. `parent` is the uid that its guards check. */
 export async function shapeOfCreation(endpoint: string, made: { kind: string; uid: string; parent: string }): Promise<TransactionShape> {
   const signal = AbortSignal.timeout(30_000)
   const store = createEtcdStore({ endpoints: [endpoint], log: quiet })

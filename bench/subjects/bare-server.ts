@@ -3,7 +3,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import type { JwtShape } from '../load/jwt-signer.ts'
 
-/** A server without any of our code. */
+/** A server without code of the product. */
 export interface BareServer {
   readonly pid: number
   readonly port: number
@@ -25,22 +25,22 @@ async function start(program: string, message: string | object): Promise<BareSer
   }
 }
 
-/** Koa that answers `text` to everything. */
+/** Starts a Koa server that responds to every request with `text`. */
 export function startBareKoa(text: string): Promise<BareServer> {
   return start('koa-server.ts', text)
 }
 
-/** grpc-js that answers `answer` to calls of `path`. */
+/** Starts a grpc-js server that responds to calls of `path` with `answer`. */
 export function startBareGrpc(path: string, answer: Buffer): Promise<BareServer> {
   return start('grpc-server.ts', { path, answer: answer.toString('base64') })
 }
 
-/** node:net that passes bytes to and from a port on this machine. */
+/** Starts a node:net server that relays bytes to and from a port on this machine. */
 export function startBareRelay(port: number): Promise<BareServer> {
   return start('relay-server.ts', { port })
 }
 
-/** node:http that answers every request with a token of this shape, signed again. */
+/** Starts a node:http server that responds to every request with a newly signed token of this shape. */
 export function startBareSigner(shape: JwtShape): Promise<BareServer> {
   return start('signing-server.ts', shape)
 }

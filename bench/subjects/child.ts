@@ -4,10 +4,10 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { freePorts } from '../../test/support/parts/free-port.ts'
 
 const portAttempts = 4
-/** Characters of a process's output in an error message. */
+/** Maximum number of characters of a process's output in an error message. */
 const shownOutput = 2000
 
-/** A server process: killed with the benchmark, its output kept for error messages. */
+/** A server process. It is killed when the benchmark ends. Its output is kept for error messages. */
 export class Child {
   readonly process: ChildProcess
   #output = ''
@@ -26,7 +26,7 @@ export class Child {
     return this.process.pid ?? 0
   }
 
-  /** The last of what it wrote to standard error. */
+  /** The last part of its standard error output. */
   get output(): string {
     return this.#output
   }
@@ -35,13 +35,16 @@ export class Child {
     return this.process.exitCode === null && this.process.signalCode === null
   }
 
-  /** Looks every 20 ms whether `condition` holds; ends the process and throws with its output where that takes longer than `timeoutMs`, or it ended itself. */
+  /**
+   * Checks `condition` every 20 ms until it is true. If that takes longer than `timeoutMs`, or the process ends, kills it and throws with
+   * its output.
+   */
   async until(condition: () => Promise<boolean>, timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs
     while (!(await condition())) {
       if (!this.running || performance.now() > deadline) {
         await this.stop()
-        throw new Error(`${this.process.spawnargs[0] ?? ''} is not up:\n${this.#output.slice(-shownOutput)}`)
+        throw new Error(`${this.process.spawnargs[0] ?? ''} did not start:\n${this.#output.slice(-shownOutput)}`)
       }
       await delay(20)
     }
@@ -55,19 +58,19 @@ export class Child {
   }
 }
 
-/** True where an HTTP server answers 200. */
+/** Returns true if an HTTP server answers with status 200. */
 export async function answers(url: string): Promise<boolean> {
   try {
     const response = await fetch(url, { signal: AbortSignal.timeout(2000) })
     await response.body?.cancel()
     return response.ok
   } catch {
-    // Nothing listens yet.
+    // No server listens yet.
     return false
   }
 }
 
-/** Starts something on ports that are free; tries others where some other connection took one of them in between. */
+/** Starts servers on free ports. Tries other ports if another program takes one of them meanwhile. */
 export async function onFreePorts<T>(count: number, start: (ports: readonly number[]) => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {

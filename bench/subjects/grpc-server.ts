@@ -1,4 +1,7 @@
-/** A bare grpc-js server: every unary call is answered with the same bytes. They come as a message (base64), with the path; the port goes back. */
+/**
+ * A bare grpc-js server that responds to every unary call with the same bytes. It receives the bytes (base64) and the path in a message,
+ * and sends its port in a message.
+ */
 import { once } from 'node:events'
 import { Server, ServerCredentials } from '@grpc/grpc-js'
 

@@ -1,4 +1,7 @@
-/** A bare Koa server: one middleware that answers a fixed JSON text. The text comes as a message, the port goes back as one. */
+/**
+ * A bare Koa server with one middleware, which responds with a fixed JSON text. It receives the text in a message, and sends its port in a
+ * message.
+ */
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -14,6 +17,6 @@ const answer = app.callback()
 const server = createServer((request, response) => void answer(request, response))
 server.listen(0, '127.0.0.1')
 await once(server, 'listening')
-// A listening TCP server has an AddressInfo.
+// a cast: a listening TCP server has an AddressInfo
 process.send?.((server.address() as AddressInfo).port)
 process.on('disconnect', () => process.exit())

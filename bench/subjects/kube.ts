@@ -7,10 +7,10 @@ import { DatasetGenerator } from '../data/generate.ts'
 const apiGroup = 'bench.taproot.dev'
 const creators = 32
 
-/** Where the benchmark's custom resources are. */
+/** Path of the benchmark's custom resources. */
 export const kubePath = `/apis/${apiGroup}/v1/namespaces/default`
 
-/** A kube-apiserver that holds a dataset's identities as custom resources. */
+/** A kube-apiserver with the identities of a dataset as custom resources. */
 export interface Kube {
   readonly server: KubeApiserver
   stop(): Promise<void>
@@ -46,12 +46,12 @@ function definitionOf(plural: keyof typeof schemas): object {
   }
 }
 
-/** The name of an identity's custom resource. */
+/** Returns the name of an identity's custom resource. */
 export function kubeNameOf(uid: string): string {
   return uid.replaceAll('/', '.')
 }
 
-/** Labels may have 63 characters. */
+/** Returns the label value for a root group. Label values have at most 63 characters. */
 export function kubeLabelOf(root: string): string {
   return root.slice(0, 40)
 }
@@ -67,7 +67,7 @@ function customIdentity(uid: string, record: Identity): object {
   return { apiVersion: `${apiGroup}/v1`, kind: 'Identity', metadata: { name: kubeNameOf(uid), labels }, spec: { name, description, ...match, ...keys } }
 }
 
-/** Starts the server on etcd and creates the identities of the dataset that is there. */
+/** Starts the server on etcd, and creates the identities of the dataset in that etcd as custom resources. */
 export async function startKube(endpoint: string, records: number, progress: (text: string) => void): Promise<Kube> {
   const server = await startKubeApiserver({ etcdEndpoints: [endpoint] })
   const agent = new Agent({ keepAlive: true, maxSockets: creators, ca: server.ca })
@@ -107,7 +107,7 @@ async function createAll(creation: Creation, records: number): Promise<void> {
   const lane = async (): Promise<void> => {
     for (const made of source) {
       if (made.kind.index.kind !== 'Identity' || !made.uid.includes('/')) continue
-      // A record of kind Identity is an Identity.
+      // a cast: a record of kind Identity is an Identity
       const body = customIdentity(made.uid, made.record as unknown as Identity)
       await postUntilServed(() => post(creation, `${kubePath}/identities`, body))
       if (++created % 1000 === 0) creation.progress(`creating custom resources: ${created}`)
@@ -116,7 +116,7 @@ async function createAll(creation: Creation, records: number): Promise<void> {
   await Promise.all(Array.from({ length: creators }, lane))
 }
 
-/** A definition is served a moment after it was accepted. */
+/** Repeats the request until a new CRD is served, which happens a moment after it was accepted. */
 async function postUntilServed(post: () => Promise<number>): Promise<void> {
   const deadline = performance.now() + 20_000
   for (;;) {

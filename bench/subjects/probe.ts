@@ -1,6 +1,6 @@
 /**
- * Loaded into a server before its own code (`--import`): answers questions about the process over its message channel, which does not keep it alive. `memory` runs the
- * garbage collector first; `profile` and `profiled` start and end a processor profile.
+ * Loaded into a server before its own code (`--import`). Answers questions about the process over its message channel, which does not keep
+ * the process alive. `memory` runs the garbage collector first; `profile` and `profiled` start and end a processor profile.
  */
 import { Session } from 'node:inspector/promises'
 
@@ -8,7 +8,7 @@ const session = new Session()
 
 async function answer(question: string): Promise<unknown> {
   if (question === 'memory') {
-    // The server is started with --expose-gc.
+    // a cast: the server is started with --expose-gc
     for (let run = 0; run < 3; run++) globalThis.gc?.()
     return process.memoryUsage()
   }
@@ -30,6 +30,6 @@ process.on('message', (question: string) => {
     (error: unknown) => process.send?.({ error: String(error) }),
   )
 })
-// A benchmark that was killed leaves no server behind.
+// If the benchmark is killed, the server ends too.
 process.on('disconnect', () => process.exit())
 process.channel?.unref()

@@ -1,6 +1,6 @@
 /**
- * A bare relay: passes bytes between its clients and one port on this machine, and looks at none of them. What comes from the port is read into memory that is used
- * again, in pieces as large as those of the registry host. The port comes as a message, its own goes back as one.
+ * A bare relay: passes bytes between its clients and one port on this machine, without reading them. Bytes from that port are read into
+ * reused memory, in pieces as large as those of the registry host. It receives the port in a message, and sends its own port in a message.
  */
 import { once } from 'node:events'
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
@@ -11,7 +11,7 @@ const [{ port }] = (await once(process, 'message')) as [{ port: number }]
 const free: Buffer[] = []
 const memory = (): Buffer => free.pop() ?? Buffer.allocUnsafeSlow(pieceBytes)
 
-/** Connects to the port; what comes from there goes to the client at its pace. */
+/** Connects to the port. Passes its bytes on as fast as the client reads them. */
 function connectFor(client: Socket): Socket {
   let buffer = memory()
   const callback = (length: number): boolean => {
@@ -42,6 +42,6 @@ const server = createServer({ noDelay: true }, (client) => {
 })
 server.listen(0, '127.0.0.1')
 await once(server, 'listening')
-// A listening TCP server has an AddressInfo.
+// a cast: a listening TCP server has an AddressInfo
 process.send?.((server.address() as AddressInfo).port)
 process.on('disconnect', () => process.exit())

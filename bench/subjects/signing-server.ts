@@ -1,4 +1,7 @@
-/** A bare node:http server that answers every request with a freshly signed token. The token's shape comes as a message, the port goes back as one. */
+/**
+ * A bare node:http server that responds to every request with a newly signed token. It receives the shape of the token in a message, and
+ * sends its port in a message.
+ */
 import { once } from 'node:events'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -13,6 +16,6 @@ const server = createServer((_request, response) => {
 })
 server.listen(0, '127.0.0.1')
 await once(server, 'listening')
-// A listening TCP server has an AddressInfo.
+// a cast: a listening TCP server has an AddressInfo
 process.send?.((server.address() as AddressInfo).port)
 process.on('disconnect', () => process.exit())

@@ -1,4 +1,7 @@
-/** An HTTPS sink that answers 200 to every event, and nothing to those for `/silent`. A certificate comes as a message, the port goes back as one; then each number is answered once so many events came. */
+/**
+ * An HTTPS sink that answers every event with 200, but never answers those for `/silent`. It receives a certificate in a message, and
+ * sends its port in a message. After that, it answers each number that it receives once it has received that many events.
+ */
 import { once } from 'node:events'
 import { createServer } from 'node:https'
 import type { AddressInfo } from 'node:net'
@@ -36,6 +39,6 @@ process.on('message', (count: number) => {
   wanted = count
   report()
 })
-// A listening TCP server has an AddressInfo.
+// a cast: a listening TCP server has an AddressInfo
 process.send?.((server.address() as AddressInfo).port)
 process.on('disconnect', () => process.exit())

@@ -3,27 +3,27 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { createAuthority } from '../../test/support/parts/sign-in/authority.ts'
 
-/** What a sink has received: the number of events, and the last request. */
+/** The number of events that a sink has received, and the last request. */
 export interface SinkReport {
   readonly events: number
-  /** Names and values in turn. */
+  /** Header names and values, alternating. */
   readonly headers: readonly string[]
   readonly body: string
 }
 
-/** An HTTPS sink in a process of its own. */
+/** An HTTPS sink in a separate process. */
 export interface SinkServer {
   readonly url: string
-  /** Requests to it are never answered. */
+  /** URL that never answers a request. */
   readonly silentUrl: string
-  /** PEM of its authority. */
+  /** CA certificate of the sink, PEM. */
   readonly ca: string
-  /** Resolves once so many events came since its start. */
+  /** Resolves once the sink has received this many events since its start. */
   received(events: number): Promise<SinkReport>
   stop(): Promise<void>
 }
 
-/** Starts a sink that answers 200 at once. */
+/** Starts a sink that answers every event with 200 at once. */
 export async function startSink(): Promise<SinkServer> {
   const authority = createAuthority('sinks of the benchmark')
   const { certificate, key } = authority.issue()
@@ -37,7 +37,7 @@ export async function startSink(): Promise<SinkServer> {
     ca: authority.certificate,
     async received(events) {
       child.send(events)
-      // What the process sends is a report.
+      // a cast: the process sends reports
       const [report] = (await once(child, 'message')) as [SinkReport]
       return report
     },

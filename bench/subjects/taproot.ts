@@ -9,20 +9,20 @@ import { benchIssuer, subjects } from '../data/generate.ts'
 import { Child, onFreePorts } from './child.ts'
 import type { Issuer } from './issuer.ts'
 
-/** A running process of the product, with a probe in it. */
+/** A running process of the product, with a probe loaded into it. */
 export interface TaprootProcess {
   readonly pid: number
-  /** Of what its role serves. */
+  /** Port that the process's role serves. */
   readonly port: number
-  /** Milliseconds from spawn to `/readyz` 200. */
+  /** Time from spawning the process to a 200 of `/readyz`, in milliseconds. */
   readonly startMs: number
-  /** Its log, the last of it. */
+  /** The last part of its log. */
   readonly log: string
-  /** True where `/readyz` said 503 before it said 200. */
+  /** True if `/readyz` answered 503 before it answered 200. */
   readonly saidNotReady: boolean
-  /** The process's memory right after garbage collection, in bytes. */
+  /** Returns the process's memory right after garbage collection, in bytes. */
   memory(): Promise<NodeJS.MemoryUsage>
-  /** Profiles the process while `work` runs. */
+  /** Records a processor profile of the process while `work` runs. */
   profiled(work: () => Promise<unknown>): Promise<Profiler.Profile>
   metric(name: string): Promise<number>
   stop(): Promise<void>
@@ -32,32 +32,32 @@ export interface TaprootProcess {
 export interface Taproot extends TaprootProcess {
   readonly tls: boolean
   readonly baseUrl: string
-  /** A new access token for one of the benchmark's people, from its own exchange; for the API where no other audience is named. */
+  /** Returns a new access token for a person of the benchmark, by a token exchange. Its audience is the API, unless another one is given. */
   tokenOf(subject: string, audience?: string): Promise<string>
-  /** Sends one request; throws where it is not answered with 2xx. */
+  /** Sends one request. Throws unless the status is 2xx. */
   call(token: string, path: string, body?: unknown): Promise<Record<string, unknown>>
 }
 
-/** The name of the registry host, under which it is not reachable: clients of the benchmark go to its port. */
+/** Name of the registry host. It does not resolve: clients of the benchmark connect to the host's port. */
 export const registryHostName = 'registry.example'
 
-/** What a server is started with. */
+/** Options for starting a server. */
 export interface TaprootOptions {
   readonly store: { readonly etcd: string; readonly prefix?: string } | { readonly sqlite: string }
   readonly issuer: Issuer
   readonly encryptionKeyFile: string
   readonly reads?: 'linearizable' | 'bounded'
-  /** URL of the replica whose tokens it accepts; its own if absent. */
+  /** URL of the replica whose tokens the server accepts; its own URL if absent. */
   readonly baseUrl?: string
-  /** PEM of the authority of sinks, which may be on loopback. */
+  /** CA certificate of sinks, as a PEM file. Sinks may be on loopback. */
   readonly sinkCaFile?: string
-  /** PEM files. */
+  /** Paths of PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
 }
 
-/** Options of a registry host, apart from those that it shares with the API. */
+/** Options of a registry host that the API does not have. */
 export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
-  /** Of the API whose tokens it takes. */
+  /** URL of the API whose tokens it accepts. */
   readonly baseUrl: string
   readonly upstream: { readonly url: string } | { readonly folder: string }
   readonly blobCacheMegabytes?: number
@@ -66,14 +66,14 @@ export interface RegistryHostOptions extends Omit<TaprootOptions, 'tls'> {
 const root = join(import.meta.dirname, '..', '..')
 const startTimeoutMs = 600_000
 
-/** A key file for servers that share a store; it lies in a directory that the caller removes. */
+/** Creates a key file for servers that share a store. The caller removes its folder. */
 export async function makeEncryptionKeyFile(directory: string): Promise<string> {
   const file = join(directory, 'encryption.key')
   await writeFile(file, randomBytes(32).toString('hex'))
   return file
 }
 
-/** GET or POST with the server's own certificate not checked: it was made for this run. */
+/** Sends a GET or POST. Does not verify the server's certificate, which was created for this run. */
 async function fetchText(url: string, options: { token: string; body?: unknown }): Promise<{ status: number; text: string }> {
   const headers = { authorization: `Bearer ${options.token}`, ...(options.body === undefined ? {} : { 'content-type': 'application/json' }) }
   const method = options.body === undefined ? 'GET' : 'POST'
@@ -112,13 +112,13 @@ function settings(options: Omit<TaprootOptions, 'tls'>, place: Place): Record<st
   }
 }
 
-/** Where a process of the product runs. */
+/** The ports and folder of a process. */
 interface Place {
   readonly ports: readonly number[]
   readonly directory: string
 }
 
-/** A process that is ready. */
+/** A process that is ready, and how its start went. */
 interface Ready {
   readonly child: Child
   readonly ports: readonly number[]
@@ -144,7 +144,7 @@ function urlOf({ tls }: TaprootOptions, host: string, ports: readonly number[]):
   return `${tls === undefined ? 'http' : 'https'}://${host}:${ports[0]}`
 }
 
-/** Starts the product in one of its roles, on free ports: for the API, operations and the registry host; resolves when it is ready. */
+/** Starts the product in one of its roles, on free ports for the API, operations and the registry host. Resolves when it is ready. */
 async function startRole(
   role: 'api' | 'registry',
   envOf: (place: Place) => Record<string, string>,
@@ -171,7 +171,7 @@ async function startRole(
       return child.output
     },
     saidNotReady,
-    // What the probe answers.
+    // a cast: the probe sends this answer
     memory: async () => (await ask('memory')) as NodeJS.MemoryUsage,
     async profiled(work) {
       await ask('profile')
@@ -190,7 +190,7 @@ async function startRole(
   return { running, ports }
 }
 
-/** Starts `taproot api` as an operator would, with a probe in it; resolves when it is ready. */
+/** Starts `taproot api` like an operator would, with a probe loaded into it. Resolves when it is ready. */
 export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
   const { tls } = options
   const { running, ports } = await startRole('api', (place) => ({
@@ -216,11 +216,11 @@ export async function startTaproot(options: TaprootOptions): Promise<Taproot> {
       return JSON.parse(text) as Record<string, unknown>
     },
   }
-  // `running` has a getter, which a copy would not keep.
+  // Object.assign keeps the getter of `running`; a copy would not.
   return Object.assign(running, own)
 }
 
-/** Starts `taproot registry` over an upstream; resolves when it is ready. */
+/** Starts `taproot registry` with an upstream. Resolves when it is ready. */
 export async function startRegistryHost(options: RegistryHostOptions): Promise<TaprootProcess> {
   const { running } = await startRole('registry', (place) => ({
     ...settings(options, place),
