@@ -1,5 +1,5 @@
-// `npm run check`: every static check, two at a time, one line each; a failing step prints its output. Names of steps as arguments
-// run only those.
+// `npm run check`: runs every static check, two at a time, and prints one line for each. A failed check prints its output. To run only
+// some checks, pass their names as arguments.
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,7 +7,7 @@ import { join } from 'node:path'
 const root = join(import.meta.dirname, '..')
 const atOnce = 2
 
-/** What is checked. Slowest first, so that two lanes end together. */
+/** The checks, slowest first, so that both lanes end at about the same time. */
 const steps = [
   { name: 'lint', command: bin('eslint', '--max-warnings=0', '.') },
   // The native compiler: an eighth of the processor time. ESLint needs the one in JavaScript.
@@ -42,7 +42,7 @@ const steps = [
 const wanted = process.argv.slice(2)
 const unknown = wanted.filter((name) => !steps.some((step) => step.name === name))
 if (unknown.length > 0) {
-  process.stderr.write(`unknown check: ${unknown.join(', ')}; there are: ${steps.map((step) => step.name).join(', ')}\n`)
+  process.stderr.write(`unknown check: ${unknown.join(', ')}; use: ${steps.map((step) => step.name).join(', ')}\n`)
   process.exit(2)
 }
 
@@ -63,12 +63,12 @@ async function lane() {
   }
 }
 
-/** Where a check keeps what it found in files of the same content. Git ignores it. */
+/** Returns the path of a check's cache, which skips unchanged files. Git ignores it. */
 function cacheFile(name) {
   return join(root, 'node_modules', '.cache', 'checks', name)
 }
 
-/** The command of an installed package. */
+/** Returns the command line of an installed package. */
 function bin(name, ...args) {
   return [join(root, 'node_modules', '.bin', name), ...args]
 }
@@ -77,7 +77,7 @@ function existing(...folders) {
   return folders.filter((folder) => existsSync(join(root, folder)))
 }
 
-/** Never rejects: a command that can't start is a failed one. */
+/** Runs a command. Never rejects: a command that cannot start counts as failed. */
 function run([command, ...args]) {
   return new Promise((resolve) => {
     const child = spawn(command, args, { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] })

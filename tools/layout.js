@@ -1,5 +1,5 @@
-// Checks the layout of src and test (docs/contributing/layout.md): sizes of folders, names of types, and the files that docs/contributing/life-of-a-request.md lists.
-// `node tools/layout.js [<root of a repository>]`.
+// Checks the layout of src and test (docs/contributing/layout.md): sizes of folders, names of types, and the files listed in
+// docs/contributing/life-of-a-request.md. `node tools/layout.js [<root of a repository>]`.
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 
@@ -7,13 +7,13 @@ const root = process.argv[2] ?? join(import.meta.dirname, '..')
 const generated = 'src/gen'
 const walks = 'docs/contributing/life-of-a-request.md'
 
-/** Entries of a folder of src: at least so many files and folders, and at most so many files. The maximum holds for test too. */
+/** Minimum number of files and folders in a folder of src, and maximum number of files. The maximum also applies to test. */
 const entries = { least: 3, most: 20 }
 
-/** A file with fewer lines than this, and one importer in its folder, lives in that importer. */
+/** A file with fewer lines than this, and with only one importer in its folder, must be part of that importer. */
 const helperLines = 40
 
-/** Small files with one importer, and why they are files. */
+/** Exceptions to this rule, with reasons. */
 const helpers = {
   'src/audit/index-worker.ts': 'it runs in a thread of its own',
   'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
@@ -22,18 +22,18 @@ const helpers = {
   'src/server/store-format.ts': 'a concept of its own: versions of the stored format',
 }
 
-/** A request passes through at most so many files. */
+/** Maximum number of files that a request may pass through. */
 const filesOfWalk = 18
 
 const problems = [...folderProblems('src'), ...folderProblems('test'), ...helperProblems(), ...typeProblems(), ...walkProblems()]
 for (const problem of problems) process.stdout.write(`${problem}\n`)
 process.exitCode = problems.length === 0 ? 0 : 1
 
-/** Folders with too many files, or too few entries. */
+/** Returns a problem for each folder with too many files, or too few entries. */
 function folderProblems(folder) {
   if (folder === generated) return []
   const found = readdirSync(join(root, folder), { withFileTypes: true })
-  // Git keeps no empty folders: ignore one that a move left behind.
+  // An empty folder is left over from a move, since Git stores no empty folders.
   if (found.length === 0) return []
   const files = found.filter((entry) => entry.isFile())
   const below = found.filter((entry) => entry.isDirectory()).flatMap(({ name }) => folderProblems(`${folder}/${name}`))
@@ -43,14 +43,14 @@ function folderProblems(folder) {
   return below
 }
 
-/** Paths of the TypeScript files of a folder, without generated ones. */
+/** Returns the paths of the TypeScript files in a folder, without generated ones. */
 function sourcesOf(folder) {
   if (!existsSync(join(root, folder))) return []
   const found = readdirSync(join(root, folder), { recursive: true }).map((path) => `${folder}/${path}`)
   return found.filter((path) => path.endsWith('.ts') && !path.startsWith(`${generated}/`))
 }
 
-/** Small files that only one file of their folder imports. */
+/** Returns a problem for each small file that only one file of its folder imports. */
 function helperProblems() {
   const importers = new Map()
   for (const path of [...sourcesOf('src'), ...sourcesOf('test')])
@@ -67,7 +67,7 @@ function helperProblems() {
   })
 }
 
-/** Names of exported types that two files declare. */
+/** Returns a problem for each type name that two files export. */
 function typeProblems() {
   const places = new Map()
   for (const path of readdirSync(join(root, 'src'), { recursive: true })) {
@@ -81,7 +81,7 @@ function typeProblems() {
     .map(([name, files]) => `type ${name} is exported by ${files.join(' and ')}: give each its own name`)
 }
 
-/** Walks that list too many files, or a file that does not exist. */
+/** Returns a problem for each described request that passes through too many files, or through a file that does not exist. */
 function walkProblems() {
   const sections = readFileSync(join(root, walks), 'utf8').split(/^## /m).slice(1)
   return sections.flatMap((section) => {

@@ -1,4 +1,4 @@
-/** The real parts that each command needs in addition to the packages (design: tests run against the real thing). */
+/** The real programs (parts) that each command needs, in addition to the packages. */
 export const partSets = {
   test: [
     'crane',

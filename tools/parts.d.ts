@@ -1,7 +1,7 @@
-/** A program that tests run against, or the one-line reason why this machine can't provide it. */
+/** A program that tests run against, or a one-line reason why this machine cannot provide it. */
 export type Part = { readonly path: string; readonly built: boolean } | { readonly reason: string }
 
-/** What tools/parts.js knows. `cni-plugins` is one of them, beside which the others are; `base-image` an OCI archive. */
+/** Names of all parts in tools/parts.js. `cni-plugins` is one of several plugins in a folder, and `base-image` is an OCI archive. */
 export type PartName =
   | 'base-image'
   | 'buildah'
@@ -41,5 +41,5 @@ export type PartName =
   | 'scim2-tester'
   | 'skopeo'
 
-/** Finds the part, or builds, fetches or installs it once (blocking); tools/parts.js says where. Throws TypeError on an unknown name. */
+/** Finds the part, or builds, fetches or installs it once. Blocks meanwhile. Throws TypeError for an unknown name. */
 export function ensurePart(name: PartName): Part

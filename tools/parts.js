@@ -1,4 +1,4 @@
-// Finds or makes the real programs that tests run against. Plain JavaScript for Node 20, no packages.
+// Finds, builds, fetches or installs the real programs that tests run against. Plain JavaScript for Node 20, without packages.
 // Usage: node tools/parts.js etcd grpcurl
 import { existsSync } from 'node:fs'
 import { argv, env, platform, stdout } from 'node:process'
@@ -10,17 +10,21 @@ import { provideByNpm } from './provide/npm.js'
 import { findInstalled } from './provide/program.js'
 import { provideByPython } from './provide/python.js'
 
-/** A sample of the documentation. */
+/** Returns the folder of a sample receiver in the documentation. */
 const receiver = (language) => `../../docs/examples/receivers/${language}`
-/** A program of Kubernetes itself. */
+/** Returns the source of a program of Kubernetes itself. */
 const kubernetes = (name) => ({ goPackage: `k8s.io/kubernetes/cmd/${name}`, folder: 'kubernetes', kubernetesVersion: true })
-/** A program of containerd: the one that systems bring may be too old for our kubelet. */
+/** Returns the source of a program of containerd. An installed version may be too old for the kubelet of the tests. */
 const containerd = (name) => ({ goPackage: `github.com/containerd/containerd/v2/cmd/${name}`, folder: 'containerd', pinnedOnly: true, linuxOnly: true })
 
 /**
- * Where each part comes from. `goPackage`: the Go package of its program, built in tools/parts/`folder`, by default the part's own.
- * The go.mod there pins the version; `.` is our own program in that folder. `debianPackage`: installed by apt. `archive`: in the npm package that tools/parts/`folder` pins.
- * `python`: packages that requirements.txt in that folder pins, for a Python of that version or a later one. `provide`: made in a way of its own.
+ * The source of each part.
+ * - `goPackage`: the Go package of its program, built in tools/parts/`folder`, whose go.mod pins the version. The default folder has the
+ *   part's name. `.` is a program of this repository in that folder.
+ * - `debianPackage`: a package to install with apt.
+ * - `archive`: an archive in the npm package that tools/parts/`folder` pins.
+ * - `python`: the minimum version of Python, for the packages that requirements.txt in the folder pins.
+ * - `provide`: a function that provides the part.
  */
 const parts = {
   'base-image': { linuxOnly: true, provide: provideBaseImage },
@@ -56,7 +60,7 @@ const parts = {
   'receiver-go': { goPackage: '.', folder: receiver('go') },
   'receiver-python': { python: '3.11', folder: receiver('python') },
   regctl: { goPackage: 'github.com/regclient/regclient/cmd/regctl' },
-  // Other programs have this name too: one on the path is not taken.
+  // Other programs have this name too, so an installed one is not used.
   registry: { goPackage: 'github.com/distribution/distribution/v3/cmd/registry', pinnedOnly: true },
   runc: { debianPackage: 'runc' },
   'scim2-tester': { python: '3.11' },
@@ -64,8 +68,9 @@ const parts = {
 }
 
 /**
- * Returns `{ path }` of the part's program: on the path, among envtest's binaries or in the cache outside the checkout. A missing one is
- * built with Go or fetched with npm into that cache, once, or installed. Returns `{ reason }`, one line, where the machine can't provide it. Blocks while it builds.
+ * Returns the path of the part's program as `{ path }`: an installed one, one of envtest's binaries, or one in the cache outside the
+ * checkout. If it is missing, builds it with Go, fetches it with npm, or installs it, once. Returns `{ reason }`, one line, if the machine
+ * cannot provide it. Blocks meanwhile.
  */
 export function ensurePart(name) {
   const part = parts[name]
@@ -79,7 +84,7 @@ export function ensurePart(name) {
   return found === undefined ? provideByGo(name, part) : { path: found, built: false }
 }
 
-/** One line per part, unless all were there already. A missing part is an error only with REQUIRE_ALL_PARTS=1. */
+/** Prints one line per part, unless all exist already. A missing part is an error only with REQUIRE_ALL_PARTS=1. */
 function main(names) {
   const results = names.map((name) => ({ name, ...ensurePart(name) }))
   if (results.every((result) => result.built === false)) return

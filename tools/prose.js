@@ -1,6 +1,6 @@
-// Checks the prose that people read: sentences of at most 25 words, none of the words in tools/prose/words.json. It reads pages, comments, error messages and help texts in src and
-// tools, titles and comments of tests, comments in proto, and templates. `node tools/prose.js` checks everything,
-// `node tools/prose.js <path> ...` only these files and folders.
+// Checks the prose that people read: sentences have at most 25 words, and none of the words in tools/prose/words.json. It reads pages,
+// comments, error messages, help texts, test titles and templates. `node tools/prose.js` checks everything, `node tools/prose.js <path>
+// ...` only these files and folders.
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { TextlintKernel } from '@textlint/kernel'
@@ -20,7 +20,7 @@ const lintOptions = {
   ],
 }
 
-/** Where prose is, by the folder and the pattern of its files; '' is the root without its folders. */
+/** Where prose is: folders, and patterns of their files. '' means the root without its folders. */
 const places = [
   ['', /\.md$/],
   ['.github', /\.(?:md|yml)$/],
@@ -34,7 +34,7 @@ const places = [
   ['tools', /(?<!^tools\/parts\/.*)\.js$/],
 ]
 
-/** All files below a folder, as paths from the root of the repository. */
+/** Returns the paths of all files below a folder, relative to the root of the repository. */
 function filesIn(folder) {
   const files = readdirSync(join(root, folder), { recursive: folder !== '' }).map((path) => join(folder, path).replaceAll('\\', '/'))
   return files.filter((path) => statSync(join(root, path)).isFile()).sort()
@@ -42,10 +42,10 @@ function filesIn(folder) {
 
 const placed = (folder) => places.filter(([place]) => place === folder || (place !== '' && folder.startsWith(`${place}/`)))
 
-/** The files with prose in a folder. */
+/** Returns the files in a folder that contain prose. */
 const proseIn = (folder) => placed(folder).flatMap(([, pattern]) => filesIn(folder).filter((path) => pattern.test(path)))
 
-/** Figures that a program writes into a page. */
+/** Matches a block of figures that a program writes into a page. */
 const figures = /^<!-- figures[^]*?^<!-- end of figures -->$/gm
 
 function pages(path) {
@@ -54,7 +54,7 @@ function pages(path) {
   return [{ text: text.replaceAll(figures, (block) => block.replaceAll(/[^\n]/g, '')) }]
 }
 
-/** The faults of a file, one line for each. */
+/** Returns the faults of a file, one line each. */
 async function faults(path) {
   const found = pages(path).map(async ({ text, from }) => {
     if (text.trim() === '') return []
@@ -64,7 +64,7 @@ async function faults(path) {
   return (await Promise.all(found)).flat()
 }
 
-/** The files of a path. All files with prose belong to the root, `.`. */
+/** Returns the files to check for a path. `.` means all files. */
 function filesOf(path) {
   if (path === '.') return places.flatMap(([folder]) => proseIn(folder))
   return existsSync(join(root, path)) && statSync(join(root, path)).isDirectory() ? proseIn(path) : [path]

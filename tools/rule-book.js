@@ -1,5 +1,5 @@
-// Checks the citations of docs/spec and the links between pages: `node tools/rule-book.js`. Prints what does not resolve and fails then. tools/generate.js
-// takes docs/spec/untested.md from here.
+// Checks the citations of docs/spec and the links between pages: `node tools/rule-book.js`. Prints those that do not resolve, and fails if
+// there are any. tools/generate.js uses it to write docs/spec/untested.md.
 import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,15 +7,15 @@ import { fileURLToPath } from 'node:url'
 const folders = ['bench', 'bin', 'charts', 'crds', 'deploy', 'docs', 'proto', 'src', 'test', 'tools']
 const textFile = /\.(?:cjs|js|md|proto|tpl|ts|tsx|yaml|yml)$/
 const book = 'docs/spec'
-/** The page of rules that no test cites. */
+/** The page that lists rules which no test cites. */
 export const untestedPath = `${book}/untested.md`
 
 const citation = /docs\/spec\/([A-Za-z-]+\.md)(?:#([a-z0-9-]+))?/g
 const link = /\]\(([^)\s]+)\)/g
-/** Citations of pages that are not in the repository. */
+/** Matches citations of pages that are not in the repository. */
 const foreign = /\b(?:rules|architecture|spec|wire-v[12]) (?:C?\d+(?:\.\d+)*)(?![\w-])|\bdecisions,? "/i
 
-/** Paths of all text files that may cite a rule, relative to `root`, with `/`. */
+/** Returns the paths of all text files that may cite a rule, relative to `root`, with `/`. */
 function textFiles(root) {
   const nested = folders.flatMap((folder) => readdirSync(join(root, folder), { recursive: true }).map((path) => `${folder}/${path.replaceAll('\\', '/')}`))
   return [...readdirSync(root), ...nested].filter((path) => textFile.test(path) && !path.startsWith('src/gen/')).sort()
@@ -25,12 +25,12 @@ function read(root, path) {
   return readFileSync(join(root, path), 'utf8')
 }
 
-/** A page without its code blocks. */
+/** Returns a page without its code blocks. */
 function prose(page) {
   return page.replaceAll(/^( *)```.*?^\1```/gms, '')
 }
 
-/** The anchor of each heading of a page, in order. `level` is the mark of headings, such as `##`; any level where absent. */
+/** Returns the anchors of all headings on a page, in order. With `level`, such as `##`, only headings of this level. */
 function anchorsOf(page, level) {
   const seen = new Map()
   return [...prose(page).matchAll(/^(#+) (.+)$/gm)].flatMap(([, mark, title]) => {
@@ -45,7 +45,7 @@ function anchorsOf(page, level) {
   })
 }
 
-/** True where the page is there and has the anchor; an absent anchor is the page itself. */
+/** Returns a function that is true if a page exists and has the anchor. An empty anchor means the page itself. */
 function createResolver(root) {
   const anchors = new Map()
   return (path, anchor) => {
@@ -56,7 +56,7 @@ function createResolver(root) {
   }
 }
 
-/** One line for each citation or link that does not resolve, and for each citation of a page outside the repository. */
+/** Returns one line for each citation or link that does not resolve, and for each citation of a page outside the repository. */
 function faults(root) {
   const resolves = createResolver(root)
   return textFiles(root).flatMap((path) => {
@@ -71,7 +71,7 @@ function faults(root) {
   })
 }
 
-/** Relative links of a page that lead nowhere. Ignores code. */
+/** Returns the relative links of a page that do not resolve. Ignores code. */
 function brokenLinks(path, text, resolves) {
   const targets = [
     ...prose(text)
@@ -85,7 +85,7 @@ function brokenLinks(path, text, resolves) {
   })
 }
 
-/** docs/spec/untested.md: the rules that no file in test/ cites. */
+/** Returns docs/spec/untested.md: the rules that no file in test/ cites. */
 export function untestedPage(root) {
   const cited = new Set()
   for (const path of textFiles(root).filter((path) => path.startsWith('test/')))

@@ -1,5 +1,5 @@
-// Prepares a clone for the npm scripts: installs packages if the lock file changed and the real parts for commands that need them.
-// Runs before anything is installed: plain JavaScript for Node 20, no packages.
+// Prepares a clone for the npm scripts. Installs packages if the lock file has changed, and the real programs that commands need. It runs
+// before anything is installed: plain JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ const pinnedNode = join(root, 'node_modules', '.bin', 'node')
 if (!isInstalled()) installPackages()
 prepareParts([...new Set(process.argv.slice(2).flatMap((command) => partSets[command] ?? []))])
 
-/** What the installed packages follow from. */
+/** Returns a hash of the lock file, which determines the installed packages. */
 function fingerprint() {
   return createHash('sha256')
     .update(readFileSync(join(root, 'package-lock.json')))
@@ -24,8 +24,8 @@ function isInstalled() {
 }
 
 /**
- * `npm install --no-save` and not `npm ci`: a lock file written on one platform may lack the optional binaries of the others, which
- * `npm ci` refuses. Locked versions are kept either way, and the lock file is not touched.
+ * Installs the packages with `npm install --no-save`. `npm ci` would refuse a lock file that lacks the optional binaries of this platform,
+ * because it was written on another one. Both keep the locked versions and the lock file.
  */
 function installPackages() {
   process.stdout.write('installing packages ...\n')
@@ -34,7 +34,7 @@ function installPackages() {
   writeFileSync(stampFile, fingerprint())
 }
 
-/** The npm that runs this script, else the one on the path. */
+/** Returns the command of the npm that runs this script, otherwise of the npm on the path. */
 function npmCommand(args) {
   const self = process.env.npm_execpath
   return self !== undefined && /npm-cli\.js$/.test(self) ? [process.execPath, self, ...args] : ['npm', ...args]
@@ -46,7 +46,7 @@ function prepareParts(names) {
   if (status !== 0) process.exit(status ?? 1)
 }
 
-/** Runs a command quietly; on failure prints what it said and exits. */
+/** Runs a command without showing its output. If it fails, prints the output and exits. */
 function run([command, ...args], complaint) {
   const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 64 * 1024 * 1024, shell: process.platform === 'win32' })
   if (result.status === 0) return

@@ -1,4 +1,5 @@
-// The generated files of charts/taproot: values.schema.json and the tables in its README, both from values.yaml, and copies of crds/.
+// Creates the generated files of charts/taproot: values.schema.json and the tables in its README, both from values.yaml, and copies of
+// crds/.
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { format, resolveConfig } from 'prettier'
@@ -9,7 +10,7 @@ const copied = `${chart}/files/generated`
 const policy = 'deploy/mirror-policy/mirror-policy.yaml'
 const marks = ['<!-- values -->', '<!-- end of values -->']
 
-/** Keys of Taproot's configuration that the chart sets from other values. */
+/** Configuration keys that the chart derives from other values, so that users cannot set them. */
 const ownedKeys = [
   'baseUrl',
   'dataDir',
@@ -28,7 +29,7 @@ const ownedKeys = [
   'stop',
 ]
 
-/** Contents of all generated files of the chart by their paths, relative to `root`. */
+/** Returns the contents of all generated files of the chart, by path relative to `root`. */
 export async function chartFiles(root) {
   const schema = valuesSchema(readFileSync(join(root, chart, 'values.yaml'), 'utf8'), configuration(root))
   const [before, , after] = splitPage(readFileSync(join(root, chart, 'README.md'), 'utf8'))
@@ -40,7 +41,7 @@ export async function chartFiles(root) {
   return new Map([...formatted, ...copies(root)])
 }
 
-/** Folders of which every file is generated. */
+/** Folders that contain only generated files. */
 export const chartFolders = [copied]
 
 async function formattedAs(root, path, content) {
@@ -54,7 +55,7 @@ function splitPage(page) {
   return [page.slice(0, start), page.slice(start, end), page.slice(end + marks[1].length)]
 }
 
-/** Byte for byte: Helm installs the same definitions that kubectl applies. */
+/** Returns exact copies of the CRDs, so that Helm and kubectl install the same definitions. */
 function copies(root) {
   const folder = join(root, 'crds')
   const names = readdirSync(folder).filter((name) => name.endsWith('.yaml'))
@@ -65,7 +66,10 @@ function copies(root) {
   return sources.map(({ from, to }) => [to, readFileSync(join(root, from), 'utf8')])
 }
 
-/** The schema of Taproot's configuration without the keys that the chart sets, without defaults: what is not given is left to Taproot. */
+/**
+ * Returns the schema of Taproot's configuration, without the keys that the chart sets and without defaults. For absent keys, Taproot uses
+ * its own defaults.
+ */
 function configuration(root) {
   const { properties } = JSON.parse(readFileSync(join(root, 'docs', 'config.schema.json'), 'utf8'))
   return { properties: without(properties, ''), additionalProperties: false }
@@ -83,12 +87,12 @@ function bare(node) {
   return Object.fromEntries(Object.entries(node).filter(([key]) => key !== 'default'))
 }
 
-/** A section that is filled key by key; others are given as a whole. */
+/** Returns true for an object whose keys are documented one by one. Other values are documented as a whole. */
 function isSection(node) {
   return node.properties !== undefined && node.default === undefined
 }
 
-/** One table for top-level values, then one for each section. */
+/** Returns Markdown tables of the values: one for top-level values, then one for each section. */
 function valuesTables(schema) {
   const entries = Object.entries(schema.properties)
   const top = entries.filter(([, node]) => !isSection(node))

@@ -1,2 +1,2 @@
-/** The schema of the values in `source`. `configuration` is the form of Taproot's own settings. */
+/** Returns the JSON Schema of the values in `source`. `configuration` is the schema of Taproot's own settings. */
 export function valuesSchema(source: string, configuration: object): Record<string, unknown>

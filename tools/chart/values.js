@@ -1,7 +1,8 @@
-// Reads charts/taproot/values.yaml into a JSON Schema (draft 7). A comment above a key is its description. A part after "@schema" adds what the default does not show.
+// Converts charts/taproot/values.yaml into a JSON Schema (draft 7). A comment above a key is its description. The part after "@schema"
+// adds constraints that the default value does not show.
 import { isMap, parse, parseDocument } from 'yaml'
 
-/** Forms that several values have: what "@schema <form>" adds. */
+/** Named sets of constraints that several values have. "@schema <name>" selects one. */
 const forms = {
   amount: { type: ['integer', 'string'], pattern: '^([0-9]+%)?$', minimum: 0 },
   digest: { pattern: '^(sha256:[0-9a-f]{64})?$' },
@@ -16,7 +17,7 @@ const forms = {
   url: { pattern: '^(https?://[^/?#\\s]+[^?#\\s]*[^/?#\\s])?$' },
 }
 
-/** The schema of the values in `source`. `configuration` is the form of Taproot's own settings. */
+/** Returns the JSON Schema of the values in `source`. `configuration` is the schema of Taproot's own settings. */
 export function valuesSchema(source, configuration) {
   const document = parseDocument(source)
   if (document.errors.length > 0) throw document.errors[0]
@@ -26,7 +27,7 @@ export function valuesSchema(source, configuration) {
 
 function section(map, { path, forms }) {
   const properties = map.items.map((pair, index) => {
-    // The parser leaves the first comment of a mapping to the mapping itself.
+    // For the first key of a mapping, the parser attaches the comment to the mapping instead of the key.
     const comment = pair.key.commentBefore ?? (index === 0 ? map.commentBefore : undefined)
     return [pair.key.value, value(pair.value, comment, { path: `${path}${pair.key.value}`, forms })]
   })
@@ -64,11 +65,14 @@ function split(comment, path) {
 function keywords(notes, path, forms) {
   const stated = notes === undefined ? {} : parse(notes)
   if (typeof stated !== 'string') return stated
-  if (!Object.hasOwn(forms, stated)) throw new Error(`values.yaml: ${path}: no form "${stated}"; there are: ${Object.keys(forms).join(', ')}`)
+  if (!Object.hasOwn(forms, stated)) throw new Error(`values.yaml: ${path}: "@schema ${stated}" is unknown; use one of: ${Object.keys(forms).join(', ')}`)
   return forms[stated]
 }
 
-/** What a default shows. A number without stated bounds is from 0 to 1,000,000; objects and lists without more are parts of Kubernetes objects. */
+/**
+ * Returns the constraints that follow from a default value. A number without stated limits is from 0 to 1,000,000. Objects and lists
+ * without further constraints are parts of Kubernetes objects.
+ */
 function implied(defaultValue, stated, path) {
   if (Array.isArray(defaultValue)) return { type: 'array', items: { type: 'object' } }
   if (Number.isInteger(defaultValue)) return { type: 'integer', ...((stated.enum ?? stated.type) ? {} : { minimum: 0, maximum: 1_000_000 }) }

@@ -1,7 +1,7 @@
-// The comments of TypeScript, as a page that textlint reads.
+// Extracts the comments of TypeScript, as a page for textlint.
 import ts from 'typescript'
 
-/** The text with only the words of its comments: everything else is gone, but each line keeps its number. */
+/** Returns the text of all comments. All other text is replaced by empty lines, so that line numbers stay the same. */
 export function commentsOf(source) {
   const { text } = source
   const lines = text.split('\n').map(() => '')
@@ -21,7 +21,7 @@ export function commentsOf(source) {
   return lines.join('\n')
 }
 
-/** A line of a comment without its marks and indent, and without directives for tools. */
+/** Returns the text in a line of a comment, without comment marks and indent. Returns an empty text for directives to tools. */
 function wordsOf(line) {
   const words = line
     .trim()

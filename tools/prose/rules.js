@@ -1,15 +1,18 @@
-// The rules of tools/prose.js, as textlint runs them.
+// The textlint rules of tools/prose.js.
 import { StringSource } from 'textlint-util-to-string'
 
 const segmenter = new Intl.Segmenter('en', { granularity: 'sentence' })
 
-/** The text with what ends a sentence made plain to the segmenter; every character keeps its place. */
+/** Returns the text in a form in which the segmenter finds the ends of sentences. Every character keeps its position. */
 function sentences(text, isCell) {
   const line = text.replaceAll('\n', ' ')
   return isCell ? line.replaceAll('; ', ';\n') : line
 }
 
-/** Reports sentences of more than `options.words` words: in paragraphs, list items, headings and table cells. Inline code counts as one word. In a table cell a semicolon ends a sentence. */
+/**
+ * Rule: reports sentences of more than `options.words` words in paragraphs, list items, headings and table cells. Inline code counts as
+ * one word. In a table cell, a semicolon ends a sentence.
+ */
 export function sentenceLength(context, options) {
   const { Syntax, RuleError, report, locator } = context
   const check = (node) => {
@@ -26,7 +29,7 @@ export function sentenceLength(context, options) {
   return { [Syntax.Paragraph]: check, [Syntax.Header]: check, [Syntax.TableCell]: check }
 }
 
-/** Reports the words of `options.words`, patterns that match whole words in any case. Code is not looked at. */
+/** Rule: reports the words in `options.words`, which are patterns for whole words in any letter case. Ignores code. */
 export function words(context, options) {
   const { Syntax, RuleError, report, locator, getSource } = context
   const pattern = new RegExp(`(?<![\\w-])(?:${options.words.join('|')})(?![\\w-])`, 'gi')

@@ -1,8 +1,9 @@
-// What people read of files that are not pages, as pages that textlint reads. Each page is markdown and the line in the file that each of its lines is from.
+// Extracts the texts that people read in files other than Markdown, as pages for textlint. A page is Markdown, together with the file's
+// line number for each of its lines.
 import ts from 'typescript'
 import { commentsOf } from './comments.js'
 
-/** The text of a literal; what is filled into a template counts as one word. */
+/** Returns the text of a literal. An expression in a template counts as one word. */
 function literalText(node) {
   if (ts.isStringLiteralLike(node)) return node.text
   if (!ts.isTemplateExpression(node)) return undefined
@@ -11,7 +12,7 @@ function literalText(node) {
 
 const isProse = (text) => /\w[,;:]? +[a-z]/.test(text)
 
-/** Every literal that has words: texts of errors, help, log lines, descriptions. */
+/** Returns all literals that contain words: texts of errors, help, log lines, descriptions. */
 function literals(source) {
   const nodes = []
   const visit = (node) => {
@@ -26,7 +27,7 @@ function literals(source) {
 const titled = new Set(['describe', 'test', 'it'])
 const calledName = (node) => (ts.isIdentifier(node) ? node.text : 'expression' in node ? calledName(node.expression) : undefined)
 
-/** The titles of tests: of calls, and the first text of each row of a table. */
+/** Returns the titles of tests: the first arguments of calls, and the first text in each row of a table. */
 function titles(source) {
   const nodes = []
   const visit = (node) => {
@@ -40,7 +41,7 @@ function titles(source) {
 
 const titleOf = (row) => (ts.isArrayLiteralExpression(row) ? (row.elements[0] ?? row) : row)
 
-/** One paragraph for each literal. */
+/** Returns a page with one paragraph for each literal. */
 function pageOf(source, nodes) {
   const lines = []
   const from = []
@@ -56,7 +57,7 @@ function pageOf(source, nodes) {
 
 const numbered = (text) => ({ text, from: text.split('\n').map((_, at) => at + 1) })
 
-/** What a pattern finds in a file, as its group; lines keep their numbers. */
+/** Returns a page with the first group of each match of a pattern. Line numbers stay the same. */
 function found(pattern, text) {
   const lines = text.split('\n').map(() => '')
   for (const match of text.matchAll(pattern)) {
@@ -71,7 +72,7 @@ const hashComment = /(?<=^|\s)#(?!!) ?(.*)/gm
 const templateComment = /\{\{-?\s*\/\*\s*([^]*?)\s*\*\/\s*-?\}\}/g
 const templateFault = /\$faults (?:\(printf )?"([^"\n]*)"/g
 
-/** A template's text as it is shown; what is filled in counts as one word, lines of commands are code. */
+/** Returns a page with the text that a template shows. An expression counts as one word; lines of commands are code and left out. */
 function shownOf(text) {
   const lines = text.split('\n').map((line) => (/^\s*\{\{[^}]*\}\}\s*$/.test(line) || /^ {2}/.test(line) ? '' : line.replaceAll(/\{\{.*?\}\}/g, 'X')))
   return numbered(lines.join('\n'))

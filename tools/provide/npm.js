@@ -1,4 +1,4 @@
-// Programs that come in a zip archive inside an npm package. Plain JavaScript for Node 20, no packages.
+// Provides programs in a zip archive inside an npm package. Plain JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { chmodSync, cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,8 +8,8 @@ import { cacheDirectory, findInstalled, isProgram, sourceDirectory } from './pro
 import { readZipEntry } from './zip.js'
 
 /**
- * Takes the program from `entry` of the `archive` in the one package that the lock file of `folder` pins, into the cache, once. Its programs are for Linux on
- * x64: elsewhere one on the path is taken. Returns `{ path, built }` or `{ reason }`.
+ * Extracts the program `entry` from the `archive` in the package that the lock file of `folder` pins, into the cache, once. These programs
+ * are for Linux on x64; on other systems, uses an installed one. Returns `{ path, built }` or `{ reason }`.
  */
 export function provideByNpm(name, { folder, archive, entry }) {
   if (`${platform}-${arch}` !== 'linux-x64') return fromPath(name)
@@ -30,7 +30,7 @@ function fromPath(name) {
   return path === undefined ? { reason: `${name} is not installed` } : { path, built: false }
 }
 
-/** Undefined once the archive is there: kept, for the other programs in it. */
+/** Fetches the archive, and keeps it for other programs in it. Returns undefined if that succeeds. */
 function fetchArchive(name, { folder, packageName, archive, zip }) {
   if (existsSync(zip)) return undefined
   stdout.write(`fetching ${name}, once ...\n`)
@@ -56,7 +56,7 @@ function unpack({ zip, entry, path }) {
   return { path, built: true }
 }
 
-/** The npm that runs this script, else the one on the path. */
+/** Returns the command of the npm that runs this script, otherwise of the npm on the path. */
 function npmCommand(args) {
   const self = env.npm_execpath
   return self !== undefined && /npm-cli\.js$/.test(self) ? [execPath, self, ...args] : ['npm', ...args]

@@ -1,16 +1,19 @@
-// What a program is, and where those of the machine and of our cache are. Plain JavaScript for Node 20, no packages.
+// Finds programs of the machine and of the cache. Plain JavaScript for Node 20, without packages.
 import { accessSync, constants, statSync } from 'node:fs'
 import { homedir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { env, platform } from 'node:process'
 
-/** How names of programs end here. */
+/** File name suffix of programs on this system. */
 export const suffix = platform === 'win32' ? '.exe' : ''
 
-/** Administrators' programs are there, also where the path leaves them out. */
+/** Folders of programs for administrators, which the path may lack. */
 const systemDirectories = platform === 'win32' ? [] : ['/usr/sbin', '/sbin']
 
-/** The program of that name on the path, among envtest's binaries, or in one of the `more` directories; undefined if absent. */
+/**
+ * Returns the program with that name: on the path, among envtest's binaries, or in one of the `more` folders. Returns undefined if
+ * it is absent.
+ */
 export function findInstalled(name, more = []) {
   const directories = [...(env.PATH ?? '').split(delimiter), env.KUBEBUILDER_ASSETS ?? '', ...systemDirectories, ...more]
   return directories
@@ -19,7 +22,7 @@ export function findInstalled(name, more = []) {
     .find(isProgram)
 }
 
-/** True for a file that may be run. */
+/** Returns true for an executable file. */
 export function isProgram(path) {
   try {
     accessSync(path, constants.X_OK)
@@ -29,12 +32,12 @@ export function isProgram(path) {
   }
 }
 
-/** Where what was built is kept, outside the checkout. */
+/** Returns the folder of built programs, outside the checkout. */
 export function cacheDirectory() {
   return env.TAPROOT_PARTS_DIR || join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'taproot', 'parts')
 }
 
-/** The folder that pins a part's source. */
+/** Returns the folder that pins the source of a part. */
 export function sourceDirectory(folder) {
   return join(import.meta.dirname, '..', 'parts', folder)
 }

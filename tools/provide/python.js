@@ -1,4 +1,4 @@
-// Python packages, each set in a virtual environment of its own. Plain JavaScript for Node 20, no packages.
+// Provides Python packages, each set in its own virtual environment. Plain JavaScript for Node 20, without packages.
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { chmodSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -8,8 +8,8 @@ import { withLock } from './lock.js'
 import { cacheDirectory, isProgram, sourceDirectory } from './program.js'
 
 /**
- * Installs what requirements.txt in `folder` pins, with its hashes, into a virtual environment in the cache, once. The program is that environment's python.
- * Needs a python3 of `minimum` (such as `3.11`) with venv. Returns `{ path, built }` or `{ reason }`.
+ * Installs the packages that requirements.txt in `folder` pins by hash, into a virtual environment in the cache, once. The program is the
+ * python of that environment. Needs a python3 of version `minimum` (such as `3.11`) with venv. Returns `{ path, built }` or `{ reason }`.
  */
 export function provideByPython(name, { folder = name, minimum }) {
   if (platform === 'win32') return { reason: `${name} is not fetched on Windows` }
@@ -26,7 +26,7 @@ export function provideByPython(name, { folder = name, minimum }) {
   return withLock(join(directory, 'lock'), () => (isThere(part) ? { path: part.path, built: true } : install(part)))
 }
 
-/** False too where the python that the environment was made with is gone. */
+/** Returns true if the environment is complete. Returns false if the python that created it no longer exists. */
 function isThere({ path, interpreter }) {
   return isProgram(path) && isProgram(interpreter)
 }
@@ -35,7 +35,7 @@ function python(args) {
   return spawnSync('python3', args, { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
 }
 
-/** The program is written last: without it the environment is incomplete and is created again. */
+/** Creates the environment. The program is written last, so an interrupted installation counts as incomplete and starts again. */
 function install({ name, directory, requirements, path, interpreter }) {
   stdout.write(`fetching ${name}, once ...\n`)
   const environment = join(directory, 'venv')
@@ -44,7 +44,8 @@ function install({ name, directory, requirements, path, interpreter }) {
   if (made.status !== 0) return failure(name, made)
   const pip = (args) =>
     spawnSync(interpreter, ['-m', 'pip', '--no-input', '--disable-pip-version-check', ...args], { encoding: 'utf8', maxBuffer: 64 * 1024 * 1024 })
-  // The file names every package. Without --no-deps older versions of pip look for the newest version of a package that another one wants with an extra.
+  // The file names every package. Without --no-deps, older versions of pip search for the newest version of a package that another one
+  // requires with an extra.
   const installed = pip(['install', '--no-deps', '--require-hashes', '--only-binary', ':all:', '-q', '-r', requirements])
   if (installed.status !== 0) return failure(name, installed)
   const complete = pip(['check'])

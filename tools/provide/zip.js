@@ -1,4 +1,4 @@
-// Reads one file of a zip archive. Plain JavaScript for Node 20, no packages.
+// Reads one file in a zip archive. Plain JavaScript for Node 20, without packages.
 import { inflateRawSync } from 'node:zlib'
 
 const signatures = { end: 0x06054b50, central: 0x02014b50 }
@@ -7,7 +7,10 @@ const localHeaderBytes = 30
 const endBytes = 22
 const methods = { stored: 0, deflated: 8 }
 
-/** The content of the entry of that name. Throws if it is absent, or neither stored nor deflated (APPNOTE 4.3.7, 4.3.12, 4.3.16). */
+/**
+ * Returns the content of the entry with that name. Throws if it does not exist, or is neither stored nor deflated (APPNOTE 4.3.7, 4.3.12,
+ * 4.3.16).
+ */
 export function readZipEntry(archive, name) {
   const end = archive.lastIndexOf(Buffer.from(Uint32Array.of(signatures.end).buffer))
   if (end < 0 || end + endBytes > archive.length) throw new Error('not a zip archive')
@@ -26,10 +29,10 @@ function contentOf(archive, central) {
   const method = archive.readUInt16LE(central + 10)
   const bytes = archive.readUInt32LE(central + 20)
   const local = archive.readUInt32LE(central + 42)
-  // Its name and extra field are repeated here, in other lengths.
+  // The local header repeats the name and extra field, with other lengths.
   const start = local + localHeaderBytes + archive.readUInt16LE(local + 26) + archive.readUInt16LE(local + 28)
   const content = archive.subarray(start, start + bytes)
   if (method === methods.stored) return content
   if (method === methods.deflated) return inflateRawSync(content)
-  throw new Error(`the zip archive is packed by method ${method}`)
+  throw new Error(`the zip archive uses the unsupported compression method ${method}`)
 }
