@@ -1,5 +1,6 @@
-// Says how healthy Argo CD and Flux find objects: reads {"script", "objects"} as JSON, a health script of Argo CD and objects of Kubernetes, and writes for each object what
-// both say. Argo CD runs scripts by gopher-lua, with the libraries that are open here; Flux computes statuses by kstatus.
+// Reports the health of Kubernetes objects as seen by Argo CD and Flux. Reads {"script", "objects"} as JSON: a health script of Argo CD,
+// and objects. Writes both results for each object. Argo CD runs scripts with gopher-lua, with the libraries that are open here; Flux
+// computes statuses with kstatus.
 package main
 
 import (
@@ -19,7 +20,7 @@ type question struct {
 
 type verdict struct {
 	Argo string `json:"argo"`
-	// What Argo CD shows beside it.
+	// Message that Argo CD shows with the status.
 	Message string `json:"message"`
 	Flux    string `json:"flux"`
 }
@@ -67,7 +68,7 @@ func argoHealth(script string, object map[string]interface{}) (string, string, e
 }
 
 func fluxHealth(object map[string]interface{}) (string, error) {
-	// kstatus wants whole numbers, as the API machinery reads them.
+	// kstatus expects whole numbers in the form in which the Kubernetes API machinery decodes them.
 	text, err := json.Marshal(object)
 	if err != nil {
 		return "", err

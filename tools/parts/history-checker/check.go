@@ -11,18 +11,18 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// partition is a part of the history with a specification of its own: its operations have to have an order that the specification allows.
+// partition is a part of the history that is checked separately. Its operations must have an order that its specification allows.
 type partition struct {
 	name       string
 	initial    any
 	operations []porcupine.Operation
 }
 
-// step is a partition's operation, as the specification takes it.
+// step is an operation of a partition, in the form that the specification applies.
 type step struct {
 	apply func(state any) (bool, any)
 	text  string
-	// differs says how what was shown differs from a state; nil where the text says it all.
+	// differs describes how the observed result differs from a state; nil if the text describes it completely.
 	differs func(state any) string
 }
 
@@ -48,14 +48,14 @@ func (p *partition) model() porcupine.Model {
 	}
 }
 
-// failure is a part of the history that no order explains.
+// failure is a part of the history for which there is no valid order.
 type failure struct {
 	Partition string `json:"partition"`
 	Ops       int    `json:"ops"`
 	Info      string `json:"info"`
 }
 
-// explain describes the longest order that is allowed and what stands after it.
+// explain describes the longest valid order that was found, and the operations that cannot follow it.
 func (p *partition) explain(info porcupine.LinearizationInfo) string {
 	var longest []int
 	for _, orders := range info.PartialLinearizations() {
@@ -84,7 +84,7 @@ func (p *partition) explain(info porcupine.LinearizationInfo) string {
 	return strings.Join(lines, "\n  ")
 }
 
-// verdict is what is printed.
+// verdict is the printed result.
 type verdict struct {
 	OK         bool      `json:"ok"`
 	Checked    int       `json:"checked"`
@@ -93,7 +93,7 @@ type verdict struct {
 	Unknown    []string  `json:"unknown"`
 }
 
-// checkAll decides every partition, as many at once as there are processors; one that takes longer than patience stays unknown.
+// checkAll checks all partitions, in parallel on all processors. A partition that takes longer than patience is reported as unknown.
 func checkAll(partitions []partition, patience time.Duration) ([]failure, []string) {
 	var (
 		lock     sync.Mutex

@@ -8,10 +8,10 @@ import (
 	"math"
 )
 
-// forever is the return time of what may take effect at any time.
+// forever is the return time of an operation that may take effect at any later time.
 const forever = math.MaxInt64
 
-// seen is one record as an answer showed it.
+// seen is a record in a response.
 type seen struct {
 	UID      string `json:"uid"`
 	Value    string `json:"value"`
@@ -20,7 +20,7 @@ type seen struct {
 	Identity string `json:"identity"`
 }
 
-// operation is one line of a history; test/faults/history/history.ts says what the fields mean.
+// operation is one line of a history; test/faults/history/history.ts describes the fields.
 type operation struct {
 	Client     int    `json:"client"`
 	Call       int64  `json:"call"`
@@ -77,7 +77,7 @@ func (o *operation) check() error {
 	return nil
 }
 
-// readHistory reads JSON lines; an error names the line.
+// readHistory parses JSON lines. Errors name the line.
 func readHistory(input io.Reader) ([]*operation, error) {
 	decoder := json.NewDecoder(input)
 	decoder.DisallowUnknownFields()

@@ -5,26 +5,27 @@ import (
 	"slices"
 )
 
-// version is a state of a record, told by its etag, from the write that made it to the next one. Etags are never used twice.
+// version is a state of a record, identified by its etag. It lasts from the write that created it to the next write. Etags are never
+// reused.
 type version struct {
 	etag, value string
-	// Of the write: it began not before from.
+	// The write that created the version did not begin before this time.
 	from int64
-	// Whoever wrote or saw it: the first of them was done, the last of them had begun, at these times.
+	// Of all operations that wrote or saw the version: when the first one returned, and when the last one began.
 	firstRet, lastCall int64
-	// What a write that demanded this version made of it.
+	// Etag of the next version, if a write with this version's etag as guard created it.
 	follower string
-	// The moments of its timeline.
+	// Numbers of its moments in the timeline.
 	starts, ends int
 }
 
-// life is what is sure of when a record was made, had each of its versions, and was removed.
+// life is what is known for certain about the times of a record's creation, versions and removal.
 type life struct {
 	record   *record
 	versions map[string]*version
-	// It was there at this time at the latest, and still when somebody began at the other.
+	// The record existed at time `there` at the latest, and still existed at time `lastLive`.
 	there, lastLive int64
-	// Where it can have been removed: not before the first, and not after the second if that is known.
+	// The record was not removed before `removable`, and was removed before `gone` if that is known.
 	removable, gone int64
 	made, removed   int
 }
@@ -49,7 +50,7 @@ func lifeOf(r *record) *life {
 	return l
 }
 
-// lives are those of the records that a creation explains.
+// lives returns the life of each record whose creation is in the history.
 func (w *world) lives() map[*record]*life {
 	lives := map[*record]*life{}
 	for _, r := range w.records {
@@ -87,7 +88,7 @@ func (l *life) note(e *event) {
 	}
 }
 
-// unansweredWrite is when the first write began whose etag nobody knows, and that may have given this value.
+// unansweredWrite returns when the first write began that may have written this value and whose etag is unknown.
 func (l *life) unansweredWrite(value string) int64 {
 	first := int64(forever)
 	for _, e := range l.record.events {
@@ -96,7 +97,7 @@ func (l *life) unansweredWrite(value string) int64 {
 		}
 	}
 	if first == forever {
-		// Nobody wrote it: the record's own history shows that.
+		// No write explains the value. The check of the record itself reports that.
 		return 0
 	}
 	return first
@@ -112,18 +113,18 @@ func (l *life) noteRemoval(e *event) {
 	}
 }
 
-// isNotYetIn tells whether a list that does not show the record surely came before it was made.
+// isNotYetIn returns true if a list that lacks the record certainly happened before its creation.
 func (l *life) isNotYetIn(o *operation) bool {
 	return o.returned() < l.lastLive || l.removable > o.returned()
 }
 
-// isGoneIn tells whether a list that does not show the record surely came after it was removed.
+// isGoneIn returns true if a list that lacks the record certainly happened after its removal.
 func (l *life) isGoneIn(o *operation) bool {
 	return l.there < o.Call
 }
 
-// place puts the record's moments in order. One version is before another where somebody was done with the one before the last who had to do with the other
-// began, or where a write demanded the one.
+// place adds the record's moments to the timeline, and orders them. A version is before another one in two cases. Either an operation with
+// the first returned before the last operation with the second began, or a write with the first as guard created the second.
 func (l *life) place(t *timeline, isEverGone bool) {
 	r := l.record
 	l.made = t.add(r.create.call, l.there, "creation of "+r.uid)
@@ -152,16 +153,16 @@ func (l *life) place(t *timeline, isEverGone bool) {
 		}
 	}
 	for _, e := range r.events {
-		// What a list shows has a moment of its own.
+		// A list has its own moment in the timeline.
 		if v := l.versions[e.etag]; v != nil && e.verb == reads && !e.listed {
 			t.moments[v.ends].from = max(t.moments[v.ends].from, e.call)
 		}
 	}
 }
 
-// checkLists fails where a list of a place shows states of its records, or records, that were not there at one moment, or where several lists show
-// them in different orders. Only what is surely in some order counts, so that nothing has to be searched for: what it leaves open, such as the order of two writes
-// at once that no list tells apart, is decided nowhere.
+// checkLists fails if the records in a list did not all exist in the shown versions at one moment. It also fails if several lists show
+// them in different orders. It uses only orders that are certain, so it needs no search. It does not check the rest, such as the order of
+// two concurrent writes that no list distinguishes.
 func (w *world) checkLists(lives map[*record]*life) {
 	in := w.byPlace()
 	for _, key := range sortedKeys(in) {

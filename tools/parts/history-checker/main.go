@@ -1,13 +1,15 @@
-// Command history-checker decides whether a history of API calls can be explained by some order of its operations, each between its call and its
-// return. It reads JSON lines on its standard input and prints one JSON verdict. It exits with 0 where it could read the history, whatever the verdict.
+// Command history-checker decides whether a history of API calls is linearizable: whether its operations have a valid order in which each
+// takes effect between its call and its return. It reads JSON lines from standard input, and prints one verdict as JSON. It exits with 0
+// if it could read the history, whatever the verdict.
 //
-// An order is searched for in each part of the history for itself: for each record, for the members of each group, for each unique name, and for the rights of each
-// identity that has no others than by its bindings in one group. Orders of one
-// part are not held against those of another.
+// It searches for an order separately in each part of the history. The parts are each record, the members of each group, each unique name,
+// and the rights of each identity that has rights only through role bindings in one group. It does not compare the orders of different
+// parts.
 //
-// Across parts nothing is searched for; what is sure of each record is held together, in polynomial time: that role bindings which no answer explains can
-// each have a creation without an answer of their own (makers.go), that all that a list shows was there at one moment and that lists agree on what came first (lists.go), and
-// that something can have been there for which a removal was refused (refusals.go).
+// Across parts it searches for no order. It combines only what is certain about each record, in polynomial time, and checks three things.
+// Role bindings without a known creation can each come from a different unanswered creation (makers.go). The content of each list existed
+// at one moment, and lists agree on the order of changes (lists.go). If a removal was refused, a record existed that prevents it
+// (refusals.go).
 package main
 
 import (

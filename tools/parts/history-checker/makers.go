@@ -9,17 +9,17 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// makerPatience is how long it may take to tell whether one creation can have made one role binding; where that is not enough, it can.
+// makerPatience is the timeout for deciding whether a creation can have created a role binding. After a timeout, it counts as possible.
 const makerPatience = time.Second
 
-// A role binding shows no tag: which of the creations without an answer made it, if any, only what was seen of it can tell. Those for the same identity in
-// the same group are its makers until they are matched.
+// Role bindings show no tag. So only observations of a role binding show which unanswered creation, if any, created it. Until they are
+// matched, all unanswered creations for the same identity in the same group are its possible makers.
 
 func (r *record) makerKey() string {
 	return join(r.parent, r.identity)
 }
 
-// findMakers has the creations of role bindings that nobody got an answer for, by group and identity.
+// findMakers returns the unanswered creations of role bindings, by group and identity.
 func findMakers(history []*operation) map[string][]*operation {
 	makers := map[string][]*operation{}
 	for _, o := range history {
@@ -31,7 +31,7 @@ func findMakers(history []*operation) map[string][]*operation {
 	return makers
 }
 
-// creationBy is the creation of a record that one of these made. Its values are those that were asked for.
+// creationBy returns the creation event of a record that one of these operations created. Its possible values are the requested ones.
 func creationBy(makers ...*operation) *event {
 	e := &event{verb: creates, client: makers[0].Client, call: makers[0].Call, ret: forever}
 	for _, o := range makers {
@@ -46,7 +46,8 @@ func creationBy(makers ...*operation) *event {
 	return e
 }
 
-// createBindings gives every binding that was seen, and that no answer explains, a creation by one of its makers. Returns them by their makers.
+// createBindings adds a creation event to each role binding that was seen but whose creation was not answered. It returns these role
+// bindings by the key of their possible makers.
 func (w *world) createBindings(makers map[string][]*operation) map[string][]*record {
 	made := map[string][]*record{}
 	for _, key := range sortedKeys(w.records) {
@@ -62,8 +63,9 @@ func (w *world) createBindings(makers map[string][]*operation) map[string][]*rec
 	return made
 }
 
-// matchMakers fails where the bindings can't all have makers of their own, and leaves to each binding only those that some such choice gives it. Whether a
-// maker fits a binding is decided by that binding's own history; nothing here looks for an order of several records.
+// matchMakers fails if the role bindings cannot all have different makers. It reduces the possible makers of each role binding to those
+// that are part of a complete matching. The history of each role binding alone decides whether a maker fits; no order of several records
+// is searched for.
 func (w *world) matchMakers(made map[string][]*record, makers map[string][]*operation, lacked map[*record][]*operation) {
 	for _, key := range sortedKeys(made) {
 		fitting := [][]int{}
@@ -114,7 +116,7 @@ func (r *record) canBeMadeBy(o *operation, lacked []*operation) bool {
 	return porcupine.CheckOperationsTimeout(p.model(), p.operations, makerPatience) != porcupine.Illegal
 }
 
-// matching is which of its makers the record can have while every other record has one of its own.
+// matching returns the makers that a record can have while every other record has a different one.
 func matching(fitting [][]int, of int, makers int) []int {
 	possible := []int{}
 	for _, maker := range fitting[of] {
@@ -127,7 +129,7 @@ func matching(fitting [][]int, of int, makers int) []int {
 	return possible
 }
 
-// canMatch tells whether every row can have one of its numbers below count for itself.
+// canMatch returns true if each row can get a different one of its numbers, which are below count.
 func canMatch(fitting [][]int, count int) bool {
 	holders := make([]int, count)
 	for at := range holders {

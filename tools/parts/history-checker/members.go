@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// set holds members by number, as bits.
+// set is a set of members by number, stored as bits.
 type set string
 
 func (s set) has(at int) bool {
@@ -44,7 +44,8 @@ func uidsOf(records []*record, members set) []string {
 	return uids
 }
 
-// membersPartition is the set of the records of one kind in one group: creations add, deletions remove, reads ask for one, lists show all.
+// membersPartition returns the check of the set of records of one kind in one group. Creations add a member, deletions remove one, reads
+// test one, and lists show all.
 func membersPartition(of string, records []*record, lists []*operation, removals []removal) partition {
 	p := partition{name: "members " + of}
 	numbers := map[string]int{}
@@ -81,7 +82,7 @@ func membersPartition(of string, records []*record, lists []*operation, removals
 	return p
 }
 
-// removal is what goes at one moment with an identity or a group.
+// removal is the set of role bindings that are removed together with an identity or a group.
 type removal struct {
 	of      *operation
 	records []*record
@@ -102,7 +103,8 @@ func addRemoval(p *partition, gone removal, numbers map[string]int, empty set) {
 	p.add(gone.of.Client, gone.of.Call, ret, step, fmt.Sprintf("removal[client %d, %d..] of %s with %s", gone.of.Client, gone.of.Call, mask, gone.of.UID))
 }
 
-// memberStep is what an event of the record with this number does to the set; nil where it does nothing, or is part of a removal of several.
+// memberStep returns how an event of the record with this number changes the set. It returns nil if the event does not change it, or is
+// part of a removal of several records.
 func memberStep(e *event, at int, empty set) func(any) (bool, any) {
 	only := empty.with(at)
 	switch e.verb {

@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// moment is when something happened: not before from, and not after to.
+// moment is an event that happened between two times, both inclusive.
 type moment struct {
 	from, to int64
 	text     string
 }
 
-// timeline is a set of moments, some of which are surely in this order. Whether they can all be is decided in the time that it takes to look at each pair.
+// timeline is a set of moments with a known partial order. It can be checked for contradictions in time proportional to the number of
+// ordered pairs.
 type timeline struct {
 	moments []moment
 	next    [][]int
@@ -23,12 +24,12 @@ func (t *timeline) add(from, to int64, text string) int {
 	return len(t.moments) - 1
 }
 
-// order says that one moment is before another.
+// order states that one moment is before another.
 func (t *timeline) order(first, then int) {
 	t.next[first] = append(t.next[first], then)
 }
 
-// contradiction is a chain of moments that can't follow one another as they have to; empty where there is none.
+// contradiction returns a description of moments that cannot have happened in the required order; empty if there is no contradiction.
 func (t *timeline) contradiction() string {
 	waits := make([]int, len(t.moments))
 	for _, after := range t.next {
@@ -67,7 +68,7 @@ func (t *timeline) contradiction() string {
 	return ""
 }
 
-// chain is how a moment came to be later than it can have been.
+// chain describes the sequence of moments which shows that a moment would be later than possible.
 func (t *timeline) chain(cause []int, last int) string {
 	lines := []string{}
 	for at := last; at >= 0; at = cause[at] {
@@ -76,7 +77,7 @@ func (t *timeline) chain(cause []int, last int) string {
 	return "each of these is before the next, but there was no time for it:\n  " + strings.Join(lines, "\n  ")
 }
 
-// circle is a chain of moments that leads back to its beginning; every moment that still waits lies behind one.
+// circle describes moments that are in a circular order. Every moment with unfinished predecessors comes after such a circle.
 func (t *timeline) circle(waits []int) string {
 	before := make([]int, len(t.moments))
 	start := 0

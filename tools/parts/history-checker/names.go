@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// claim is an event of a unique name: a record takes it, lets go of it, or finds it taken.
+// claim is an event of a unique name: a record takes it, releases it, or finds that it is taken.
 type claim struct {
 	uid  string
 	op   *operation
@@ -24,7 +24,7 @@ func (c *claim) String() string {
 	return fmt.Sprintf("%s[client %d, %d..%d] %s sure=%t", what, c.op.Client, c.op.Call, c.ret, c.uid, c.sure)
 }
 
-// step is the name's specification: the state is its holder's uid, empty where it is free.
+// step is the specification of a name. The state is the uid of the record that holds the name, empty if it is free.
 func (c *claim) step(state any) (bool, any) {
 	holder := state.(string)
 	switch c.kind {
@@ -42,7 +42,8 @@ func (c *claim) step(state any) (bool, any) {
 	return holder != "" && holder != c.uid, holder
 }
 
-// isNeeded tells whether an unsure event can explain anything: a taken name, or that another record could have it afterwards.
+// isNeeded returns true unless the event is unsure and cannot explain anything: neither that the name was taken, nor that another record
+// could take it later.
 func (c *claim) isNeeded(all []*claim) bool {
 	if c.sure {
 		return true

@@ -2,18 +2,18 @@ package main
 
 import "fmt"
 
-// binding is the kind whose records go with others, and show no tag.
+// binding is the kind whose records are removed together with other records, and show no tag.
 const binding = "RoleBinding"
 
-// blockingKinds are those whose records keep their group from being removed.
+// blockingKinds are the kinds whose records prevent the deletion of their group.
 var blockingKinds = []string{"Group", "Identity", "Role"}
 
-// world is a history taken apart into what it says of each record, each group's members and each name.
+// world is a history, split by record, by the members of each group, and by name.
 type world struct {
 	records  map[string]*record
 	lists    map[string][]*operation
 	removals map[string][]removal
-	// uses are those of the rights of an identity in a group, and unseen the creations of its bindings there whose uid nobody knows.
+	// uses are operations that use the rights of an identity in a group. unseen are creations of its role bindings there with unknown uids.
 	uses     map[string][]*operation
 	unseen   map[string][]*operation
 	names    map[string]map[string][]*claim
@@ -38,7 +38,7 @@ func (w *world) fail(partition string, ops int, info string) {
 	w.failures = append(w.failures, failure{partition, ops, info})
 }
 
-// takeApart projects a history. What contradicts itself at first sight becomes a failure at once.
+// takeApart splits a history into a world. Obvious contradictions become failures at once.
 func takeApart(history []*operation) *world {
 	w := &world{
 		records: map[string]*record{}, lists: map[string][]*operation{}, removals: map[string][]removal{},
@@ -70,7 +70,7 @@ func takeApart(history []*operation) *world {
 	return w
 }
 
-// nameCreations finds the uids of creations without an answer by the tag that their records show. One tag on two records is a failure: a
+// nameCreations finds the uids of unanswered creations, by the tag that their records show. The same tag on two records is a failure: one
 // creation took effect twice.
 func (w *world) nameCreations(history []*operation) {
 	uids := map[string]map[string]bool{}
@@ -103,7 +103,7 @@ func (w *world) nameCreations(history []*operation) {
 	}
 }
 
-// findBindings notes whose the role bindings are and where records lie.
+// findBindings stores the identity of each role binding, and the group of each record.
 func (w *world) findBindings(history []*operation) {
 	note := func(o *operation, uid, identity string) {
 		if uid == "" {
@@ -126,7 +126,7 @@ func (w *world) findBindings(history []*operation) {
 func (w *world) project(o *operation, origin map[*operation]*event) {
 	e := &event{client: o.Client, call: o.Call, ret: o.returned(), sure: o.sure(), value: o.Value, etag: o.Etag, guard: o.Guard, guardValue: o.GuardValue}
 	if !e.sure {
-		// Nobody was told it.
+		// No client received the etag.
 		e.etag = ""
 	}
 	happened := o.Outcome == "ok" || o.Outcome == "unknown"
@@ -186,7 +186,7 @@ func (w *world) projectList(o *operation) {
 	}
 }
 
-// addRemovals lets role bindings go with their identity and with their group. A group that could be deleted was empty otherwise.
+// addRemovals adds events for role bindings that are removed with their identity or group. A deleted group must have had no other records.
 func (w *world) addRemovals(history []*operation) {
 	dependents := map[string][]*record{}
 	for _, key := range sortedKeys(w.records) {
@@ -224,7 +224,7 @@ func (w *world) addRemoval(o *operation, dependents []*record) {
 	}
 }
 
-// lackedLists finds for each record the lists of its group that did not show it.
+// lackedLists returns for each record the lists of its group that did not show it.
 func (w *world) lackedLists() map[*record][]*operation {
 	lacked := map[*record][]*operation{}
 	in := w.byPlace()
@@ -244,7 +244,7 @@ func (w *world) lackedLists() map[*record][]*operation {
 	return lacked
 }
 
-// byPlace has the records that a creation explains, by kind and group.
+// byPlace returns the records with a creation in the history, by kind and group.
 func (w *world) byPlace() map[string][]*record {
 	in := map[string][]*record{}
 	for _, key := range sortedKeys(w.records) {
@@ -257,7 +257,7 @@ func (w *world) byPlace() map[string][]*record {
 	return in
 }
 
-// checkUnmade fails where a record was there that nobody made.
+// checkUnmade fails if a record existed whose creation is not in the history.
 func (w *world) checkUnmade(r *record) {
 	for _, e := range r.events {
 		if e.isLive() {
@@ -301,7 +301,7 @@ func (w *world) claimNames(history []*operation, origin map[*operation]*event) {
 		key := place(o.Kind, o.Parent)
 		add(key, uid, o.Name, &claim{uid, o, latest(o), o.sure(), kind})
 		if o.UID == "" && o.Kind == binding && kind == acquires {
-			// It may be one of those that are removed under a uid that can't be told.
+			// The uid of this record is unknown, so its removal may not be recognisable in the history.
 			add(key, uid, o.Name, &claim{uid, o, forever, false, releases})
 		}
 	}
@@ -318,7 +318,7 @@ func (w *world) claimNames(history []*operation, origin map[*operation]*event) {
 	}
 }
 
-// partitions are all that has to be checked.
+// partitions returns everything that has to be checked separately.
 func (w *world) partitions() []partition {
 	var all []partition
 	for _, key := range sortedKeys(w.records) {

@@ -6,42 +6,42 @@ import (
 	"strings"
 )
 
-// verb says what an event does to a record, or tells of it.
+// verb is what an event does to a record, or observes of it.
 type verb int
 
 const (
 	creates verb = iota
 	updates
 	deletes
-	// vanishes: goes with its identity or its group, where it is there.
+	// vanishes: the record, if it exists, is removed with its identity or group.
 	vanishes
-	// reads: was there with this value and etag.
+	// reads: the record existed with this value and etag.
 	reads
-	// isPresent: was there.
+	// isPresent: the record existed.
 	isPresent
-	// isAbsent: was not there.
+	// isAbsent: the record did not exist.
 	isAbsent
-	// isStale: was there, with another etag than the guard.
+	// isStale: the record existed, with an etag other than the guard.
 	isStale
 )
 
 var verbNames = [...]string{"create", "update", "delete", "vanish", "read", "present", "absent", "stale"}
 
-// event is an operation as one record sees it. An unsure one may take effect at any time up to ret, or not at all.
+// event is an operation from the view of one record. An unsure event may take effect at any time up to ret, or never.
 type event struct {
 	verb      verb
 	client    int
 	call, ret int64
 	sure      bool
 	value     string
-	// among: the values that a creation may have given, where it is one of several creations.
+	// among: the possible values of a creation that is one of several creations.
 	among      []string
 	etag       string
 	guard      string
 	guardValue string
-	// idle: nothing that was observed of the record needs it to have taken effect.
+	// idle: no observation of the record requires that the event took effect.
 	idle bool
-	// listed: one of what a list showed.
+	// listed: the event is a record in a list.
 	listed bool
 }
 
@@ -63,7 +63,7 @@ func (e *event) String() string {
 	return text
 }
 
-// record is all that is known of one record.
+// record is everything that is known about one record.
 type record struct {
 	kind, uid, parent, identity string
 	create                      *event
@@ -74,7 +74,7 @@ func (r *record) name() string {
 	return fmt.Sprintf("record %s %s", r.kind, r.uid)
 }
 
-// isLive tells whether an event shows that the record was there.
+// isLive returns true if the event shows that the record existed.
 func (e *event) isLive() bool {
 	return e.sure && (e.verb == reads || e.verb == updates || e.verb == deletes || e.verb == isPresent || e.verb == isStale)
 }
@@ -83,7 +83,7 @@ func (e *event) removes() bool {
 	return e.verb == deletes || e.verb == vanishes
 }
 
-// surelyGone is when a removal was acknowledged: from then on the record is gone for good.
+// surelyGone returns when a removal was acknowledged: after that, the record never exists again.
 func (r *record) surelyGone() int64 {
 	gone := int64(forever)
 	for _, e := range r.events {
@@ -94,7 +94,7 @@ func (r *record) surelyGone() int64 {
 	return gone
 }
 
-// firstLive is when the record was seen at the latest.
+// firstLive returns the time by which the record existed, as the first observation of it shows.
 func (r *record) firstLive() int64 {
 	first := int64(forever)
 	for _, e := range r.events {
@@ -105,8 +105,9 @@ func (r *record) firstLive() int64 {
 	return first
 }
 
-// bound limits the time in which unsure events took effect, by what others saw of it. What nothing tells of is idle. Both keep every history
-// that has an explanation explainable, and spare the checker most of its branches. lacked are the lists that did not show the record.
+// bound narrows the time in which unsure events took effect, by what other operations observed. Events without any observation become
+// idle. This does not change whether the history has a valid order, but makes the search much shorter. lacked are the lists that did not
+// show the record.
 func (r *record) bound(lacked []*operation) {
 	live := r.firstLive()
 	if r.create != nil && !r.create.sure {
@@ -119,8 +120,9 @@ func (r *record) bound(lacked []*operation) {
 	}
 }
 
-// boundCreation limits the time in which the record was made: before whoever saw it was done, and after whoever missed it while nobody could have removed it
-// had begun. Creations that were repeated much later would otherwise be possible at any time.
+// boundCreation narrows the time of the record's creation. It ended before the first operation that saw the record returned. It began
+// after each operation that found no record began, if the record cannot have been removed by then. Otherwise a creation that was repeated
+// much later would be possible at any time.
 func (r *record) boundCreation(lacked []*operation, live int64) {
 	removable := int64(forever)
 	for _, e := range r.events {
@@ -130,7 +132,8 @@ func (r *record) boundCreation(lacked []*operation, live int64) {
 	}
 	after := r.create.call
 	miss := func(call, ret int64) {
-		// Later than whoever missed it: who looks for an order tries what was called first, and would try it with each set of such creations before it.
+		// The time is later than the call of the operation that found no record. The search tries earlier calls first, and would try that
+		// operation after every set of such creations.
 		if ret < removable {
 			after = max(after, call+1)
 		}
@@ -144,7 +147,7 @@ func (r *record) boundCreation(lacked []*operation, live int64) {
 		miss(o.Call, o.returned())
 	}
 	r.create.ret = min(r.create.ret, max(r.create.call, live))
-	// Where nothing is left between the two no order explains the record: the checker shows that.
+	// If no time remains, the record has no valid order, which the checker then reports.
 	r.create.call = min(after, r.create.ret)
 }
 
@@ -165,7 +168,7 @@ func (r *record) boundUpdates() {
 			writers[value]++
 		}
 	}
-	// When a state that no known write explains was seen at the latest, by value.
+	// By value: the latest time by which a state was seen that no answered write explains.
 	shown := map[string]int64{}
 	show := func(value, etag string, ret int64) {
 		if before, found := shown[value]; etag != "" && !known[etag] && (!found || ret < before) {
@@ -178,7 +181,7 @@ func (r *record) boundUpdates() {
 		} else if e.sure && (e.verb == updates || e.verb == deletes) {
 			show(e.guardValue, e.guard, e.ret)
 		} else if e.verb == updates || e.verb == deletes {
-			// Who demanded it was told of it.
+			// A client used this etag as guard, so an earlier response contained it.
 			show(e.guardValue, e.guard, forever)
 		}
 	}
@@ -194,7 +197,8 @@ func (r *record) boundUpdates() {
 	}
 }
 
-// lastLive is when whoever saw the record last began to look. What is removed never comes back: so no removal took effect before.
+// lastLive returns the last time at which an operation began that saw the record. A removed record never exists again, so no removal took
+// effect before this time.
 func (r *record) lastLive() int64 {
 	last := int64(0)
 	for _, e := range r.events {
@@ -217,7 +221,7 @@ func (r *record) boundRemovals(lacked []*operation, live int64) {
 	if unsure == 0 || r.create == nil {
 		return
 	}
-	// It was there at this time at the latest; who then finds it gone tells that it was removed.
+	// The record existed at this time at the latest. So an operation that begins later and does not find it shows that it was removed.
 	there := min(r.create.ret, live)
 	gone, missed := int64(forever), false
 	after := max(r.create.call, r.lastLive())
@@ -247,7 +251,7 @@ func (r *record) boundRemovals(lacked []*operation, live int64) {
 	}
 }
 
-// values are those that a write may have given.
+// values returns the values that a write may have written.
 func (e *event) values() []string {
 	if len(e.among) > 0 {
 		return e.among
@@ -255,7 +259,7 @@ func (e *event) values() []string {
 	return []string{e.value}
 }
 
-// partition is the record's own history.
+// partition returns the check of the record's own history.
 func (r *record) partition() partition {
 	p := partition{name: r.name(), initial: recordState{}}
 	for _, e := range r.events {

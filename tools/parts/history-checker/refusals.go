@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// failedPrecondition is the code of a removal that is refused since something hangs on the record.
+// failedPrecondition is the gRPC status code for a removal that is refused because other records depend on the record.
 const failedPrecondition = 9
 
-// checkRefusals fails where the removal of a group was refused though nothing can have been in it, and that of a role though nothing can have bound it. It looks at
-// each record for itself: that one of several was there at that moment, and not which.
+// checkRefusals fails if the removal of a group was refused although it cannot have contained any record. It does the same for a role that
+// cannot have been bound. It considers each record alone: that one existed at that moment, not which one.
 func (w *world) checkRefusals(history []*operation, lives map[*record]*life) {
 	in := w.byPlace()
 	for _, o := range history {
@@ -29,12 +29,12 @@ func (w *world) checkRefusals(history []*operation, lives map[*record]*life) {
 	}
 }
 
-// canBeThere tells whether the record can have been there at some moment of the operation.
+// canBeThere returns true if the record can have existed at some moment of the operation.
 func (l *life) canBeThere(o *operation) bool {
 	return l.record.create.call <= o.returned() && l.gone >= o.Call
 }
 
-// canHoldAny looks for a record that can have been in the group.
+// canHoldAny returns true if a known record can have been in the group.
 func (w *world) canHoldAny(o *operation, in map[string][]*record, lives map[*record]*life) bool {
 	for _, kind := range blockingKinds {
 		for _, r := range in[place(kind, o.UID)] {
@@ -46,7 +46,8 @@ func (w *world) canHoldAny(o *operation, in map[string][]*record, lives map[*rec
 	return false
 }
 
-// canHoldUnseen looks for a creation without an answer that no later list of the group had to show: nobody can remove what nobody has seen.
+// canHoldUnseen returns true if an unanswered creation may have added a record to the group and no later list should have shown it. A
+// record that no response has shown cannot be removed by a client.
 func (w *world) canHoldUnseen(o *operation, history []*operation) bool {
 	for _, creation := range history {
 		if creation.Parent != o.UID || !creation.isUnseenCreation() || creation.Call > o.returned() || !slices.Contains(blockingKinds, creation.Kind) {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// rightsPartitions decide whether those whose every right comes from role bindings in one group were let in while they had one there, and only then: the
-// bindings of one identity are a set, of which each use tells whether it is empty.
+// rightsPartitions returns checks for identities whose rights all come from role bindings in one group. They must be admitted exactly
+// while they have one there. The state is the set of the identity's role bindings; each use shows whether it is empty.
 func (w *world) rightsPartitions() []partition {
 	var all []partition
 	in := w.byPlace()
@@ -23,7 +23,7 @@ func (w *world) rightsPartitions() []partition {
 	return all
 }
 
-// rightsPartition leaves out the uses that a binding may explain which nobody has seen.
+// rightsPartition leaves out uses that may be explained by a role binding which no response has shown.
 func rightsPartition(of string, records []*record, uses []*operation, unseen []*operation) partition {
 	p := partition{name: "rights " + of}
 	empty := set(make([]byte, (len(records)+7)/8))
@@ -31,7 +31,7 @@ func rightsPartition(of string, records []*record, uses []*operation, unseen []*
 	for at, r := range records {
 		gone := r.surelyGone()
 		for _, e := range r.events {
-			// Says nothing that the removal does not say, and many of them at once have very many orders.
+			// Adds nothing to the acknowledged removal. Many concurrent events of this kind would have very many orders.
 			if e.verb == isAbsent && e.call > gone {
 				continue
 			}
@@ -39,7 +39,7 @@ func rightsPartition(of string, records []*record, uses []*operation, unseen []*
 			if e.verb == vanishes {
 				step = func(state any) (bool, any) { return true, state.(set).without(empty.with(at)) }
 			}
-			// Here a removal that is idle to the record itself may be what a use tells of.
+			// A removal that is idle for the record itself is kept, since it may explain the result of a use.
 			if step != nil {
 				p.add(e.client, e.call, e.ret, step, join(r.uid, e.String()))
 			}

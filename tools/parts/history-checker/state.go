@@ -12,13 +12,13 @@ const (
 	isGone
 )
 
-// recordState is a register that is written once, changed while it is there, and removed for good.
+// recordState is the state of a record, which is created once, changed while it exists, and removed for good.
 type recordState struct {
 	phase int
 	value string
-	// among are the values of which it has one, one on a line; empty where value is known.
+	// among contains the possible values, one per line; empty if value is known.
 	among string
-	// etag is empty after a write whose answer nobody got.
+	// etag is empty after a write without an answer.
 	etag string
 }
 
@@ -59,7 +59,7 @@ func (s recordState) meets(e *event) bool {
 	return s.etag == e.guard
 }
 
-// step is the record's specification: whether the event is possible in this state, and the next state.
+// step is the specification of a record: whether the event is possible in this state, and the next state.
 func (e *event) step(state any) (bool, any) {
 	s := state.(recordState)
 	switch e.verb {

@@ -1,4 +1,4 @@
-// The program of a pod's first container: it holds the pod's namespaces, and waits until it is told to end.
+// The program of a pod's first container. It keeps the pod's namespaces alive, and waits for a signal to end.
 package main
 
 import (
