@@ -1,5 +1,5 @@
 /**
- * Compares two ways by which a reader can know that its watch is up to date. Either every transaction also writes one common key, or the
+ * Compares two ways by which a reader can know that its watch is up to date. Either every transaction also writes one more key, the head key, or the
  * reader sends watch progress requests. Measures both against one real etcd, in alternating rounds, so that their ratios are comparable.
  * `node bench/barrier.ts` (docs/adr/0001-watch-barrier.md).
  */
@@ -158,7 +158,7 @@ for (let turn = 0; turn < 80; turn++) {
 for (const [name, { head, progress }] of Object.entries(results)) {
   const cells = [0.5, 0.9, 0.99].map((quantile) => `p${quantile * 100} ${at(head, quantile).toFixed(2)} / ${at(progress, quantile).toFixed(2)} ms`)
   const ratio = (at(head, 0.5) / at(progress, 0.5)).toFixed(2)
-  console.log(`${name}: common key / progress request: ${cells.join(', ')}; ratio of p50 ${ratio}; done ${(head.length / progress.length).toFixed(2)}`)
+  console.log(`${name}: head key / progress request: ${cells.join(', ')}; ratio of p50 ${ratio}; done ${(head.length / progress.length).toFixed(2)}`)
 }
 console.log(`progress requests per barrier under load: ${asked.toFixed(2)}`)
 for (const connection of [...Object.values(connections), watcher]) connection.close()

@@ -64,7 +64,7 @@ async function onSqlite(environment: Environment): Promise<Row> {
   await mkdir(directory)
   const server = await environment.startTaproot({ store: { sqlite: join(directory, 'taproot.db') } })
   const parent = await createOne(server, subjects.operator, '')
-  // The common key for watches exists only in etcd.
+  // The head key, which watches need, exists only in etcd.
   const bareShape = { ...shape, puts: shape.puts.filter(({ key }) => !key.endsWith('!head')) }
   const load = await taprootLoad(server, subjects.operator, { connections, requests: [creation(parent)] })
   try {
