@@ -22,7 +22,7 @@ const namespaceSelector: StructuralSchema = {
 }
 
 const spec: StructuralSchema = {
-  description: 'Rights of namespaces: the records that their objects can own, and where.',
+  description: 'Rights of namespaces: the kinds of records that their objects can own, and the group in which they can.',
   type: 'object',
   required: ['namespaceSelector', 'groupUid', 'allowedKinds'],
   properties: {
@@ -33,15 +33,17 @@ const spec: StructuralSchema = {
       pattern: `^/$|${uid.pattern ?? ''}`,
     },
     allowedKinds: {
-      description: 'Kinds of objects that the namespaces can apply.',
+      description: 'Kinds of objects that can own records in these namespaces.',
       type: 'array',
       minItems: 1,
       maxItems: 32,
       'x-kubernetes-list-type': 'set',
       items: { type: 'string', enum: Object.values(objectKinds).map(({ type }) => type.kind) },
     },
-    maxRole: roleLimitSchema('Maximum that role bindings, roles and identities of the namespaces can confer. If absent: nothing.'),
-    allowAdoption: { description: 'Allows their objects to adopt records without an owner.', type: 'boolean', default: false },
+    maxRole: roleLimitSchema(
+      'Maximum role: role bindings, roles and identities of the namespaces can confer at most its capabilities. If absent, they can confer none.',
+    ),
+    allowAdoption: { description: 'If true, objects of the namespaces can adopt records without an owner.', type: 'boolean', default: false },
     onNamespaceDelete: {
       description: 'What happens to the records of a deleted namespace: Delete removes them, Orphan leaves them to the API.',
       type: 'string',
@@ -60,7 +62,7 @@ const status: StructuralSchema = {
   properties: {
     observedGeneration: observedGenerationSchema,
     resolved: {
-      description: 'Names of the records in the spec.',
+      description: 'Names of the group and the role that the spec refers to.',
       type: 'object',
       properties: {
         group: { description: 'Name of the group; `/` for everywhere.', type: 'string', maxLength: 255 },
@@ -75,7 +77,7 @@ const status: StructuralSchema = {
       items: namespaceName,
     },
     namespaceCount: { description: 'Number of selected namespaces.', ...count },
-    objectCount: { description: 'Number of their objects with a record that this grant covers.', ...count },
+    objectCount: { description: 'Number of objects in these namespaces whose record this grant covers.', ...count },
     conditions: conditionsSchema,
   },
 }
@@ -151,7 +153,7 @@ const grantColumns: readonly ColumnDefinition[] = [
   { name: 'Namespaces', type: 'integer', jsonPath: '.status.namespaceCount', description: 'Number of selected namespaces.' },
   { name: 'Age', type: 'date', jsonPath: '.metadata.creationTimestamp', description: 'Creation time of the grant.' },
   { name: 'Group-Name', type: 'string', jsonPath: '.status.resolved.group', description: 'Name of the group.', priority: 1 },
-  { name: 'Objects', type: 'integer', jsonPath: '.status.objectCount', description: 'Number of objects with a record that this grant covers.', priority: 1 },
+  { name: 'Objects', type: 'integer', jsonPath: '.status.objectCount', description: 'Number of objects whose record this grant covers.', priority: 1 },
   { name: 'Message', type: 'string', jsonPath: conditionColumn('Ready', 'message'), description: 'Problem of the grant.', priority: 1 },
 ]
 

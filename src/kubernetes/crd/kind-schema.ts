@@ -47,7 +47,8 @@ const ownFields: Readonly<
   Subscription: {
     fields: {
       suspend: {
-        description: 'Pauses deliveries while true. Events wait, for as long as events are kept. A pause for another reason also ends when this ends.',
+        description:
+          'If true, pauses deliveries. Events then wait for as long as events are stored. Setting it back to false also ends a pause for another reason.',
         type: 'boolean',
       },
       secretName: {

@@ -12,7 +12,7 @@ const constraintWords: readonly ((schema: StructuralSchema) => string | undefine
   ({ minItems, maxItems }) => range(minItems, maxItems, 'items'),
   ({ minProperties, maxProperties }) => range(minProperties, maxProperties, 'entries'),
   ({ minimum, maximum, format }) => range(minimum, format === 'int32' && maximum === 2 ** 31 - 1 ? undefined : maximum),
-  (schema) => (schema['x-kubernetes-list-type'] === 'set' ? 'no doubles' : undefined),
+  (schema) => (schema['x-kubernetes-list-type'] === 'set' ? 'no duplicates' : undefined),
   (schema) => schema['x-kubernetes-validations']?.map(({ message }) => message).join('; '),
 ]
 

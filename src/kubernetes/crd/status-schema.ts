@@ -57,7 +57,7 @@ export const statusSchema: StructuralSchema = {
     observedGeneration: observedGenerationSchema,
     lastSyncTime: { description: 'Time when the record last matched the spec.', ...time },
     resolved: {
-      description: 'Uids of the references at that time.',
+      description: 'Uids of the records that the references named at that time.',
       type: 'object',
       properties: {
         parent: { description: 'Uid of the group.', ...writtenUid },
