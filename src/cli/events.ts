@@ -8,6 +8,7 @@ import type { ConnectionOptions } from './client/connection.ts'
 import { jsonLine } from './client/output.ts'
 import { findGroup } from './client/places.ts'
 import type { ClientQuery, PlatformClient } from './client/platform-client.ts'
+import { UsageError } from './exit-codes.ts'
 import { parseCount } from './get.ts'
 
 const path = '/events/v2/events'
@@ -17,6 +18,8 @@ const timeoutMs = 30_000
 const backoff = { firstMs: 500, maxMs: 30_000 }
 /** gRPC status codes after which a later attempt may succeed: too many streams, a timeout, or a server that is stopping. */
 const passing: ReadonlySet<number> = new Set([4, 8, 14])
+/** Attempts in a row with a token that the server refuses, before the command ends: about a minute. The file may be written late. */
+const maxRefused = 8
 /** Column widths of time, type and subject, in characters. A longer cell shifts the rest of its line. */
 const widths = [24, 48, 40]
 
@@ -95,31 +98,41 @@ interface Following {
 }
 
 /**
- * Prints events until `signal` aborts. If the connection is lost, connects again and continues with the last cursor. The first attempt to
- * connect must succeed.
+ * Prints events until `signal` aborts. If the connection is lost, connects again and continues with the last cursor. Each connection reads a
+ * token file again. The first attempt to connect must succeed.
  */
-async function follow({ client, note }: ClientContext, { query, print, from, signal }: Following): Promise<void> {
+async function follow({ client, note, renewsToken }: ClientContext, { query, print, from, signal }: Following): Promise<void> {
   let cursor = from
   let failures = 0
   let hasBegun = false
+  let isRefused = false
   while (!signal.aborted) {
     try {
       for await (const { id, type, data } of recordsOf(client, { ...query, ...(cursor === undefined ? {} : { cursor }) }, signal)) {
         if (type === 'error') throw refusalOf(jsonOf(data)) ?? new ClientError('the stream ended with an unknown error')
         hasBegun = true
+        isRefused = false
         failures = 0
         if (data !== '') await print(jsonOf(data))
         cursor = id
       }
     } catch (error) {
+      const isRenewed = renewsToken && hasBegun && failures < maxRefused && isOfToken(error)
       const isCut = error instanceof ClientError && (error.code === undefined ? hasBegun : passing.has(error.code))
-      if (!isCut) throw explained(error)
+      if (!isCut && !isRenewed) throw explained(error)
+      if (isRenewed && !isRefused) note('the token was refused or cannot be read: reading it again')
+      isRefused = isRenewed
     }
     if (signal.aborted) return
     failures += 1
-    if (failures === 1) note('the connection was cut: connecting again')
+    if (failures === 1 && !isRefused) note('the connection was cut: connecting again')
     await pause(backoffMs(backoff, failures, systemRandom), signal)
   }
+}
+
+/** True if the token is refused, or its file cannot be read at this moment. */
+function isOfToken(error: unknown): boolean {
+  return error instanceof UsageError || (error instanceof ClientError && error.code === 16)
 }
 
 function jsonOf(data: string): Json {
@@ -141,7 +154,7 @@ async function* recordsOf(client: PlatformClient, query: ClientQuery, signal: Ab
       for (const record of records) yield recordIn(record)
     }
   } catch (error) {
-    throw error instanceof ClientError ? error : new ClientError('the connection was cut', {}, error)
+    throw error instanceof ClientError || error instanceof UsageError ? error : new ClientError('the connection was cut', {}, error)
   } finally {
     clearTimeout(watch)
   }

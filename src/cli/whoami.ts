@@ -126,7 +126,7 @@ export function whoamiCommand(program: string): Command {
 
 /** Prints the caller's identity, expiry and roles. Rejects with ClientError. */
 export async function whoami({ client, token, output, clock }: ClientContext, format: (typeof formats)[number]): Promise<void> {
-  const caller = await readCaller(client, token)
+  const caller = await readCaller(client, token())
   const text = { table: () => factsText(caller, clock.now()), json: () => `${jsonText(caller)}\n`, yaml: () => yamlText(caller) }[format]()
   await output.write(await text)
 }

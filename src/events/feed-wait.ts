@@ -1,7 +1,7 @@
 import { DomainError } from '../base/errors.ts'
 import { Alarm } from '../base/timing.ts'
 import { rootOf } from '../base/uid.ts'
-import type { UsedLog } from '../engine/log/shared-log.ts'
+import type { ReaderKind, UsedLog } from '../engine/log/shared-log.ts'
 import { callerOf, type Context, type Services } from '../engine/services.ts'
 import { StoreError } from '../store/store.ts'
 import type { FeedReader } from './feed-reader.ts'
@@ -21,10 +21,15 @@ export class FeedWait {
    * Takes a place. Throws code 8 if too many readers of the caller's organisation are waiting. `close` frees the place, and so does the
    * end of the call.
    */
-  constructor({ eventLog }: Pick<Services, 'eventLog'>, context: Context, { used, reader }: { readonly used: UsedLog; readonly reader: FeedReader }) {
+  constructor(
+    { eventLog }: Pick<Services, 'eventLog'>,
+    context: Context,
+    { used, reader, kind }: { readonly used: UsedLog; readonly reader: FeedReader; readonly kind: ReaderKind },
+  ) {
     const free = eventLog.readers.take([rootOf(callerOf(context).identity)])
     if (free === undefined)
       throw new DomainError(8, 'too many requests of this organisation wait for events', { reason: 'RATE_LIMITED', details: { retryAfterMs } })
+    eventLog.waiting[kind] += 1
     const { ring } = this.#alarm
     const close = (): void => this.close()
     this.#signal = context.signal
@@ -37,6 +42,7 @@ export class FeedWait {
     })
     this.#endings.push(
       free,
+      () => void (eventLog.waiting[kind] -= 1),
       forget,
       () => this.#signal.removeEventListener('abort', close),
       () => this.#leaving.removeEventListener('abort', ring),

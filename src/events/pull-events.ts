@@ -25,7 +25,7 @@ export const pullEvents: Handler = async (services, context, message) => {
     const found = await reader.look(await reader.placeOf(request.cursor), limits)
     const isDone = found.events.length > 0 || found.more || performance.now() >= endMs
     if (isDone) return answerOf(reader, found)
-    const wait = new FeedWait(services, context, { used, reader })
+    const wait = new FeedWait(services, context, { used, reader, kind: 'poll' })
     return answerOf(reader, await nextFound({ wait, reader, from: found.place, limits, endMs }))
   } finally {
     used.release()

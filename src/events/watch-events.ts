@@ -42,7 +42,7 @@ export const watchEvents: Handler = async (services, context, message) => {
     const from = await reader.placeOf(request.cursor)
     reader.assertKept(from)
     context.signal.throwIfAborted()
-    const wait = new FeedWait(services, context, { used, reader })
+    const wait = new FeedWait(services, context, { used, reader, kind: 'stream' })
     // If no transport starts to read the stream, it ends with its call.
     context.signal.addEventListener('abort', () => used.release(), { once: true })
     return { message: create(WatchEventsResponseSchema), stream: watched(context, { used, reader, wait, from }) }

@@ -10,7 +10,7 @@ import { createHttpApi } from '../transport/http/http-api.ts'
 import { createHttp2Requests } from '../transport/http/http2-requests.ts'
 import { createHttpListener } from '../transport/http/http-listener.ts'
 import { createJsonEncoders } from '../transport/json-encode.ts'
-import { createCallMetrics } from '../transport/metrics.ts'
+import { createCallMetrics, registerEventReaders } from '../transport/metrics.ts'
 import { LoopMeter } from '../transport/loop-meter.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
 import { createOpsServer, type ReadyCheck } from '../transport/web/ops.ts'
@@ -123,6 +123,7 @@ function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): Api
   const limiter = (limit: RateLimitConfig): RateLimiter | undefined =>
     config.rateLimit.enabled ? new RateLimiter(limit, services.clock, options.meter) : undefined
   const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
+  registerEventReaders(registry, services.eventLog.waiting)
   const trusted = createNetworks(config.trustedProxies)
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
   const endpoints = createEndpoints({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })

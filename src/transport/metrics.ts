@@ -54,3 +54,16 @@ export function createCallMetrics(registry: Registry): CallMetrics {
     },
   }
 }
+
+/** Registers `taproot_event_readers` by kind: how many requests wait for events at this moment. */
+export function registerEventReaders(registry: Registry, waiting: Readonly<Record<string, number>>): void {
+  const readers: Gauge = new Gauge({
+    name: 'taproot_event_readers',
+    help: 'Requests that wait for events: streams, and polls with `wait`',
+    labelNames: ['kind'],
+    registers: [registry],
+    collect: () => {
+      for (const [kind, count] of Object.entries(waiting)) readers.set({ kind }, count)
+    },
+  })
+}

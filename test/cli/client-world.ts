@@ -42,7 +42,8 @@ export function contextOf({ config }: TestServer, token: string): TestContext {
   return {
     program: 'taproot',
     client: createPlatformClient({ baseUrl: config.baseUrl, token }),
-    token,
+    token: () => token,
+    renewsToken: false,
     output: createOutput(sink, {}),
     note: (text) => void notes.push(text),
     clock: systemClock,

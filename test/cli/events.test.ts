@@ -1,6 +1,10 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { openConnection } from '../../src/cli/client/connection.ts'
 import { createPlatformClient } from '../../src/cli/client/platform-client.ts'
 import { printEvents, type EventsRequest } from '../../src/cli/events.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
@@ -61,6 +65,40 @@ describe('taproot events', () => {
       await expect.poll(() => subjects(context), { timeout: 20_000 }).toEqual(made)
     }
     expect(proxy.requests).toBeGreaterThan(3)
+  })
+
+  test('--follow reads a file with the token again when the server refuses it, or the file is away', { timeout: 60_000 }, async () => {
+    const folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))
+    onTestFinished(() => rm(folder, { recursive: true }))
+    const tokenFile = join(folder, 'token')
+    await writeFile(tokenFile, organisation.token)
+    const proxy = await startProxy(server.config.api.port)
+    const connection = await openConnection({ server: `http://127.0.0.1:${proxy.port}`, tokenFile }, {})
+    const context = { ...contextOf(server, organisation.token), ...connection }
+    follow(context, { cursor: 'now' })
+    await expect.poll(() => server.running.engine.services.eventLog.readers.taken).toBeGreaterThan(0)
+    for (const spoil of [() => writeFile(tokenFile, 'expired'), () => rm(tokenFile)]) {
+      const before = proxy.requests
+      await spoil()
+      proxy.cut()
+      const made = await newGroup()
+      await expect.poll(() => context.notes.at(-1)).toBe('the token was refused or cannot be read: reading it again')
+      context.notes.length = 0
+      expect(proxy.requests).toBeGreaterThanOrEqual(before)
+      await writeFile(tokenFile, organisation.token)
+      await expect.poll(() => subjects(context), { timeout: 20_000 }).toContain(made)
+    }
+  })
+
+  test('--follow ends with the refusal if the token cannot be another one', { timeout: 60_000 }, async () => {
+    const proxy = await startProxy(server.config.api.port)
+    let token = organisation.token
+    const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: () => token })
+    const { ended } = follow({ ...contextOf(server, token), client }, { cursor: 'now' })
+    await expect.poll(() => server.running.engine.services.eventLog.readers.taken).toBeGreaterThan(0)
+    token = 'expired'
+    proxy.cut()
+    await expect(ended).rejects.toMatchObject({ code: 16 })
   })
 
   test('an old cursor is an error that names what to do, and so is a server that cannot be reached', async () => {

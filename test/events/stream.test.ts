@@ -256,6 +256,11 @@ specSuiteEverywhere('the stream of events', (spec) => {
       token,
     })
     await expect.poll(() => server.running.engine.services.eventLog.readers.taken).toBe(2)
+    const metrics = await (await fetch(`http://127.0.0.1:${server.config.ops.port}/metrics`)).text()
+    expect(metrics.split('\n').filter((line) => line.startsWith('taproot_event_readers{'))).toEqual([
+      'taproot_event_readers{kind="stream"} 1',
+      'taproot_event_readers{kind="poll"} 1',
+    ])
     const stopped = server.running.stop()
     expect(await stream.ended).toMatchObject({ code: 14 })
     expect((await waiting).code).toBe(0)

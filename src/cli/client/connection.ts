@@ -32,7 +32,10 @@ export function connectionOptions(): Option[] {
 /** A connection to an API server: its URL and the credential. */
 export interface ServerConnection {
   readonly client: PlatformClient
-  readonly token: string
+  /** Returns the token of the next request. A file is read again each time. Throws UsageError. */
+  readonly token: () => string
+  /** True if the token comes from a file, so that it may be replaced. */
+  readonly renewsToken: boolean
 }
 
 /**
@@ -44,11 +47,13 @@ export async function openConnection(options: ConnectionOptions, env: Environmen
   const given = withVariables(options, env)
   const development = given.server === undefined || (given.token ?? given.tokenFile) === undefined ? await developmentServer(env) : undefined
   const server = serverOf(given.server ?? development?.server)
-  const token = tokenOf(given, development?.server === server ? development.tokenFile : undefined)
+  const token = (): string => tokenOf(given, development?.server === server ? development.tokenFile : undefined)
+  // A wrong call ends before its first request.
+  token()
   const { identity, caFile } = given
   if (identity !== undefined && !isUid(identity)) throw new UsageError(`--identity needs a uid, not "${identity}"`)
   if (caFile !== undefined) trustAlso(caFile)
-  return { client: createPlatformClient({ baseUrl: server, token, identity }), token }
+  return { client: createPlatformClient({ baseUrl: server, token, identity }), token, renewsToken: given.token === undefined }
 }
 
 /** Adds values of environment variables. An option for the token replaces both variables for it. */

@@ -43,8 +43,8 @@ export interface PlatformClient {
 export interface PlatformClientOptions {
   /** The base URL, without a final slash. */
   readonly baseUrl: string
-  /** An access token, or with `identity` an OIDC token of another issuer. */
-  readonly token: string
+  /** An access token, or with `identity` an OIDC token of another issuer. A function is called for each request. */
+  readonly token: string | (() => string)
   /** Uid of the identity to assume with a token of another issuer. The server then exchanges the token in each request. */
   readonly identity?: string | undefined
   /** Waits before a retry, in milliseconds. Default: a timer. */
@@ -98,7 +98,10 @@ function addressed(
 ): { url: URL; headers: Record<string, string> } {
   const url = new URL(`${baseUrl}${path}`)
   for (const [name, value] of Object.entries(query)) for (const one of [value].flat()) url.searchParams.append(name, one)
-  return { url, headers: { authorization: `Bearer ${token}`, ...(identity === undefined ? {} : { 'taproot-identity': identity }) } }
+  return {
+    url,
+    headers: { authorization: `Bearer ${typeof token === 'string' ? token : token()}`, ...(identity === undefined ? {} : { 'taproot-identity': identity }) },
+  }
 }
 
 function notPlatform({ origin }: URL, status: number): ClientError {

@@ -30,6 +30,9 @@ export interface UsedLog {
   release(): void
 }
 
+/** What waits for events: a stream, or a request with `wait`. */
+export type ReaderKind = 'stream' | 'poll'
+
 interface Running {
   readonly log: EventLog
   readonly loaded: Promise<void>
@@ -43,6 +46,8 @@ interface Running {
 export class SharedLog {
   /** Limits the requests and streams that wait for events, per organisation and in total. Each new event is checked for every one of them. */
   readonly readers = new TenantSlots({ each: 1_000, all: 4_000 })
+  /** How many readers of each kind there are. */
+  readonly waiting: Record<ReaderKind, number> = { stream: 0, poll: 0 }
   readonly #options: SharedLogOptions
   #running: Running | undefined
   readonly #leaving = new AbortController()
