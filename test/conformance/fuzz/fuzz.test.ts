@@ -53,6 +53,14 @@ test('limits per address are said in the form of every error too', { timeout: 30
 })
 
 describe('what is sent', () => {
+  test('has streams of events, each with a deadline', () => {
+    const made = Array.from({ length: 2_000 }, (_, at) => makeRequest({ seed, number: at + 1, corpus: sampleCorpus, only: 'rest' }))
+    const drafts = made.flatMap((each) => (each.transport === 'rest' ? [each.draft] : []))
+    const streams = drafts.filter(({ headers }) => headers.some(([name, value]) => name === 'Accept' && /event-stream/i.test(value)))
+    expect(streams.filter(({ path }) => path === '/events/v2/events').length).toBeGreaterThan(5)
+    expect(streams.every(({ headers }) => headers.some(([name, value]) => name === 'Request-Timeout' && value === '0.3'))).toBe(true)
+  })
+
   test('follows from seed and number', () => {
     for (let number = 1; number <= 50; number++) {
       const [one, same, other] = [seed, seed, seed + 1].map((from) =>

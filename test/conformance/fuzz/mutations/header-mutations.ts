@@ -48,9 +48,24 @@ const credentials: readonly (string | ((random: Random) => string))[] = [
   `Bearer ${'x'.repeat(20_000)}`,
 ]
 
+/** Asks for a stream of events, mostly where there is one. The deadline ends a stream that the server begins. */
+export const streamMutation: HttpMutation = {
+  name: 'stream of events',
+  apply: (draft, random) => {
+    if (draft.port === 'api' && random.chance(0.7)) {
+      Object.assign(draft, { verb: 'GET', path: '/events/v2/events', body: undefined })
+      draft.query = random.pick([[], draft.query, ['cursor=now'], ['wait=60s'], ['types=dev.taproot.api.'], ['cursor=x']])
+    }
+    setHeader(draft, 'Accept', random.pick(['text/event-stream', 'text/event-stream;q=0.1, application/json', 'TEXT/EVENT-STREAM; charset=utf-16']))
+    setHeader(draft, 'Request-Timeout', '0.3')
+    if (random.chance(0.4)) setHeader(draft, 'Last-Event-ID', headerSafe(random.chance(0.5) ? nastyText(random) : '').slice(0, 10_000))
+  },
+}
+
 /** Headers that are read by the server, wrong in every way, and those that others have tripped over. */
 export const headerMutations: readonly HttpMutation[] = [
   header('Authorization', credentials),
+  streamMutation,
   {
     name: 'header Authorization, changed',
     apply: (draft, random) => {

@@ -6,7 +6,7 @@ import { methods } from '../../../../src/base/schema/schema.ts'
 import { caseName } from '../../walk/cases/method-case.ts'
 import { bodyMutations } from '../mutations/body-mutations.ts'
 import type { GrpcDraft } from './grpc-draft.ts'
-import { headerMutations } from '../mutations/header-mutations.ts'
+import { headerMutations, streamMutation } from '../mutations/header-mutations.ts'
 import { setHeader, type HttpDraft } from './http-draft.ts'
 import type { HttpMutation } from '../mutations/http-mutation.ts'
 import { http2Bytes, http2Mutations } from '../http2-wire.ts'
@@ -95,9 +95,10 @@ export function requestIdOf(number: number): string {
 }
 
 function mutateHttp(draft: HttpDraft, random: Random, mutations: string[]): void {
-  // At most one that decides about all bytes, and last.
+  // The deadline of a stream replaces another one. At most one mutation decides about all bytes, and it is last.
+  const rankOf = (mutation: HttpMutation): number => (wireMutations.includes(mutation) ? 2 : mutation === streamMutation ? 1 : 0)
   const chosen = Array.from({ length: random.chance(chances.second) ? 2 : 1 }, () => random.pick(httpMutations))
-  chosen.sort((a, b) => Number(wireMutations.includes(a)) - Number(wireMutations.includes(b)))
+  chosen.sort((a, b) => rankOf(a) - rankOf(b))
   for (const mutation of chosen) {
     if (mutation.needsBody === true && draft.body === undefined) {
       draft.body = Buffer.from('{}')
