@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { create, equals, type Message } from '@bufbuild/protobuf'
 import { FieldMaskSchema } from '@bufbuild/protobuf/wkt'
+import type { Subscription } from '../gen/taproot/events/v2/subscriptions_pb.ts'
 import type { EffectivePermissions } from '../authz/effective-permissions.ts'
 import { DomainError } from '../base/errors.ts'
 import type { MethodRow } from '../base/schema/method.ts'
@@ -11,7 +12,7 @@ import { ChangeSet, newEtag } from '../engine/change-set.ts'
 import { commit, type MutationPlan } from '../engine/commit.ts'
 import { staleEtag } from '../engine/errors.ts'
 import type { AnyKind, Planning } from '../engine/kind.ts'
-import { pauseForObject, pauseWrite } from '../events/index.ts'
+import { pauseForObject, pauseWrite, showPause } from '../events/index.ts'
 import { kinds } from './kinds.ts'
 import { nextOwner, ownedFields } from '../engine/ownership.ts'
 import { bareOf } from '../engine/record-codec.ts'
@@ -106,7 +107,11 @@ export async function createManaged(services: Services, caller: ObjectCaller, ma
   const also = (planning: Planning, changes: ChangeSet, { uid }: Resource): void => {
     if (pause !== undefined) changes.write(pauseWrite(planning, trustedUid(uid), pause))
   }
-  return recordOf(await createRecord(kindNamed(kind), services, { context: contextOf(caller, method, { fields: made.paths }), message, parent, also }))
+  const eventShows = (shown: Resource): void => {
+    if (pause !== undefined) showPause(shown as Message as Subscription, pause) // a cast: only subscriptions are paused
+  }
+  const context = contextOf(caller, method, { fields: made.paths })
+  return recordOf(await createRecord(kindNamed(kind), services, { context, message, parent, also, eventShows }))
 }
 
 /**

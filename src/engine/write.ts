@@ -160,6 +160,8 @@ export interface CreateCall {
   readonly parent: string
   /** Adds more writes to the transaction that creates the record. */
   readonly also?: (planning: Planning, changes: ChangeSet, record: Resource) => void
+  /** Adds values to the event's copy of the record that `also` writes and that the cache does not have yet. */
+  readonly eventShows?: (shown: Resource) => void
   /** Adds values to the answer that only the creator sees, and only once. Not called for a dry run, or for a record that an earlier call created. */
   readonly showOnce?: (shown: Resource) => void
 }
@@ -173,7 +175,10 @@ export async function createRecord(kind: AnyKind, services: Services, call: Crea
     const changes = new ChangeSet()
     const record = planCreate(kind, planning, { changes, parent, draft })
     call.also?.(planning, changes, record)
-    emit(planning, context, { changes, subject: record.uid, body: bodyOf(kind, planning, record) })
+    const body = bodyOf(kind, planning, record)
+    // A kind's body is one of its own messages.
+    call.eventShows?.(body.message as Resource)
+    emit(planning, context, { changes, subject: record.uid, body })
     rememberKey(memory, changes, { uids: [record.uid], nowMs: planning.nowMs })
     return { changes, result: record }
   }

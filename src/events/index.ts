@@ -6,6 +6,7 @@ export {
   pauseForObject,
   pauseSubscription,
   pauseWrite,
+  showPause,
   readSubscription,
   resumeSubscription,
   rotateSubscriptionSecret,

@@ -3,7 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest'
 import { Webhook } from 'standardwebhooks'
-import type { JsonObject } from '@bufbuild/protobuf'
+import { fromBinary, type JsonObject } from '@bufbuild/protobuf'
+import { Subscription_State, SubscriptionSchema } from '../../src/gen/taproot/events/v2/subscriptions_pb.ts'
+import { EventGround } from '../events/event-ground.ts'
 import { outboxPrefix } from '../../src/engine/log/outbox-keys.ts'
 import type { KubeObject } from '../../src/kubernetes/kube-api.ts'
 import { mirrorName } from '../../src/kubernetes/mirror/mirror-object.ts'
@@ -155,6 +157,10 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await put({ sink: sink.url, suspend: true })
       const object = await until('InSync')
       expect(object.status).toMatchObject({ state: 'PAUSED', stateReason: 'suspended by its Kubernetes object' })
+      const events = (await new EventGround(world.server).all()).filter(({ subject }) => subject === uidOf(object))
+      expect(events.map(({ body }) => fromBinary(SubscriptionSchema, body))).toMatchObject([
+        { state: Subscription_State.PAUSED, stateReason: 'suspended by its Kubernetes object' },
+      ])
       const group = await newGroup()
       expect(sink.received).toEqual([])
       await put({ sink: sink.url, suspend: false })

@@ -205,15 +205,18 @@ export function pauseWrite({ caller, nowMs }: Pick<Planning, 'caller' | 'nowMs'>
   return { kind: 'put', key: pauseKey(uid), value: toBinary(SubscriptionPauseSchema, pause) }
 }
 
+/** Sets the state of a rendered subscription to that of a pause. */
+export function showPause(shown: Pick<Subscription, 'state' | 'stateReason'>, reason: string): void {
+  shown.state = Subscription_State.PAUSED
+  shown.stateReason = reason
+}
+
 /** Pauses a subscription: no events are delivered until it is resumed. */
 function pause(services: Services, context: Context, { uid, reason }: { readonly uid: string; readonly reason: string }): Promise<HandlerAnswer> {
   return changeState(services, context, {
     uid,
     writes: (found, planning) => [pauseWrite(planning, found, reason)],
-    change(shown) {
-      shown.state = Subscription_State.PAUSED
-      shown.stateReason = reason
-    },
+    change: (shown) => showPause(shown, reason),
   })
 }
 
