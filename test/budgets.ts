@@ -1,7 +1,7 @@
-/** Processor time that a test file may take, in seconds: of its worker, and of the processes that it started. */
+/** Processor time in seconds that a test file may take, with its worker and the processes that it starts. */
 export const fileSeconds = 15
 
-/** Files that may take more, with the reason. */
+/** Files with a larger limit, and the reason. */
 export const exceptions: Readonly<Record<string, { readonly seconds: number; readonly why: string }>> = {
   'test/authz/many-bindings.test.ts': { seconds: 20, why: 'worlds of 10,000 and 40,000 bindings' },
   'test/bench/bench.test.ts': { seconds: 25, why: 'each row of the bench starts servers and a load of its own' },
@@ -61,20 +61,20 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   transport: 25,
 }
 
-/** What a file took. */
+/** The processor time of a test file. */
 export interface FileCost {
-  /** `test/<folder>/...` */
+  /** Path such as `test/<folder>/...`. */
   readonly file: string
   readonly cpuSeconds: number
 }
 
-/** What `referenceWork` takes on the machine that the budgets are made for, in milliseconds of processor time. */
+/** Processor time of `referenceWork` on the reference machine, in milliseconds. */
 const referenceMs = 65
 
-/** By how much processor time differs from run to run: what else the machine does takes its caches. */
+/** Factor by which processor time differs between runs, because other programs use the same caches. */
 const spread = 1.3
 
-/** Work like that of the tests: objects, sorting, JSON. */
+/** Does work that resembles that of the tests: objects, sorting, JSON. */
 function referenceWork(): void {
   for (let round = 0; round < 40; round++) {
     const rows = Array.from({ length: 2_000 }, (_, at) => ({ uid: ((at * 2_654_435_761) % 2 ** 32).toString(16), name: `row ${at}` }))
@@ -83,7 +83,7 @@ function referenceWork(): void {
   }
 }
 
-/** How many times longer work may take here than on the machine that the budgets are made for. Machines of one kind differ by a factor of three. */
+/** Returns how many times slower than the reference machine this machine is. Machines of one kind differ by a factor of three. */
 export function slowness(): number {
   const times = Array.from({ length: 3 }, () => {
     const start = process.cpuUsage()
@@ -96,7 +96,7 @@ export function slowness(): number {
 
 const text = (seconds: number): string => `${seconds.toFixed(1)} s`
 
-/** The folder of test/ whose budget a file counts to: `engine` for `test/engine/x.test.ts`, `e2e/chart` for `test/e2e/chart/x.test.ts`. */
+/** Returns the folder of test/ whose budget includes a file: `engine` for `test/engine/x.test.ts`, `e2e/chart` for `test/e2e/chart/x.test.ts`. */
 function folderOf(file: string): string {
   const [top = '', below = ''] = file.split('/').slice(1)
   return top in folderSeconds ? top : `${top}/${below}`

@@ -64,7 +64,7 @@ const replaced = (name: string, value: string): ToSign['headers'] => headers.map
 const at = (offsetSeconds: number): string => signed({ date: new Date(clock.now() + offsetSeconds * 1000) })
 
 describe('a signed AWS request', () => {
-  test('of a public client, in either alphabet, is accepted for who AWS says it is', async () => {
+  test('a signed AWS request from a public AWS client, in standard or URL-safe base64, signs in as the caller that AWS names', async () => {
     const { ask } = ground()
     const token = awsToken(alice, { audience: platform, identity: uid, date: new Date(clock.now()) })
     const forms = [token, `${token}==`, Buffer.from(token, 'base64url').toString('base64')]
@@ -78,7 +78,7 @@ describe('a signed AWS request', () => {
       })
     }
     expect(sts.asked.map(({ host }) => host)).toEqual(forms.map(() => 'sts.amazonaws.com'))
-    // What is not signed is not passed on.
+    // Unsigned headers are not sent to AWS.
     expect(sts.asked[0]?.headers['user-agent']).toBeUndefined()
   })
 
@@ -92,19 +92,19 @@ describe('a signed AWS request', () => {
     ['unsigned headers about the connection', () => signed().replace('\r\n', '\r\nConnection: close\r\nExpect: 100-continue\r\n')],
     ['15 minutes of age', () => at(-15 * 60)],
     ['5 minutes ahead', () => at(5 * 60)],
-  ])('is accepted with %s', async (_name, text) => {
+  ])('a signed AWS request is accepted with %s', async (_name, text) => {
     const { ask } = ground()
     expect(await failure(ask(text()))).toBe('no failure')
     expect(sts.asked.map(({ accepted }) => accepted)).toEqual([true])
   })
 
-  test('of temporary credentials is accepted', async () => {
+  test('a signed AWS request signed with temporary credentials is accepted', async () => {
     const { ask, identities } = ground()
     identities.set(uid, { account, arnPattern: 'arn:aws:sts::123456789012:assumed-role/deploy/.*', userIdPattern: '^AROADEPLOY:.*$' })
     expect((await ask(signed({}, role))).act.subject).toBe(role.arn)
   })
 
-  test('may be used again while AWS takes it, by design: it is bound to one identity of one platform', async () => {
+  test('a signed AWS request may be used again while AWS accepts it, by design: it is bound to one identity of one platform', async () => {
     const { ask } = ground()
     const text = signed()
     for (let round = 0; round < 2; round++) expect(await failure(ask(text))).toBe('no failure')
@@ -122,17 +122,17 @@ describe('a signed AWS request', () => {
     ['the method in small letters', () => signed().replace('POST', 'post'), /method of the AWS request must be POST/],
     ['another action', () => signed({ target: '/?Action=GetSessionToken&Version=2011-06-15' }), /must be for/],
     ['another version', () => signed({ target: '/?Action=GetCallerIdentity&Version=2012-06-15' }), /must be for/],
-    ['more in the query', () => signed({ target: '/?Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=9' }), /must be for/],
+    ['an additional query parameter', () => signed({ target: '/?Action=GetCallerIdentity&Version=2011-06-15&X-Amz-Expires=9' }), /must be for/],
     ['another path', () => signed({ target: '/x?Action=GetCallerIdentity&Version=2011-06-15' }), /must be for/],
-    ['an absolute target', () => signed().replace('/?', 'http://sts.amazonaws.com/?'), /must be for/],
+    ['an absolute URL as its target', () => signed().replace('/?', 'http://sts.amazonaws.com/?'), /must be for/],
     ['HTTP/1.0', () => signed().replace('HTTP/1.1', 'HTTP/1.0'), /HTTP\/1\.1 request line/],
     ['a body', () => signed({ body: 'Action=AssumeRole' }), /must not have a body/],
     ['a body and its length', () => signed({ headers: [...headers, ['Content-Length', '3']], body: 'abc' }), /must not have a body/],
     ['a length without a body', () => signed({ headers: [...headers, ['Content-Length', '3']] }), /must not have a body/],
-    ['headers without an end', () => signed().trimEnd(), /headers of the AWS request must end with an empty line/],
+    ['headers without the empty line at their end', () => signed().trimEnd(), /headers of the AWS request must end with an empty line/],
     ['no host', () => signed().replace(/Host: .*\r\n/, ''), /host of the AWS request is not configured/],
     ['a host that is not configured', () => signed({ headers: replaced('Host', 'sts.eu-west-1.amazonaws.com') }), /host of the AWS request/],
-    ['a host like the right one', () => signed({ headers: replaced('Host', 'sts.amazonaws.com.evil.example') }), /host of the AWS request/],
+    ['a host that resembles a configured one', () => signed({ headers: replaced('Host', 'sts.amazonaws.com.evil.example') }), /host of the AWS request/],
     ['the host with a port', () => signed({ headers: replaced('Host', 'sts.amazonaws.com:443') }), /host of the AWS request/],
     ['the host twice', () => signed().replace('\r\n', '\r\nhost: evil.example\r\n'), twice],
     ['Authorization twice', () => signed().replace('\r\n', '\r\nauthorization: x\r\n'), twice],
@@ -142,9 +142,9 @@ describe('a signed AWS request', () => {
     ['the audience of two families', () => signed({ headers: [...headers, ['Acme-Audience', platform]] }), twice],
     ['a header over two lines', () => signed().replace('Host: ', 'X: 1\r\n Host: '), /a line that is not a header/],
     ['a space before the colon', () => signed().replace('Host:', 'Host :'), /a line that is not a header/],
-    ['a lone CR', () => signed().replace('Host: ', 'X: 1\rHost: '), /a line that is not a header/],
+    ['a carriage return without a line feed', () => signed().replace('Host: ', 'X: 1\rHost: '), /a line that is not a header/],
     ['NUL', () => signed().replace('Host: ', 'X: \0\r\nHost: '), /printable ASCII/],
-    ['bytes that are no ASCII', () => signed({ headers: replaced('Taproot-Audience', `${platform}\u00a0`) }), /printable ASCII/],
+    ['bytes that are not ASCII', () => signed({ headers: replaced('Taproot-Audience', `${platform}\u00a0`) }), /printable ASCII/],
     ['51 headers', () => signed().replace('\r\n', `\r\n${Array.from({ length: 47 }, (_, index) => `X-${index}: 1\r\n`).join('')}`), /more than 50 headers/],
     ['no Authorization', () => signed().replace(/Authorization: .*\r\n/, ''), malformed],
     ['another algorithm', () => withAuthorization((text) => text.replace('AWS4-HMAC-SHA256', 'AWS4-HMAC-SHA1')), malformed],
@@ -157,14 +157,14 @@ describe('a signed AWS request', () => {
       () => withAuthorization((text) => text.replace(' Signature', ' Credential=x/20260115/us-east-1/sts/aws4_request, Signature')),
       malformed,
     ],
-    ['another component', () => withAuthorization((text) => `${text}, X=1`), malformed],
+    ['an additional component of Authorization', () => withAuthorization((text) => `${text}, X=1`), malformed],
     ['no signature', () => withAuthorization((text) => text.replace(/Signature=[0-9a-f]+$/, 'Signature=')), malformed],
     ...['host', 'x-amz-date', 'taproot-audience', 'taproot-identity'].map((name): [string, () => string, RegExp] => [
       `${name} unsigned`,
       () => signed({ signed: ['host', 'x-amz-date', 'taproot-audience', 'taproot-identity'].filter((known) => known !== name) }),
       unsigned,
     ]),
-    ['binding headers that were added to a request for something else', () => signed({ signed: ['host', 'x-amz-date'] }), unsigned],
+    ['binding headers that were added after a request for another purpose was signed', () => signed({ signed: ['host', 'x-amz-date'] }), unsigned],
     ['no audience', () => signed({ headers: headers.filter(([name]) => name !== 'Taproot-Audience') }), /must have the headers/],
     ['no identity', () => signed({ headers: headers.filter(([name]) => name !== 'Taproot-Identity') }), /must have the headers/],
     ['another audience', () => signed({ headers: replaced('Taproot-Audience', 'https://evil.example') }), /audience of the AWS request is not this platform/],
@@ -179,7 +179,7 @@ describe('a signed AWS request', () => {
     ['a second more than 5 minutes ahead', () => at(5 * 60 + 1), /more than 5 minutes ahead/],
     ['a signed transfer encoding', () => signed({ headers: [...headers, ['Transfer-Encoding', 'chunked']] }), /must not cover headers about the connection/],
     ['a signed connection header', () => signed({ headers: [...headers, ['Connection', 'close']] }), /must not cover headers about the connection/],
-  ])('is refused with %s, and neither AWS nor the records are asked', async (_name, text, expected) => {
+  ])('a signed AWS request is refused with %s, without a call to AWS or a look-up of the identity', async (_name, text, expected) => {
     const { ask, looked } = ground()
     const message = await failure(ask(text()))
     expect(message).toMatch(/^7: verifying token: /)
@@ -188,25 +188,25 @@ describe('a signed AWS request', () => {
     expect(looked).toEqual([])
   })
 
-  test('needs the identity to be named', async () => {
+  test('a signed AWS request is refused if it does not name the identity', async () => {
     const { signIn } = ground()
     for (const identity of ['', undefined]) expect(await failure(signIn(signed(), identity, signal))).toMatch(/^3: Invalid argument: identity: /)
   })
 
-  test('takes no host where none is configured', async () => {
+  test('a signed AWS request is refused if no AWS host is configured', async () => {
     expect(await failure(ground({ hosts: [] }).ask(signed()))).toMatch(/host of the AWS request/)
   })
 
   test.each<[string, () => string]>([
     ['a signature of another key', () => signed({}, { ...alice, secret: 'another' })],
     ['a key that AWS does not know', () => signed({}, { ...alice, id: 'AKIAMALLORY' })],
-    ['an identity that was put in after signing', () => signed({ headers: replaced('Taproot-Identity', other) }).replaceAll(other, uid)],
+    ['an identity that was inserted after signing', () => signed({ headers: replaced('Taproot-Identity', other) }).replaceAll(other, uid)],
     [
-      'an audience that was put in after signing',
+      'an audience that was inserted after signing',
       () => signed({ headers: replaced('Taproot-Audience', 'https://evil.example') }).replaceAll('https://evil.example', platform),
     ],
     ['temporary credentials without their session token', () => signed({}, { ...alice, id: role.id, secret: role.secret })],
-  ])('with %s is refused by AWS, and the records are not asked', async (_name, text) => {
+  ])('a signed AWS request with %s is refused by AWS, without a look-up of the identity', async (_name, text) => {
     const { ask, looked } = ground()
     expect(await failure(ask(text()))).toBe('7: verifying token: AWS does not accept the request')
     expect(sts.asked.map(({ accepted }) => accepted)).toEqual([false])
@@ -217,16 +217,16 @@ describe('a signed AWS request', () => {
     ['is down', { status: 503 }, /^14: verifying token: AWS is unreachable; try again$/],
     ['limits the rate of requests', { status: 429 }, /^14: /],
     ['does not answer', 'silent', /^14: /],
-    ['sends elsewhere', { status: 302, headers: { location: 'http://127.0.0.1:1/' } }, /^7: verifying token: AWS returned an invalid response$/],
-    ['says something else', { status: 200, body: '<html></html>' }, /^7: verifying token: AWS returned an invalid response$/],
-    ['says nothing', { status: 200 }, /^7: verifying token: AWS returned an invalid response$/],
-    ['says too much', { status: 200, body: ' '.repeat(70_000) }, /^7: verifying token: AWS returned an invalid response$/],
-  ])('where AWS %s', async (_name, broken, expected) => {
+    ['redirects', { status: 302, headers: { location: 'http://127.0.0.1:1/' } }, /^7: verifying token: AWS returned an invalid response$/],
+    ['answers with HTML', { status: 200, body: '<html></html>' }, /^7: verifying token: AWS returned an invalid response$/],
+    ['answers with an empty body', { status: 200 }, /^7: verifying token: AWS returned an invalid response$/],
+    ['answers with more than 64 KiB', { status: 200, body: ' '.repeat(70_000) }, /^7: verifying token: AWS returned an invalid response$/],
+  ])('a signed AWS request gets an error if AWS %s', async (_name, broken, expected) => {
     sts.broken = broken
     expect(await failure(ground({ timeoutMs: 300 }).ask(signed()))).toMatch(expected)
   })
 
-  test('is asked about a hundred times at once, not more', async () => {
+  test('a signed AWS request causes at most about a hundred concurrent calls to AWS', async () => {
     sts.broken = 'silent'
     const { ask } = ground({ timeoutMs: 1500 })
     const answers = await Promise.all(Array.from({ length: 110 }, () => failure(ask(signed()))))
@@ -245,21 +245,21 @@ describe('a signed AWS request', () => {
   })
 })
 
-describe('an AWS identity', () => {
+describe('the rule of an AWS identity for its caller', () => {
   const caller = { arn: alice.arn, userId: alice.userId, account }
   test.each<[string, AwsMatch, boolean]>([
-    ['all of it', matchAlice, true],
-    ['patterns', { account, arnPattern: 'arn:aws:iam::\\d+:user/.*', userIdPattern: 'AIDA[A-Z]+' }, true],
-    ['another account', { ...matchAlice, account: '999999999999' }, false],
-    ['another ARN', { ...matchAlice, arn: `${alice.arn}x` }, false],
-    ['another user id', { ...matchAlice, userId: 'AIDA' }, false],
-    ['an ARN pattern that matches a part', { account, arnPattern: 'user/Alice', userIdPattern: '.*' }, false],
-    ['a user id pattern that matches a part', { account, arnPattern: '.*', userIdPattern: 'AIDA' }, false],
-    ['a pattern that does not compile', { account, arnPattern: '(', userIdPattern: '.*' }, false],
-    ['no ARN', { account, userId: alice.userId }, false],
-    ['no user id', { account, arn: alice.arn }, false],
-    ['nothing', { account }, false],
-  ])('that asks for %s', (_name, match, isMatch) => {
+    ['with the exact account, ARN and user id', matchAlice, true],
+    ['with patterns that match', { account, arnPattern: 'arn:aws:iam::\\d+:user/.*', userIdPattern: 'AIDA[A-Z]+' }, true],
+    ['with another account', { ...matchAlice, account: '999999999999' }, false],
+    ['with another ARN', { ...matchAlice, arn: `${alice.arn}x` }, false],
+    ['with another user id', { ...matchAlice, userId: 'AIDA' }, false],
+    ['with an ARN pattern that matches only a part', { account, arnPattern: 'user/Alice', userIdPattern: '.*' }, false],
+    ['with a user id pattern that matches only a part', { account, arnPattern: '.*', userIdPattern: 'AIDA' }, false],
+    ['with a pattern that does not compile', { account, arnPattern: '(', userIdPattern: '.*' }, false],
+    ['without an ARN', { account, userId: alice.userId }, false],
+    ['without a user id', { account, arn: alice.arn }, false],
+    ['with an account alone', { account }, false],
+  ])('the rule of an AWS identity for its caller is checked against account, ARN and user id: %s', (_name, match, isMatch) => {
     expect(matchesAws(match, caller)).toBe(isMatch)
   })
 })
@@ -280,23 +280,23 @@ describe("AWS's answer", () => {
     ],
     ['as JSON', json({ Arn: alice.arn, UserId: alice.userId, Account: account }), caller],
     ['of another partition', xml(three.replace('arn:aws:', 'arn:aws-us-gov:')), { ...caller, arn: alice.arn.replace('arn:aws:', 'arn:aws-us-gov:') }],
-  ])('%s is read', (_name, body, expected) => {
+  ])("AWS's answer with %s is accepted", (_name, body, expected) => {
     expect(parseAwsCaller(Buffer.from(body))).toEqual(expected)
   })
 
   test.each([
-    ['nothing', ''],
-    ['an error', '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error/></ErrorResponse>'],
+    ['no body', ''],
+    ['an error document', '<ErrorResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><Error/></ErrorResponse>'],
     ['another namespace', xml(three).replace('sts.amazonaws.com', 'evil.example')],
     ['an element twice', xml(`${three}<Arn>${role.arn}</Arn>`)],
     ['an element twice and one missing', xml(`<Arn>${role.arn}</Arn><Arn>${alice.arn}</Arn><Account>${account}</Account>`)],
     ['an element missing', xml(three.replace(/<UserId>.*<\/UserId>/, ''))],
-    ['tags that do not fit', xml(three.replace('</Arn>', '</Account>'))],
+    ['tags that do not match', xml(three.replace('</Arn>', '</Account>'))],
     ['a comment', xml(three.replace('<Arn>', '<!-- --><Arn>'))],
     ['CDATA', xml(three.replace(alice.userId, '<![CDATA[x]]>'))],
-    ['an entity of none of the five kinds', xml(three.replace(alice.userId, '&x;'))],
+    ['an unknown entity', xml(three.replace(alice.userId, '&x;'))],
     ['a document type', `<!DOCTYPE x [<!ENTITY x "y">]>${xml(three)}`],
-    ['more after it', `${xml(three)}<x/>`],
+    ['text after the document', `${xml(three)}<x/>`],
     ['an ARN of another account', xml(three.replace(`::${account}`, '::999999999999'))],
     ['an ARN of another service', xml(three.replace(':iam:', ':s3:'))],
     ['an invalid account', xml(three.replaceAll(account, '1234'))],
@@ -304,12 +304,12 @@ describe("AWS's answer", () => {
     ['JSON with numbers', json({ Arn: alice.arn, UserId: alice.userId, Account: Number(account) })],
     ['JSON without a result', '{}'],
     ['JSON null', 'null'],
-    ['half of JSON', '{"GetCallerIdentityResponse":'],
-  ])('with %s is not read', (_name, body) => {
+    ['truncated JSON', '{"GetCallerIdentityResponse":'],
+  ])("AWS's answer with %s is refused", (_name, body) => {
     expect(parseAwsCaller(Buffer.from(body))).toBeUndefined()
   })
 
-  test('that is no text is not read', () => {
+  test("AWS's answer that is not valid UTF-8 is refused", () => {
     expect(parseAwsCaller(Buffer.from([0xff, 0xfe]))).toBeUndefined()
   })
 })

@@ -16,7 +16,7 @@ function refusalOf(patterns: readonly (readonly [string, string])[]): string {
   }
 }
 
-/** Processor time of the work, the least of three: the rest is what the machine does besides, and the compiler of Node. */
+/** Returns the least processor time of three runs: the others include other programs and compilation by Node. */
 function least(work: (round: number) => void): number {
   const times = [0, 1, 2].map((round) => {
     const before = cpuTimeMs()
@@ -26,17 +26,17 @@ function least(work: (round: number) => void): number {
   return Math.min(...times)
 }
 
-describe('a pattern is refused with its field and the limit', () => {
+describe('a pattern is refused with its field and the limit that it exceeds', () => {
   test.each([
     ['too long', 'a'.repeat(1025), /must be at most 1024 characters$/],
-    ['no expression', '(', /must be a regular expression in RE2 syntax$/],
+    ['not a regular expression', '(', /must be a regular expression in RE2 syntax$/],
     ['too many instructions', 'a?'.repeat(400), /must compile to at most 500 instructions$/],
-    ['repetitions of repetitions', '((a{10}){10}){10}'.repeat(16), /must compile to at most 500 instructions$/],
-    ['a long text again and again', `(?:${'abc|'.repeat(100)}){50}`, /must compile to at most 500 instructions$/],
+    ['nested repetitions', '((a{10}){10}){10}'.repeat(16), /must compile to at most 500 instructions$/],
+    ['a repeated long text', `(?:${'abc|'.repeat(100)}){50}`, /must compile to at most 500 instructions$/],
     ['many Unicode classes', '\\pL'.repeat(330), /must have at most 10 Unicode classes, such as \\pL$/],
     ['many ranges', '[\\pL\\pN\\pM]{200}', /must have at most 100000 ranges of characters, counting each repetition$/],
-    ['wide ranges that ignore case', '(?i)[B-\\x{1e943}]', /must not contain \(\?i\) together with brackets and characters beyond ASCII$/],
-    ['wide ranges that ignore case, in one bracket', `(?s)(?mi:[${'B-\u{1e943}'.repeat(100)}])`, /must not contain \(\?i\) together/],
+    ['wide case-insensitive ranges', '(?i)[B-\\x{1e943}]', /must not contain \(\?i\) together with brackets and characters beyond ASCII$/],
+    ['wide case-insensitive ranges in one bracket', `(?s)(?mi:[${'B-\u{1e943}'.repeat(100)}])`, /must not contain \(\?i\) together/],
   ])('%s', (_name, pattern, message) => {
     const refusal = refusalOf([['claim_match.subject_pattern', pattern]])
     expect(refusal).toMatch(/^Invalid argument: claim_match\.subject_pattern: /)
@@ -44,7 +44,7 @@ describe('a pattern is refused with its field and the limit', () => {
     expect(boundedPattern(pattern)).toBeUndefined()
   })
 
-  test('too much together', () => {
+  test('patterns that exceed the limit together', () => {
     const patterns = Array.from({ length: 50 }, (_, index) => [`claim_match.claim_patterns["c${index}"]`, 'a'.repeat(400)] as const)
     expect(refusalOf(patterns)).toMatch(
       /^Invalid argument: claim_match\.claim_patterns\["c20"\]: makes the patterns of the identity too long: at most 8192 characters together/,
@@ -52,7 +52,7 @@ describe('a pattern is refused with its field and the limit', () => {
   })
 
   test.each(['\\pL{1,64}', '[\\p{Lu}\\p{Ll}\\pN]+', '(?i)repo:acme/[a-z0-9._-]{1,100}:.*', '(?i)größe', '[^\\x{0}-\\x{1f}]*', '(?:[a-z]{2}-){1,5}[a-z]+'])(
-    'and %s is not',
+    'a pattern at the limit is accepted, and %s is refused',
     (pattern) => {
       expect(patternError(pattern)).toBeUndefined()
     },
@@ -89,7 +89,7 @@ const pieces = [
   ...['[a-z]', '[^a-z]', '[\\d\\w]', '\\W', '[[:alpha:]]', '[^[:^word:]]', '[\\x00-\\xff]', '[\\0-\\377]', '(a|b)*', 'x*'],
   ...['ſ', '\u212a', '一', '😀', '\\x{10ffff}', '\\pL', '\\p{Lu}', '\\PN', '[\\pL\\pN]', '[^\\pL]', '\\p{Any}', '[B-\\x{1e943}]', '[B-𞥃]'],
 ]
-/** Long patterns of a few pieces again and again. */
+/** Long patterns that repeat a few pieces. */
 const nasty = fc
   .tuple(fc.array(fc.constantFrom(...pieces), { minLength: 1, maxLength: 4 }), fc.array(fc.constantFrom(...pieces), { maxLength: 8 }), fc.nat(8000))
   .map(([some, more, salt]) => {
@@ -103,7 +103,7 @@ test('any pattern is rejected or matched in less than 10 ms', { timeout: 60_000 
   const text = 'aé一k'.repeat(128)
   fc.assert(
     fc.property(nasty, (pattern) => {
-      // Another text each time, of the same cost: what was compiled is remembered.
+      // Uses a different text of the same cost each time, because compiled patterns are cached.
       expect(least((round) => void patternError(`${pattern.slice(0, 1020)}${'z'.repeat(round)}`))).toBeLessThan(10)
       expect(least(() => void boundedPattern(pattern)?.matches(text))).toBeLessThan(30)
     }),

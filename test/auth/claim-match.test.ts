@@ -39,12 +39,12 @@ describe('a claim match', () => {
     ['a subject pattern with anchors', { issuer, subjectPattern: '^repo:acme/.*$' }, {}, true],
     ['alternatives match as a whole', { issuer, subjectPattern: `x|${subject}|y` }, {}, true],
     ['a pattern does not stop at a line end', { issuer, subjectPattern: '(?m)^a$' }, { subject: 'a\nb' }, false],
-    ['no subject asked for', { issuer }, {}, false],
-    ['no issuer asked for', { subject }, {}, false],
-    ['nothing asked for', {}, {}, false],
+    ['an identity without a subject', { issuer }, {}, false],
+    ['an identity without an issuer', { subject }, {}, false],
+    ['an identity without any rule', {}, {}, false],
     ['a pattern that does not compile', { issuer, subjectPattern: '(' }, {}, false],
-    ['the bare google issuer on either side', { issuer: 'accounts.google.com', subject }, { issuer: 'https://accounts.google.com' }, true],
-    ['the bare google issuer in the token', { issuer: 'https://accounts.google.com', subject }, { issuer: 'accounts.google.com' }, true],
+    ['the bare Google issuer in the rule alone', { issuer: 'accounts.google.com', subject }, { issuer: 'https://accounts.google.com' }, true],
+    ['the bare Google issuer in the token alone', { issuer: 'https://accounts.google.com', subject }, { issuer: 'accounts.google.com' }, true],
     ['default audience: base URL with slash', exact, { audiences: ['https://console.example.com/'] }, true],
     ['default audience: bare host', exact, { audiences: ['console.example.com'] }, true],
     ['default audience: registry host', exact, { audiences: ['registry.example.com'] }, true],
@@ -54,28 +54,28 @@ describe('a claim match', () => {
     ['own audience', { ...exact, audience: 'mine' }, { audiences: ['mine'] }, true],
     ['own audience replaces the default', { ...exact, audience: 'mine' }, {}, false],
     ['audience pattern', { ...exact, audiencePattern: 'm[a-z]+' }, { audiences: ['x', 'mine'] }, true],
-    ['audience pattern matches whole', { ...exact, audiencePattern: 'm' }, { audiences: ['mine'] }, false],
-    ['text claim', { ...exact, claims: { ref: 'main' } }, {}, true],
-    ['number and truth claims as JSON', { ...exact, claims: { run: '7', ok: 'true' } }, {}, true],
+    ['audience pattern that matches only a part', { ...exact, audiencePattern: 'm' }, { audiences: ['mine'] }, false],
+    ['a claim with text', { ...exact, claims: { ref: 'main' } }, {}, true],
+    ['claims with numbers and booleans are compared as JSON', { ...exact, claims: { run: '7', ok: 'true' } }, {}, true],
     ['every claim must match', { ...exact, claims: { ref: 'main', run: '8' } }, {}, false],
     ['missing claim', { ...exact, claims: { missing: '' } }, {}, false],
-    ['inherited members are no claims', { ...exact, claimPatterns: { constructor: '.*', toString: '.*' } }, {}, false],
+    ['properties of the object prototype are not claims', { ...exact, claimPatterns: { constructor: '.*', toString: '.*' } }, {}, false],
     ['lists never match', { ...exact, claimPatterns: { groups: '.*' } }, {}, false],
     ['objects and null never match', { ...exact, claimPatterns: { nested: '.*', none: '.*' } }, {}, false],
     ['claim pattern', { ...exact, claimPatterns: { ref: 'ma.n', run: '[0-9]' } }, {}, true],
-    ['claim pattern matches whole', { ...exact, claimPatterns: { ref: 'ma' } }, {}, false],
+    ['claim pattern that matches only a part', { ...exact, claimPatterns: { ref: 'ma' } }, {}, false],
   ])('%s', (_name, match, changes, expected) => {
     expect(matchClaims(match, token(changes), defaults) !== undefined).toBe(expected)
   })
 
-  test('says which audience was accepted', () => {
+  test('a claim match returns the audience that it accepted', () => {
     expect(matchClaims(exact, token({ audiences: ['x', 'registry.example.com'] }), defaults)).toBe('registry.example.com')
   })
 })
 
 describe('a pattern', () => {
   test.each(['(', 'a{2,1}', '(?=a)', '(a)\\1', '[z-a]', 'x'.repeat(1025), '(?:(?:[a-z]{90}){10}|[0-9]{900}){2}'])(
-    '%s is refused when written',
+    '%s is refused when the identity is written',
     async (pattern) => {
       expect(await thrown(() => checkPatterns([['claim_match.subject_pattern', pattern]]))).toMatch(/^3: Invalid argument: claim_match\.subject_pattern: /)
     },
@@ -85,13 +85,13 @@ describe('a pattern', () => {
     expect(await thrown(() => checkPatterns([['f', pattern]]))).toBe('no failure')
   })
 
-  test('can not hang the server', () => {
+  test('a pattern can not block the server for long', () => {
     const startedMs = cpuTimeMs()
     for (const pattern of ['(a+)+$', '(a|a)*b', '(?:a?){400}a{400}', '(.*)(.*)(.*)(.*)[^a]']) matchesPattern(pattern, `${'a'.repeat(511)}!`)
     expect(cpuTimeMs() - startedMs).toBeLessThan(1500)
   })
 
-  test('of a caller is not tried on very long texts', () => {
+  test('a pattern is not tried on very long claim values', () => {
     expect([512, 513].map((length) => matchesPattern('.*', 'a'.repeat(length)))).toEqual([true, false])
     const subjects = [1024, 1025].map((length) => matchClaims({ issuer, subjectPattern: '.*' }, token({ subject: 'a'.repeat(length) }), defaults) !== undefined)
     expect(subjects).toEqual([true, false])
@@ -109,11 +109,11 @@ describe('a pattern', () => {
     expect(accepted(audiences)).toBeUndefined()
   })
 
-  test('at its most expensive does not hold up the server', () => {
+  test('a pattern at its highest cost does not block the event loop', () => {
     const texts = Array.from({ length: 50 }, () => Array.from({ length: 204 }, () => (Math.random() < 0.5 ? 'a' : 'b')).join(''))
     const claimPatterns = Object.fromEntries(['1', '2', '3', '4', '5'].map((name) => [name, `[ab]*a[ab]{9${name}}|[ab]*`]))
     const durations = Array.from({ length: 10 }, (_value, round) => {
-      // As long as all five are tried.
+      // Long enough that all five patterns are tried.
       const claims = Object.fromEntries(['1', '2', '3', '4', '5'].map((name, index) => [name, texts[round * 5 + index]]))
       const startedMs = cpuTimeMs()
       matchClaims({ ...exact, claimPatterns }, token({ claims }), defaults)
@@ -122,21 +122,21 @@ describe('a pattern', () => {
     expect(durations.toSorted((one, other) => one - other)[5]).toBeLessThan(60)
   })
 
-  test('that would become huge is refused without being compiled', () => {
+  test('a pattern that would compile to a huge program is refused without being compiled', () => {
     const startedMs = cpuTimeMs()
     expect(matchesPattern('\\pL{1,1000}'.repeat(80), 'a')).toBe(false)
     expect(cpuTimeMs() - startedMs).toBeLessThan(50)
   })
 
   test.each(['repo:[^/]{1,39}/[^:]{1,100}:ref:.*', Array.from({ length: 12 }, (_value, index) => `repo:acme/service-number-${String(index)}:.*`).join('|')])(
-    'of ordinary use (%s) is accepted',
+    'a pattern in common use (%s) is accepted',
     async (pattern) => {
       expect(await thrown(() => checkPatterns([['f', pattern]]))).toBe('no failure')
     },
   )
 })
 
-test('the uid of a person comes from issuer and subject alone', () => {
+test('the uid of a person depends only on issuer and subject', () => {
   expect(personUid('https://accounts.google.com', 'x')).toBe(personUid('accounts.google.com', 'x'))
   expect(personUid('https://a', 'bc')).not.toBe(personUid('https://ab', 'c'))
   expect(personUid('https://a', 'b')).toMatch(/^[0-9a-f]{40}$/)

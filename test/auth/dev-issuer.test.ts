@@ -10,7 +10,7 @@ import { signal, temporaryDirectory, testClock, testFetch } from './parts.ts'
 
 const issuer = 'http://localhost:8080/dev/issuer'
 
-test('a development token verifies without any request', async () => {
+test('a development token is verified without a network request', async () => {
   const clock = testClock()
   const dev = await createDevIssuer({ keyFile: join(await temporaryDirectory(), 'key.json'), issuer, clock })
   const issuerKeys = createIssuerKeys({ fetch: testFetch(), clock, configured: [], local: new Map([[issuer, () => dev.keySet]]) })
@@ -22,7 +22,7 @@ test('a development token verifies without any request', async () => {
   expect(JSON.stringify(dev.keySet.keys)).not.toContain('"d"')
 })
 
-test('the key file is made once, for the owner only, and used again', async () => {
+test('the key file is created once, readable by its owner only, and reused', async () => {
   const directory = await temporaryDirectory()
   const keyFile = join(directory, 'key.json')
   const all = await Promise.all([1, 2, 3].map(() => createDevIssuer({ keyFile, issuer, clock: testClock() })))

@@ -26,7 +26,8 @@ export const uid = trustedUid(`${root}/${'b'.repeat(16)}`)
 export const mismatch = '7: the token does not match the identity'
 
 /**
- * All parts of an exchange, with one local issuer that the configuration names and one that it does not. `allowForeign` admits the latter's private address.
+ * Creates all parts of an exchange, with one local issuer in the configuration and one outside it. `allowForeign` permits the private address of the second
+ * issuer.
  */
 export async function ground({ allowForeign = false, timeoutMs = 20_000 } = {}) {
   const clock = testClock()

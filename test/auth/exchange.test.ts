@@ -11,7 +11,7 @@ import { failure, sign, signal, testKey } from './parts.ts'
 import { baseUrl, ground, mismatch, registry, root, uid } from './exchange-ground.ts'
 
 describe('an exchange that names an identity', () => {
-  test('gives a token that the platform accepts as that identity', async () => {
+  test('an exchange returns a token that the platform accepts as that identity', async () => {
     const { token, ask, authenticator, local, clock } = await ground()
     const answer = await ask(await token({ email: 'a@b.c', email_verified: true }), { identity: uid })
     expect(decodeJwt(answer.token)).toMatchObject({ iss: baseUrl, sub: uid, aud: baseUrl, email: 'a@b.c' })
@@ -25,12 +25,12 @@ describe('an exchange that names an identity', () => {
     })
   })
 
-  test('keeps an unverified e-mail to itself', async () => {
+  test('an exchange does not return an unverified e-mail address', async () => {
     const { token, ask } = await ground()
     expect(decodeJwt((await ask(await token({ email: 'a@b.c' }), { identity: uid })).token)).not.toHaveProperty('email')
   })
 
-  test('says that an address is verified only on the word of an issuer that the configuration trusts', async () => {
+  test('an exchange marks an e-mail address as verified only if the configuration trusts the issuer', async () => {
     const { token, ask, foreign, local, identities, authenticator, claims } = await ground({ allowForeign: true })
     const address = { email: 'ceo@victim.example', email_verified: true }
     const said = async (text: string): Promise<unknown[]> => {
@@ -41,14 +41,14 @@ describe('an exchange that names an identity', () => {
     expect(await said(await token(address))).toEqual(['ceo@victim.example', true, true])
     identities.set(uid, { kind: 'claimMatch', match: { issuer: foreign.issuer, subject: 'alice' } })
     expect(await said(await token({ ...address, iss: foreign.issuer }))).toEqual(['ceo@victim.example', undefined, undefined])
-    // Keys of a tenant's own, under the name of an issuer that is trusted.
+    // A tenant's own keys under the name of a trusted issuer.
     const own = await testKey('ES256')
     const keys = { issuer: local.issuer, subject: 'alice', issuerKeys: JSON.stringify({ keys: [own.jwk] }), audiences: [] }
     identities.set(uid, { kind: 'staticKeys', keys })
     expect(await said(await sign(own, claims(address)))).toEqual(['ceo@victim.example', undefined, undefined])
   })
 
-  test('gives one answer for every mismatch, unknown identities included', async () => {
+  test('an exchange returns the same error for every mismatch and for unknown identities', async () => {
     const { token, ask, foreign, identities } = await ground()
     const other = trustedUid(`${root}/${'c'.repeat(16)}`)
     for (const identity of [other, 'nonsense', root]) expect(await failure(ask(await token(), { identity }))).toBe(mismatch)
@@ -67,21 +67,21 @@ describe('an exchange that names an identity', () => {
   test.each<[string, (seconds: number) => JWTPayload, RegExp]>([
     ['expired', (now) => ({ exp: now - 61 }), /^7: verifying token: the token has expired$/],
     ['not valid yet', (now) => ({ nbf: now + 61 }), /^7: verifying token: the token is not valid yet$/],
-  ])('refuses a token that is %s', async (_name, changes, expected) => {
+  ])('an exchange refuses a token that is %s', async (_name, changes, expected) => {
     const { token, ask, seconds } = await ground()
     expect(await failure(ask(await token(changes(seconds)), { identity: uid }))).toMatch(expected)
   })
 
-  test('refuses a bad signature', async () => {
+  test('an exchange refuses a bad signature', async () => {
     const { ask, claims, key } = await ground()
     expect(await failure(ask(await sign(await testKey('ES256', key.kid), claims()), { identity: uid }))).toMatch(/^7: verifying token: /)
   })
 
-  describe('answers in one way', () => {
+  describe('returns the same error', () => {
     const unknown = trustedUid(`${root}/${'d'.repeat(16)}`)
     const differs = trustedUid(`${root}/${'e'.repeat(16)}`)
 
-    /** The answers at the exchange and directly, for an identity that trusts the issuer, one that trusts another, and one that is not there. */
+    /** Returns the answers at the exchange and as a direct call: for an identity that trusts the issuer, one that trusts another, and none. */
     async function answers(parts: Awaited<ReturnType<typeof ground>>, token: string): Promise<string[]> {
       parts.identities.set(differs, { kind: 'claimMatch', match: { issuer: 'https://other.example', subject: 'alice' } })
       const both = [uid, differs, unknown].flatMap((identity) => [
@@ -91,26 +91,29 @@ describe('an exchange that names an identity', () => {
       return await Promise.all(both.map(failure))
     }
 
-    test.each(['named', 'static'] as const)('to forged tokens of an issuer that only tenants know (%s keys)', async (kind) => {
-      const parts = await ground({ allowForeign: true })
-      const { key, foreign, identities, claims } = parts
-      const issuer = foreign.issuer
-      const keys = { issuer, subject: 'alice', issuerKeys: JSON.stringify({ keys: [key.jwk] }), audiences: [] }
-      identities.set(uid, kind === 'named' ? { kind: 'claimMatch', match: { issuer, subject: 'alice' } } : { kind: 'staticKeys', keys })
-      expect(await failure(parts.ask(await sign(key, claims({ iss: issuer })), { identity: uid }))).toBe('no failure')
-      for (const forger of [await testKey('ES256', key.kid), await testKey('ES256', 'other'), await testKey('RS256', key.kid)]) {
-        expect(new Set(await answers(parts, await sign(forger, claims({ iss: issuer }))))).toEqual(new Set([mismatch]))
-      }
-    })
+    test.each(['named', 'static'] as const)(
+      'an exchange returns the same error to forged tokens of an issuer that only tenants know (%s keys)',
+      async (kind) => {
+        const parts = await ground({ allowForeign: true })
+        const { key, foreign, identities, claims } = parts
+        const issuer = foreign.issuer
+        const keys = { issuer, subject: 'alice', issuerKeys: JSON.stringify({ keys: [key.jwk] }), audiences: [] }
+        identities.set(uid, kind === 'named' ? { kind: 'claimMatch', match: { issuer, subject: 'alice' } } : { kind: 'staticKeys', keys })
+        expect(await failure(parts.ask(await sign(key, claims({ iss: issuer })), { identity: uid }))).toBe('no failure')
+        for (const forger of [await testKey('ES256', key.kid), await testKey('ES256', 'other'), await testKey('RS256', key.kid)]) {
+          expect(new Set(await answers(parts, await sign(forger, claims({ iss: issuer }))))).toEqual(new Set([mismatch]))
+        }
+      },
+    )
 
-    test('to tokens of an issuer whose keys are of no use', async () => {
+    test('an exchange returns the same error to tokens of an issuer whose keys are of no use', async () => {
       const parts = await ground({ allowForeign: true })
       parts.foreign.behave = (_request, response) => response.end('nonsense') !== undefined
       parts.identities.set(uid, { kind: 'claimMatch', match: { issuer: parts.foreign.issuer, subject: 'alice' } })
       expect(new Set(await answers(parts, await parts.token({ iss: parts.foreign.issuer })))).toEqual(new Set([mismatch]))
     })
 
-    test('to forged tokens of a configured issuer, and says that it is the token', async () => {
+    test('an exchange returns the same error to forged tokens of a configured issuer: the token is at fault', async () => {
       const parts = await ground()
       const forged = await sign(await testKey('ES256', parts.key.kid), parts.claims())
       const said = 'verifying token: the signature is not valid'
@@ -121,7 +124,7 @@ describe('an exchange that names an identity', () => {
       expect((await answers(parts, await parts.token())).slice(0, 2)).toEqual([mismatch, mismatch])
     })
 
-    test.each([{ exp: -61 }, { nbf: 61 }])('to tokens out of their time (%j)', async (offsets) => {
+    test.each([{ exp: -61 }, { nbf: 61 }])('an exchange returns the same error to tokens that are expired or not yet valid (%j)', async (offsets) => {
       const parts = await ground()
       const times = Object.fromEntries(Object.entries(offsets).map(([name, offset]) => [name, parts.seconds + offset]))
       for (const iss of [parts.local.issuer, parts.foreign.issuer]) {
@@ -132,7 +135,7 @@ describe('an exchange that names an identity', () => {
     })
   })
 
-  test('contacts an issuer matched by pattern only where configuration names it', async () => {
+  test('an exchange contacts an issuer matched by a pattern only if the configuration names that issuer', async () => {
     const { token, ask, identities, foreign } = await ground()
     identities.set(uid, { kind: 'claimMatch', match: { issuerPattern: '.*', subjectPattern: '.*' } })
     expect(await failure(ask(await token({ iss: foreign.issuer }), { identity: uid }))).toBe(mismatch)
@@ -140,13 +143,13 @@ describe('an exchange that names an identity', () => {
     await ask(await token(), { identity: uid })
   })
 
-  test('says that clients may come again only where the issuer is down', async () => {
+  test('an exchange returns a retryable error only if the issuer is down', async () => {
     const { token, ask, local } = await ground({ timeoutMs: 300 })
     local.behave = () => true
     expect(await failure(ask(await token(), { identity: uid }))).toMatch(/^14: verifying token: /)
   })
 
-  test("never takes Taproot's own token as a source", async () => {
+  test("an exchange never accepts Taproot's own token as the source token", async () => {
     const { token, ask, identities, key, claims } = await ground()
     const ours = (await ask(await token(), { identity: uid })).token
     identities.set(uid, { kind: 'claimMatch', match: { issuer: baseUrl, subject: uid } })
@@ -175,7 +178,7 @@ describe('an identity with static keys', () => {
     return { ...parts, mine, theirs, other, relationship }
   }
 
-  test('accepts its own keys and never those of another identity that names the same issuer and subject', async () => {
+  test('an identity with static keys accepts its own keys and never those of another identity that names the same issuer and subject', async () => {
     const { mine, theirs, other, claims, ask } = await withKeys()
     const [byMine, byTheirs] = [await sign(mine, claims({ iss: issuer })), await sign(theirs, claims({ iss: issuer }))]
     for (const _round of [1, 2]) {
@@ -186,7 +189,7 @@ describe('an identity with static keys', () => {
     }
   })
 
-  test('ends at its expiration time', async () => {
+  test('an identity with static keys is refused after its expiration time', async () => {
     const { mine, claims, ask, identities, relationship, clock } = await withKeys()
     identities.set(uid, relationship(mine, { expirationTimeMs: clock.now() + 1000 }))
     const token = await sign(mine, claims({ iss: issuer }))
@@ -195,14 +198,14 @@ describe('an identity with static keys', () => {
     expect(await failure(ask(token, { identity: uid }))).toBe(mismatch)
   })
 
-  test('with an audience of its own accepts only that one', async () => {
+  test('an identity with static keys with its own audience accepts only that audience', async () => {
     const { mine, claims, ask, identities, relationship } = await withKeys()
     identities.set(uid, relationship(mine, { audiences: ['mine'] }))
     expect(await failure(ask(await sign(mine, claims({ iss: issuer })), { identity: uid }))).toBe(mismatch)
     expect(await failure(ask(await sign(mine, claims({ iss: issuer, aud: 'mine' })), { identity: uid }))).toBe('no failure')
   })
 
-  test("gives no operator rights for claiming the operator's issuer and subject", async () => {
+  test("an identity with static keys gets no operator rights from static keys that claim the operator's issuer and subject", async () => {
     const { mine, claims, ask, identities, relationship, local, authenticator } = await withKeys()
     identities.set(uid, relationship(mine, { issuer: local.issuer, subject: 'root-operator' }))
     const forged = await sign(mine, claims({ sub: 'root-operator' }))
@@ -214,7 +217,7 @@ describe('an identity with static keys', () => {
 })
 
 describe('an exchange without an identity', () => {
-  test('is for operators', async () => {
+  test('an exchange without an identity is allowed for operators', async () => {
     const { token, ask, authenticator, local, operators } = await ground()
     const answer = await ask(await token({ sub: 'root-operator' }))
     expect(answer.principal).toMatchObject({ identityUid: personUid(local.issuer, 'root-operator'), operator: true })
@@ -223,14 +226,14 @@ describe('an exchange without an identity', () => {
     expect(await authenticator.authenticate({ authorization: answer.token }, signal)).toMatchObject({ operator: false })
   })
 
-  test('an exchange serves registered people; others are asked to register', async () => {
+  test('an exchange without an identity is allowed for registered people; others get an error that asks them to register', async () => {
     const { token, ask, people, local } = await ground()
     expect(await failure(ask(await token()))).toMatch(/^7: .*register/)
     people.add(personUid(local.issuer, 'alice'))
     expect((await ask(await token())).principal).toMatchObject({ identityUid: personUid(local.issuer, 'alice'), operator: false })
   })
 
-  test('needs the platform as audience and an issuer that is known', async () => {
+  test('an exchange without an identity needs the platform as audience and a known issuer', async () => {
     const { token, ask, foreign } = await ground()
     expect(await failure(ask(await token({ sub: 'root-operator', aud: 'https://other.example' })))).toBe('7: the token is for another audience')
     const unknown = await failure(ask(await token({ iss: foreign.issuer })))
@@ -243,7 +246,7 @@ describe('an exchange without an identity', () => {
 })
 
 describe('requirements for the token', () => {
-  test('audiences: the configured ones, as the client spells them', async () => {
+  test('a token request may ask for configured audiences, and the token keeps their spelling', async () => {
     const { token, ask } = await ground()
     const aud = async (asked: string[]): Promise<unknown> => decodeJwt((await ask(await token(), { identity: uid, aud: asked })).token).aud
     expect(await aud([])).toBe(baseUrl)
@@ -254,7 +257,7 @@ describe('requirements for the token', () => {
     expect(await failure(aud(['customer']))).toMatch(/^3: /)
   })
 
-  test('scopes and capabilities narrow', async () => {
+  test('a token request may narrow the token by scopes and capabilities', async () => {
     const { token, ask, authenticator } = await ground()
     const answer = await ask(await token(), { identity: uid, scopes: [root, root], cap: ['groups.list', 'repo.list'] })
     const { restrictions } = await authenticator.authenticate({ authorization: answer.token }, signal)
@@ -263,7 +266,7 @@ describe('requirements for the token', () => {
   })
 
   test.each<[string, Partial<ExchangeInput>, RegExp]>([
-    ['a scope that is no uid', { scopes: ['acme'] }, /^3: Invalid argument: scopes: /],
+    ['a scope that is not a uid', { scopes: ['acme'] }, /^3: Invalid argument: scopes: /],
     ['too many scopes', { scopes: Array.from({ length: 51 }, (_value, index) => index.toString(16).padStart(40, '0')) }, /^3: Invalid argument: scopes: /],
     ['an unknown capability', { cap: ['groups.list', 'groups.fly'] }, /^3: Invalid argument: cap: /],
   ])('%s is refused', async (_name, input, expected) => {
@@ -272,7 +275,7 @@ describe('requirements for the token', () => {
   })
 
   test.each([undefined, '', 'Bearer', 'Bearer ', 'Bearer nonsense', 'Digest x', 'Basic ?', `Basic ${btoa('alice:x')}`])(
-    'no readable bearer (%j) is code 16',
+    'a call without a readable bearer token (%j) is code 16',
     async (authorization) => {
       const { exchange } = await ground()
       expect(await failure(exchange({ authorization, identity: uid, aud: [], scopes: [], cap: [] }, signal))).toMatch(/^16: /)
@@ -280,13 +283,13 @@ describe('requirements for the token', () => {
   )
 })
 
-describe('a direct call', () => {
+describe('a call with a bearer token', () => {
   test.each<[string, (token: string) => { authorization: string; identity?: string }]>([
     ['bearer and taproot-identity', (token) => ({ authorization: `Bearer ${token}`, identity: uid })],
     ['a bare token and taproot-identity', (token) => ({ authorization: ` ${token}\n`, identity: uid })],
     ['Basic with the uid as user', (token) => ({ authorization: `Basic ${btoa(`${uid}:${token}`)}` })],
     ['Basic and the same identity', (token) => ({ authorization: `basic ${btoa(`${uid}:${token}`)}`, identity: uid })],
-  ])('with an external token: %s', async (_name, input) => {
+  ])('that is an external token: %s', async (_name, input) => {
     const { token, authenticator, seconds } = await ground()
     expect(await authenticator.authenticate(input(await token()), signal)).toMatchObject({
       identityUid: uid,
@@ -299,16 +302,16 @@ describe('a direct call', () => {
 
   test.each<[string, (token: string) => string]>([
     ['Bearer', (token) => `Bearer ${token}`],
-    ['bearer in small letters', (token) => `bearer  ${token}`],
-    ['no word before it', (token) => token],
+    ['bearer in lower case', (token) => `bearer  ${token}`],
+    ['without a scheme', (token) => token],
     ['Basic with the user _token', (token) => `Basic ${btoa(`_token:${token}`)}`],
-  ])('with an access token: %s', async (_name, authorization) => {
+  ])('that is an access token: %s', async (_name, authorization) => {
     const { token, ask, authenticator } = await ground()
     const access = (await ask(await token(), { identity: uid })).token
     expect(await authenticator.authenticate({ authorization: authorization(access) }, signal)).toMatchObject({ identityUid: uid })
   })
 
-  test('fails with code 16 where the token is bad, with 7 where it is good but not for this', async () => {
+  test('a call with a bearer token is code 16 if the token is invalid, and code 7 if the valid token lacks the right', async () => {
     const { token, ask, authenticator, seconds, claims } = await ground()
     const call = async (authorization: string | undefined, identity?: string) =>
       failure(authenticator.authenticate({ authorization, ...(identity === undefined ? {} : { identity }) }, signal))

@@ -4,10 +4,10 @@ import { createOidcLogin, type OidcClient, type OidcLogin } from '../../src/auth
 import { createSafeFetch } from '../../src/auth/safe-fetch.ts'
 import { listenOnLoopback } from '../support/parts/loopback.ts'
 
-/** More than may wait at once. */
+/** More sign-ins than may wait at once. */
 const strangers = 120
 
-/** A server on loopback; its URL. */
+/** Starts a server on loopback. Returns its URL. */
 async function serve(listener: (issuer: string) => RequestListener): Promise<string> {
   let handler: RequestListener = () => undefined
   const server = createServer((request, response) => void handler(request, response))
@@ -20,7 +20,7 @@ async function serve(listener: (issuer: string) => RequestListener): Promise<str
   return issuer
 }
 
-/** An issuer with a document, whose other addresses never answer. `asked` is called for each request to them. */
+/** Starts an issuer with a discovery document whose other addresses never answer. `asked` is called for each request to them. */
 function documented(asked: () => void = () => undefined): Promise<string> {
   return serve((issuer) => (request, response) => {
     if (request.url !== '/.well-known/openid-configuration') return asked()
@@ -48,7 +48,7 @@ const begin = (login: OidcLogin, issuer: string, until = signal()): Promise<URL>
 const comeBack = (login: OidcLogin, issuer: string, until: AbortSignal): Promise<string> =>
   login.idToken(clientOf(issuer), { url: new URL('http://localhost/back?code=x&state=y'), state: 'y', checks }, until)
 
-test('an issuer that does not answer is asked once, and blocks no sign-in elsewhere, even with many sign-ins waiting for it', async () => {
+test('an issuer that does not answer gets one request, and blocks no sign-in at other issuers, even with many sign-ins waiting for it', async () => {
   let asked = 0
   const mute = await serve(() => () => void (asked += 1))
   const other = await documented()
@@ -62,7 +62,7 @@ test('an issuer that does not answer is asked once, and blocks no sign-in elsewh
   expect(asked).toBe(1)
 })
 
-test('a caller who leaves during a request to the issuer does not end it for the others', async () => {
+test('a caller that disconnects during a request to the issuer does not end it for the others', async () => {
   const { promise: arrived, resolve: arrive } = Promise.withResolvers<() => void>()
   const slow = await serve((issuer) => (_request, response) => {
     arrive(() => void response.end(JSON.stringify({ issuer, authorization_endpoint: `${issuer}/auth`, token_endpoint: `${issuer}/token` })))
@@ -77,7 +77,7 @@ test('a caller who leaves during a request to the issuer does not end it for the
   expect((await waiting).href).toContain(`${slow}/auth`)
 })
 
-test('an issuer that returns no tokens blocks no sign-in elsewhere, even if many people return from it', async () => {
+test('an issuer that returns no tokens blocks no sign-in at other issuers, even if many people return from it', async () => {
   let waiting = 0
   const stingy = await documented(() => void (waiting += 1))
   const { promise: reached, resolve: reachIssuer } = Promise.withResolvers<string>()
@@ -95,7 +95,7 @@ test('an issuer that returns no tokens blocks no sign-in elsewhere, even if many
   await Promise.all(back)
 })
 
-test('very many issuers of one organisation keep no other one from signing in, neither as they begin nor as they come back', async () => {
+test('very many issuers of one organisation block no sign-in of another, neither at its start nor at its end', async () => {
   const mute = await serve(() => () => undefined)
   let waiting = 0
   const stingy = await Promise.all(Array.from({ length: 12 }, () => documented(() => void (waiting += 1))))

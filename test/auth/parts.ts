@@ -84,12 +84,12 @@ export async function sign(key: TestKey, claims: JWTPayload, header: Record<stri
   return await new SignJWT(claims).setProtectedHeader({ alg: key.algorithm, kid: key.kid, ...header }).sign(key.privateKey)
 }
 
-/** An issuer on loopback whose keys and behaviour the test sets. */
+/** An issuer on loopback. The test sets its keys and its behaviour. */
 export interface LocalIssuer {
   readonly issuer: string
-  /** What its JWKS shows. */
+  /** The keys in its JWKS. */
   keys: JWK[]
-  /** Replaces the answer where it answers itself (returns true). */
+  /** Answers a request in place of the issuer and returns true, or returns false. */
   behave: (request: IncomingMessage, response: ServerResponse) => boolean
   /** Requests seen, by path. */
   readonly seen: string[]
@@ -107,7 +107,7 @@ export async function localIssuer(keys: readonly TestKey[]): Promise<LocalIssuer
   return local
 }
 
-/** What a promise rejected with, as `code: message` for domain errors or the member `reason` of the others. */
+/** Returns the error of a rejected promise: `code: message` for domain errors, the member `reason` for others, or `no failure`. */
 export async function failure(promise: Promise<unknown>): Promise<string> {
   try {
     await promise
@@ -119,7 +119,7 @@ export async function failure(promise: Promise<unknown>): Promise<string> {
   return 'no failure'
 }
 
-/** As `failure`, of something that throws at once. */
+/** The same as `failure`, for an action that throws synchronously. */
 export function thrown(action: () => unknown): Promise<string> {
   return failure(Promise.resolve().then(action))
 }

@@ -34,7 +34,7 @@ async function ground() {
 }
 
 describe('an access token', () => {
-  test('an access token is valid at every endpoint, or at none: read-only fields are removed first', async () => {
+  test('an access token is valid at every endpoint or at none: output-only fields are removed first', async () => {
     const { tokens } = await ground()
     const long = (index: number, count: number) => trustedUid(`${index.toString(16).padStart(40, '0')}${`/${'c'.repeat(16)}`.repeat(count)}`)
     const uids = (count: number) => Array.from({ length: count }, (_, index) => long(index, 11))
@@ -58,7 +58,7 @@ describe('an access token', () => {
     expect(() => tokens.check({ ...grant, restrictions: { roles } })).toThrow(expect.objectContaining({ code: 9 }) as Error)
   })
 
-  test('has the claims that clients read', async () => {
+  test('an access token has the claims that clients read', async () => {
     const { tokens, keys, clock } = await ground()
     const { token, expiresAtMs } = await tokens.mint({
       ...grant,
@@ -88,7 +88,7 @@ describe('an access token', () => {
     expect(expiresAtMs).toBe((seconds + 3600) * 1000)
   })
 
-  test('says how the issuer describes a person, as far as that is short, and reads it again', async () => {
+  test("an access token contains the issuer's description of a person if it is short, and returns it when verified", async () => {
     const { tokens } = await ground()
     const profile = { name: 'Alice B.', picture: 'https://pictures.example/alice', given_name: 'Alice', family_name: 'B.' }
     const { token } = await tokens.mint({ ...grant, act: { ...act, email: 'a@b.c', profile } })
@@ -101,7 +101,7 @@ describe('an access token', () => {
   })
 
   // docs/spec/events.md#actors
-  test('says of which AWS account its caller is, and events show account and ARN', async () => {
+  test('an access token names the AWS account of its caller, and events show account and ARN', async () => {
     const { tokens } = await ground()
     const aws = { ...act, subject: 'arn:aws:iam::123456789012:user/Alice', awsAccount: '123456789012' }
     const { token } = await tokens.mint({ ...grant, act: aws })
@@ -113,7 +113,7 @@ describe('an access token', () => {
     expect(actorClaims({ ...act, email: 'a@b.c' })).toEqual({ iss: act.issuer, sub: act.subject, aud: issuer, email: 'a@b.c' })
   })
 
-  test('holds the requested claims and nothing more', async () => {
+  test('an access token has the requested claims and no others', async () => {
     const { tokens, clock } = await ground()
     const restrictions = { scopes: [group], capabilities: setOf(['groups.list', 'identity.list']) }
     const { token } = await tokens.mint({ ...grant, audiences: [issuer, 'registry.example'], restrictions })
@@ -124,19 +124,19 @@ describe('an access token', () => {
     expect((await tokens.verify((await tokens.mint(grant)).token)).restrictions).toEqual({})
   })
 
-  test('narrowed to no capability stays narrowed', async () => {
+  test('an access token that was narrowed to no capability grants none', async () => {
     const { tokens } = await ground()
     const { token } = await tokens.mint({ ...grant, restrictions: { capabilities: setOf([]) } })
     expect((await tokens.verify(token)).restrictions.capabilities).toEqual(setOf([]))
   })
 
-  test('is never older than its identity, in milliseconds', async () => {
+  test('an access token is never issued before the creation of its identity, in milliseconds', async () => {
     const { tokens, clock } = await ground()
     const notBeforeMs = clock.now() + 150
     expect((await tokens.verify((await tokens.mint({ ...grant, notBeforeMs })).token)).issuedAtMs).toBe(notBeforeMs)
   })
 
-  test('leaves out what its identity holds in more than fifty groups', async () => {
+  test('an access token omits capabilities of an identity with more than fifty groups', async () => {
     const { tokens } = await ground()
     const held = new Map(
       Array.from({ length: 51 }, (_value, index) => [trustedUid(`${group}/${index.toString(16).padStart(16, '0')}`), setOf(['groups.list'])]),
@@ -144,7 +144,7 @@ describe('an access token', () => {
     expect(decodeJwt((await tokens.mint({ ...grant, held })).token)).not.toHaveProperty('cap')
   })
 
-  test('leaves out what its identity holds where that is over 4096 characters', async () => {
+  test('an access token omits capabilities longer than 4,096 characters', async () => {
     const { tokens } = await ground()
     const cap = async (depth: number): Promise<unknown> => {
       const held = new Map(
@@ -155,18 +155,18 @@ describe('an access token', () => {
       )
       return decodeJwt((await tokens.mint({ ...grant, held })).token)['cap']
     }
-    // The uids, 24 characters of capability each, and the JSON's marks: 8 x (40 + 17 x depth + 24 + 6) + 1.
+    // The length of the uids, 24 characters of capabilities each, and JSON punctuation: 8 x (40 + 17 x depth + 24 + 6) + 1.
     expect(JSON.stringify(await cap(25))).toHaveLength(3961)
     expect(await cap(26)).toBeUndefined()
   })
 
-  test('an access token for another audience is valid, but not for this endpoint', async () => {
+  test('an access token for another audience is valid, but refused at this endpoint', async () => {
     const { tokens } = await ground()
     const { token } = await tokens.mint({ ...grant, audiences: ['registry.example'] })
     expect(await failure(tokens.verify(token))).toBe('7: the token is for another audience')
   })
 
-  test('a thousand verifications check one signature', async () => {
+  test('an access token is verified a thousand times with one signature check', async () => {
     const { tokens, checkCount } = await ground()
     const { token } = await tokens.mint(grant)
     await Promise.all(Array.from({ length: 1000 }, () => tokens.verify(token)))
@@ -174,7 +174,7 @@ describe('an access token', () => {
     expect(checkCount()).toBe(1)
   })
 
-  test('expires after an hour and a minute of leeway', async () => {
+  test('an access token expires after an hour plus a minute of leeway', async () => {
     const { tokens, clock } = await ground()
     const { token } = await tokens.mint(grant)
     clock.advance(3_659_000)
@@ -183,7 +183,7 @@ describe('an access token', () => {
     expect(await failure(tokens.verify(token))).toBe('expired')
   })
 
-  test('signed at the last moment of a key is verified until it expires', async () => {
+  test('an access token signed at the last moment of a key is verified until the token expires', async () => {
     const { tokens, clock, keys } = await ground()
     clock.advance(signingKeySchedule.rotateEveryMs - signingKeySchedule.publishAheadMs)
     await keys.maintain(signal)
@@ -198,7 +198,7 @@ describe('an access token', () => {
     expect(await failure(tokens.verify(token))).toBe('unknown_key')
   })
 
-  test('of another use, by another key, of another issuer or algorithm is not accepted', async () => {
+  test('an access token for another use, key, issuer or algorithm is refused', async () => {
     const { tokens, keys, clock } = await ground()
     const { kid, privateKey } = keys.current()
     const good = decodeJwt((await tokens.mint(grant)).token)

@@ -8,10 +8,10 @@ import { personUid } from '../../src/auth/oidc/issuer-name.ts'
 import { failure, sign, signal } from './parts.ts'
 import { baseUrl, ground, mismatch, root, uid } from './exchange-ground.ts'
 
-describe('a person whom an identity provider brings', () => {
+describe('a person who signs in through an identity provider', () => {
   const otherRoot = trustedUid('d'.repeat(40))
 
-  /** Alice, registered, at the issuer that the configuration names; providers of two organisations name it too, each with a client of its own. */
+  /** Alice, registered at the configured issuer. Providers of two organisations name the same issuer, each with its own client. */
   async function withProviders() {
     const parts = await ground()
     const { local, people, providers } = parts
@@ -28,7 +28,7 @@ describe('a person whom an identity provider brings', () => {
     return { ...parts, mine, theirs }
   }
 
-  test('by a token for a client of an organisation is known in that organisation alone, whichever client obtained the token', async () => {
+  test("a person with a token for an organisation's client has access to that organisation alone, whichever client obtained the token", async () => {
     const { token, ask, authenticator } = await withProviders()
     const { principal, token: access } = await ask(await token({ aud: 'theirs' }))
     expect(principal.restrictions).toEqual({ trustedGroups: [otherRoot] })
@@ -36,17 +36,17 @@ describe('a person whom an identity provider brings', () => {
     expect((await authenticator.authenticate({ authorization: await token({ aud: 'theirs' }) }, signal)).restrictions).toEqual({ trustedGroups: [otherRoot] })
   })
 
-  test('by a token for the platform of an issuer that the platform knows is known everywhere', async () => {
+  test('a person with a token for the platform, of an issuer that the platform trusts, has access everywhere', async () => {
     const { token, ask } = await withProviders()
     expect((await ask(await token())).principal.restrictions).toEqual({})
   })
 
-  test('a person who names a provider is known in its organisation alone', async () => {
+  test('a person who signs in and names a provider has access to its organisation alone', async () => {
     const { token, ask, mine } = await withProviders()
     expect((await ask(await token(), { identityProvider: mine.uid })).principal.restrictions).toEqual({ trustedGroups: [root] })
   })
 
-  test('a request that names a missing provider, or one of another client or issuer, gets the same answer in each case', async () => {
+  test('a person who signs in gets the same answer for a missing provider, another client and another issuer', async () => {
     const { token, ask, mine, theirs, providers, foreign } = await withProviders()
     const elsewhere = { ...theirs, uid: trustedUid(`${otherRoot}/${'f'.repeat(16)}`), issuer: foreign.issuer, clientId: 'mine' }
     providers.push(elsewhere)
@@ -58,7 +58,7 @@ describe('a person whom an identity provider brings', () => {
     }
   })
 
-  test('is no operator, even if another sign-in makes the person one', async () => {
+  test('a person who signs in by a provider is not an operator, even if another sign-in makes the person one', async () => {
     const { token, ask, people, local } = await withProviders()
     people.add(personUid(local.issuer, 'root-operator'))
     expect((await ask(await token({ sub: 'root-operator' }))).principal.operator).toBe(true)
@@ -66,24 +66,24 @@ describe('a person whom an identity provider brings', () => {
     expect(await failure(ask(await token({ sub: 'unknown', aud: 'theirs' })))).toMatch(/^7: .*register/)
   })
 
-  test('a person who names their own uid as the identity signs in as without it: provider and directory are still asked', async () => {
+  test('a person who names their own uid as the identity is still checked against provider and directory', async () => {
     const { token, ask, authenticator, people, identities, providers, foreign } = await ground({ allowForeign: true })
     const alice = personUid(foreign.issuer, 'alice')
     people.add(alice)
-    // As a person is stored.
+    // The record of a person.
     identities.set(alice, { kind: 'claimMatch', match: { issuer: foreign.issuer, subject: 'alice', claims: {}, claimPatterns: {} } })
     const mint = (aud = baseUrl): Promise<string> => token({ iss: foreign.issuer, aud })
     expect(await failure(ask(await mint(), { identity: alice }))).toMatch(/^7: verifying token: the issuer is unknown: /)
     providers.push({ uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: foreign.issuer, clientId: 'mine', groupsClaim: 'groups' })
     expect((await ask(await mint(), { identity: alice })).principal.restrictions).toEqual({ trustedGroups: [root] })
     expect((await authenticator.authenticate({ authorization: await mint(), identity: alice }, signal)).restrictions).toEqual({ trustedGroups: [root] })
-    // A person never counts as another one, whatever that person's record says.
+    // A token of one person never signs in another, whatever the other's record contains.
     const other = personUid(foreign.issuer, 'other')
     identities.set(other, { kind: 'claimMatch', match: { issuer: foreign.issuer, subjectPattern: '.*', claims: {}, claimPatterns: {} } })
     expect(await failure(ask(await mint(), { identity: other }))).toBe(mismatch)
   })
 
-  test('of an issuer that only organisations name is known in all that name it, and only there', async () => {
+  test('a person of an issuer that only organisations name has access to all of these organisations, and no others', async () => {
     const { token, ask, people, providers, foreign, mine, theirs } = await ground({ allowForeign: true }).then((parts) => ({
       ...parts,
       mine: { uid: trustedUid(`${root}/${'e'.repeat(16)}`), group: root, issuer: parts.foreign.issuer, clientId: 'mine', groupsClaim: 'groups' },
@@ -100,14 +100,14 @@ describe('a person whom an identity provider brings', () => {
   })
 
   // docs/spec/identities.md#mapped-sessions
-  test('roles of mapped groups are of the session that an exchange begins: the token itself as a credential has none', async () => {
+  test("mapped groups give roles only in the session of an exchange, not to the provider's token as a credential", async () => {
     const { token, ask, authenticator, mine } = await withProviders()
     const external = await token({ aud: 'mine', groups: ['dev'] })
     expect((await ask(external, { identityProvider: mine.uid })).restrictions.roles).toEqual([{ group: root, role: uid }])
     expect((await authenticator.authenticate({ authorization: `Bearer ${external}` }, signal)).restrictions).toEqual({ trustedGroups: [root] })
   })
 
-  test('has roles of mapped groups, of which the organisation hears, by the provider that they name and by no other', async () => {
+  test('mapped groups give roles, with an event in the organisation, only through the provider that the person names', async () => {
     const { token, ask, mine, theirs, providers } = await withProviders()
     const copy = { ...theirs, clientId: 'mine' }
     providers.splice(1, 1, copy)
@@ -118,9 +118,9 @@ describe('a person whom an identity provider brings', () => {
     expect(named.principal.mapped).toEqual({ provider: mine.uid, roles: [{ group: root, role: uid, externalGroup: 'dev' }] })
   })
 
-  describe('of an issuer, and a client, that very many organisations name', () => {
+  describe('whose issuer and client very many organisations name', () => {
     const groupAt = (index: number): Uid => trustedUid(index.toString(16).padStart(40, '0'))
-    /** As deep as groups can be. */
+    /** A group at the maximum depth. */
     const deepAt = (index: number): Uid => trustedUid(`${groupAt(index)}${`/${'c'.repeat(16)}`.repeat(11)}`)
 
     async function withMany(count: number, groupAtIndex = groupAt) {
@@ -136,7 +136,7 @@ describe('a person whom an identity provider brings', () => {
       return { ...parts, alice, mint }
     }
 
-    test('is known in those that they have something in, or below: others cannot keep them out by creating more', async () => {
+    test('a person has access to organisations where they have a binding; others can not displace these by creating more', async () => {
       const { alice, ask, authenticator, bound, mint } = await withMany(51)
       bound.set(alice, [groupAt(7), trustedUid(`${groupAt(9)}/${'f'.repeat(16)}`), otherRoot])
       expect((await ask(await mint())).restrictions).toEqual({ trustedGroups: [groupAt(7), groupAt(9)] })
@@ -145,13 +145,13 @@ describe('a person whom an identity provider brings', () => {
       })
     })
 
-    test('is known nowhere where they have nothing, and in all of them where those fit into a token', async () => {
+    test('a person without bindings has access to no organisation of their issuer, and to all if all fit into a token', async () => {
       const [many, few] = [await withMany(51), await withMany(50)]
       expect((await many.ask(await many.mint())).restrictions).toEqual({ trustedGroups: [] })
       expect((await few.ask(await few.mint())).restrictions.trustedGroups).toHaveLength(50)
     })
 
-    test('is known in those that they have something in where the others lie so deep that no token has room for them all', async () => {
+    test('a person has access to organisations where they have a binding if the others are too deep for a token', async () => {
       const { alice, ask, authenticator, bound, mint } = await withMany(50, deepAt)
       bound.set(alice, [deepAt(7)])
       const { token: access, restrictions } = await ask(await mint())
@@ -159,7 +159,7 @@ describe('a person whom an identity provider brings', () => {
       expect((await authenticator.authenticate({ authorization: access }, signal)).restrictions).toEqual({ trustedGroups: [deepAt(7)] })
     })
 
-    test('a person with records at too many providers is asked to name one; a named one works', async () => {
+    test('a person with records at too many providers must name one, and a named one works', async () => {
       const { alice, ask, bound, mint, providers, signIn, foreign, claims, key } = await withMany(51)
       const [first] = providers
       const named = { identityProvider: first?.uid ?? '' }
@@ -170,7 +170,7 @@ describe('a person whom an identity provider brings', () => {
       )
       expect(await failure(ask(await mint()))).toMatch(/^9: .*set `identity_provider`/)
       expect((await ask(await mint(), named)).restrictions).toEqual({ trustedGroups: [groupAt(0)] })
-      // Who registers can't name one.
+      // A person who registers can't name a provider.
       const registering = decodeToken(await sign(key, claims({ iss: foreign.issuer, aud: 'shared' })))
       expect((await signIn.verifyPerson(registering, {}, signal)).via).toHaveLength(51)
       expect((await signIn.verifyPerson(registering, named, signal)).via).toHaveLength(1)
@@ -179,11 +179,11 @@ describe('a person whom an identity provider brings', () => {
 
   test.each<[string, JWTPayload, boolean]>([
     ['a list of groups', { groups: ['ops', 'dev'] }, true],
-    ['one group as text', { groups: 'dev' }, true],
-    ['other groups', { groups: ['ops'] }, false],
-    ['no such claim', {}, false],
-    ['what is no text', { groups: [{ dev: true }, 7] }, false],
-  ])('has the roles that the groups of the token are mapped to: %s', async (_name, more, isMapped) => {
+    ['one group as a string', { groups: 'dev' }, true],
+    ['groups without a mapping', { groups: ['ops'] }, false],
+    ['no groups claim', {}, false],
+    ['values that are not strings', { groups: [{ dev: true }, 7] }, false],
+  ])('a person has the roles that are mapped to the groups of the token: %s', async (_name, more, isMapped) => {
     const { token, ask, authenticator, mine } = await withProviders()
     const { token: access } = await ask(await token({ aud: 'mine', ...more }), { identityProvider: mine.uid })
     const { restrictions } = await authenticator.authenticate({ authorization: access }, signal)

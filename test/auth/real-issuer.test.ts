@@ -54,7 +54,7 @@ async function realIssuer(algorithm: string) {
 }
 
 describe('tokens of a real OpenID provider', () => {
-  test.each(['RS256', 'PS256', 'ES256', 'EdDSA'])('signed with %s are verified and matched', async (algorithm) => {
+  test.each(['RS256', 'PS256', 'ES256', 'EdDSA'])('tokens of a real OpenID provider signed with %s are verified and matched', async (algorithm) => {
     const { issuer, token, verify } = await realIssuer(algorithm)
     const one = await token()
     expect(one.algorithm).toBe(algorithm)
@@ -65,7 +65,7 @@ describe('tokens of a real OpenID provider', () => {
     expect(matchClaims({ issuer, subject: 'ci-job' }, one, ['https://other.example'])).toBeUndefined()
   })
 
-  test('its rotated key is picked up', async () => {
+  test('tokens of a real OpenID provider signed with a rotated key are verified', async () => {
     const { base, use, token, clock, verify } = await realIssuer('ES256')
     await verify(await token())
     use([await privateJwk('ES256', 'second'), ...base])

@@ -22,7 +22,7 @@ function lookUp(lookup: ReturnType<typeof createResolverLookup>, name: string): 
   )
 }
 
-test('names whose server is silent hold no thread of the process: files are read meanwhile', async () => {
+test('look-ups at a silent name server block no thread of the process: file reads continue', async () => {
   const server = await silentNameServer()
   const resolver = new promises.Resolver({ timeout: 1_000, tries: 1 })
   resolver.setServers([server.address])
@@ -30,13 +30,13 @@ test('names whose server is silent hold no thread of the process: files are read
   let failed = 0
   const names = Array.from({ length: 32 }, (_, number) => lookUp(lookup, `silent-${number}.example.com`).catch(() => (failed += 1)))
   for (let number = 0; number < 50; number += 1) await readFile(import.meta.filename)
-  // All reads ended before the first of the names did.
+  // All file reads ended before the first look-up failed.
   expect(failed).toBe(0)
   await Promise.all(names)
   expect(failed).toBe(32)
   expect(server.asked()).toBeGreaterThanOrEqual(32)
 })
 
-test('local names are those of the system', async () => {
+test('local names are resolved by the system', async () => {
   expect((await lookUp(createResolverLookup(), 'localhost')).map(({ address }) => address)).toContain('127.0.0.1')
 })

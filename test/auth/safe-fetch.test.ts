@@ -15,7 +15,7 @@ const refused = [
   'localhost', '', '127.1', '0x7f000001',
 ] // prettier-ignore
 
-test.each(refused)('%s is no public address', (address) => {
+test.each(refused)('%s is not a public address', (address) => {
   expect(isPublicAddress(address)).toBe(false)
 })
 
@@ -31,13 +31,13 @@ test.each([
   'instance-data',
   'instance-data.ec2.internal',
   'metadata.tencentyun.com',
-])('the metadata host %s is refused, whatever its name resolves to', async (host) => {
+])('the metadata host %s is refused, whatever address its name has', async (host) => {
   const lookup: LookupFunction = (_host, options, callback) =>
     options.all === true ? callback(null, [{ address: '8.8.8.8', family: 4 }]) : callback(null, '8.8.8.8', 4)
   expect(await failure(testFetch({ lookup, timeoutMs: 500 }).json({ url: `https://${host}/` }, signal))).toBe('refused_address')
 })
 
-describe('a fetch of a URL that a tenant named', () => {
+describe('a fetch of a URL given by a tenant', () => {
   test.each([
     ['http://example.com/', 'refused_url'],
     ['ftp://example.com/', 'refused_url'],
@@ -51,11 +51,11 @@ describe('a fetch of a URL that a tenant named', () => {
     ['https://[::ffff:127.0.0.1]/', 'refused_address'],
     ['https://169.254.169.254/latest/meta-data', 'refused_address'],
     ['https://localhost/', 'refused_address'],
-  ])('%s fails as %s', async (url, reason) => {
+  ])('a fetch of a URL given by a tenant to %s fails as %s', async (url, reason) => {
     expect(await failure(testFetch().send({ url }, signal))).toBe(reason)
   })
 
-  test('judges the address that it connects to, not an earlier look-up, and fails where only one of several is private', async () => {
+  test('a fetch checks the address that it connects to, not an earlier look-up, and fails if any of several is private', async () => {
     const answers = [['8.8.8.8', '127.0.0.1'], ['::1'], ['10.0.0.1']]
     for (const addresses of answers) {
       const fetch = testFetch({
@@ -69,13 +69,13 @@ describe('a fetch of a URL that a tenant named', () => {
     }
   })
 
-  test('reaches a private address and http where configuration allows it', async () => {
+  test('a fetch of a URL given by a tenant reaches a private address and plain http if the configuration allows it', async () => {
     const origin = await listen((_request, response) => response.end('{"a":1}'))
     expect(await testFetch().json({ url: origin, allowPrivate: true }, signal)).toEqual({ a: 1 })
     expect(await failure(testFetch().json({ url: origin }, signal))).toBe('refused_url')
   })
 
-  test('sends a body and headers', async () => {
+  test('a fetch of a URL given by a tenant sends a request body and headers', async () => {
     const seen = Promise.withResolvers<unknown>()
     const origin = await listen((request, response) => {
       request.setEncoding('utf8').once('data', (body) => seen.resolve([request.method, request.headers['ce-id'], body]))
@@ -85,7 +85,7 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(await seen.promise).toEqual(['POST', '7', '{}'])
   })
 
-  test('does not follow redirects', async () => {
+  test('a fetch of a URL given by a tenant does not follow redirects', async () => {
     const target: string[] = []
     const inside = await listen((request, response) => {
       target.push(request.url ?? '')
@@ -96,7 +96,7 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(target).toEqual([])
   })
 
-  test.each([404, 500, 503])('status %i is a failure without the body', async (status) => {
+  test.each([404, 500, 503])('a fetch of a URL given by a tenant with status %i fails, and the body is not returned', async (status) => {
     const origin = await listen((_request, response) => response.writeHead(status).end('secret inside'))
     const error: unknown = await testFetch()
       .send({ url: origin, allowPrivate: true }, signal)
@@ -105,33 +105,33 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(String(error)).not.toContain('secret')
   })
 
-  test('reads 64 KiB at most, whatever the length header says', async () => {
+  test('a fetch of a URL given by a tenant reads 64 KiB at most, whatever Content-Length says', async () => {
     const origin = await listen((request, response) => response.end('x'.repeat(Number(request.url?.slice(1)))))
     const fetch = testFetch()
     expect((await fetch.send({ url: `${origin}/65536`, allowPrivate: true }, signal)).body).toHaveLength(65536)
     expect(await failure(fetch.send({ url: `${origin}/65537`, allowPrivate: true }, signal))).toBe('too_large')
   })
 
-  test.each(['before the headers', 'within the body'])('gives up on a server that hangs %s', async (moment) => {
+  test.each(['before the headers', 'within the body'])('a fetch of a URL given by a tenant fails if the server hangs %s', async (moment) => {
     const origin = await listen((_request, response) => {
       if (moment === 'within the body') response.write('{')
     })
     expect(await failure(testFetch({ timeoutMs: 100 }).json({ url: origin, allowPrivate: true }, signal))).toBe('timeout')
   })
 
-  test('ends with the reason of the caller who went away', async () => {
+  test("a fetch of a URL given by a tenant fails with the reason of the caller's abort signal", async () => {
     const gone = new AbortController()
     const origin = await listen(() => gone.abort(new Error('gone')))
     await expect(testFetch().json({ url: origin, allowPrivate: true }, gone.signal)).rejects.toThrow('gone')
   })
 
-  test('tells names that do not exist and servers that are down apart', async () => {
+  test('a fetch of a URL given by a tenant distinguishes names that do not exist from servers that are down', async () => {
     const missing = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code: 'ENOTFOUND' }), []) })
     expect(await failure(missing.json({ url: 'https://issuer.example' }, signal))).toBe('unresolved')
     expect(await failure(testFetch().json({ url: 'http://127.0.0.1:1/', allowPrivate: true }, signal))).toBe('unreachable')
   })
 
-  test('trusts the configured certificates over TLS and no others, and looks at addresses there too', async () => {
+  test('a fetch of a URL given by a tenant trusts only the configured certificates over TLS, and checks addresses there too', async () => {
     const { certificate, key } = selfSigned('issuer.test')
     const server = createServer({ cert: certificate, key }, (_request, response) => response.end('{"tls":true}'))
     server.listen(0, '127.0.0.1')
@@ -148,7 +148,7 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(await failure(fetch.json({ url: `https://other.test:${String(port)}/`, allowPrivate: true, ca: certificate }, signal))).toBe('untrusted')
   })
 
-  test('holds the certificate against the host that the request names, where a header does', async () => {
+  test('a fetch of a URL given by a tenant checks the certificate against the host name in the request, also if a header sets it', async () => {
     const { certificate, key } = selfSigned('sts.test')
     const server = createServer({ cert: certificate, key }, (request, response) => response.end(JSON.stringify(request.headers.host)))
     server.listen(0, '127.0.0.1')
@@ -161,7 +161,7 @@ describe('a fetch of a URL that a tenant named', () => {
     expect(await failure(ask('other.test'))).toBe('untrusted')
   })
 
-  test('a server without TLS, and an invalid configured certificate, are errors that no retry mends', async () => {
+  test('a fetch of a URL given by a tenant is not retried if the server has no TLS or a configured certificate is invalid', async () => {
     const plain = await listen((_request, response) => response.end('{}'))
     const url = plain.replace('http:', 'https:')
     for (const request of [{ url }, { url, ca: '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n' }]) {
@@ -185,7 +185,7 @@ describe('a fetch of a URL that a tenant named', () => {
     ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'untrusted', false],
     ['UNABLE_TO_GET_ISSUER_CERT_LOCALLY', 'untrusted', false],
     ['ERR_TLS_CERT_ALTNAME_INVALID', 'untrusted', false],
-  ])('a connection that fails with %s is %s', async (code, errorReason, transient) => {
+  ])('a fetch of a URL given by a tenant with the connection error %s fails as %s', async (code, errorReason, transient) => {
     const fetch = testFetch({ lookup: (_name, _options, callback) => callback(Object.assign(new Error('no'), { code }), []) })
     const error: unknown = await fetch.send({ url: 'https://issuer.example' }, signal).catch((reason: unknown) => reason)
     expect(error).toMatchObject({ reason: errorReason, transient })

@@ -17,7 +17,7 @@ import type { Visibility } from '../../src/cache/lists/places.ts'
 
 const names = ['groups.list', 'repo.list', 'roles.list']
 const sets = fc.subarray(names).map((some) => setOf(some))
-/** Of small trees, so that groups lie in one another and come more than once. */
+/** Groups of small trees, so that ancestors and duplicates occur. */
 const groups = fc
   .tuple(fc.constantFrom('a', 'b'), fc.array(fc.constantFrom('0', '1'), { maxLength: 3 }))
   .map(([root, path]) => trustedUid([root.repeat(40), ...path.map((digit) => digit.repeat(16))].join('/')))
@@ -27,7 +27,7 @@ const grants = fc.array(
 )
 const reaches: fc.Arbitrary<EffectivePermissions> = grants.map((some) => ({ operator: false, grants: some }))
 
-/** Every grant against every other. */
+/** Compares every grant with every other. */
 function naiveVisibility(permissions: EffectivePermissions, needed: CapabilitySet): Visibility {
   const open = permissions.grants.map(({ group }) => group).filter((group) => containsAll(capabilitiesAt(permissions, group), needed))
   if (open.includes(everywhere)) return { everywhere: true, groups: [], roots: true }
@@ -35,7 +35,7 @@ function naiveVisibility(permissions: EffectivePermissions, needed: CapabilitySe
   return { everywhere: false, groups: ([...new Set(topmost)] as Uid[]).sort(), roots: false } // a cast: `everywhere` is not one of them
 }
 
-/** Every grant against every scope. */
+/** Compares every grant with every scope. */
 function naivePlaced(all: readonly Grant[], scopes: readonly Uid[]): Grant[] {
   return scopes.map((group) => {
     const above = scopes.filter((other) => other !== group && isWithin(group, other))
@@ -46,8 +46,8 @@ function naivePlaced(all: readonly Grant[], scopes: readonly Uid[]): Grant[] {
 
 const plain = (some: readonly Grant[]): unknown[] => some.map(({ group, capabilities }) => [group, namesOf(capabilities)]).sort()
 
-describe('permissions in many groups', () => {
-  test('is what each grant against every other says', () => {
+describe('effective permissions over many groups', () => {
+  test('effective permissions over many groups equal those of comparing every grant with every group', () => {
     fc.assert(
       fc.property(reaches, sets, groups, (permissions, needed, place) => {
         expect(visibilityOf(permissions, needed)).toEqual(naiveVisibility(permissions, needed))
@@ -60,7 +60,7 @@ describe('permissions in many groups', () => {
     )
   })
 
-  test('restricted to some groups, each holds what was granted there and above, up to the next of them', () => {
+  test('effective permissions restricted to some groups are those granted there and above, up to the next of these groups', () => {
     fc.assert(
       fc.property(reaches, fc.uniqueArray(groups, { maxLength: 6 }), (permissions, scopes) => {
         expect(plain(restrict(permissions, { scopes }).grants)).toEqual(plain(mergeGrants(naivePlaced(mergeGrants(permissions.grants), scopes))))
@@ -69,7 +69,7 @@ describe('permissions in many groups', () => {
     )
   })
 
-  test('is found without comparing every grant with every other', () => {
+  test('effective permissions over many groups are found without comparing every grant with every group', () => {
     const count = 2_000
     let looks = 0
     const uids = Array.from({ length: count }, (_, at) => trustedUid(`${'a'.repeat(40)}/${((at * 7919) % count).toString(16).padStart(16, '0')}`))

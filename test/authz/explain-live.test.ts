@@ -8,13 +8,13 @@ import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type T
 
 const runs = 200
 
-/** A call that needs one capability at one record, and how it is seen whether the caller may make it. */
+/** A call that needs one capability at one record, and how its answer shows whether it was allowed. */
 interface Probe {
   readonly rpc: string
   readonly kind: keyof Records
   readonly capability: string
   readonly request: (uid: string) => JsonObject
-  /** A list shows the record or not; it never refuses a caller. */
+  /** The field of a list answer that contains the record or not. A list never refuses a caller. */
   readonly shows?: string
 }
 
@@ -45,7 +45,7 @@ const probes: readonly Probe[] = [
   { rpc: 'DeleteRoleBinding', kind: 'bindings', capability: 'role_bindings.delete', request: (uid) => ({ uid }) },
 ]
 
-/** What was made, by kind. */
+/** The created records, by kind. */
 interface Records {
   readonly groups: string[]
   readonly repos: string[]
@@ -92,7 +92,7 @@ async function populate(server: TestServer): Promise<Records> {
   return made
 }
 
-/** What the answer says of rights: refused as if it were not there, refused, or let through to whatever came of it. */
+/** Returns the outcome for the caller's rights: refused as missing, refused, or allowed whatever followed. */
 function outcomeOf(reply: Reply, probe: Probe): 'allowed' | 'denied' | 'hidden' | 'not shown' {
   if (probe.shows !== undefined) return (ok(reply)[probe.shows] as JsonObject[]).length > 0 ? 'allowed' : 'not shown'
   if (reply.code === 5) return 'hidden'
@@ -108,7 +108,7 @@ const expected: Readonly<Record<string, 'allowed' | 'denied' | 'hidden'>> = {
   OBSTACLE_NO_REACH: 'hidden',
 }
 
-describe.each(['rest', 'grpc'] as const)('explain and the calls themselves, over %s', (transport) => {
+describe.each(['rest', 'grpc'] as const)('explain and the actual API calls, over %s', (transport) => {
   let server: TestServer
   let records: Records
   beforeAll(async () => {
@@ -128,7 +128,7 @@ describe.each(['rest', 'grpc'] as const)('explain and the calls themselves, over
     capability: fc.option(fc.constantFrom(...probes.map(({ capability }) => capability)), { nil: undefined }),
   })
 
-  test(`agree ${runs} times, and no narrowed token goes beyond`, { timeout: 240_000 }, async () => {
+  test(`explain and the actual API calls agree ${runs} times, and no narrowed token exceeds its limits`, { timeout: 240_000 }, async () => {
     const operator = await server.operatorToken()
     const seen = new Set<string>()
     await fc.assert(

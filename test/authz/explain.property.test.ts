@@ -21,21 +21,21 @@ import { load, allRestrictions, palette, plainWorlds, type LoadedWorld, type Pla
 
 const runs = 10_000 * soakFactor
 
-/** Who asks or calls, and with what token. */
+/** A caller or asker, and the restrictions of its token. */
 interface Bearer {
   readonly identity: Uid
   readonly operator: boolean
   readonly restrictions: TokenRestrictions
 }
 
-/** One case: a world, a question, who asks it, and what is different when it is asked again. */
+/** One case: a world, a question, its asker, and the change before the question is repeated. */
 interface Case {
   readonly world: PlainWorld
   readonly asker: Bearer
   readonly identity: Uid
   readonly capability: string
   readonly resource: Uid
-  /** The token of the identity that is asked about. */
+  /** The restrictions of the token of the identity in question. */
   readonly restrictions: TokenRestrictions
   readonly change: { readonly what: 'role' | 'role gone' | 'binding gone' | 'identity gone'; readonly at: number }
 }
@@ -59,7 +59,7 @@ const cases: fc.Arbitrary<Case> = plainWorlds.chain((world) => {
   })
 })
 
-/** What a call is answered, as far as rights go. */
+/** The outcome of a call, as far as rights decide it. */
 type Outcome = 'allowed' | 'denied' | 'suspended' | 'hidden' | 'unknown'
 
 function outcomeOf(error: unknown): Outcome {
@@ -78,7 +78,7 @@ const outcomes: Readonly<Record<Obstacle, Outcome>> = {
   [Obstacle.NOT_REGISTERED]: 'unknown',
 }
 
-/** The kind of record that a method of the schema looks for at its place; undefined where it is not authorized by a place. */
+/** Returns the kind of record at which a method is authorised; undefined for methods that are not authorised at a record. */
 function kindAt(method: MethodRow): string | undefined {
   if (method.scope !== 'scoped' && method.verb !== 'get') return undefined
   const last = placeOf(method)?.at(-1)
@@ -97,17 +97,17 @@ function messageAt(method: MethodRow, uid: string): Message {
   return fromJson(method.input, movedTo(method, {}, uid), { registry })
 }
 
-/** What of the services decides about rights. */
+/** Returns the services that decide about rights. */
 function servicesOf({ tables, grants }: LoadedWorld): Services {
   return { cache: { tables }, grants, clock: { now: () => 0 } } as unknown as Services
 }
 
-/** The caller as the pipeline makes it of a verified token. */
+/** Returns the caller that the pipeline creates from a verified token. */
 function callerFor(loaded: LoadedWorld, { identity, operator, restrictions }: Bearer): Caller {
   return callerOfToken(servicesOf(loaded), { identityUid: identity, operator, restrictions, act: { issuer: '', subject: '', audience: '' }, issuedAtMs: 10 })
 }
 
-/** What the API answers to a call, up to its handler. */
+/** Returns the outcome of a call before its handler runs. */
 function callOutcome(loaded: LoadedWorld, bearer: Bearer, call: { method: MethodRow; message: Message }): Outcome {
   try {
     authorizeCall(loaded.tables, callerFor(loaded, bearer).permissions(), call)
@@ -125,7 +125,7 @@ function explainMethod(): MethodRow {
 
 const ofExplain = explainMethod()
 
-/** Asks as the pipeline does: the caller, authorization, the handler. */
+/** Asks like the pipeline: creates the caller, authorises it, and runs the handler. */
 async function ask(loaded: LoadedWorld, asker: Bearer, question: { identity: string; capability: string; resource: string }): Promise<ExplainResponse> {
   const message = create(ExplainRequestSchema, question)
   const caller = callerFor(loaded, asker)
@@ -140,7 +140,7 @@ function isIn(uid: string, group: string): boolean {
   return uid === group || uid.startsWith(`${group}/`)
 }
 
-/** What a bearer holds at a place, in the words of the rules and not in the code's. */
+/** Returns whether a bearer has a capability at a group, computed from the documented rules and not from the code. */
 function holds(world: PlainWorld, { identity, operator, restrictions }: Bearer, asked: { capability: string; at: string }): boolean {
   const { scopes, capabilities, trustedGroups, roles = [] } = restrictions
   const { capability, at } = asked
@@ -162,7 +162,7 @@ function holds(world: PlainWorld, { identity, operator, restrictions }: Bearer, 
   return (operator && trustedGroups === undefined) || given
 }
 
-/** The world after a change, changed in what is loaded too. */
+/** Changes the plain world and the loaded world in the same way. */
 function changed(world: PlainWorld, loaded: LoadedWorld, { what, at }: Case['change']): PlainWorld {
   const role = world.roles[at % Math.max(1, world.roles.length)]
   const binding = world.bindings[at % world.bindings.length]
@@ -187,14 +187,14 @@ function changed(world: PlainWorld, loaded: LoadedWorld, { what, at }: Case['cha
   return world
 }
 
-/** How often what was reached: a property that is never tried proves nothing. */
+/** Counts how often each outcome occurred: a property that never tries an outcome proves nothing about it. */
 const seen = new Map<string, number>()
 
 function count(what: string): void {
   seen.set(what, (seen.get(what) ?? 0) + 1)
 }
 
-/** The answer agrees with every method of the schema that needs just this capability, and with the rules in words. */
+/** Checks the answer against every method that needs just this capability, and against the documented rules. */
 function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
   const { identity, capability, resource, restrictions } = given
   const whole: Bearer = { identity, operator: false, restrictions: {} }
@@ -208,7 +208,7 @@ function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }:
     count('method compared')
     const call = { method, message: messageAt(method, resource) }
     expect(callOutcome(loaded, whole, call), method.rpc).toBe(outcome)
-    // A token that brings no roles along never does more, and where the identity itself may not it is refused too.
+    // A token without session roles never has more rights than the identity. If the identity lacks a right, the token is refused too.
     const { roles: _roles, ...restricted } = restrictions
     if (callOutcome(loaded, { ...whole, restrictions: restricted }, call) === 'allowed') expect(answer.allowed).toBe(true)
   }
@@ -216,7 +216,7 @@ function assertAgrees(world: PlainWorld, loaded: LoadedWorld, { given, answer }:
   expect(answer.allowed).toBe(isAllowed)
 }
 
-/** The answer shows nothing that the asker may not list, and everything that they may. It adds up to the verdict. */
+/** Checks that the answer shows all that the asker may list, nothing else, and the reasons for the verdict. */
 function assertExplains(world: PlainWorld, loaded: LoadedWorld, { given, answer }: { given: Case; answer: ExplainResponse }): void {
   const { asker, identity, capability, resource } = given
   const mayList = (group: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at: group })
@@ -249,7 +249,7 @@ function textOf({ code, message, reason, details }: DomainError, uid: string): s
   return JSON.stringify({ code, message, reason, details }).replaceAll(uid, '<uid>')
 }
 
-/** Refusals: who may not list bindings there, and whom they may know nothing of. */
+/** Checks refusals: for askers who may not list bindings there, and for identities that they may not know. */
 async function assertRefusedRightly(world: PlainWorld, loaded: LoadedWorld, { given, error }: { given: Case; error: DomainError }): Promise<void> {
   const { asker, identity, resource, capability } = given
   const mayList = (at: string): boolean => holds(world, asker, { capability: 'role_bindings.list', at })
@@ -287,24 +287,28 @@ async function check(world: PlainWorld, loaded: LoadedWorld, given: Case): Promi
 }
 
 describe('explain agrees with the API', () => {
-  test(`over ${runs} random worlds, questions and tokens, before and after a change`, { timeout: timeoutUnlessSoaking(300_000) }, async () => {
-    await fc.assert(
-      fc.asyncProperty(cases, async (given) => {
-        const loaded = load(given.world)
-        await check(given.world, loaded, given)
-        await check(changed(given.world, loaded, given.change), loaded, given)
-      }),
-      { numRuns: runs },
-    )
-    const reached = ['allowed', 'denied', 'hidden', 'suspended', 'unknown'].map((outcome) => `answer: ${outcome}`)
-    const effects = Object.values(BindingEffect)
-      .filter((effect) => effect !== BindingEffect.UNSPECIFIED)
-      .map((effect) => `effect: ${effect}`)
-    for (const what of [...reached, ...effects, 'inherited', 'identity withheld', 'method compared', 'refused: 5', 'refused: 7'])
-      expect(seen.get(what) ?? 0, what).toBeGreaterThan(0)
-  })
+  test(
+    `explain agrees with the API in ${runs} random sets of records, questions and tokens, before and after a change`,
+    { timeout: timeoutUnlessSoaking(300_000) },
+    async () => {
+      await fc.assert(
+        fc.asyncProperty(cases, async (given) => {
+          const loaded = load(given.world)
+          await check(given.world, loaded, given)
+          await check(changed(given.world, loaded, given.change), loaded, given)
+        }),
+        { numRuns: runs },
+      )
+      const reached = ['allowed', 'denied', 'hidden', 'suspended', 'unknown'].map((outcome) => `answer: ${outcome}`)
+      const effects = Object.values(BindingEffect)
+        .filter((effect) => effect !== BindingEffect.UNSPECIFIED)
+        .map((effect) => `effect: ${effect}`)
+      for (const what of [...reached, ...effects, 'inherited', 'identity withheld', 'method compared', 'refused: 5', 'refused: 7'])
+        expect(seen.get(what) ?? 0, what).toBeGreaterThan(0)
+    },
+  )
 
-  test('of very many bindings an answer shows at most 100, the one that grants first', async () => {
+  test('explain shows at most 100 of very many bindings, the granting one first', async () => {
     const group = trustedUid('1'.repeat(40))
     const child = (kind: number, at: number): Uid => trustedUid(`${group}/${kind}${at.toString(16).padStart(15, '0')}`)
     const identity = child(3, 0)
@@ -321,7 +325,7 @@ describe('explain agrees with the API', () => {
     expect(answer.bindings[0]).toMatchObject({ uid: child(9, 149), effect: BindingEffect.GRANTS })
   })
 
-  test('methods of every kind that can be asked about are compared with', () => {
+  test('explain is compared with API methods of every kind that it covers', () => {
     expect([...new Set(placed.map(({ kind }) => kind))]).toEqual(expect.arrayContaining(['Group', 'Identity', 'Role', 'RoleBinding', 'Repo']))
   })
 })

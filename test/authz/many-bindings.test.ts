@@ -8,10 +8,10 @@ import { longestTurn } from '../support/longest-turn.ts'
 import { freshName, makeMember, makeOrganisation, ok, roleUid, startTestServer, type Organisation, type TestServer } from '../support/test-server.ts'
 
 const count = 10_000
-/** 10 ms on the machine that budgets are made for. */
+/** 10 ms on the reference machine. */
 const boundMs = 10 * slowness()
 
-/** A request: to the API, or to the whole URL that its path is. */
+/** A request to an API path, or to a complete URL. */
 interface Asking {
   readonly path: string
   readonly token: string
@@ -19,7 +19,7 @@ interface Asking {
   readonly body?: object
 }
 
-/** Sends a request and returns the answer's bytes as they come: to decode them is not the server's work. Rejects where the answer is an error. */
+/** Sends a request and returns the undecoded bytes of the answer, since decoding is not the server's work. Rejects on an error answer. */
 function fetched(server: TestServer, { path, token, verb = 'GET', body }: Asking): Promise<Buffer[]> {
   const { promise, resolve, reject } = Promise.withResolvers<Buffer[]>()
   const headers = { authorization: `Bearer ${token}`, ...(body === undefined ? {} : { 'content-type': 'application/json' }) }
@@ -45,7 +45,7 @@ describe('a caller with 10,000 bindings', () => {
   let server: TestServer
   let org: Organisation
   let caller: { uid: string; token: string }
-  /** Four times as many bindings, so that what grows with them shows. */
+  /** Has four times as many bindings, so that any cost that grows with them is visible. */
   let wide: { uid: string; token: string }
   let groups: string[]
   let fills = 0
@@ -75,7 +75,7 @@ describe('a caller with 10,000 bindings', () => {
       const repo = { name: `mirror-${at}`, syncConfig: { source: source ?? '' } }
       mirror = String(ok(await server.rest.call('CreateRepo', { parent: groups[at] ?? '', repo }, { token: wide.token }))['uid'])
     }
-    // First requests compile what every request runs through.
+    // The first requests compile code that every request runs.
     const other = await makeMember(server, org.group, { role: 'viewer' })
     const few = groups.slice(0, 150)
     await fill(
@@ -90,12 +90,12 @@ describe('a caller with 10,000 bindings', () => {
   }, 120_000)
   afterAll(() => server.stop())
 
-  /** Processor time of the longest turn while `ask` is answered. A collection of garbage may fall into any turn: of ten times the best counts. */
+  /** Returns the processor time of the longest turn while `ask` is answered. Garbage collection may fall into any turn, so the best of ten runs counts. */
   const leastTurn = async (ask: () => Promise<Asking>, cold?: { readonly uid: string }): Promise<number> => {
     let least = Infinity
     for (let attempt = 0; attempt < 10 && least >= boundMs; attempt++) {
       const asking = await ask()
-      // What was remembered of the identity becomes void.
+      // Invalidates the cached permissions of the identity.
       const uid = `${groups[0] ?? ''}/${(fills++).toString(16).padStart(16, 'd')}`
       if (cold !== undefined) await fill(server, [filledBinding(uid, cold.uid, roleUid('viewer'))])
       const { result, longestMs } = await longestTurn(() => fetched(server, asking))
@@ -106,19 +106,19 @@ describe('a caller with 10,000 bindings', () => {
   }
 
   test.each([
-    ['who it is', () => '/auth/v1/ok'],
-    ['who it is, again', () => '/auth/v1/ok'],
-    ['one group', () => `/iam/v2/groups/${groups[5] ?? ''}`],
-    ['groups', () => '/iam/v2/groups'],
-    ['groups by name', () => '/iam/v2/groups?orderBy=name&pageSize=200'],
-    ['groups by name, from far on', () => '/iam/v2/groups?orderBy=name&skip=7000'],
-    ['children by name', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`],
-    ['children by name, again', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`],
-    ['bindings', () => '/iam/v2/roleBindings'],
-    ['bindings of a role', () => `/iam/v2/roleBindings?role=${roleUid('viewer')}&orderBy=create_time`],
-    ['identities', () => '/iam/v2/identities?orderBy=name'],
-    ['roles', () => '/iam/v2/roles'],
-  ])('asks for %s: no turn takes longer than 10 ms', { timeout: 60_000 }, async (title, pathOf) => {
+    ['to ask for its own identity', () => '/auth/v1/ok'],
+    ['to ask for its own identity, again', () => '/auth/v1/ok'],
+    ['to get one group', () => `/iam/v2/groups/${groups[5] ?? ''}`],
+    ['to list groups', () => '/iam/v2/groups'],
+    ['to list groups by name', () => '/iam/v2/groups?orderBy=name&pageSize=200'],
+    ['to list groups by name, from a late page', () => '/iam/v2/groups?orderBy=name&skip=7000'],
+    ['to list child groups by name', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`],
+    ['to list child groups by name, again', () => `/iam/v2/groups?uidp.childrenOf=${org.group}&orderBy=name`],
+    ['to list role bindings', () => '/iam/v2/roleBindings'],
+    ['to list the bindings of a role', () => `/iam/v2/roleBindings?role=${roleUid('viewer')}&orderBy=create_time`],
+    ['to list identities', () => '/iam/v2/identities?orderBy=name'],
+    ['to list roles', () => '/iam/v2/roles'],
+  ])('calls the API %s, and no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async (title, pathOf) => {
     const ask = (): Promise<Asking> => Promise.resolve({ path: pathOf(), token: caller.token })
     expect(await leastTurn(ask, title.endsWith('again') ? undefined : caller)).toBeLessThan(boundMs)
   })
@@ -144,23 +144,23 @@ describe('a caller with 10,000 bindings', () => {
       }),
     ],
     [
-      'asks at the registry host for tags',
+      'lists tags at the registry host',
       async () => ({
         path: `http://127.0.0.1:${server.config.registry.port}/v2/${organisationName}/source/tags/list`,
         token: await accessFor(server.config.registry.host),
       }),
     ],
     [
-      'asks who it is, in a session with 50 roles at its organisation',
+      'asks for its own identity, in a session with 50 roles in its organisation',
       async () => {
         const roles = groups.slice(0, 50).map((role) => ({ group: trustedUid(org.group), role: trustedUid(role) }))
         return { path: '/auth/v1/ok', token: await server.tokenFor(wide.uid, { roles }) }
       },
     ],
-    ['is asked about by others that see a repo which it mirrored', () => Promise.resolve({ path: `/registry/v2/repos/${mirror}`, token: org.token })],
-    ['is asked about by others that list repos which it mirrored', () => Promise.resolve({ path: '/registry/v2/repos?pageSize=200', token: org.token })],
+    ['mirrored a repo that others then get', () => Promise.resolve({ path: `/registry/v2/repos/${mirror}`, token: org.token })],
+    ['mirrored repos that others then list', () => Promise.resolve({ path: '/registry/v2/repos?pageSize=200', token: org.token })],
     [
-      'is changed in how it signs in',
+      'gets another way to sign in',
       () =>
         Promise.resolve({
           path: `/iam/v2/identities/${wide.uid}`,
@@ -169,11 +169,11 @@ describe('a caller with 10,000 bindings', () => {
           body: { claimMatch: { issuer: server.devIssuer.issuer, subject: (subject = freshName('subject')) } },
         }),
     ],
-  ])('one with 40,000 %s: no turn takes longer than 10 ms', { timeout: 60_000 }, async (_title, ask) => {
+  ])('a caller with 40,000 bindings %s: no turn of the event loop takes longer than 10 ms', { timeout: 60_000 }, async (_title, ask) => {
     expect(await leastTurn(ask, wide)).toBeLessThan(boundMs)
   })
 
-  test('hears of a changed binding, group and role with the next answer', { timeout: 60_000 }, async () => {
+  test('a changed binding, group and role count from the next answer on', { timeout: 60_000 }, async () => {
     const before = await held()
     expect(before.length).toBeGreaterThanOrEqual(count)
     expect([...new Set(before.map(({ group }) => group.id))]).toEqual(groups)

@@ -21,7 +21,7 @@ import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision } from '../../src/store/store.ts'
 import { emptyTables } from '../cache/records.ts'
 
-/** A custom role as the store has it; numbers that are no capability's grant nothing. */
+/** A custom role as stored. Numbers without a capability grant nothing. */
 export interface PlainRole {
   readonly uid: Uid
   readonly numbers: readonly Capability[]
@@ -35,20 +35,20 @@ export interface PlainBinding {
   readonly role: Uid
 }
 
-/** A whole installation, past all rules: bindings may be of identities that have no business there, or of roles that are gone. */
+/** A whole installation without any checks: bindings may name identities of other organisations, or deleted roles. */
 export interface PlainWorld {
   readonly groups: readonly Uid[]
   readonly suspended: ReadonlySet<Uid>
   readonly roles: readonly PlainRole[]
-  /** Those that are there. */
+  /** Identities that exist. */
   readonly identities: readonly Uid[]
-  /** And those that only bindings tell of, or nothing. */
+  /** Identities that only bindings name, or nothing. */
   readonly strangers: readonly Uid[]
   readonly repos: readonly Uid[]
   readonly bindings: readonly PlainBinding[]
 }
 
-/** The capabilities that random roles are made of: few, so that questions meet them. */
+/** The capabilities of random roles. They are few, so that questions match them. */
 export const palette = [
   'groups.list',
   'groups.update',
@@ -62,7 +62,7 @@ export const palette = [
 
 // Its own numbers are those of the schema.
 const paletteNumbers = capabilities.filter(({ name }) => (palette as readonly string[]).includes(name)).map(({ number }) => number) as Capability[]
-/** Retired, and never given: the store may have any number. */
+/** Numbers that are retired or were never assigned. The store may contain any number. */
 const deadNumbers = [1, 999_999] as Capability[]
 
 function segment(kind: number, at: number): string {
@@ -81,7 +81,7 @@ function pickFrom<T>(list: readonly T[], at: number): T {
 
 const place = fc.nat({ max: 50 })
 
-/** Worlds: two organisations or three, a tree of groups below, roles, identities, people, repos and bindings between any of them. */
+/** Random worlds: two or three organisations, a tree of groups, roles, identities, people, repos, and bindings between any of them. */
 export const plainWorlds: fc.Arbitrary<PlainWorld> = fc
   .record({
     roots: fc.integer({ min: 2, max: 3 }),
@@ -117,7 +117,7 @@ export const plainWorlds: fc.Arbitrary<PlainWorld> = fc
     }
   })
 
-/** What a token may be narrowed to; `roles` are those of sign-ins. */
+/** Returns restrictions that a token may have; `roles` are those of sign-ins. */
 export function allRestrictions({ groups, roles }: PlainWorld): fc.Arbitrary<TokenRestrictions> {
   const roots = groups.filter((uid) => !uid.includes('/'))
   return fc.record(
@@ -131,22 +131,22 @@ export function allRestrictions({ groups, roles }: PlainWorld): fc.Arbitrary<Tok
   )
 }
 
-/** A snapshot that holds a world, with what the API decides by. */
+/** A loaded snapshot of a world, with the parts of the API that decide about rights. */
 export interface LoadedWorld {
   readonly tables: RecordTables
   readonly grants: GrantsIndex
-  /** Commits one record's new state; its removal where there is none. */
+  /** Commits the new state of one record, or its removal if `record` is absent. */
   commit(kind: string, uid: Uid, record?: object): void
 }
 
 const descs = { Group: GroupSchema, Identity: IdentitySchema, Role: RoleSchema, RoleBinding: RoleBindingSchema, Repo: RepoSchema }
 
-/** Loads a world as a replica would have it. */
+/** Loads a world like a replica. */
 export function load(world: PlainWorld): LoadedWorld {
   let onRecord: RecordListener = () => undefined
   let onHide: HideListener = () => undefined
   const tables = emptyTables({ builtIns: builtInRoleRecords, listener: (...change) => onRecord(...change), onHide: (...hidden) => onHide(...hidden) })
-  // What the index of grants uses of a replica.
+  // The members of the record cache that the index of grants uses.
   const source: Pick<RecordCache, 'tables' | 'onReset' | 'onRecord' | 'onHide'> = {
     tables,
     onReset: () => () => undefined,
@@ -166,7 +166,7 @@ export function load(world: PlainWorld): LoadedWorld {
     const desc = kinds.get(kind)?.desc
     if (desc === undefined) throw new TypeError(`unknown kind ${kind}`)
     const facts = { etag: 'e', createMs: 1, updateMs: 1, managedBy: '' }
-    // A record of the kind, made below with its own schema.
+    // The record was created below with the schema of its kind.
     const value = record === undefined ? undefined : envelopeBytes(envelopeOf(desc, record as Resource, facts))
     tables.apply([{ key: recordKey(kind, uid), value, revision: storeRevision(revision) }])
   }

@@ -20,7 +20,7 @@ import { changeOf, emptyTables, newUid, one, picker, removalOf, type Pick as Cha
 const lists = setOf(['groups.list'])
 const builtIns = builtInRoleRecords.map((record) => record.uid)
 
-/** A snapshot with what remembers rights over it. */
+/** A snapshot with the caches of permissions over it. */
 class World {
   readonly recordListeners: RecordListener[] = []
   readonly hideListeners: HideListener[] = []
@@ -41,7 +41,7 @@ class World {
     this.pick = pick
     this.root = newUid(pick)
     this.identity = newUid(pick, this.root)
-    // What they use of a replica.
+    // The members of the record cache that these caches use.
     const source: Pick<RecordCache, 'tables' | 'onReset' | 'onRecord' | 'onHide'> = {
       tables: this.tables,
       onReset: () => () => undefined,
@@ -80,7 +80,7 @@ class World {
     this.put(binding)
   }
 
-  /** Changes something that the rights may depend on, or not. */
+  /** Changes a random record, on which the rights may or may not depend. */
   change(): void {
     const { pick } = this
     const group = one(pick, this.groups)
@@ -104,7 +104,7 @@ class World {
 
 const encode = createJsonEncoders()(WhoAmISchema)
 
-/** What an answer says, in either form. */
+/** Returns the permissions in an answer, in either form. */
 async function heldIn(world: World, answers: HeldAnswers, form: 'http' | 'grpc'): Promise<unknown> {
   const answer = await answers.of(form, world.caller())
   if ('items' in answer) return JSON.parse(encode(create(WhoAmISchema, { capabilities: answer.items })))['capabilities']
@@ -123,7 +123,7 @@ test('cached permissions and who-am-I answers equal fresh ones, across any chang
       for (let round = 0; round < 30; round++) {
         const form = pick(2) === 0 ? 'http' : 'grpc'
         const asked = heldIn(world, world.answers, form)
-        // Changes that come while an answer is made, or right after.
+        // Changes that arrive during the computation of an answer, or right after it.
         for (let changes = pick(4); changes > 0; changes--) {
           if (pick(2) === 0) await new Promise((resolve) => setImmediate(resolve))
           world.change()
@@ -147,7 +147,7 @@ test('cached permissions and who-am-I answers equal fresh ones, across any chang
   )
 })
 
-/** A world in which the identity has so many bindings at one group and at another, and what removes the first of them. */
+/** Creates a world in which the identity has many bindings at each of two groups, and a function that removes the first ones. */
 function boundOften(count: number, others: number): { world: World; removeGroup: () => void } {
   const world = new World(picker(7), 0)
   const [group, other] = [world.addGroup(), world.addGroup()]
@@ -157,7 +157,7 @@ function boundOften(count: number, others: number): { world: World; removeGroup:
   return { world, removeGroup: () => world.tables.apply([mark]) }
 }
 
-test('cached permissions end in the turn in which bindings are hidden, before they leave their orders', async () => {
+test('cached permissions end in the same turn in which bindings become hidden', async () => {
   const { world, removeGroup } = boundOften(1_000, 400)
   expect(await heldIn(world, world.answers, 'http')).toHaveLength(1_400)
   expect(world.grants.of(world.identity).grants).toHaveLength(2)
@@ -166,7 +166,7 @@ test('cached permissions end in the turn in which bindings are hidden, before th
   expect(await heldIn(world, world.answers, 'http')).toHaveLength(400)
 })
 
-test.each([2, 8])('bindings that are hidden in turn %i while rights are found out in slices are in no answer', async (turns) => {
+test.each([2, 8])('bindings that become hidden in turn %i of a sliced computation of permissions are in no answer', async (turns) => {
   const { world, removeGroup } = boundOften(3_000, 1_100)
   const prepared = world.grants.prepare(world.identity, {})
   const asked = heldIn(world, world.answers, 'grpc')

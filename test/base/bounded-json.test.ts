@@ -12,7 +12,7 @@ function outcomeOf(work: () => unknown): unknown {
   }
 }
 
-/** How deep a value nests, and how many values and keys it has with all that is in it. */
+/** Returns the nesting depth of a value, and the number of values and keys in it. */
 function sizeOf(value: unknown): { depth: number; values: number; keys: number } {
   if (typeof value !== 'object' || value === null) return { depth: 0, values: 1, keys: 0 }
   const inner = Object.values(value).map(sizeOf)
@@ -23,8 +23,8 @@ function sizeOf(value: unknown): { depth: number; values: number; keys: number }
   }
 }
 
-describe('JSON with bounds', () => {
-  test('is what JSON is, or beyond a bound', () => {
+describe('the JSON parser with limits', () => {
+  test('the JSON parser returns the parsed value, or says that a limit was exceeded', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 7 }), fc.boolean(), (value, indented) => {
         const outcome = outcomeOf(() => parseBoundedJson(JSON.stringify(value, null, indented ? 2 : undefined), bounds))
@@ -37,19 +37,19 @@ describe('JSON with bounds', () => {
     )
   })
 
-  test('has so many keys at most, those of all objects together', () => {
+  test('the JSON parser limits the number of keys of all objects together', () => {
     const objects = (count: number): string =>
       JSON.stringify([{ a: 1, b: { c: 2 } }, Object.fromEntries(Array.from({ length: count }, (_, at) => [`k${at}`, at]))])
     expect(outcomeOf(() => parseBoundedJson(objects(17), bounds))).toMatchObject([{}, { k16: 16 }])
     expect(outcomeOf(() => parseBoundedJson(objects(18), bounds))).toBe('must not hold more than 20 keys')
   })
 
-  test('takes no bracket, comma or colon of a text for one', () => {
+  test('the JSON parser does not count brackets, commas and colons inside strings', () => {
     const texts = [':'.repeat(100), '[[[[[[', '",{[', '\\', '\\"[[[[[', ','.repeat(100), '\\\\"[[[[[[']
     expect(parseBoundedJson(JSON.stringify(texts), bounds)).toEqual(texts)
   })
 
-  test.each(['', '{', '[', '"', '"\\', '{"a":}', ']', '[}', 'a'])('%j is not valid JSON', (text) => {
+  test.each(['', '{', '[', '"', '"\\', '{"a":}', ']', '[}', 'a'])('the JSON parser refuses %j as invalid JSON', (text) => {
     expect(outcomeOf(() => parseBoundedJson(text, bounds))).toBe('SyntaxError')
   })
 })

@@ -29,8 +29,8 @@ const ordered = (list: Iterable<string>): string[] => {
   return capabilities.map(({ name }) => name).filter((name) => wanted.has(name))
 }
 
-describe('the table', () => {
-  it('has no retired bit or number', () => {
+describe('the capability table', () => {
+  it('the capability table has no retired bit or number', () => {
     for (const { bit, number } of capabilities) {
       expect([0, 40, 41, 135, 136, 143]).not.toContain(bit)
       expect([1, 1601, 1602, 1873]).not.toContain(number)
@@ -38,7 +38,7 @@ describe('the table', () => {
     expect(capabilityByEnumNumber(0)).toBeUndefined()
   })
 
-  it('finds a capability by both names', () => {
+  it('the capability table finds a capability by either of its names', () => {
     expect(capabilityByName('identity_providers.scim.manage')).toEqual({
       name: 'identity_providers.scim.manage',
       enumName: 'CAP_IAM_SCIM_MANAGE',
@@ -51,8 +51,8 @@ describe('the table', () => {
   })
 })
 
-describe('sets behave as sets', () => {
-  it('of names', () => {
+describe('capability sets', () => {
+  it('capability sets hold names', () => {
     fc.assert(
       fc.property(names, names, (left, right) => {
         const [a, b] = [setOf(left), setOf(right)]
@@ -70,44 +70,44 @@ describe('sets behave as sets', () => {
     )
   })
 
-  it('with the additions of Taproot in allCapabilities, and without them for public clients', () => {
+  it('capability sets of public clients lack the additions of Taproot, which allCapabilities has', () => {
     expect(namesOf(intersect(allCapabilities, setOf(['audit.list'])))).toEqual(['audit.list'])
     expect(missing(withoutOwn(allCapabilities), allCapabilities)).toEqual(capabilities.filter(({ own }) => own).map(({ name }) => name))
   })
 
-  it('with all but the internal ones in allCapabilities', () => {
+  it('capability sets in allCapabilities have all but the internal ones', () => {
     expect(missing(allCapabilities, setOf(capabilities.map(({ name }) => name)))).toEqual(['internal'])
     expect(isEmpty(emptySet)).toBe(true)
   })
 
-  it('unknown numbers grant nothing, and a required unknown name is never met', () => {
+  it('capability sets grant nothing for unknown numbers, and never meet a required unknown name', () => {
     expect(isEmpty(fromEnumNumbers([0, 1, 1873, 99_999, -1]))).toBe(true)
     expect(has(allCapabilities, 'vuln.list')).toBe(false)
     expect(() => setOf(['groups.list', 'vuln.list'])).toThrow(RangeError)
   })
 })
 
-describe('the cap claim', () => {
+describe('the cap claim of a token', () => {
   it.each([
     [['advisories.list'], 'AAAAAAAAAFwAAAAAAAAAAAAAAAAIAAAA'],
     [['groups.list'], 'AAAAAAAAADIAAAAAAAAACA=='],
     [[], 'AAAAAAAAADIAAAAAAAAAAA=='],
-  ])('of %j is %s', (members, claim) => {
+  ])('the cap claim of a token for %j is %s', (members, claim) => {
     expect(encodeCapabilities(setOf(members))).toBe(claim)
     const decoded = decodeCapabilities(claim)
     expect(decoded && namesOf(decoded)).toEqual(members)
     expect(decodeCapabilities(claim.replace(/=+$/, ''))).toEqual(decoded)
   })
 
-  it('survives a round trip', () => {
+  it('the cap claim of a token is the same after encoding and decoding', () => {
     fc.assert(fc.property(names, (members) => equals(decodeCapabilities(encodeCapabilities(setOf(members))) ?? emptySet, setOf(members))))
   })
 
-  it('is read in its older form, where unknown numbers grant nothing', () => {
+  it('the cap claim of a token is readable in its older form, where unknown numbers grant nothing', () => {
     expect(decodeCapabilities([103, 99_999])).toEqual(setOf(['groups.list']))
   })
 
-  it('ignores bits of later versions', () => {
+  it('the cap claim of a token ignores bits of later versions', () => {
     const bytes = Buffer.alloc(8 + 8 * 4, 0xff)
     bytes.writeBigUInt64BE(256n)
     expect(decodeCapabilities(bytes.toString('base64url'))).toEqual(setOf(capabilities.map(({ name }) => name)))
@@ -124,13 +124,13 @@ describe('the cap claim', () => {
     [null],
     [{}],
     [['groups.list']],
-  ])('is refused where it is %j', (claim) => {
+  ])('the cap claim of a token is refused if it is %j', (claim) => {
     expect(decodeCapabilities(claim)).toBeUndefined()
   })
 })
 
 describe('built-in roles', () => {
-  it('have fixed uids and descriptions', () => {
+  it('built-in roles have fixed uids and descriptions', () => {
     expect(builtInRoles.find(({ name }) => name === 'viewer')).toMatchObject({
       uid: '8712b6fe35a511c5cbad2de513fa86733fe78365',
       description: 'Viewer Role (built-in)',
@@ -138,7 +138,7 @@ describe('built-in roles', () => {
     expect(builtInRoles.find(({ name }) => name === 'registry.pull_token_creator')?.description).toBe('Registry Pull Token Creator Role (built-in)')
   })
 
-  it('built-in roles give an owner everything, and no role gives an internal capability', () => {
+  it('built-in roles give an owner everything, and never grant an internal capability', () => {
     expect(equals(builtInRoles.find(({ name }) => name === 'owner')?.capabilities ?? emptySet, allCapabilities)).toBe(true)
     for (const role of builtInRoles) expect(has(role.capabilities, 'internal'), role.name).toBe(false)
   })

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { RecentMap } from '../../src/base/recent-map.ts'
 
-test('the map holds the last used entries up to its limit, and never more', () => {
+test('the map holds the most recently used entries up to its limit', () => {
   fc.assert(
     fc.property(fc.array(fc.nat(30), { maxLength: 300 }), (keys) => {
       const limit = 20
@@ -26,7 +26,7 @@ test('the map holds the last used entries up to its limit, and never more', () =
   )
 })
 
-test('deleted and cleared entries are gone', () => {
+test('deleted and cleared entries are no longer found', () => {
   const map = new RecentMap<string, number>(2)
   for (const key of ['a', 'b', 'c', 'd']) map.set(key, 1)
   map.delete('a')
@@ -36,7 +36,7 @@ test('deleted and cleared entries are gone', () => {
   expect([map.size, map.get('c')]).toEqual([0, undefined])
 })
 
-test('entries used within the idle time stay, others are gone, and writes release their memory', () => {
+test('entries used within the idle time stay, others are removed, and writes release their memory', () => {
   const ms = 1_000
   fc.assert(
     fc.property(fc.array(fc.record({ key: fc.nat(10), passed: fc.integer({ min: 0, max: 2_500 }) }), { maxLength: 200 }), (steps) => {
@@ -56,7 +56,7 @@ test('entries used within the idle time stay, others are gone, and writes releas
   )
 })
 
-test('a clock that was set back takes nothing away that was just used', () => {
+test('after the clock is set back, recently used entries stay', () => {
   let nowMs = 1_000_000
   const map = new RecentMap<string, number>(100, undefined, { clock: { now: () => nowMs }, ms: 1_000 })
   map.set('a', 1)

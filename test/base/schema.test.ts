@@ -26,7 +26,7 @@ function typeOf(field: DescField): string {
   return field.fieldKind === 'list' ? `repeated ${value}` : value
 }
 
-/** One line for each fact that a client's wire format depends on. */
+/** Returns one line for each fact of the wire format that clients depend on. */
 function wireFacts(): string {
   const fields = messages.flatMap((message) =>
     message.fields.map((field) => `${message.typeName} ${field.number} ${field.name}: ${typeOf(field)}${field.oneof ? ` oneof ${field.oneof.name}` : ''}`),
@@ -40,24 +40,24 @@ function wireFacts(): string {
 }
 
 describe('the wire contract', () => {
-  it('changes no number, name, type or route that clients rely on without a changed golden file', async () => {
+  it('the wire contract keeps each number, name, type and route of clients, or the golden file changes too', async () => {
     await expect(wireFacts()).toMatchFileSnapshot('wire.golden.txt')
   })
 
-  it('reserves the numbers of retired capabilities and service principals', () => {
+  it('the wire contract reserves the numbers of retired capabilities and service principals', () => {
     const reserved = (name: string): number[] => (registry.getEnum(name)?.proto.reservedRange ?? []).flatMap(({ start, end }) => [start, end])
     expect(reserved('taproot.common.v2.Capability')).toEqual([1, 1, 1601, 1601, 1602, 1602, 1873, 1873])
     expect(reserved('taproot.iam.v2.ServicePrincipal')).toEqual([1, 13])
   })
 
-  it('has descriptors in dependency order, each once', () => {
+  it('the wire contract lists each descriptor once, after its dependencies', () => {
     const names = fileDescriptors.map(({ name }) => name)
     expect(new Set(names).size).toBe(names.length)
     for (const file of fileDescriptors) for (const dependency of file.dependency) expect(names.indexOf(dependency)).toBeLessThan(names.indexOf(file.name))
   })
 })
 
-describe('methods', () => {
+describe('API methods', () => {
   it.each(methods.map((row) => [`${row.service}/${row.rpc}`, row] as const))('%s has routes whose variables are fields of the request', (_name, row) => {
     for (const { template } of row.http) {
       for (const [, path = ''] of template.matchAll(/\{([\w.]+)/g)) {
@@ -71,7 +71,7 @@ describe('methods', () => {
     }
   })
 
-  it('have known capabilities, and where scoped a scope field', () => {
+  it('API methods have known capabilities, and a scope field if scoped', () => {
     for (const row of methods) {
       for (const name of row.capabilities) expect(capabilityByName(name)?.internal, name).toBe(false)
       if (row.scope === 'scoped') expect(row.scopePath.length, row.rpc).toBeGreaterThan(0)
@@ -79,7 +79,7 @@ describe('methods', () => {
     }
   })
 
-  it('that list take and answer the paging fields', () => {
+  it('API methods that list have the paging fields in request and answer', () => {
     for (const row of methods.filter(({ verb }) => verb === 'list')) {
       const plural = resources.get(row.kind ?? '')?.plural ?? ''
       expect(fieldNames(row.input), row.rpc).toEqual(expect.arrayContaining(['page_size', 'page_token', 'order_by', 'skip']))
@@ -87,14 +87,14 @@ describe('methods', () => {
     }
   })
 
-  it('that create or update hold the resource in a field and answer it', () => {
+  it('API methods that create or update take and return the resource', () => {
     for (const row of methods.filter(({ verb }) => verb === 'create' || verb === 'update')) {
       expect(row.output.name, row.rpc).toBe(row.kind)
       expect(row.input.fields.find(({ name }) => name === row.http[0]?.body)?.message, row.rpc).toBe(row.output)
     }
   })
 
-  it('emit an event for every change to a resource and for no read', () => {
+  it('API methods emit an event for every change to a resource and none for a read', () => {
     for (const row of methods.filter(({ kind, rpc }) => kind !== undefined && rpc !== 'RequestGroupAccess'))
       expect(row.event !== undefined, row.rpc).toBe(row.mutation)
   })
@@ -106,11 +106,11 @@ describe('methods', () => {
     ['CreateTag', { verb: 'create', event: { type: 'platform.registry.tag.created.v1', group: 'root', internal: false } }],
     ['GetRepoReadme', { verb: 'get', kind: 'RepoReadme', capabilities: ['repo.list'] }],
     ['ListDocuments', { verb: 'custom', scope: 'public', kind: undefined }],
-  ])('%s is read as annotated', (rpc, expected) => {
+  ])('API methods have the annotations of the schema: %s', (rpc, expected) => {
     expect(methods.find((row) => row.rpc === rpc)).toMatchObject(expected)
   })
 
-  it('exchange tokens by GET and by POST', () => {
+  it('API methods exchange tokens by GET and by POST', () => {
     const row = methods.find(({ rpc }) => rpc === 'Exchange')
     expect(row).toMatchObject({
       scope: 'external',
@@ -122,8 +122,8 @@ describe('methods', () => {
   })
 })
 
-describe('resources', () => {
-  it('are all messages that are marked as such', () => {
+describe('API resources', () => {
+  it('API resources are exactly the messages marked as resources', () => {
     expect([...resources.keys()].sort()).toEqual(
       messages
         .filter((message) => hasOption(message, resourceOption))
@@ -133,7 +133,7 @@ describe('resources', () => {
   })
 
   it.each([...resources.values()].filter((row) => !row.embedded && (!row.catalogue || row.kind === 'Advisory')).map((row) => [row.kind, row] as const))(
-    '%s has uid, etag, both times and an owner',
+    '%s has uid, etag, create and update time, and a parent',
     (_kind, { desc }) => {
       const numbers = new Map(desc.fields.map(({ name, number }) => [name, number]))
       expect(numbers.get('uid')).toBe(1)
@@ -147,7 +147,7 @@ describe('resources', () => {
     },
   )
 
-  it('sort by every spelling of a key', () => {
+  it('API resources can be sorted by every spelling of a sort key', () => {
     const fields = resources.get('Group')?.sortFields
     for (const spelling of ['created_at', 'createdAt', 'create_time', 'createTime']) expect(fields?.get(spelling)).toBe('create_time')
     expect(resources.get('AccountAssociation')?.sortFields.get('group')).toBe('uid')
@@ -164,13 +164,13 @@ function violations<T extends Message>(schema: GenMessage<T>, init: MessageInitS
 
 const uid = `${'a'.repeat(40)}/${'b'.repeat(16)}`
 
-describe('constraints', () => {
-  it('can be planned for every request', () => {
+describe('field constraints', () => {
+  it('field constraints are prepared for every request', () => {
     const validator = createValidator({ registry })
     for (const { input, rpc } of methods) expect(validator.validate(input, create(input)).kind, rpc).not.toBe('error')
   })
 
-  it('leave an empty name to the required check', () => {
+  it('field constraints leave an empty name to the check of required fields', () => {
     expect(violations(GroupSchema, {})).toEqual([])
     expect(violations(IdentitySchema, {})).toEqual(['relationship required'])
   })
@@ -186,21 +186,21 @@ describe('constraints', () => {
     expect(violations(GroupSchema, { name })).toEqual(expected)
   })
 
-  it('want issuer and subject of a claim match', () => {
+  it('field constraints require issuer and subject of a claim match', () => {
     const match = (value: object): string[] => violations(IdentitySchema, { name: 'ci', relationship: { case: 'claimMatch', value } })
     expect(match({})).toEqual(['claim_match.iss required', 'claim_match.sub required'])
     expect(match({ iss: { case: 'issuer', value: 'https://a.example' }, sub: { case: 'subjectPattern', value: '.*' } })).toEqual([])
     expect(match({ iss: { case: 'issuer', value: '' }, sub: { case: 'subject', value: 's' } })).toEqual(['claim_match.issuer string.min_len'])
   })
 
-  it('know no service principal', () => {
+  it('field constraints do not know service principals', () => {
     // Any number that a client may send.
     expect(violations(IdentitySchema, { name: 'x', relationship: { case: 'servicePrincipal', value: 3 as 0 } })).toEqual([
       'service_principal enum.defined_only',
     ])
   })
 
-  it('check uids, e-mail and lifetime of an invite', () => {
+  it('field constraints check uids, e-mail address and lifetime of an invite', () => {
     expect(violations(GroupInviteSchema, { roleUid: 'x', email: 'unknown', ttl: { seconds: 31_536_001n } })).toEqual([
       'role_uid string.pattern',
       'email string.email',
@@ -209,13 +209,13 @@ describe('constraints', () => {
     expect(violations(GroupInviteSchema, { roleUid: uid, ttl: { seconds: 31_536_000n } })).toEqual([])
   })
 
-  it('want a provider block in an account association', () => {
+  it('field constraints require a provider block in an account association', () => {
     expect(violations(AccountAssociationSchema, { name: 'x' })).toHaveLength(1)
     expect(violations(AccountAssociationSchema, { name: 'x', amazon: { account: '12345' } })).toEqual(['amazon.account string.pattern'])
     expect(violations(AccountAssociationSchema, { name: 'x', amazon: { account: '123456789012' } })).toEqual([])
   })
 
-  it('accept a batch of 25 bindings and no more', () => {
+  it('field constraints allow at most 25 bindings in a batch', () => {
     const batch = (count: number): string[] =>
       violations(BatchCreateRoleBindingsRequestSchema, { requests: Array.from({ length: count }, () => ({ roleBinding: { identityUid: uid, roleUid: uid } })) })
     expect(batch(25)).toEqual([])
@@ -223,12 +223,12 @@ describe('constraints', () => {
     expect(violations(RoleBindingSchema, { identityUid: 'me' })).toEqual(['identity_uid string.pattern'])
   })
 
-  it('want defined capabilities in a role', () => {
+  it('field constraints require known capabilities in a role', () => {
     expect(violations(RoleSchema, { name: 'r', capabilities: [] })).toEqual(['capabilities repeated.min_items'])
     expect(violations(RoleSchema, { name: 'r', capabilities: [103, 0] })).toEqual(['capabilities[1] enum.not_in'])
   })
 
-  it('check every part of a repo', () => {
+  it('field constraints check every field of a repo', () => {
     const init = { name: 'a/b', description: 'two\nlines', bundles: ['base', 'best'], aliases: ['no-tag'], customOverlay: { environment: { TAPROOT_X: '1' } } }
     expect(violations(RepoSchema, init)).toEqual([
       'name string.pattern',
@@ -240,12 +240,12 @@ describe('constraints', () => {
     expect(violations(RepoSchema, { name: 'nginx 1.0', description: 'é'.repeat(512), aliases: ['library/nginx:latest'] })).toEqual([])
   })
 
-  it('check name and digest of a tag', () => {
+  it('field constraints check name and digest of a tag', () => {
     expect(violations(TagSchema, { name: '-x', digest: 'sha256:00' })).toEqual(['name string.pattern', 'digest string.pattern'])
     expect(violations(TagSchema, { name: 'v1.0', digest: `sha256:${'0'.repeat(64)}` })).toEqual([])
   })
 
-  it('refuse negative paging', () => {
+  it('field constraints refuse negative page sizes and offsets', () => {
     expect(violations(ListReposRequestSchema, { pageSize: -1, skip: -1 })).toEqual(['page_size int32.gte', 'skip int32.gte'])
   })
 })

@@ -6,7 +6,7 @@ import { FakeTimers } from '../support/fake-timers.ts'
 const never = new AbortController().signal
 const random = (byte: number): { bytes: (count: number) => Uint8Array } => ({ bytes: (count) => new Uint8Array(count).fill(byte) })
 
-test('a backoff doubles up to its maximum, and its jitter takes away a share', () => {
+test('a backoff doubles up to its maximum, and jitter subtracts a share of it', () => {
   const backoff = { firstMs: 100, maxMs: 1_000 }
   expect([1, 2, 3, 4, 5, 500].map((failures) => backoffMs(backoff, failures))).toEqual([100, 200, 400, 800, 1_000, 1_000])
   expect(backoffMs(backoff, 2, random(0))).toBe(100)
@@ -14,7 +14,7 @@ test('a backoff doubles up to its maximum, and its jitter takes away a share', (
   expect(backoffMs({ ...backoff, jitter: 1 }, 2, random(0))).toBe(0)
 })
 
-test('a pause ends with its time, with its signal, or at once if that has aborted', async () => {
+test('a pause ends after its time, when its signal aborts, or at once if that has already aborted', async () => {
   const timers = new FakeTimers()
   await pause(1_000, AbortSignal.abort(), timers)
   const stop = new AbortController()
@@ -26,7 +26,7 @@ test('a pause ends with its time, with its signal, or at once if that has aborte
   await pause(0, never)
 })
 
-test('retry repeats work until it succeeds, and gives up with a final error', async () => {
+test('retry repeats work until it succeeds, and stops at a final error', async () => {
   const seen: number[] = []
   const waitMs = (error: unknown, failures: number): number | undefined => (seen.push(failures), String(error) === 'Error: final' ? undefined : 0)
   let left = 2
@@ -39,7 +39,7 @@ test('retry repeats work until it succeeds, and gives up with a final error', as
   await expect(retry(() => Promise.reject(new Error('final')), { waitMs, signal: never })).rejects.toThrow('final')
 })
 
-test('retry ends with the reason of a signal that aborts while it waits, and with the error of work that it aborts', async () => {
+test('retry ends with the abort reason if aborted during a wait, and with the error of the work if aborted during work', async () => {
   const stop = new AbortController()
   const waiting = retry(() => Promise.reject(new Error('passing')), { waitMs: () => 1e9, signal: stop.signal })
   const failing = retry(() => new Promise((_resolve, reject) => stop.signal.addEventListener('abort', () => reject(new Error('aborted work')))), {
@@ -52,7 +52,7 @@ test('retry ends with the reason of a signal that aborts while it waits, and wit
   await expect(failing).rejects.toThrow('aborted work')
 })
 
-test('an alarm ends a wait when it rings, also before the wait, when the clock is due, and when the signal aborts', async () => {
+test('an alarm ends a wait when it rings, even before the wait, when it is due, and when its signal aborts', async () => {
   const clock = { now: () => 1_000 }
   const alarm = new Alarm()
   alarm.ring()
@@ -68,7 +68,7 @@ test('an alarm ends a wait when it rings, also before the wait, when the clock i
   await waits
 })
 
-test('a clock that is set back by the whole wait ends it, one that is set back a little does not', async () => {
+test('a wait ends if the clock is set back by its whole length, but not if by a little', async () => {
   let nowMs = 1_000_000
   let looks = 0
   const clock = { now: () => (looks++, nowMs) }

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { TokenBucket } from '../../src/base/token-bucket.ts'
 
-test('a bucket starts full, may be overdrawn, and is refilled at its rate up to its size', () => {
+test('a bucket starts full, may go below zero, and refills at its rate up to its size', () => {
   let nowMs = 0
   const bucket = new TokenBucket({ perSecond: 10, burst: 3 }, () => nowMs)
   expect(bucket.waitMs(3)).toBe(0)
@@ -16,7 +16,7 @@ test('a bucket starts full, may be overdrawn, and is refilled at its rate up to 
   expect(bucket.waitMs(4)).toBe(100)
 })
 
-test('a clock that is set back takes no token away', () => {
+test('a clock that is set back removes no tokens', () => {
   let nowMs = 1_000
   const bucket = new TokenBucket({ perSecond: 1, burst: 1 }, () => nowMs)
   bucket.spend(1)

@@ -32,7 +32,7 @@ interface Result {
   readonly measured: readonly { readonly name: string; readonly perSecond: number; readonly p99: number }[]
 }
 
-it('npm run bench --help lists rows and options; names that are no rows are refused', async () => {
+it('npm run bench --help lists benchmarks and options; unknown names are refused', async () => {
   const help = await bench('--help')
   expect(help).toMatchObject({ code: 0, stderr: '' })
   expect(help.stdout).toMatch(/--only[^]*--full[^]*\n {2}get /)
@@ -41,7 +41,7 @@ it('npm run bench --help lists rows and options; names that are no rows are refu
   expect(wrong.stderr).toContain('no rows are named gett')
 })
 
-/** The rows that the full tier measures, and of them those that `npm test` does. */
+/** The benchmarks that the full tier measures; `npm test` measures a part of them. */
 const measuredRows = isFullTier
   ? {
       groups: 'get,create,checks',
@@ -51,7 +51,7 @@ const measuredRows = isFullTier
   : { groups: 'get-rest,create-sqlite', ids: ['get-rest', 'create-sqlite'], ratios: 2 }
 
 fullTierDescribe('npm run bench --only registry', () => {
-  it('measures the registry host against its upstream, and against bare signing', { timeout: 480_000 }, async () => {
+  it('measures the registry host against its upstream registry, and against signing alone', { timeout: 480_000 }, async () => {
     requirePart('registry')
     const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
     onTestFinished(() => rm(directory, { recursive: true, force: true }))
@@ -69,7 +69,7 @@ fullTierDescribe('npm run bench --only registry', () => {
 })
 
 describeWithPart('etcd', 'npm run bench', () => {
-  it('measures GET and create against bare servers and stores', { timeout: 240_000 }, async () => {
+  it('npm run bench measures GET and create requests against minimal servers and stores', { timeout: 240_000 }, async () => {
     const directory = await mkdtemp(join(tmpdir(), 'taproot-bench-test-'))
     onTestFinished(() => rm(directory, { recursive: true, force: true }))
     const file = join(directory, 'results.json')

@@ -11,7 +11,7 @@ const rows: readonly Row[] = [
 ]
 
 describe('Histogram', () => {
-  it('gives quantiles within 2 %', () => {
+  it('returns quantiles with an error below 2 %', () => {
     const histogram = new Histogram()
     for (let at = 1; at <= 1000; at++) histogram.add(at / 10)
     for (const [quantile, milliseconds] of [
@@ -22,7 +22,7 @@ describe('Histogram', () => {
       expect(Math.abs(histogram.at(quantile) / milliseconds - 1)).toBeLessThan(0.02)
   })
 
-  it('adds up, and has no quantile where it is empty', () => {
+  it('adds counts, and has no quantile if empty', () => {
     const [one, other] = [new Histogram(), new Histogram()]
     expect(one.at(0.5)).toBeNaN()
     one.add(1)
@@ -34,7 +34,7 @@ describe('Histogram', () => {
 })
 
 describe('report', () => {
-  it('marks what reached its goal and what did not', () => {
+  it('report marks each result that meets its target, and each that misses it', () => {
     const lines = table(rows).split('\n')
     expect(lines.map((line) => line.split(/ {2,}/))).toEqual([
       ['', 'measured', 'by CPU time', 'goal'],
@@ -44,7 +44,7 @@ describe('report', () => {
     ])
   })
 
-  it('draws a chart with every goal, as text too', () => {
+  it('report draws a chart with every target, with a text alternative', () => {
     const svg = chart(rows, 'today')
     expect(svg).toContain('<desc id="desc">GET to &lt;Koa&gt; &amp; &quot;route&quot;: 0.599 x, goal at least 0.6 x, missed.')
     expect(svg.match(/class="(?:reached|missed)"/g)).toEqual(['class="missed"', 'class="reached"', 'class="reached"'])

@@ -22,8 +22,8 @@ const collect = runInNewContext('gc') as () => void
 const root = 'a'.repeat(40)
 const group = (uid: string, name: string): Plain => ({ kind: 'Group', uid, name, createMs: 1, updateMs: 2, filters: {} })
 
-describe.each([...kinds.values()].map((kind) => [kind.index.kind, kind] as const))('a row of kind %s', (name, kind) => {
-  test('says of a stored record what a full decode says', () => {
+describe.each([...kinds.values()].map((kind) => [kind.index.kind, kind] as const))('a cached row of kind %s', (name, kind) => {
+  test('a cached row reads the same fields from a stored record as a full decode', () => {
     const uid = trustedUid(`${root}/${'1'.repeat(16)}`)
     const facts = fc.record({
       etag: fc.string({ unit: 'grapheme' }),
@@ -47,14 +47,14 @@ describe.each([...kinds.values()].map((kind) => [kind.index.kind, kind] as const
     )
   })
 
-  test('its index names what the schema has', () => {
+  test('a cached row has an index whose field names the schema has', () => {
     expect(resources.get(name)?.desc).toBe(kind.desc)
     expect(kind.index.desc).toBe(kind.desc)
   })
 })
 
-describe('rows of a snapshot', () => {
-  test('the same bytes, message and etag however often others move, decode and go', { timeout: 30_000 }, () => {
+describe('cached rows of a snapshot', () => {
+  test('cached rows of a snapshot keep bytes, message and etag while other rows move, decode and disappear', { timeout: 30_000 }, () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const pick = picker(seed)
@@ -84,7 +84,7 @@ describe('rows of a snapshot', () => {
     )
   })
 
-  test('a holder of a row reads it after its replacement, too', () => {
+  test('cached rows of a snapshot stay readable for their holder after a replacement', () => {
     const pick = picker(3)
     const tables = emptyTables()
     const uids = Array.from({ length: 1_500 }, () => newUid(pick, root))
@@ -99,7 +99,7 @@ describe('rows of a snapshot', () => {
     }
   })
 
-  test('a replaced or removed record is not kept because it was read, and is not read again', async () => {
+  test('of a replaced or removed record are not kept for having been read, and are not read again', async () => {
     const pick = picker(5)
     const tables = emptyTables()
     const uids = Array.from({ length: 20 }, () => newUid(pick, root))
@@ -117,7 +117,7 @@ describe('rows of a snapshot', () => {
     }, polling)
   })
 
-  test('memory does not grow while records and their references are created and deleted', { timeout: 60_000 }, () => {
+  test('cached rows of a snapshot use no growing memory while records and references are created and deleted', { timeout: 60_000 }, () => {
     const pick = picker(8)
     const tables = emptyTables()
     const used = (): number => {
@@ -142,14 +142,14 @@ describe('rows of a snapshot', () => {
     churn(200)
     const before = used()
     churn(400)
-    // 48,000 records came and went: some 30 MB where they stayed.
+    // 48,000 records were created and removed: about 30 MB if they were leaked.
     expect(used() - before).toBeLessThan(4_000_000)
     expect(['Group', 'Identity', 'RoleBinding'].map((kind) => tables.table(kind).size)).toEqual([0, 0, 0])
   })
 })
 
 describe('DecodedRows', () => {
-  test('stays within its limit, and prefers entries that were read again', () => {
+  test('stays within its size limit, and prefers to keep entries that were read again', () => {
     const decoded = new DecodedRecords(10, 1_000)
     const kept = new Set<number>()
     const entries = Array.from({ length: 40 }, (_, at) => {
@@ -170,7 +170,7 @@ describe('DecodedRows', () => {
     expect(kept).toContain(39)
   })
 
-  test('removed entries make room', () => {
+  test('frees the space of removed entries', () => {
     const decoded = new DecodedRecords(10, 100)
     const forgotten: number[] = []
     const entries = Array.from({ length: 30 }, (_, at) => ({ holder: { forget: (): void => void forgotten.push(at) }, bytes: 10, used: false, at: -1 }))

@@ -8,7 +8,7 @@ import { newUid, one, picker, recordOf } from './records.ts'
 const recordWith = (uid: string, name: string): CachedRecord => recordOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
 
 describe('ChildIndex', () => {
-  test('finds what a Map by parent and name would, through any changes and after a load', async () => {
+  test('finds the same as a Map by parent and name, after any changes and after a load', async () => {
     await fc.assert(
       fc.asyncProperty(fc.integer(), fc.constantFrom(4, 40, 400), async (seed, count) => {
         const pick = picker(seed)

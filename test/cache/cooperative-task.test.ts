@@ -18,7 +18,7 @@ describe('sortInSlices', () => {
     ['in reverse', (_pick: (n: number) => number, at: number) => -at],
     ['nearly in order', (pick: (n: number) => number, at: number) => at + pick(3)],
     ['in ordered runs', (_pick: (n: number) => number, at: number) => at % 5_000],
-  ])('sorts items %s as a stable sort does', async (_what, keyOf) => {
+  ])('sortInSlices sorts items %s like a stable sort', async (_what, keyOf) => {
     await fc.assert(
       fc.asyncProperty(fc.integer(), fc.constantFrom(0, 1, 100, 4_096, 4_097, 30_000), async (seed, count) => {
         const pick = picker(seed)
@@ -31,7 +31,7 @@ describe('sortInSlices', () => {
     )
   })
 
-  test('other work runs in between', async () => {
+  test('sortInSlices lets other work run in between', async () => {
     const pick = picker(1)
     const items = Array.from({ length: 300_000 }, (_, at): Item => ({ key: pick(1_000_000), at }))
     let turns = 0
@@ -47,7 +47,7 @@ describe('sortInSlices', () => {
 })
 
 describe('Turns', () => {
-  test('one task of those that share them runs in each turn of the event loop, each equally often', async () => {
+  test('run one of the sharing tasks in each turn of the event loop, each equally often', async () => {
     const scheduler = new CooperativeScheduler()
     const done: number[] = []
     const works = Array.from({ length: 20 }, async (_, work) => {

@@ -19,7 +19,7 @@ function read(bytes: Uint8Array): unknown {
   return [found.message, found.etag, found.createMs, found.updateMs, found.managedBy]
 }
 
-test('no flipped bit of a stored record is read as another record', () => {
+test('a stored record with one flipped bit is never read as another record', () => {
   const whole = read(stored)
   let refused = 0
   for (let bit = 0; bit < stored.length * 8; bit++) {
@@ -32,20 +32,20 @@ test('no flipped bit of a stored record is read as another record', () => {
       refused += 1
     }
   }
-  // Only the tag of the checksum itself may become that of a field which is not known.
+  // A flipped bit may only turn the tag of the checksum itself into an unknown field.
   expect(refused).toBeGreaterThanOrEqual(stored.length * 8 - 8)
 })
 
-test('a record without a checksum is read, and one with it is the same but for a field that earlier versions skip', () => {
+test('a record without a checksum is readable; the checksum only adds a field that earlier versions skip', () => {
   const { checksum: _checksum, ...bare } = record.envelope
   const older = toBinary(EnvelopeSchema, bare)
   expect(read(older)).toEqual(read(stored))
   expect(stored.subarray(0, -5)).toEqual(Buffer.from(older))
-  // Field 8, four bytes: protobuf readers pass over fields that they do not know.
+  // Field 8 with four bytes: protobuf readers skip unknown fields.
   expect(stored.at(-5)).toBe((8 << 3) | 5)
 })
 
-test('the checksum comes last also where a field of a higher number is there, and covers it', () => {
+test('the checksum is the last field, even after a field with a higher number, and covers it', () => {
   const owned = Buffer.from(envelopeBytes({ ...record.envelope, managedBy: 'cluster/namespace/name', ownedFields: ['name', 'description'] }))
   expect(owned.at(-5)).toBe((8 << 3) | 5)
   expect(read(owned)).toEqual([expect.anything(), record.etag, record.createMs, record.updateMs, 'cluster/namespace/name'])
@@ -53,7 +53,7 @@ test('the checksum comes last also where a field of a higher number is there, an
   expect(() => read(owned)).toThrow('checksum')
 })
 
-test('a server leaves a record out that a flipped bit has changed, and its log names it', async () => {
+test('a server ignores a record with a flipped bit, and logs its name', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'taproot-flip-'))
   onTestFinished(() => rm(dataDir, { recursive: true, force: true }))
   const first = await startTestServer({ dataDir })

@@ -17,11 +17,11 @@ const envelopes = fc.record({
 })
 
 describe('scanEnvelope', () => {
-  test('knows the fields of the schema', () => {
+  test('scanEnvelope knows all fields of the schema', () => {
     expect(Object.fromEntries(EnvelopeSchema.fields.map((field) => [field.localName, field.number]))).toEqual(envelopeFields)
   })
 
-  test('reads any envelope at any place in a buffer', () => {
+  test('scanEnvelope reads any envelope at any offset of a buffer', () => {
     fc.assert(
       fc.property(envelopes, fc.nat(9), ({ record, etag, createMs, updateMs, managedBy, sealed, ownedFields, pushedDigest }, padding) => {
         const bytes = toBinary(
@@ -48,12 +48,12 @@ describe('scanEnvelope', () => {
 
   test.each([
     ['an unknown format', toBinary(EnvelopeSchema, create(EnvelopeSchema, { format: 2 }))],
-    ['nothing', new Uint8Array()],
-    ['a record that is cut off', Uint8Array.of(0x08, 1, 0x12, 5, 1, 2)],
-    ['a varint that is cut off', Uint8Array.of(0x08)],
+    ['an empty record', new Uint8Array()],
+    ['a truncated record', Uint8Array.of(0x08, 1, 0x12, 5, 1, 2)],
+    ['a truncated varint', Uint8Array.of(0x08)],
     ['a field of another type', Uint8Array.of(0x08, 1, 0x10, 1)],
-    ['an etag that is no text', Uint8Array.of(0x08, 1, 0x1a, 2, 0xc3, 0x28)],
-  ])('refuses %s', (_what, bytes) => {
+    ['an etag that is not text', Uint8Array.of(0x08, 1, 0x1a, 2, 0xc3, 0x28)],
+  ])('scanEnvelope refuses %s', (_what, bytes) => {
     expect(() => scanEnvelope(Buffer.from(bytes), 0, bytes.length)).toThrow(WireError)
   })
 })

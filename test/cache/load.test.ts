@@ -55,7 +55,7 @@ async function load(store: Store, tables: RecordTables): Promise<number> {
   return (await loadTables(tables, { store, kinds: names, log: silentLog, signal: AbortSignal.timeout(30_000), progress() {} })).records
 }
 
-/** All that can be asked of a snapshot's tables. */
+/** Returns the results of all queries of the tables. */
 function contents(tables: RecordTables, made: readonly Plain[]): unknown {
   return [...tables.kinds()].map((table) => ({
     kind: table.index.kind,
@@ -75,7 +75,7 @@ describe('loadSnapshot', () => {
     [40, 4_000],
     [3, 20],
     [0, 0],
-  ])('from %i roots and %i records in all: the same as applied one by one', { timeout: 60_000 }, async (roots, count) => {
+  ])('loadSnapshot of %i roots and %i records gives the same result as applying records one by one', { timeout: 60_000 }, async (roots, count) => {
     const made = records(roots, roots, count)
     const pick = picker(inject('propertySeed') ?? count)
     const store = open()
@@ -88,13 +88,13 @@ describe('loadSnapshot', () => {
     const applied = emptyTables()
     applied.apply(made.map((plain) => changeOf(plain)))
     expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
-    // What changes afterwards finds all in order.
+    // Later changes find consistent tables.
     const changed = made.filter((_, at) => at % 3 === 0).map((plain, at) => changeOf({ ...plain, name: `new ${at}`, createMs: at }, 9))
     for (const tables of [loaded, applied]) tables.apply(changed)
     expect(contents(loaded, made.slice(0, 200))).toEqual(contents(applied, made.slice(0, 200)))
   })
 
-  test('leaves out dependents of a removed record, unreadable records, and guard keys', async () => {
+  test('loadSnapshot skips dependents of a removed record, unreadable records, and keys that only guard transactions', async () => {
     const [root, team, robot] = [newUid(picker(1)), newUid(picker(2), newUid(picker(1))), newUid(picker(3), newUid(picker(1)))]
     const binding = newUid(picker(4), team)
     const store = open()
@@ -122,7 +122,7 @@ describe('loadSnapshot', () => {
     expect([ownersKey(root), 'meta/keys/1', 'i/name/Group/:root'].map((key) => tables.entry(key) !== undefined)).toEqual([true, true, false])
   })
 
-  test('a store that does not answer now and then costs a page, not the load; one that stays away ends it', { timeout: 60_000 }, async () => {
+  test('loadSnapshot retries a page if the store fails now and then, and ends if the store stays unavailable', { timeout: 60_000 }, async () => {
     const store = open()
     const made = records(7, 30, 4_000)
     await fill(
@@ -144,7 +144,7 @@ describe('loadSnapshot', () => {
     await expect(load(flaky, emptyTables())).rejects.toMatchObject({ kind: 'unavailable' })
   })
 
-  test('reads all at one revision, a few ranges at a time, and in pages of bounded size', { timeout: 60_000 }, async () => {
+  test('loadSnapshot reads everything at one revision, a few ranges at a time, and in pages of limited size', { timeout: 60_000 }, async () => {
     const store = open()
     const made = records(5, 30, 3_000).map((plain) => ({ ...plain, description: 'x'.repeat(2_000) }))
     await fill(
@@ -174,7 +174,7 @@ describe('loadSnapshot', () => {
     expect(Math.max(...bytes)).toBeLessThan(2_000_000)
   })
 
-  test('fails with what the store failed with, and asks no more', async () => {
+  test('loadSnapshot fails with the error of the store, and sends no further request', async () => {
     const store = open()
     await fill(
       store,

@@ -23,14 +23,14 @@ class Item implements BufferItem {
     this.index = index
   }
 
-  /** What lies where the item is placed. */
+  /** The bytes at the position of the item. */
   get stored(): Buffer | undefined {
     return this.pooled?.buffer.subarray(this.offset, this.offset + this.length)
   }
 }
 
 describe('RecordSlabs', () => {
-  test('a few records that stay among many that go at once do not hold a slab each', () => {
+  test('a few remaining records among many removed ones do not each keep a slab in memory', () => {
     const bufferPool = new RecordBufferPool()
     const staying: Item[] = []
     for (let round = 0; round < 100; round++) {
@@ -48,14 +48,14 @@ describe('RecordSlabs', () => {
     for (const item of staying) expect(item.stored?.equals(item.content)).toBe(true)
   })
 
-  test('each item keeps its bytes through any changes, and the memory is at most twice the bytes in use', () => {
+  test('each item keeps its bytes through any changes, in at most twice the memory of the bytes in use', () => {
     fc.assert(
       fc.property(fc.integer(), fc.constantFrom(100, 2_000, 60_000), (seed, size) => {
         const pick = picker(seed)
         const bufferPool = new RecordBufferPool()
         const live: Item[] = []
         for (let step = 0; step < 4_000; step++) {
-          // First more come than go, and then the other way round.
+          // At first more items are added than removed, later the reverse.
           if (live.length === 0 || pick(4) < (step < 2_000 ? 3 : 1)) {
             const item = new Item(Buffer.alloc(1 + pick(size), pick(256)))
             bufferPool.put(item, item.content)
@@ -79,7 +79,7 @@ describe('RecordSlabs', () => {
     )
   })
 
-  test('repeated replacements leave no memory behind, and seldom move their neighbours', () => {
+  test('repeated replacements leak no memory, and seldom move neighbouring items', () => {
     const bufferPool = new RecordBufferPool()
     const fresh = (): Item => {
       const item = new Item(Buffer.alloc(100, 1))

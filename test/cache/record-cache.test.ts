@@ -65,7 +65,7 @@ class Writer {
   }
 }
 
-describe('Replica on sqlite', () => {
+describe('the record cache on sqlite', () => {
   let directory: string
   beforeEach(async () => {
     directory = await mkdtemp(join(tmpdir(), 'taproot-replica-'))
@@ -78,27 +78,31 @@ describe('Replica on sqlite', () => {
     return store
   }
 
-  test('loads the existing records over several pages, and holds every acknowledged commit after a barrier', { timeout: 30_000 }, async () => {
-    const store = open()
-    const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
-    for (let at = 0; at < many.length; at += 100) await commit(store, ...many.slice(at, at + 100))
-    const cache = recordCacheOf(store)
-    expect(cache.state).toEqual({ kind: 'loading', records: 0 })
-    expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
-    await cache.start(soon())
-    expect(cache.state).toEqual({ kind: 'live' })
-    expect(cache.tables.table('Group').size).toBe(6000)
-    expect(cache.tables.table('Role').size).toBe(builtInRoleRecords.length)
-    const writer = new Writer(store)
-    for (let round = 0; round < 100; round++) {
-      await writer.write(1 + pick(3))
-      await Promise.all([cache.barrier(soon()), cache.barrier(soon()), cache.barrier(soon())])
-      expect(groupsIn(cache)).toMatchObject(writer.expected)
-      expect(cache.tables.table('Group').size).toBe(6000 + Object.keys(writer.expected).length)
-    }
-  })
+  test(
+    'the record cache on sqlite loads the existing records over several pages, and holds every acknowledged commit after a barrier',
+    { timeout: 30_000 },
+    async () => {
+      const store = open()
+      const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
+      for (let at = 0; at < many.length; at += 100) await commit(store, ...many.slice(at, at + 100))
+      const cache = recordCacheOf(store)
+      expect(cache.state).toEqual({ kind: 'loading', records: 0 })
+      expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
+      await cache.start(soon())
+      expect(cache.state).toEqual({ kind: 'live' })
+      expect(cache.tables.table('Group').size).toBe(6000)
+      expect(cache.tables.table('Role').size).toBe(builtInRoleRecords.length)
+      const writer = new Writer(store)
+      for (let round = 0; round < 100; round++) {
+        await writer.write(1 + pick(3))
+        await Promise.all([cache.barrier(soon()), cache.barrier(soon()), cache.barrier(soon())])
+        expect(groupsIn(cache)).toMatchObject(writer.expected)
+        expect(cache.tables.table('Group').size).toBe(6000 + Object.keys(writer.expected).length)
+      }
+    },
+  )
 
-  test('listeners hear of rows, of marks and keys, and of reloads', async () => {
+  test('listeners receive changed rows, deletion marks, keys, and reloads', async () => {
     const store = open()
     const cache = recordCacheOf(store)
     const heard: string[] = []
@@ -114,7 +118,7 @@ describe('Replica on sqlite', () => {
     expect(heard.sort()).toEqual(['Group - one', 'Group one two', 'Group two -', 'meta/keys/1', cascadeKey(root)].sort())
   })
 
-  test('a watch that fell behind what the store remembers reloads: marks and removals that it never saw count too', { timeout: 30_000 }, async () => {
+  test('a watch that fell behind the kept history reloads, including marks and removals that it missed', { timeout: 30_000 }, async () => {
     const store = open(1)
     const binding: Plain = {
       kind: 'RoleBinding',
@@ -134,7 +138,7 @@ describe('Replica on sqlite', () => {
     for (let round = 0; round < 5; round++) {
       const before = resets
       const uid = newUid(pick, root)
-      // Committed in one turn: only the newest is remembered when the watch looks.
+      // Committed in one turn: the watch sees only the newest state.
       await Promise.all([
         commit(store, writeOf(removalOf({ kind: 'Group', uid: gone }))),
         commit(store, put(cascadeKey(newUid(pick, root)), 'Identity'), put(cascadeKey(binding.filters['identity'] as typeof root), 'Identity')),
@@ -149,7 +153,7 @@ describe('Replica on sqlite', () => {
     }
   })
 
-  test('after close nothing is answered, and what waits ends', async () => {
+  test('after close no read is answered, and waiting reads end', async () => {
     const store = open()
     const cache = recordCacheOf(store)
     await cache.start(soon())
@@ -160,7 +164,7 @@ describe('Replica on sqlite', () => {
     expect(cache.state).toEqual({ kind: 'closed' })
   })
 
-  test('a wait for a commit ends by its signal, or at its time limit', async () => {
+  test('a wait for a commit ends when its signal aborts, or at its time limit', async () => {
     const store = open()
     const cache = recordCacheOf(store, { barrierTimeoutMs: 50 })
     await cache.start(soon())
@@ -174,7 +178,7 @@ describe('Replica on sqlite', () => {
   })
 })
 
-describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
+describeWithPart('etcd', 'the record cache on etcd behind a failing network', () => {
   let etcd: EtcdSpace
   let admin: Etcd3
   let proxy: TcpProxy
@@ -209,7 +213,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     })
   })
 
-  /** Waits until reads succeed again, and expects of every one that does that it is not stale. */
+  /** Waits until reads succeed again, and expects that no successful read is stale. */
   async function healed(): Promise<void> {
     const expected = { ...writer.expected }
     await until(async () => {
@@ -225,7 +229,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
   }
 
   test.each(['cut', 'stall'] as const)(
-    'during a %s reads fail with unavailable while others write, and afterwards heal by themselves to the right content',
+    'during a %s reads fail with unavailable while others write, and recover by themselves with the right content',
     { timeout: 60_000 },
     async (fault) => {
       for (let round = 0; round < 2; round++) {
@@ -233,7 +237,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
         await writer.write(15)
         expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
         await until(() => cache.state.kind === 'broken')
-        // Bounded reads must not be served from what is known to be behind.
+        // Reads with a staleness limit must not use a cache that is known to be behind.
         expect(() => cache.assertLive()).toThrow()
         await writer.write(5)
         expect(await failureOf(cache.barrier(soon()))).toBe('unavailable')
@@ -246,7 +250,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     },
   )
 
-  test('a replica loads everything again after a compaction during an outage', { timeout: 60_000 }, async () => {
+  test('the cache reloads everything after a compaction during an outage', { timeout: 60_000 }, async () => {
     let resets = 0
     cache.onReset(() => (resets += 1))
     proxy.cut()
@@ -263,7 +267,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     expect(groupsIn(cache)).toEqual(writer.expected)
   })
 
-  test('a load that is cut off in the middle is tried again until it succeeds', { timeout: 60_000 }, async () => {
+  test('an interrupted load is repeated until it succeeds', { timeout: 60_000 }, async () => {
     proxy.cut()
     const store = createEtcdStore({ endpoints: [`http://127.0.0.1:${proxy.port}`], prefix: '/unused/', log: silentLog, requestTimeoutMs: 500 })
     onTestFinished(() => store.close())
@@ -275,7 +279,7 @@ describeWithPart('etcd', 'Replica on etcd behind a failing network', () => {
     expect(late.state).toEqual({ kind: 'live' })
   })
 
-  test('a connection that breaks again and again never lets a stale read through', { timeout: 60_000 }, async () => {
+  test('a connection that breaks again and again never causes a stale read', { timeout: 60_000 }, async () => {
     let good = 0
     for (let round = 0; round < 12; round++) {
       if (round % 4 === 2) await healed()

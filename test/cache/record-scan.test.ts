@@ -17,7 +17,7 @@ function isReadable(field: DescField): boolean {
   return field.fieldKind === 'scalar' && [ScalarType.STRING, ScalarType.BOOL, ScalarType.INT32].includes(field.scalar)
 }
 
-/** Everything that can be read from a message: its own fields and oneofs, and the fields of the messages in it. */
+/** Returns all targets of a message: its own fields and oneofs, and those of nested messages. */
 function targetsOf(desc: DescMessage, prefix = ''): ScanTarget[] {
   const fields = desc.fields.flatMap((field): ScanTarget[] => {
     if (isReadable(field)) return [{ field: prefix + field.name }]
@@ -27,7 +27,7 @@ function targetsOf(desc: DescMessage, prefix = ''): ScanTarget[] {
   return [...fields, ...desc.oneofs.map((oneof) => ({ oneof: oneof.name, values: Object.fromEntries(oneof.fields.map(({ name }) => [name, `is ${name}`])) }))]
 }
 
-/** What the decoded message says about a target. */
+/** Returns the value of a target in the decoded message. */
 function valueIn(desc: DescMessage, message: Message, target: ScanTarget): string | undefined {
   const reflected = reflect(desc, message)
   if ('oneof' in target) {
@@ -58,11 +58,11 @@ function decodes(desc: DescMessage, bytes: Uint8Array): boolean {
   }
 }
 
-describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_name, desc) => {
+describe.each(kinds.map((desc) => [desc.name, desc] as const))('a scan of %s', (_name, desc) => {
   const targets = targetsOf(desc)
   const scan = compileScan(desc, targets)
 
-  test('reads the same as a full decode, at any place in a buffer', () => {
+  test('a scan reads the same as a full decode, at any offset of a buffer', () => {
     fc.assert(
       fc.property(randomMessage(desc), fc.uint8Array({ maxLength: 9 }), (message, padding) => {
         const bytes = toBinary(desc, message)
@@ -73,7 +73,7 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
     )
   })
 
-  test('a record written in two parts counts as merged', () => {
+  test('a scan merges a record that is written in two parts', () => {
     fc.assert(
       fc.property(randomMessage(desc), randomMessage(desc), (one, other) => {
         const bytes = Buffer.concat([toBinary(desc, one), toBinary(desc, other)])
@@ -82,7 +82,7 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
     )
   })
 
-  test('refuses what a full decode refuses, and reads the same from what it accepts', () => {
+  test('a scan fails where a full decode fails, and reads the same from what both accept', () => {
     const damage = fc.record({ at: fc.nat(), value: fc.nat(255), cut: fc.boolean() })
     fc.assert(
       fc.property(randomMessage(desc), fc.array(damage, { minLength: 1, maxLength: 4 }), (message, damages) => {
@@ -100,7 +100,7 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
           return
         }
         expect(decodes(desc, bytes), bytes.toString('hex')).toBe(true)
-        // A zero in an inner message that was written all the same counts as not set to a full decode.
+        // A full decode treats an explicit zero in a nested message as unset.
         const isZero = (target: ScanTarget, value: string | undefined): boolean =>
           'field' in target && target.field.includes('.') && ['', '0', 'false'].includes(value ?? '')
         const expected = targets.map((target) => valueIn(desc, fromBinary(desc, bytes), target))
@@ -112,19 +112,19 @@ describe.each(kinds.map((desc) => [desc.name, desc] as const))('scan of %s', (_n
   })
 })
 
-describe('scan', () => {
-  test('text must be UTF-8, also where it is not asked for', () => {
+describe('a scan', () => {
+  test('a scan requires valid UTF-8, also in text that is not requested', () => {
     const scan = compileScan(IdentitySchema, [])
     expect(() => scan(Buffer.from([0x12, 2, 0xc3, 0x28]), 0, 4)).toThrow(WireError)
   })
 
   test.each([
-    [{ field: 'no_such' }, 'is no field'],
-    [{ field: 'name.no_such' }, 'is in no message'],
+    [{ field: 'no_such' }, 'is not a field'],
+    [{ field: 'name.no_such' }, 'is not a field of a nested message'],
     [{ field: 'create_time' }, 'is not a single value'],
-    [{ oneof: 'no_such', values: {} }, 'is no oneof'],
-    [{ oneof: 'relationship', values: { claim_match: '1' } }, 'leaves members out'],
-  ])('%j %s: refused when it is compiled', (target: ScanTarget, _what) => {
+    [{ oneof: 'no_such', values: {} }, 'is not a oneof'],
+    [{ oneof: 'relationship', values: { claim_match: '1' } }, 'leaves members of the oneof out'],
+  ])('a scan refuses a target when it is compiled: %j %s', (target: ScanTarget, _what) => {
     expect(() => compileScan(IdentitySchema, [target])).toThrow(TypeError)
   })
 })

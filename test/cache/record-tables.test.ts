@@ -23,8 +23,8 @@ const binding: Plain = {
   filters: { identity: identity.uid, role: 'b'.repeat(40) },
 }
 
-describe('Snapshot', () => {
-  test('dependents of a removed record are absent during its deletion, in any order of arrival', () => {
+describe('the record tables', () => {
+  test('the record tables hide dependents of a removed record during its deletion, in any order of arrival', () => {
     const events: Change[] = [changeOf(binding), removalOf(identity), mark(identity.uid, 'Identity')]
     fc.assert(
       fc.property(fc.shuffledSubarray([0, 1, 2], { minLength: 3 }), fc.boolean(), (order, together) => {
@@ -37,19 +37,19 @@ describe('Snapshot', () => {
         expect(tables.table('RoleBinding').size).toBe(0)
         expect(tables.table('RoleBinding').matching('identity', identity.uid).size).toBe(0)
         expect(tables.cascades()).toEqual([{ uid: identity.uid, kind: 'Identity' }])
-        // A late change of a dependent does not bring it back.
+        // A late change of a dependent does not show it again.
         tables.apply([changeOf({ ...binding, updateMs: 9 }, 7)])
         expect(tables.get('RoleBinding', binding.uid)).toBeUndefined()
         tables.apply([removalOf(binding), unmark(identity.uid)])
         expect(tables.cascades()).toEqual([])
-        // The uid may be in use again afterwards.
+        // The uid may be reused afterwards.
         tables.apply([changeOf(identity), changeOf({ ...binding, uid: child(group.uid, '4') })])
         expect(tables.table('RoleBinding').size).toBe(1)
       }),
     )
   })
 
-  test('a mark hides only dependents of that very record: by kind, not by uid alone', () => {
+  test('the record tables match a deletion mark by kind and uid, so that it hides only dependents of that record', () => {
     const tables = emptyTables()
     tables.apply([changeOf(group), changeOf(identity), changeOf(binding)])
     tables.apply([mark(identity.uid, 'Role')])
@@ -61,7 +61,7 @@ describe('Snapshot', () => {
     expect(tables.get('Identity', identity.uid)).toBeDefined()
   })
 
-  test('one unreadable record is absent and reported, and hurts no other', () => {
+  test('the record tables leave out and report an unreadable record, without effect on others', () => {
     const errors: string[] = []
     const tables = emptyTables({ onUnreadable: ({ key }) => errors.push(key) })
     const broken: Change = { key: recordKey('Group', trustedUid(group.uid)), value: Buffer.from([0xff, 0xff, 0xff]), revision }
@@ -75,7 +75,7 @@ describe('Snapshot', () => {
     expect(tables.get('Group', group.uid)?.name).toBe('team')
   })
 
-  test('kinds that are not known are passed over; keys that only guard are not kept', () => {
+  test('the record tables skip unknown kinds, and do not keep keys that only guard transactions', () => {
     const tables = emptyTables()
     tables.apply([
       { key: `r/Unheard/${root}`, value: Buffer.from('x'), revision },
@@ -92,14 +92,14 @@ describe('Snapshot', () => {
     expect(tables.entry('meta/keys/1')).toBeUndefined()
   })
 
-  test('built-in rows are there from the start', () => {
+  test('the record tables contain built-in rows from the start', () => {
     const role = recordOf({ kind: 'Role', uid: 'c'.repeat(40), name: 'viewer', createMs: 0, updateMs: 0, filters: {} })
     const tables = emptyTables({ builtIns: [role] })
     expect(tables.get('Role', role.uid)).toBe(role)
     expect([...tables.table('Role').records()]).toEqual([role])
   })
 
-  test('listeners that add up their events hold exactly what the snapshot holds', () => {
+  test('the record tables send listeners events that add up to the content of the tables', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const pick = picker(seed)

@@ -38,7 +38,7 @@ const schemas: { readonly [Kind in keyof RecordTypes]: GenMessage<RecordTypes[Ki
   TermsAcceptance: TermsAcceptanceSchema,
 }
 
-test('the types of records are those of the kinds that are stored', () => {
+test('the record types are exactly the stored kinds', () => {
   expect(Object.fromEntries([...storedKinds].map(([name, { desc }]) => [name, desc.typeName]).sort())).toEqual(
     Object.fromEntries(Object.entries(schemas).map(([name, { typeName }]) => [name, typeName])),
   )

@@ -13,7 +13,7 @@ import { recordKey } from '../../src/store/keys.ts'
 import { storeRevision, type Change } from '../../src/store/store.ts'
 import type { NaiveRecord } from '../conformance/model/naive-list.ts'
 
-/** A record of a test, by what lists look at. Bindings name their identity and role in `filters`. */
+/** A test record with the fields that lists use. Bindings have their identity and role in `filters`. */
 export type Plain = NaiveRecord & { readonly description?: string }
 
 /** The index of a kind of this program. */
@@ -27,7 +27,7 @@ const indexes = [...kinds.values()].map((kind) => kind.index)
 
 function messageOf(plain: Plain): Resource {
   const { kind, name, filters, description = '' } = plain
-  // All of them are resources of the schema.
+  // Every kind is a resource of the schema.
   if (kind === 'Group') return create(GroupSchema, { name, description })
   if (kind === 'RoleBinding') return create(RoleBindingSchema, { identityUid: filters['identity'] ?? '', roleUid: filters['role'] ?? '' })
   if (kind === 'Role') return create(RoleSchema, { name, description })
@@ -37,13 +37,13 @@ function messageOf(plain: Plain): Resource {
   return create(IdentitySchema, { name, description, relationship: isClaim ? match : keys })
 }
 
-/** The stored bytes of a record. */
+/** Returns the stored bytes of a record. */
 export function bytesOf(plain: Plain): Uint8Array {
   const facts = { etag: 'e', createMs: plain.createMs, updateMs: plain.updateMs, managedBy: '' }
   return envelopeBytes(envelopeOf(indexOf(plain.kind).desc, messageOf(plain), facts))
 }
 
-/** The commit of one record's new state. */
+/** Returns the commit of one record's new state. */
 export function changeOf(plain: Plain, revision = 1): Change {
   return { key: recordKey(plain.kind, trustedUid(plain.uid)), value: bytesOf(plain), revision: storeRevision(revision) }
 }
@@ -75,10 +75,10 @@ export function emptyTables(
   })
 }
 
-/** Numbers below `n` in an order that the seed decides (mulberry32). */
+/** Returns numbers below `n`, in an order given by the seed (mulberry32). */
 export type Pick = (n: number) => number
 
-/** A source of numbers that a seed decides. */
+/** Creates a random source from a seed. */
 export function picker(seed: number): Pick {
   let state = seed | 0
   return (n) => {
@@ -93,7 +93,7 @@ function hex(pick: Pick, digits: number): string {
   return Array.from({ length: digits }, () => pick(16).toString(16)).join('')
 }
 
-/** A new uid below `parent`; a root's where there is none. */
+/** Returns a new uid below `parent`, or a root uid without a parent. */
 export function newUid(pick: Pick, parent?: string): Uid {
   return trustedUid(parent === undefined ? hex(pick, 40) : `${parent}/${hex(pick, 16)}`)
 }

@@ -15,7 +15,7 @@ interface Case {
   readonly expected: number[]
 }
 
-/** Disjoint trees, of which each gives some slices: the shape says how the keys 0..size-1 are dealt out. */
+/** Creates disjoint trees with some slices each. The functions decide which tree gets which of the keys 0..size-1. */
 function deal(size: number, trees: number, treeFor: (key: number) => number, cutsFor: (tree: number) => readonly number[]): Case {
   const keys = range(trees).map((): number[] => [])
   for (const key of range(size)) keys[treeFor(key)]?.push(key)
@@ -24,7 +24,7 @@ function deal(size: number, trees: number, treeFor: (key: number) => number, cut
   keys.forEach((dealt, index) => {
     const tree = treeOf(dealt)
     const ranks = [...cutsFor(index)].map((share) => Math.floor(share * dealt.length)).sort(ascending)
-    // Every second stretch between two cuts is a sequence: from 0 to the first cut, from the second to the third, ...
+    // Every second interval between two cuts is a sequence: from 0 to the first cut, from the second to the third, ...
     for (let cut = 0; cut <= ranks.length; cut += 2) {
       const from = cut === 0 ? 0 : (ranks[cut - 1] ?? 0)
       const to = ranks[cut] ?? dealt.length
@@ -53,14 +53,14 @@ const cases: fc.Arbitrary<Case> = fc
       scattered: (key: number) => (Math.imul(key + turn, 2654435761) >>> 8) % trees,
     }
     const { sequences, expected } = deal(size, trees, shapes[shape], (tree) => cuts[tree] ?? [])
-    // The order in which sequences are given must not matter.
+    // The order of the sequences must not matter.
     return { sequences: sequences.toSorted((a, b) => ((a.from * 31 + turn) % 17) - ((b.from * 31 + turn) % 17)), expected }
   })
 
 const position = fc.oneof(fc.integer({ min: -5, max: 60 }), fc.integer({ min: -5, max: 3005 }))
 
 describe('MergedSequence', () => {
-  test('any page is the one of the merged and sorted array', () => {
+  test('returns the same pages as the merged and sorted array', () => {
     const after = fc.option(
       position.chain((key) => fc.constantFrom(key, key + 0.5)),
       { nil: undefined },
@@ -80,7 +80,7 @@ describe('MergedSequence', () => {
     )
   })
 
-  test('for every after, skip and limit, also where the runs are as uneven as can be', () => {
+  test('works for every after, skip and limit, even with runs of very different lengths', () => {
     const { sequences, expected } = deal(
       120,
       4,
@@ -96,7 +96,7 @@ describe('MergedSequence', () => {
     }
   })
 
-  test.each([2, 3, 5])('for every skip, where %i runs have to be searched', (trees) => {
+  test.each([2, 3, 5])('works for every skip over %i runs', (trees) => {
     const shapes = [(key: number) => key % trees, (key: number) => Math.floor((key * trees) / 800), (key: number) => (key % 9 === 0 ? key % trees : 0)]
     for (const treeFor of shapes) {
       const { sequences, expected } = deal(800, trees, treeFor, () => [])
@@ -105,7 +105,7 @@ describe('MergedSequence', () => {
     }
   })
 
-  test('pages one after the other give everything once', () => {
+  test('returns everything exactly once in consecutive pages', () => {
     fc.assert(
       fc.property(cases, fc.integer({ min: 1, max: 500 }), ({ sequences, expected }, limit) => {
         const merged = new MergedSequence(sequences, ascending)
@@ -116,7 +116,7 @@ describe('MergedSequence', () => {
     )
   })
 
-  test('no sequences, and sequences without items, are an empty list', () => {
+  test('returns an empty list for no sequences and for sequences without items', () => {
     const tree = treeOf(range(10))
     for (const sequences of [
       [],
@@ -134,7 +134,7 @@ describe('MergedSequence', () => {
     }
   })
 
-  test('refuses sequences that overlap or are not within their tree', () => {
+  test('refuses sequences that overlap or are out of the bounds of their tree', () => {
     const tree = treeOf(range(10))
     const refused = [
       [{ tree, from: 0, to: 11 }],
@@ -158,7 +158,7 @@ describe('MergedSequence', () => {
     for (const sequences of refused) expect(() => new MergedSequence(sequences, ascending)).toThrow(RangeError)
   })
 
-  test('refuses to answer once a tree has changed', () => {
+  test('throws after one of its trees has changed', () => {
     const trees = [treeOf([1, 3, 5]), treeOf([2, 4])]
     const merged = new MergedSequence(trees.map(whole), ascending)
     expect(merged.page({ skip: 1, limit: 3 })).toEqual([2, 3, 4])
@@ -166,7 +166,7 @@ describe('MergedSequence', () => {
     expect(() => merged.page({ skip: 1, limit: 3 })).toThrow('the tree changed')
   })
 
-  describe('comparisons', () => {
+  describe('compares items', () => {
     let comparisons = 0
     const counted = (a: number, b: number): number => {
       comparisons += 1
@@ -174,7 +174,7 @@ describe('MergedSequence', () => {
     }
     const log = Math.log2
 
-    /** Keys 0..size-1 dealt to k trees. */
+    /** Distributes the keys 0..size-1 over k trees. */
     const dealt = (size: number, k: number, treeFor: (key: number) => number): MergedSequence<number> => {
       const keys = range(k).map((): number[] => [])
       for (const key of range(size)) keys[treeFor(key)]?.push(key)
@@ -190,12 +190,12 @@ describe('MergedSequence', () => {
       ['one large and 19 small', 20, (key) => (key % 1000 === 0 ? (key / 1000) % 20 : 0)],
       ['each half as large as the one before', 16, (key) => Math.min(Math.clz32((Math.imul(key, 2654435761) >>> 0) | 1), 15)],
     ]
-    test.each(shapes)('a page is cheap wherever it starts: %s', (_name, k, treeFor) => {
+    test.each(shapes)('a merged sequence compares items rarely, wherever the page starts: %s', (_name, k, treeFor) => {
       const merged = dealt(size, k, treeFor)
       for (const skip of [0, 1, 100, 5000, size / 2, size - 200, size - 50]) {
         comparisons = 0
         expect(merged.page({ skip, limit: 50 })).toEqual(range(50).map((each) => skip + each))
-        // Walked: what is left to skip, and the page. Searched: a rank and a sort per run and round, with about one round per halving.
+        // Walking compares for all items up to the end of the page. Searching compares once for each run and round, with one round for each halving.
         const walked = 2 * log(k) * (16 * k + 50 + k)
         const searched = k * (log(size) + 8 + log(k)) * log(skip + 2)
         expect(comparisons).toBeLessThan(walked + searched)
@@ -205,7 +205,7 @@ describe('MergedSequence', () => {
       }
     })
 
-    test('where runs are alike, one round is enough for any skip', () => {
+    test('a merged sequence compares items in one round for any skip, if the runs are alike', () => {
       const merged = dealt(size, 20, (key) => key % 20)
       for (const skip of [5000, size / 2, size * 0.9]) {
         comparisons = 0
@@ -214,7 +214,7 @@ describe('MergedSequence', () => {
       }
     })
 
-    test('slices of one tree are not merged, so that a page needs one search', () => {
+    test('a merged sequence compares items in one search per page, for slices of one tree', () => {
       const tree = OrderTree.fromSorted(range(100_000), counted)
       const merged = new MergedSequence(
         range(1000).map((each) => ({ tree, from: each * 100, to: each * 100 + 60 })),

@@ -5,7 +5,7 @@ import { SharedQuestion } from '../../src/cache/shared-question.ts'
 beforeEach(() => vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] }))
 afterEach(() => vi.useRealTimers())
 
-/** A question that is answered at once, and how often it was asked. */
+/** Creates a query that is answered at once, and counts its executions. */
 function counted(): { question: SharedQuestion<number, number>; asked: () => number; ask: (callers: number) => Promise<number>[] } {
   let asked = 0
   const question = new SharedQuestion<number, number>(
@@ -19,13 +19,13 @@ async function turns(): Promise<void> {
   for (let count = 0; count < 5; count++) await turn()
 }
 
-test('callers in one turn share a question; a later caller gets another', async () => {
+test('callers in one turn of the event loop share a query; a later caller gets another', async () => {
   const { ask } = counted()
   expect(await Promise.all(ask(3))).toEqual([1, 1, 1])
   expect(await Promise.all(ask(2))).toEqual([2, 2])
 })
 
-test('in a crowd it is asked as soon as as many have come as last time', async () => {
+test('a query with many callers starts when as many have arrived as last time', async () => {
   const { asked, ask } = counted()
   await Promise.all(ask(20))
   const first = ask(19)
@@ -35,7 +35,7 @@ test('in a crowd it is asked as soon as as many have come as last time', async (
   expect(await Promise.all([...first, ...last])).toEqual(Array.from({ length: 20 }, () => 2))
 })
 
-test('in a crowd no caller waits for longer than a millisecond', async () => {
+test('a query with many callers waits at most a millisecond for more', async () => {
   const { asked, ask } = counted()
   await Promise.all(ask(20))
   const few = ask(2)
@@ -45,10 +45,10 @@ test('in a crowd no caller waits for longer than a millisecond', async () => {
   expect(await Promise.all(few)).toEqual([2, 2])
 })
 
-test('a crowd that does not come back is waited for no more', async () => {
+test('a query does not wait for callers that did not return', async () => {
   const { asked, ask } = counted()
   await Promise.all(ask(20))
-  // 20, 18, 16.2, 14.58, 13.12, and then fewer than a crowd.
+  // The expected crowd falls: 20, 18, 16.2, 14.58, 13.12, and then below the minimum.
   for (let waited = 1; waited <= 5; waited++) {
     const alone = Promise.all(ask(1))
     await turns()

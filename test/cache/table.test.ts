@@ -19,7 +19,7 @@ const orders: readonly Order[] = [
   ]),
 ]
 
-/** A table of identities under a small tree, and the array that it must look like. */
+/** A table of identities in a small tree, and the array that it must equal. */
 class Tabled {
   readonly table = new KindTable(indexOf('Identity'))
   readonly records = new Map<string, CachedRecord>()
@@ -61,7 +61,7 @@ class Tabled {
     this.records.delete(uid)
   }
 
-  /** The rows that a naive look finds, in order. */
+  /** Returns the rows that a full search finds, in order. */
   naive(scope: ViewScope, order: Order): string[] {
     const { place, uid, uids = [uid], filters } = scope
     const lies = (record: CachedRecord): boolean => {
@@ -89,7 +89,7 @@ class Tabled {
     return (place === 'within' || place === 'below') && pick(2) === 0 ? this.together({ place, uid, filters }) : { place, uid, filters }
   }
 
-  /** The scope, about some other groups too. */
+  /** Returns the scope extended by some other groups. */
   together({ place, uid, filters }: ViewScope): ViewScope {
     const uids = [uid]
     for (const other of this.groups) {
@@ -108,7 +108,7 @@ function caseOf(record: CachedRecord): string | undefined {
 const uidsOf = (records: Iterable<CachedRecord>): string[] => [...records].map((record) => record.uid)
 
 describe('KindTable', () => {
-  test('finds by uid, by filter and by place what an array would, through any changes', () => {
+  test('finds the same as an array by uid, by filter and by place, after any changes', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const tabled = new Tabled(picker(seed), 12)
@@ -133,7 +133,7 @@ describe('KindTable', () => {
     )
   })
 
-  test('a uid whose own text continues another is not within it', () => {
+  test('does not treat a uid as inside another one that its text continues', () => {
     const tabled = new Tabled(picker(1), 1)
     const group = tabled.groups[0] ?? ''
     const child = `${group}/${'0'.repeat(16)}`
@@ -146,8 +146,8 @@ describe('KindTable', () => {
   })
 })
 
-describe('Views', () => {
-  test('a view made at any time holds what a naive look finds, and is kept so', { timeout: 30_000 }, async () => {
+describe('a view', () => {
+  test('a view holds what a full search finds, whenever it was created, and stays current', { timeout: 30_000 }, async () => {
     await fc.assert(
       fc.asyncProperty(fc.integer(), async (seed) => {
         const tabled = new Tabled(picker(seed), 10)
@@ -166,7 +166,7 @@ describe('Views', () => {
     )
   })
 
-  test('a view over many rows is filled between other work and misses none of the changes that come meanwhile', { timeout: 30_000 }, async () => {
+  test('a view over many rows is filled between other work and misses no change in between', { timeout: 30_000 }, async () => {
     const tabled = new Tabled(picker(20_260_101), 30)
     for (let count = 0; count < 9000; count++) tabled.add()
     const wanted = orders.flatMap((order): [ViewScope, Order][] => [
@@ -177,7 +177,7 @@ describe('Views', () => {
     let filling = wanted.length
     let turns = 0
     const views = wanted.map(([scope, order]) => tabled.table.views.view(scope, order).finally(() => (filling -= 1)))
-    // Asked again while it is filled: the same view, not another.
+    // A second request during the fill gets the same view.
     const again = wanted.map(([scope, order]) => tabled.table.views.view(scope, order))
     while (filling > 0) {
       for (let changes = 0; changes < 40; changes++) tabled.change()
@@ -192,7 +192,7 @@ describe('Views', () => {
     }
   })
 
-  test('beyond 512 views the least recently used are dropped: marked as dropped, and made again on request', async () => {
+  test('a view beyond 512 is dropped if least recently used, marked as dropped, and created again on request', async () => {
     const tabled = new Tabled(picker(5), 40)
     for (let count = 0; count < 300; count++) tabled.add()
     const order = orders[0] ?? orderOf([])
@@ -212,7 +212,7 @@ describe('Views', () => {
     expect(uidsOf(first.tree.items(0, first.tree.size))).toEqual(tabled.naive(used, order))
   })
 
-  test('very many views of one organisation drop none of another', async () => {
+  test('a view of one organisation is never dropped for the many views of another', async () => {
     const tabled = new Tabled(picker(6), 40)
     for (let count = 0; count < 300; count++) tabled.add()
     const order = orders[0] ?? orderOf([])
@@ -225,7 +225,7 @@ describe('Views', () => {
     expect(await views.view(mine, order)).toBe(kept)
   })
 
-  test('the second request for a sorted list keeps it in order: the latest 64 lists, through any changes', () => {
+  test('a view of the latest 64 lists is kept sorted from the second request on, through any changes', () => {
     const tabled = new Tabled(picker(11), 200)
     for (let count = 0; count < 600; count++) tabled.add()
     const { views } = tabled.table
@@ -252,7 +252,7 @@ describe('Views', () => {
     expect(views.kept(forgotten, order), 'offered again after many others').toBeUndefined()
   })
 
-  test('views that are being filled are not dropped for others: of several places 64 are taken at a time', async () => {
+  test('a view is not dropped for others while it is being filled: 64 are filled at a time', async () => {
     const tabled = new Tabled(picker(19), 80)
     for (let count = 0; count < 6000; count++) tabled.add()
     const { views } = tabled.table
@@ -274,7 +274,7 @@ describe('Views', () => {
     expect((await views.view(scopeOf(64), order)).state).toBe('ready')
   })
 
-  test('of scopes that were offered once next to nothing is kept, however many places they have', async () => {
+  test('a view of a scope that was used once takes almost no memory, however many places it has', async () => {
     const { table, pick } = new Tabled(picker(17), 1)
     const root = newUid(pick)
     const uids = Array.from({ length: 4000 }, () => newUid(pick, root)).sort()
@@ -284,7 +284,7 @@ describe('Views', () => {
     expect(uids).toHaveLength(4000)
   })
 
-  test('inScope agrees with a naive look for every place and filter', () => {
+  test('a view agrees with a full search by inScope for every place and filter', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const tabled = new Tabled(picker(seed), 10)

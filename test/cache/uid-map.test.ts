@@ -7,7 +7,7 @@ import { newUid, one, picker, recordOf } from './records.ts'
 const recordWith = (uid: string, name = ''): CachedRecord => recordOf({ kind: 'Group', uid, name, createMs: 1, updateMs: 1, filters: {} })
 
 describe('UidMap', () => {
-  test('has what a Map would, through any changes', () => {
+  test('equals a Map after any changes', () => {
     fc.assert(
       fc.property(fc.integer(), fc.constantFrom(5, 300, 3_000), (seed, count) => {
         const pick = picker(seed)
@@ -17,7 +17,7 @@ describe('UidMap', () => {
         const expected = new Map<string, CachedRecord>()
         for (let step = 0; step < 4 * count; step++) {
           const uid = one(pick, uids)
-          // First more come than go, and then the other way round.
+          // At first more keys are added than removed, later the reverse.
           if (pick(4) < (step < 2 * count ? 3 : 1)) {
             const record = recordWith(uid, String(step))
             map.set(record)
@@ -36,7 +36,7 @@ describe('UidMap', () => {
     )
   })
 
-  test.each(['', '/', 'a', 'no uid at all', 'é'.repeat(50)])('"%s" is in none', (text) => {
+  test.each(['', '/', 'a', 'no uid at all', 'é'.repeat(50)])('never contains "%s"', (text) => {
     const map = new UidMap()
     expect(map.get(text)).toBeUndefined()
     map.delete(text)

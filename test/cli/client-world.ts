@@ -11,15 +11,15 @@ import { newUid } from '../../src/engine/write.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import type { TestServer } from '../support/test-server.ts'
 
-/** A client command's surroundings, and what was printed in them. */
+/** The context of a client command, with its recorded output. */
 export interface TestContext extends ClientContext {
   readonly printed: () => string
   readonly notes: string[]
-  /** How many results were written one after the other. */
+  /** The number of separate writes to the output. */
   readonly writes: () => number
 }
 
-/** A stream that keeps what is written to it. */
+/** A stream that records what is written to it. */
 export class MemorySink extends EventEmitter {
   readonly isTTY: boolean
   readonly written: string[] = []
@@ -35,7 +35,7 @@ export class MemorySink extends EventEmitter {
   }
 }
 
-/** What a client command works with, as this caller of a server. */
+/** Returns the context of a client command for this caller of a server. */
 export function contextOf({ config }: TestServer, token: string): TestContext {
   const sink = new MemorySink()
   const notes: string[] = []
@@ -53,10 +53,10 @@ export function contextOf({ config }: TestServer, token: string): TestContext {
   }
 }
 
-/** As many as a transaction holds, with their index keys. */
+/** The number of groups that fit into one transaction, with their index keys. */
 const groupsAtOnce = 25
 
-/** Groups in one transaction at a time: more than a test could make one by one. Resolves to their names, which are in order. */
+/** Creates groups, many in each transaction. Resolves to their names, which are in order. */
 export async function makeGroups(server: TestServer, parent: string, count: number): Promise<string[]> {
   const { services, cache, store } = server.running.engine
   const nowMs = services.clock.now()

@@ -17,7 +17,7 @@ import { programEnvironment } from '../support/parts/own-program.ts'
 
 const plugin = resolve(import.meta.dirname, '../../bin/kubectl-taproot.js')
 
-/** Runs kubectl's plugin as kubectl does: by its file, with nothing else on the way. */
+/** Runs the kubectl plugin by its file, as kubectl does, with no other command on the PATH. */
 async function runPlugin(args: readonly string[], env: Readonly<Record<string, string>>): Promise<Ending> {
   const child = spawn(plugin, args, { cwd: await freshDirectory(), env: { ...programEnvironment(), ...env }, stdio: ['ignore', 'pipe', 'pipe'] })
   const [stdout, stderr] = [text(child.stdout), text(child.stderr)]
@@ -45,13 +45,13 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   const run = async (args: readonly string[], variables: Readonly<Record<string, string>> = env): Promise<Ending> =>
     runProcess({ args, env: variables, cwd: await freshDirectory() })
 
-  test('server and token from the environment; code 0', async () => {
+  test('client commands take server and token from the environment, and exit with code 0', async () => {
     const { code, stdout, stderr } = await run(['get', 'groups'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     expect(lines(stdout)).toEqual([expect.stringMatching(/^NAME +UID +AGE/), expect.stringContaining(mine.group)])
   })
 
-  test('options win over the environment', async () => {
+  test('client commands prefer options to environment variables', async () => {
     const directory = await freshDirectory()
     await writeFile(join(directory, 'token'), `${mine.token}\n`)
     const args = ['get', 'groups', '-o', 'name', '--server', `${server.config.baseUrl}/`, '--token-file', join(directory, 'token')]
@@ -63,16 +63,20 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   test.for([
     ['not found', ['get', 'group', 'nowhere'], /^taproot: there is no group nowhere .*\(code 5 NOT_FOUND\)$/],
     ['not found by uid', ['get', 'group', '0'.repeat(40)], /^taproot: .*\(code 5 NOT_FOUND, request [\w-]+\)$/],
-    ['a bad value', ['get', 'tags', '--filter', 'updated_since=soon'], /^taproot: .*updated_since.*\(code 3 INVALID_ARGUMENT, request [\w-]+\)$/],
-    ['no answer', ['whoami', '--server', 'http://127.0.0.1:1'], /cannot be reached/],
-    ['a bad token', ['whoami', '--token', 'x'], /\(code 16 UNAUTHENTICATED, request [\w-]+\)$/],
-  ] as const)('%s: one line, code 1, nothing printed', async ([, args, line]) => {
+    [
+      'a value that the API refuses',
+      ['get', 'tags', '--filter', 'updated_since=soon'],
+      /^taproot: .*updated_since.*\(code 3 INVALID_ARGUMENT, request [\w-]+\)$/,
+    ],
+    ['a server that does not answer', ['whoami', '--server', 'http://127.0.0.1:1'], /cannot be reached/],
+    ['an invalid token', ['whoami', '--token', 'x'], /\(code 16 UNAUTHENTICATED, request [\w-]+\)$/],
+  ] as const)('client commands fail with one line, code 1 and no output: %s', async ([, args, line]) => {
     const { code, stdout, stderr } = await run(args)
     expect({ code, stdout }).toEqual({ code: 1, stdout: '' })
     expect(lines(stderr)).toEqual([expect.stringMatching(line)])
   })
 
-  test('denied: the capability, code, reason and request id; code 1', async () => {
+  test('client commands print the missing capability, code, reason and request id if denied, and exit with code 1', async () => {
     const puller = await makeMember(server, mine.group, { role: 'registry.pull' })
     const { code, stderr } = await run(['get', 'identity', mine.owner, '--token', puller.token])
     expect([code, lines(stderr)]).toEqual([1, [expect.stringMatching(/identity\.list.*\(code 7 PERMISSION_DENIED, request [\w-]+\)$/)]])
@@ -82,19 +86,19 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     ['an unknown option', ['get', 'groups', '--colour'], '--colour'],
     ['an unknown kind', ['get', 'grops'], 'did you mean groups'],
     ['no kind', ['get'], 'kind'],
-    ['an argument too many', ['whoami', 'you'], 'you'],
-    ['an unknown form', ['tree', '-o', 'xml'], 'xml'],
-    ['a form that the command has not', ['whoami', '-o', 'name'], 'name'],
-    ['a limit that is none', ['get', 'groups', '--limit', '0'], '--limit'],
-    ['a limit over a page', ['tree', '--limit', '201'], '200'],
+    ['one argument too many', ['whoami', 'you'], 'you'],
+    ['an unknown output format', ['tree', '-o', 'xml'], 'xml'],
+    ['an output format that the command lacks', ['whoami', '-o', 'name'], 'name'],
+    ['a limit that is not a number', ['get', 'groups', '--limit', '0'], '--limit'],
+    ['a limit over one page', ['tree', '--limit', '201'], '200'],
     ['a limit for a stream', ['events', '--follow', '--limit', '3'], "'-f, --follow'"],
     ['a filter without a value', ['get', 'groups', '--filter', 'name'], 'field=value'],
     ['two tokens', ['whoami', '--token', 'a', '--token-file', 'b'], 'cannot be combined'],
-    ['a token file that is not there', ['whoami', '--token-file', 'absent'], 'absent'],
-    ['a server that is none', ['whoami', '--server', 'taproot.example'], 'URL'],
-    ['an identity that is none', ['whoami', '--identity', 'me'], 'uid'],
-    ['a certificate file that is not there', ['whoami', '--ca-file', 'absent'], 'absent'],
-  ] as const)('%s: one line that names it, code 2', async ([, args, named]) => {
+    ['a token file that does not exist', ['whoami', '--token-file', 'absent'], 'absent'],
+    ['a server that is not a URL', ['whoami', '--server', 'taproot.example'], 'URL'],
+    ['an identity that is not a uid', ['whoami', '--identity', 'me'], 'uid'],
+    ['a certificate file that does not exist', ['whoami', '--ca-file', 'absent'], 'absent'],
+  ] as const)('client commands fail with one line that names the fault, and code 2: %s', async ([, args, named]) => {
     const { code, stdout, stderr } = await run(args)
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
     expect(lines(stderr)).toEqual([expect.stringContaining(named)])
@@ -103,14 +107,14 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   test.for([
     ['no server', {}, 'TAPROOT_SERVER'],
     ['no token', { TAPROOT_SERVER: 'http://127.0.0.1:1' }, 'TAPROOT_TOKEN'],
-    ['a token that is none', { TAPROOT_SERVER: 'http://127.0.0.1:1', TAPROOT_TOKEN: 'a b' }, 'no token'],
-  ] as const)('%s: one line that names what to set, code 2', async ([, variables, named]) => {
+    ['a token that is not a token', { TAPROOT_SERVER: 'http://127.0.0.1:1', TAPROOT_TOKEN: 'a b' }, 'no token'],
+  ] as const)('client commands fail with one line that names the missing setting, and code 2: %s', async ([, variables, named]) => {
     const { code, stdout, stderr } = await run(['whoami'], variables)
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
     expect(lines(stderr)).toEqual([expect.stringContaining(named)])
   })
 
-  test.for(['get', 'tree', 'whoami'])('%s --help names every option and variable', async (command) => {
+  test.for(['get', 'tree', 'whoami'])('client commands list every option and variable in %s --help', async (command) => {
     const { code, stdout, stderr } = await run([command, '--help'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     expect(stdout).toContain(`Usage: taproot ${command}`)
@@ -118,11 +122,11 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
     for (const variable of ['SERVER', 'TOKEN', 'TOKEN_FILE', 'IDENTITY', 'CA_FILE']) expect(stdout).toContain(`(TAPROOT_${variable})`)
   })
 
-  test('a server does not take the variables for settings of its own', async () => {
+  test('client commands use variables that a server does not read as its settings', async () => {
     expect(await run(['config'])).toMatchObject({ code: 0, stderr: '' })
   })
 
-  test('a reader that goes away ends it silently', async () => {
+  test('client commands end silently if the reader of their output closes the pipe', async () => {
     await makeGroups(server, mine.group, 1_000)
     const program = resolve(import.meta.dirname, '../../src/cli/taproot.ts')
     const child = spawn('sh', ['-c', `"$0" --disable-warning=ExperimentalWarning "$1" get groups -o json | head -1; echo "ended"`, process.execPath, program], {
@@ -135,7 +139,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   })
 
   describeWithPart('kubectl', 'kubectl', () => {
-    test('finds the plugin by its name, and hands its arguments and exit codes on', async () => {
+    test('client commands are found as a kubectl plugin, with the same arguments and exit codes', async () => {
       const directory = await freshDirectory()
       await symlink(plugin, join(directory, 'kubectl-taproot'))
       const run = (...args: string[]): ReturnType<typeof spawnSync> =>
@@ -146,7 +150,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   })
 
   describe('kubectl taproot', () => {
-    test('is the same commands', async () => {
+    test('kubectl taproot runs the same commands', async () => {
       const listed = await runPlugin(['get', 'groups', '--in', mine.group, '--limit', '2', '-o', 'json'], env)
       expect(listed).toEqual(await run(['get', 'groups', '--in', mine.group, '--limit', '2', '-o', 'json']))
       expect(listed).toMatchObject({ code: 0, stderr: '' })
@@ -154,7 +158,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
       expect(await runPlugin(['tree', mine.name, '--limit', '3'], env)).toEqual(await run(['tree', mine.name, '--limit', '3']))
     })
 
-    test('says its own name in help and faults, with the same codes', async () => {
+    test('kubectl taproot shows its own name in help and errors, with the same codes', async () => {
       const help = await runPlugin(['--help'], {})
       expect(help).toMatchObject({ code: 0, stderr: '' })
       expect(help.stdout).toContain('Usage: kubectl taproot')
@@ -167,7 +171,7 @@ describe('the client commands against a server', { timeout: 120_000 }, () => {
   })
 })
 
-test('the development server of this folder is meant where nothing is said, and its token goes nowhere else', { timeout: 120_000 }, async () => {
+test('without a server option, the development server of this folder is used, and its token is sent to no other server', { timeout: 120_000 }, async () => {
   const home = await makeDevHome()
   await startDev(home)
   const run = (...args: string[]): Promise<Ending> => runProcess({ args, env: home.env, cwd: home.cwd })
@@ -179,7 +183,7 @@ test('the development server of this folder is meant where nothing is said, and 
   })
 })
 
-test('a server with a certificate of an authority of its own, by --ca-file and not without', { timeout: 120_000 }, async () => {
+test('a server with a certificate of a private authority is reached with --ca-file and not without', { timeout: 120_000 }, async () => {
   const { certificate, key } = selfSigned('taproot.internal')
   const cwd = await freshDirectory()
   await writeFile(join(cwd, 'ca.crt'), certificate)

@@ -36,7 +36,7 @@ describe('taproot events', () => {
     return lines.filter((line) => line !== '').map((line) => (JSON.parse(line) as { subject: unknown }).subject)
   }
 
-  test('prints a page, one line for each event, and the cursor that continues', async () => {
+  test('taproot events prints one page, one line for each event, and the cursor to continue', async () => {
     const context = contextOf(server, organisation.token)
     const uid = await newGroup()
     await printEvents(context, asked())
@@ -49,7 +49,7 @@ describe('taproot events', () => {
     expect(subjects(again)).toEqual([next])
   })
 
-  test('--follow prints each event once, also over cuts, and continues where it was', { timeout: 60_000 }, async () => {
+  test('--follow prints each event once, also after interruptions, and continues where it stopped', { timeout: 60_000 }, async () => {
     const proxy = await startProxy(server.config.api.port)
     const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: organisation.token })
     const context = { ...contextOf(server, organisation.token), client }

@@ -45,13 +45,13 @@ describe('taproot get', () => {
     return JSON.parse((await run(request, token)).printed()) as Json
   }
 
-  describe('lists', () => {
-    test('are of all that the caller may see, of no other tenant', async () => {
+  describe('a list', () => {
+    test('a list contains all that the caller may see, of no other tenant', async () => {
       expect((await namesOf({ kind: 'groups' })).toSorted()).toEqual(['deep', 'team', mine.name].toSorted())
       expect(await namesOf({ kind: 'prepo' }, foreign.token)).toEqual(['app'])
     })
 
-    test('lists are empty for a caller who may list nothing, and a table says so next to the results', async () => {
+    test('a list is empty for a caller who may list nothing, and a table says so next to the results', async () => {
       const powerless = await makeMember(world.server, mine.group)
       expect(await listed({ kind: 'identities' }, powerless.token)).toEqual([])
       const context = await run({ kind: 'identities', format: 'table' }, powerless.token)
@@ -59,41 +59,41 @@ describe('taproot get', () => {
     })
 
     test.for([
-      ['a group: what lies directly in it', () => ({ kind: 'groups', in: mine.name }), ['team']],
-      ['a group, descendants: at any depth', () => ({ kind: 'groups', in: mine.name, descendants: true }), ['deep', 'team']],
+      ['a group: its direct children', () => ({ kind: 'groups', in: mine.name }), ['team']],
+      ['a group with --descendants: children at any depth', () => ({ kind: 'groups', in: mine.name, descendants: true }), ['deep', 'team']],
       ['a group by its path', () => ({ kind: 'groups', in: `${mine.name}/team` }), ['deep']],
       ['a group by its uid', () => ({ kind: 'groups', in: team }), ['deep']],
       ['a repo by its path', () => ({ kind: 'tags', in: `${mine.name}/team/tool` }), ['1.0', 'latest']],
-      ['a group, tags below it', () => ({ kind: 'tags', in: mine.name, descendants: true }), ['1.0', 'latest']],
+      ['a group with --descendants: tags below it', () => ({ kind: 'tags', in: mine.name, descendants: true }), ['1.0', 'latest']],
       ['a filter', () => ({ kind: 'tags', filter: ['name=1.0'] }), ['1.0']],
-      ['a filter in camel case that holds two', () => ({ kind: 'tags', filter: ['includeDates=true', 'include_referrers=true'] }), ['1.0', 'latest']],
-    ] as const)('in %s', async ([, request, names]) => {
+      ['filters in camel case that match two', () => ({ kind: 'tags', filter: ['includeDates=true', 'include_referrers=true'] }), ['1.0', 'latest']],
+    ] as const)('a list is narrowed by %s', async ([, request, names]) => {
       expect((await namesOf({ filter: [], ...request() })).toSorted()).toEqual(names)
     })
 
-    test('in an order', async () => {
+    test('a list is in the requested order', async () => {
       expect(await namesOf({ kind: 'tags', orderBy: 'name desc' })).toEqual(['latest', '1.0'])
     })
 
     test.for([
       ['another tenant', () => ({ kind: 'repos', in: foreign.name }), `there is no group or repo`],
-      ['another tenant below', () => ({ kind: 'tags', in: `${foreign.name}/app` }), 'there is no group'],
-    ] as const)('in %s: not found', async ([, request]) => {
+      ['a path below another tenant', () => ({ kind: 'tags', in: `${foreign.name}/app` }), 'there is no group'],
+    ] as const)('a list is refused as not found in %s', async ([, request]) => {
       await expect(run(request())).rejects.toMatchObject({ name: 'ClientError', code: 5 })
     })
 
     test.for([
       ['tags directly in a group', () => ({ kind: 'tags', in: mine.name }), '--descendants'],
-      ['a filter that there is none of', () => ({ kind: 'groups', filter: ['colour=red'] }), 'use name'],
+      ['an unknown filter', () => ({ kind: 'groups', filter: ['colour=red'] }), 'use name'],
       ['paging as a filter', () => ({ kind: 'groups', filter: ['page_size=3'] }), 'page_size'],
-      ['no place for what needs one', () => ({ kind: 'terms' }), '--in'],
-      ['a path that is none', () => ({ kind: 'groups', in: 'a//b' }), 'not a path'],
-    ] as const)('%s: a usage error', async ([, request, part]) => {
+      ['no group for a kind that needs one', () => ({ kind: 'terms' }), '--in'],
+      ['a malformed path', () => ({ kind: 'groups', in: 'a//b' }), 'not a path'],
+    ] as const)('a list with %s is a usage error', async ([, request, part]) => {
       await expect(run({ filter: [], ...request() })).rejects.toThrow(UsageError)
       await expect(run({ filter: [], ...request() })).rejects.toThrow(part)
     })
 
-    test('of one place only: acceptances of terms', async () => {
+    test('a list of acceptances of terms needs a group', async () => {
       const documents = { group: mine.group, documentIds: ['terms'] }
       expect((await world.server.rest.call('AcceptTerms', documents, { token: mine.token })).code).toBe(0)
       const context = await run({ kind: 'terms', in: `${mine.name}/team`, format: 'table' })
@@ -109,14 +109,14 @@ describe('taproot get', () => {
       ['a group by uid', () => ['group', team], 'team'],
       ['a repo by path', () => ['repo', `${mine.name}/team/tool`], 'tool'],
       ['a tag by path', () => ['tag', `${mine.name}/team/tool/1.0`], '1.0'],
-      ['a tag as images are named', () => ['tag', `${mine.name}/team/tool:latest`], 'latest'],
+      ['a tag as in an image reference', () => ['tag', `${mine.name}/team/tool:latest`], 'latest'],
       ['a built-in role by name', () => ['role', 'viewer'], 'viewer'],
-    ] as const)('%s', async ([, request, name]) => {
+    ] as const)('one record is found: %s', async ([, request, name]) => {
       const [kind = '', record = ''] = request()
       expect(await one({ kind, record })).toMatchObject({ name: typeof name === 'string' ? name : name() })
     })
 
-    test('a name that several have is refused with their uids, unless a place tells them apart', async () => {
+    test('one record with an ambiguous name is refused with the uids, unless --in selects one', async () => {
       const other = await world.group(mine.group, freshName('other'))
       const repo = await world.repo(other, 'tool')
       const refused = run({ kind: 'repo', record: 'tool' })
@@ -126,18 +126,18 @@ describe('taproot get', () => {
     })
 
     test.for([
-      ['that is not there, by name', () => ['group', 'nowhere']],
-      ['that is not there, by path', () => ['repo', `${mine.name}/team/nothing`]],
-      ['that is not there, by uid', () => ['group', `${mine.group}/0123456789abcdef`]],
+      ['that does not exist, by name', () => ['group', 'nowhere']],
+      ['that does not exist, by path', () => ['repo', `${mine.name}/team/nothing`]],
+      ['that does not exist, by uid', () => ['group', `${mine.group}/0123456789abcdef`]],
       ['of another tenant, by name', () => ['group', foreign.name]],
       ['of another tenant, by path', () => ['repo', foreign.path]],
       ['of another tenant, by uid', () => ['repo', foreign.repo]],
-    ] as const)('%s: not found', async ([, request]) => {
+    ] as const)('%s, is reported as not found', async ([, request]) => {
       const [kind = '', record = ''] = request()
       await expect(run({ kind, record })).rejects.toMatchObject({ name: 'ClientError', code: 5 })
     })
 
-    test('within reach, but without the right: denied, with reason and request id', async () => {
+    test('one record is reported as denied, with reason and request id, to a caller who sees its group but lacks the right', async () => {
       const puller = await makeMember(world.server, mine.group, { role: 'registry.pull' })
       const denied = await run({ kind: 'identity', record: mine.owner }, puller.token).catch((error: unknown) => error)
       expect(denied).toMatchObject({ name: 'ClientError', code: 7, reason: 'PERMISSION_DENIED', requestId: expect.stringMatching(/./) as unknown })
@@ -145,18 +145,18 @@ describe('taproot get', () => {
     })
 
     test.for([
-      ['a name where there are none', { kind: 'rolebinding', record: 'owner' }, 'uid'],
-      ['a uid that can not be read', { kind: 'terms', record: 'a'.repeat(40) }, 'list them'],
-      ['a path and a place', { kind: 'repo', record: 'a/b', in: 'a' }, '--in'],
-      ['a list option', { kind: 'repo', record: 'tool', limit: 3 }, 'need a list'],
-    ] as const)('%s: a usage error', async ([, request, part]) => {
+      ['a name for a kind without names', { kind: 'rolebinding', record: 'owner' }, 'uid'],
+      ['a uid for a kind that can only be listed', { kind: 'terms', record: 'a'.repeat(40) }, 'list them'],
+      ['both a path and --in', { kind: 'repo', record: 'a/b', in: 'a' }, '--in'],
+      ['an option for lists', { kind: 'repo', record: 'tool', limit: 3 }, 'need a list'],
+    ] as const)('one record with %s is a usage error', async ([, request, part]) => {
       await expect(run(request)).rejects.toThrow(UsageError)
       await expect(run(request)).rejects.toThrow(part)
     })
   })
 
-  describe('forms', () => {
-    test('a table has columns of the kind', async () => {
+  describe('output formats', () => {
+    test('a table has the columns of its kind', async () => {
       const context = await run({ kind: 'tags', format: 'table', orderBy: 'name' })
       const [head = '', ...rows] = context.printed().trimEnd().split('\n')
       expect(head).toMatch(/^NAME +DIGEST +DEPRECATED +UPDATED +UID$/)
@@ -167,13 +167,13 @@ describe('taproot get', () => {
       for (const row of rows) expect(row.indexOf('sha256:')).toBe(head.indexOf('DIGEST'))
     })
 
-    test('role bindings by names', async () => {
+    test('role bindings show names', async () => {
       const viewer = await makeMember(world.server, team, { role: 'viewer' })
       const context = await run({ kind: 'prb', in: team, filter: [`identity=${viewer.uid}`, `role=${roleUid('viewer')}`], format: 'table' })
       expect(context.printed()).toMatch(/^ROLE +IDENTITY +GROUP +UID +AGE\nviewer +member-\S+ +team +\S+ +\d+s\n$/)
     })
 
-    test('json, yaml and name say the same', async () => {
+    test('json, yaml and name contain the same records', async () => {
       const request = { kind: 'tags', orderBy: 'name' } as const
       const records = await listed(request)
       expect(parse((await run({ ...request, format: 'yaml' })).printed())).toEqual(records)
@@ -190,7 +190,7 @@ describe('taproot get', () => {
     })
   })
 
-  describe('more than 1,000 records', () => {
+  describe('a list with more than 1,000 records', () => {
     let names: string[]
     let wide: string
     const token = (): Promise<string> => world.server.operatorToken()
@@ -200,26 +200,26 @@ describe('taproot get', () => {
       names = await makeGroups(world.server, wide, 1_050)
     })
 
-    test('are all printed, page by page, in the order that was asked for', async () => {
+    test('a list with more than 1,000 records is printed in full, page by page, in the requested order', async () => {
       const context = await run({ kind: 'groups', in: wide, orderBy: 'name' }, await token())
       const records = JSON.parse(context.printed()) as readonly Json[]
       expect(records.map(({ name }) => name)).toEqual(names)
       expect(context.writes()).toBe(7)
     })
 
-    test.for([1, 200, 201, 1_000, 1_051] as const)('--limit %i', async (limit) => {
+    test.for([1, 200, 201, 1_000, 1_051] as const)('a list with more than 1,000 records is limited by --limit %i', async (limit) => {
       const context = await run({ kind: 'groups', in: wide, orderBy: 'name', limit, format: 'name' }, await token())
       expect(context.printed().trimEnd().split('\n')).toHaveLength(Math.min(limit, names.length))
     })
 
-    test('as a table have their head once', async () => {
+    test('a list with more than 1,000 records has its head once as a table', async () => {
       const context = await run({ kind: 'groups', in: wide, format: 'table' }, await token())
       const lines = context.printed().trimEnd().split('\n')
       expect(lines).toHaveLength(1_051)
       expect(lines.filter((line) => line.startsWith('NAME'))).toHaveLength(1)
     })
 
-    test('as yaml are one sequence', async () => {
+    test('a list with more than 1,000 records is one sequence as yaml', async () => {
       const context = await run({ kind: 'groups', in: wide, format: 'yaml', limit: 450, orderBy: 'name' }, await token())
       expect((parse(context.printed()) as Json[]).map(({ name }) => name)).toEqual(names.slice(0, 450))
     })

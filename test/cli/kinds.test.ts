@@ -5,8 +5,8 @@ import { UsageError } from '../../src/cli/exit-codes.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { handlers } from '../../src/catalog/handlers.ts'
 
-describe('kinds', () => {
-  test('every served list has one, with names of its own', () => {
+describe('the kinds of taproot get', () => {
+  test('the kinds of taproot get include every list that the API serves, each with unique names', () => {
     const listed = methods.filter((method) => method.verb === 'list' && handlers.has(method)).map(({ kind }) => kind)
     expect(clientKinds.map(({ kind }) => kind).toSorted()).toEqual(listed.toSorted())
     const names = clientKinds.flatMap((kind) => kind.names)
@@ -29,27 +29,30 @@ describe('kinds', () => {
     ['pinv', 'GroupInvite'],
     ['psub', 'Subscription'],
     ['terms-acceptance', 'TermsAcceptance'],
-  ] as const)('%s is %s', ([name, kind]) => {
+  ] as const)('the kinds of taproot get resolve %s to %s', ([name, kind]) => {
     expect(findKind(name, 'taproot').kind).toBe(kind)
   })
 
-  test.each(['advisories', 'padv', 'artifacts', 'vulnerability-metadata'])('%s is not served, and no kind', (name) => {
-    expect(() => findKind(name, 'taproot')).toThrow(UsageError)
-  })
+  test.each(['advisories', 'padv', 'artifacts', 'vulnerability-metadata'])(
+    'the kinds of taproot get do not include %s, which the API does not serve',
+    (name) => {
+      expect(() => findKind(name, 'taproot')).toThrow(UsageError)
+    },
+  )
 
-  test('an unknown kind is a usage error that names the nearest', () => {
+  test('the kinds of taproot get suggest the nearest kind for an unknown one, as a usage error', () => {
     expect(() => findKind('identitys', 'taproot')).toThrow(UsageError)
     expect(() => findKind('identitys', 'taproot')).toThrow('did you mean identit')
     expect(() => findKind('qqqqqqqqq', 'taproot')).toThrow(/"qqqqqqqqq": taproot get --help/)
   })
 
-  test('filters are what narrows a list by value', () => {
+  test('the kinds of taproot get have the filters that narrow a list by value', () => {
     expect(findKind('groups', 'taproot').filters).toEqual(['name'])
     expect(findKind('rolebindings', 'taproot').filters).toEqual(['identity', 'group', 'role'])
     expect(findKind('terms', 'taproot')).toMatchObject({ listVariable: 'group', filters: [] })
   })
 
-  test.each(clientKinds)('$kind: every column is a field of its records', ({ kind }) => {
+  test.each(clientKinds)('the kinds of taproot get have columns that are fields of their records: $kind', ({ kind }) => {
     const fields = methods
       .find((method) => method.verb === 'list' && method.kind === kind)
       ?.output.fields.find(({ fieldKind }) => fieldKind === 'list')?.message

@@ -37,7 +37,7 @@ describe('pull tokens', () => {
   const create = (options = optionsOf(), request: Partial<Parameters<typeof createPullToken>[1]> = {}): ReturnType<typeof createPullToken> =>
     createPullToken(options, { group: mine.group, name: undefined, ttlMs: 720 * hourMs, ...request })
 
-  test('made: pull, and nothing else, in the group and below', async () => {
+  test('pull tokens can pull, and nothing else, in the group and below', async () => {
     const made = await create()
     expect(Math.abs(Date.parse(made.expirationTime) - Date.now() - 720 * hourMs)).toBeLessThan(60_000)
     const authorization = basic(made.uid, made.password)
@@ -47,7 +47,7 @@ describe('pull tokens', () => {
     expect(await world.upload(mine.path, authorization)).toMatchObject({ status: 403 })
   })
 
-  test('of a subgroup, named by its path', async () => {
+  test('pull tokens are created for a subgroup given by its path', async () => {
     const team = await world.group(mine.group, 'team')
     await world.repo(team, 'tool')
     const made = await create(optionsOf(), { group: `${mine.name}/team`, name: 'for the cluster' })
@@ -58,7 +58,7 @@ describe('pull tokens', () => {
     expect(await world.list(mine.path, authorization)).toMatchObject({ status: 403 })
   })
 
-  test('listed, and revoked by deleting the identity', async () => {
+  test('pull tokens are listed, and revoked by deleting the identity', async () => {
     const made = await create()
     const { password: _password, ...shown } = made
     expect(await listPullTokens(optionsOf(), mine.group)).toContainEqual(shown)
@@ -68,20 +68,20 @@ describe('pull tokens', () => {
     expect(await world.requestToken([`repository:${mine.path}:pull`], basic(made.uid, made.password))).toMatchObject({ status: 401 })
   })
 
-  test('revoke takes pull tokens only', async () => {
+  test('pull tokens are the only identities that revoke deletes', async () => {
     const member = await makeMember(world.server, mine.group, { role: 'viewer' })
     await expect(revokePullToken(optionsOf(), member.uid)).rejects.toThrow('not a pull token')
     await expect(revokePullToken(optionsOf(), `${mine.group}/0123456789abcdef`)).rejects.toMatchObject({ code: 5 })
   })
 
-  test("a caller with only the create capability can't list them", async () => {
+  test("pull tokens can't be listed by a caller with only the create capability", async () => {
     const creator = await makeMember(world.server, mine.group, { role: 'registry.pull_token_creator' })
     const made = await create(optionsOf(creator.token))
     expect(await world.list(mine.path, basic(made.uid, made.password))).toMatchObject({ status: 200 })
     expect(await listPullTokens(optionsOf(creator.token), mine.group)).toEqual([])
   })
 
-  test('a caller who may not bind leaves nothing behind', async () => {
+  test('pull tokens leave nothing behind if the caller may not create bindings', async () => {
     const before = await listPullTokens(optionsOf(), mine.group)
     const viewer = await makeMember(world.server, mine.group, { role: 'viewer' })
     await expect(create(optionsOf(viewer.token))).rejects.toMatchObject({ code: 7 })
@@ -89,14 +89,14 @@ describe('pull tokens', () => {
   })
 
   test.for([
-    ['a group that is not there', { group: 'nowhere/at-all' }, 5],
-    ['a name that is none', { name: 'UPPER' }, 3],
-    ['longer than a year', { ttlMs: 9_000 * hourMs }, 3],
-  ] as const)('%s is refused by the API', async ([, request, code]) => {
+    ['a group that does not exist', { group: 'nowhere/at-all' }, 5],
+    ['an invalid name', { name: 'UPPER' }, 3],
+    ['a lifetime longer than a year', { ttlMs: 9_000 * hourMs }, 3],
+  ] as const)('pull tokens with %s are refused by the API', async ([, request, code]) => {
     await expect(create(optionsOf(), request)).rejects.toMatchObject({ code })
   })
 
-  test('more than a page of them is listed', async () => {
+  test('pull tokens are listed in full beyond one page', async () => {
     const busy = await world.tenant(freshName('busy'))
     const options = optionsOf(busy.token)
     for (let at = 0; at < 205; at += 5) await Promise.all([0, 1, 2, 3, 4].map(() => create(options, { group: busy.group })))
@@ -120,22 +120,22 @@ describe('--ttl', () => {
   })
 })
 
-describe('a client', () => {
+describe('the client of pull-token', () => {
   test.for([
     ['no answer', 'http://127.0.0.1:1', 'cannot be reached'],
-    ['a host that is none', 'http://nowhere.invalid', 'cannot be reached'],
-  ] as const)('%s: one line', async ([, baseUrl, part]) => {
+    ['a malformed host', 'http://nowhere.invalid', 'cannot be reached'],
+  ] as const)('the client of pull-token reports %s in one line', async ([, baseUrl, part]) => {
     const client = createPlatformClient({ baseUrl, token: 'x' })
     await expect(client.call({ method: 'GET', path: '/iam/v2/groups' })).rejects.toThrow(part)
   })
 
-  test('a connection that is refused says so', async () => {
+  test('the client of pull-token says that the connection was refused', async () => {
     const [port = 0] = await freePorts(1)
     const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${port}`, token: 'x' })
     await expect(client.call({ method: 'GET', path: '/iam/v2/groups' })).rejects.toThrow('ECONNREFUSED')
   })
 
-  test('its token goes to no other server that an answer names', async () => {
+  test('the client of pull-token sends its token to no other server that an answer names', async () => {
     const other = createServer((_, response) => response.end('{}'))
     const asked: unknown[] = []
     other.on('request', ({ headers }) => asked.push(headers.authorization))
@@ -148,7 +148,7 @@ describe('a client', () => {
 })
 
 describe('taproot pull-token', () => {
-  test('without a token says which file it looked for, and how another is named', async () => {
+  test("taproot pull-token without a caller's token names the file that it looked for, and how to give another", async () => {
     const { env, cwd } = await makeDevHome()
     const run = (...args: string[]): ReturnType<typeof runProcess> => runProcess({ args: ['pull-token', 'list', ...args], env, cwd })
     for (const [args, file] of [
@@ -163,7 +163,7 @@ describe('taproot pull-token', () => {
     }
   })
 
-  test('create, list, revoke against a running server, with a line to paste', async () => {
+  test('taproot pull-token creates, lists and revokes against a running server, and prints a login command to paste', async () => {
     const home = await makeDevHome()
     await startDev(home)
     const run = (...args: string[]): ReturnType<typeof runProcess> => runProcess({ args: ['pull-token', ...args], env: home.env, cwd: home.cwd })

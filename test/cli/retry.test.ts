@@ -19,7 +19,7 @@ const refusal = JSON.stringify({
   details: [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'RATE_LIMITED', metadata: { requestId: 'r-1' } }],
 })
 
-/** Calls a server that answers as scripted, its last answer again and again. */
+/** Calls a server with scripted answers. The last answer repeats. */
 async function callScripted(answers: readonly Scripted[], method: ClientCall['method'] = 'GET'): Promise<{ outcome: unknown; asked: number; waits: number[] }> {
   let asked = 0
   const server = createServer((_request: IncomingMessage, response: ServerResponse) => {
@@ -36,16 +36,16 @@ async function callScripted(answers: readonly Scripted[], method: ClientCall['me
   return { outcome, asked, waits }
 }
 
-describe('an answer that asks to come back', () => {
+describe('an answer that asks the client to retry later', () => {
   test.for([
     ['429', { status: 429, retryAfter: '2' }],
     ['503', { status: 503, retryAfter: '2' }],
     ['503 of a proxy', { status: 503, retryAfter: '2', body: '<html>later</html>' }],
-  ] as const)('%s: the request is sent again after that time', async ([, answer]) => {
+  ] as const)('an answer that asks the client to retry later is followed by the same request after that time: %s', async ([, answer]) => {
     expect(await callScripted([answer, answer, good])).toEqual({ outcome: { fine: true }, asked: 3, waits: [2000, 2000] })
   })
 
-  test('it is sent again a bounded number of times, and the refusal is the result', async () => {
+  test('an answer that asks the client to retry later is followed by a limited number of attempts, and the last refusal is the result', async () => {
     const { outcome, asked, waits } = await callScripted([{ status: 429, retryAfter: '1' }])
     expect(outcome).toMatchObject({ name: 'ClientError', code: 8, reason: 'RATE_LIMITED', requestId: 'r-1' })
     expect([asked, waits.length]).toEqual([retryLimits.retries + 1, retryLimits.retries])
@@ -53,14 +53,14 @@ describe('an answer that asks to come back', () => {
 
   test.for([
     ['without Retry-After', [{ status: 503 }], 'GET'],
-    ['after longer than anyone waits', [{ status: 429, retryAfter: '3600' }], 'GET'],
-    ['of another status', [{ status: 500, retryAfter: '1' }], 'GET'],
+    ['with a Retry-After that is too long', [{ status: 429, retryAfter: '3600' }], 'GET'],
+    ['with another status', [{ status: 500, retryAfter: '1' }], 'GET'],
     ['to a change', [{ status: 503, retryAfter: '1' }], 'POST'],
-  ] as const)('%s: it is sent once', async ([, answers, method]) => {
+  ] as const)('an answer that asks the client to retry later is not retried: %s', async ([, answers, method]) => {
     expect(await callScripted(answers, method)).toMatchObject({ asked: 1, waits: [] })
   })
 
-  test('a date is read as well as seconds', () => {
+  test('an answer that asks the client to retry later may give the time as a date or in seconds', () => {
     const now = Date.parse('2026-01-01T00:00:00Z')
     expect(retryWaitMs({ status: 503, retryAfter: 'Thu, 01 Jan 2026 00:00:07 GMT' }, now)).toBe(7000)
     expect(retryWaitMs({ status: 503, retryAfter: 'Thu, 01 Jan 2025 00:00:07 GMT' }, now)).toBe(0)

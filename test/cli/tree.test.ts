@@ -45,7 +45,7 @@ describe('taproot tree', () => {
 
   const drawn = async (...args: Parameters<typeof run>): Promise<string> => (await run(...args)).printed()
 
-  test('draws groups and what hangs in them, each list by name, groups last', async () => {
+  test('taproot tree prints groups and the records in them, each list by name, groups last', async () => {
     const expected = [
       'team  1 group, 2 identities, 1 role, 2 role bindings, 1 repo',
       '├── identity  bot',
@@ -61,12 +61,12 @@ describe('taproot tree', () => {
     expect(await drawn({ group: team })).toBe(expected)
   })
 
-  test('of all that the caller may see, twice the same, and of no other tenant', async () => {
+  test('taproot tree prints only what the caller may see, of no other tenant, in the same way each time', async () => {
     const text = await drawn({})
     expect(text.split('\n')).toEqual([
       expect.stringMatching(new RegExp(`^${mine.name}  2 groups, 1 identity, 2 role bindings, 1 repo$`)),
       expect.stringMatching(/^├── identity {2}member-/),
-      // Of the operator, who made the group: a person without a name.
+      // The binding of the operator who created the group: a person without a name.
       expect.stringMatching(/^├── binding {3}owner -> [0-9a-f]{40}$/),
       expect.stringMatching(/^├── binding {3}owner -> member-/),
       '├── repo      app  0 tags',
@@ -84,7 +84,7 @@ describe('taproot tree', () => {
     expect(await drawn({})).toBe(text)
   })
 
-  test('starts at the groups that the caller holds a role on, where they see no root', async () => {
+  test('taproot tree starts at the groups where the caller has a role, if they see no root group', async () => {
     const side = await world.group(foreign.group, 'side')
     await world.group(side, 'below')
     const member = await makeMember(world.server, foreign.group, { role: 'viewer', bindAt: side })
@@ -96,26 +96,26 @@ describe('taproot tree', () => {
     ])
   })
 
-  test('shows who sees nothing that there is nothing', async () => {
+  test('taproot tree says that there is nothing to see for a caller without access', async () => {
     const powerless = await makeMember(world.server, foreign.group)
     const context = await run({}, powerless.token)
     expect([context.printed(), context.notes]).toEqual(['', ['no groups that you may see']])
   })
 
   test.for([
-    ['by its path', (): string => foreign.name],
-    ['by its uid', (): string => foreign.group],
-    ['that is not there', (): string => 'nowhere/at-all'],
-  ] as const)('a group of another tenant %s: not found', async ([, group]) => {
+    ['of another tenant, by its path', (): string => foreign.name],
+    ['of another tenant, by its uid', (): string => foreign.group],
+    ['that does not exist', (): string => 'nowhere/at-all'],
+  ] as const)('taproot tree reports a group as not found: %s', async ([, group]) => {
     await expect(run({ group: group() })).rejects.toMatchObject({ name: 'ClientError', code: 5 })
   })
 
-  test('--depth opens so many levels and names the next', async () => {
+  test('taproot tree opens as many levels as --depth says and names the groups of the next', async () => {
     const lines = (await drawn({ bounds: { depth: 1 } })).split('\n')
     expect(lines.filter((line) => line.includes('group '))).toEqual(['├── group     another  ...', '└── group     team  ...'])
   })
 
-  test('--limit cuts every list and says how many more there are', async () => {
+  test('taproot tree cuts every list at --limit and says how many more there are', async () => {
     expect(await drawn({ group: team, bounds: { limit: 1 } })).toBe(
       [
         'team  1 group, 2 identities, 1 role, 2 role bindings, 1 repo',
@@ -131,12 +131,12 @@ describe('taproot tree', () => {
     )
   })
 
-  test('roots are cut likewise', async () => {
+  test('taproot tree cuts the list of root groups in the same way', async () => {
     const lines = (await drawn({ bounds: { limit: 1 } }, await world.server.operatorToken())).trimEnd().split('\n')
     expect(lines.at(-1)).toMatch(/^\.\.\. \d+ more groups?$/)
   })
 
-  test('of a large tree only so many groups are opened, near the top first', async () => {
+  test('taproot tree opens a limited number of groups of a large tree, those near the top first', async () => {
     const wide = await world.tenant(freshName('wide'))
     await makeGroups(world.server, wide.group, 300)
     const context = await run({ group: wide.group, bounds: { limit: 10, opened: 4 } }, wide.token)
@@ -150,7 +150,7 @@ describe('taproot tree', () => {
     expect(context.notes).toEqual([expect.stringMatching(/^opened 4 groups; 7 more/)])
   })
 
-  test('json and yaml hold the drawn tree, with uids', async () => {
+  test('taproot tree prints the same tree as json and yaml, with uids', async () => {
     const forest = JSON.parse(await drawn({ group: team, format: 'json' })) as Forest
     expect(parse(await drawn({ group: team, format: 'yaml' }))).toEqual(forest)
     expect(forest).toMatchObject({

@@ -26,7 +26,7 @@ describe('taproot whoami', () => {
 
   const caller = async (token: string): Promise<WhoAmICaller> => JSON.parse(await run(token, 'json')) as WhoAmICaller
 
-  test('tells identity, sign-in, organisation, audience, end, and roles with the paths of their groups', async () => {
+  test('taproot whoami shows identity, sign-in, organisation, audience, expiry, and roles with the paths of their groups', async () => {
     const member = await makeMember(world.server, mine.group, { role: 'viewer' })
     await world.bind(team, member.uid, 'registry.push')
     expect(await caller(member.token)).toMatchObject({
@@ -55,7 +55,7 @@ describe('taproot whoami', () => {
     expect(parse(await run(member.token, 'yaml'))).toEqual(await caller(member.token))
   })
 
-  test('whoami shows what the token says to a caller who may see nothing', async () => {
+  test('taproot whoami shows the content of the token to a caller who may see nothing', async () => {
     const powerless = await makeMember(world.server, mine.group)
     const reported = await caller(powerless.token)
     expect(reported).toMatchObject({ identity: { uid: powerless.uid }, organisation: { uid: mine.group }, roles: [] })
@@ -64,12 +64,12 @@ describe('taproot whoami', () => {
     expect(await run(powerless.token)).toMatch(/^roles {9}none$/m)
   })
 
-  test('a role below what the caller may see is named from there', async () => {
+  test('taproot whoami names the group of a role relative to what the caller may see', async () => {
     const member = await makeMember(world.server, mine.group, { role: 'viewer', bindAt: team })
     expect((await caller(member.token)).roles).toMatchObject([{ role: 'viewer', group: 'team' }])
   })
 
-  test('a person belongs to no organisation', async () => {
+  test('taproot whoami shows no organisation for a person', async () => {
     const person = await makePerson(world.server, { issuer: 'https://issuer.example', subject: 'ann', email: 'ann@example.com' })
     const reported = await caller(person.token)
     expect(reported).toMatchObject({
@@ -80,7 +80,7 @@ describe('taproot whoami', () => {
     expect(reported.organisation).toBeUndefined()
   })
 
-  test('a token of another issuer, with the identity that it is for', async () => {
+  test('taproot whoami shows a token of another issuer, with the identity that it is for', async () => {
     const { server } = world
     const { issuer } = server.devIssuer
     const token = await server.operatorToken()
@@ -94,7 +94,7 @@ describe('taproot whoami', () => {
     expect(JSON.parse(context.printed())).toMatchObject({ identity: { uid, name: 'ci' }, signedInAs: { issuer, subject: 'ci' }, roles: [{ role: 'viewer' }] })
   })
 
-  test.for(['none', 'a.b.c'])('a text that is not a token (%s) is refused with code 16', async (token) => {
+  test.for(['none', 'a.b.c'])('taproot whoami refuses a text that is not a token (%s) with code 16', async (token) => {
     await expect(run(token)).rejects.toMatchObject({ name: 'ClientError', code: 16, requestId: expect.stringMatching(/./) as unknown })
   })
 })

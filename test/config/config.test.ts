@@ -30,7 +30,7 @@ function load({ yaml, env = {}, role = 'dev' }: Given) {
   return loadConfig({ file, env, role })
 }
 
-/** The faults of a configuration, with the file's folder and name cut down to `FILE`. */
+/** Returns the errors of a configuration, with the path of its file replaced by `FILE`. */
 function errorsOf(given: Given): readonly string[] {
   try {
     load(given)
@@ -44,7 +44,7 @@ function errorsOf(given: Given): readonly string[] {
 const onEtcd = { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:2379', TAPROOT_ENCRYPTION_KEY_FILE: '/keys/kek' }
 
 describe('defaults', () => {
-  test('dev: loopback, self-service root groups, data in ./.taproot, no rate limit', () => {
+  test('defaults of dev: loopback address, self-service root groups, data in ./.taproot, no rate limit', () => {
     const { config, warnings } = load({ role: 'dev' })
     expect(config).toMatchObject({
       baseUrl: 'http://localhost:8080',
@@ -57,7 +57,7 @@ describe('defaults', () => {
     expect(warnings).toEqual([])
   })
 
-  test('api: all addresses, no self-service, rate limit', () => {
+  test('defaults of api: all addresses, no self-service, a rate limit', () => {
     expect(load({ role: 'api' }).config).toMatchObject({
       listen: '0.0.0.0',
       api: { port: 8080 },
@@ -74,8 +74,8 @@ describe('defaults', () => {
   test.for([
     ['the API port', { TAPROOT_API_PORT: '8181' }, 'http://localhost:8181'],
     ['TLS', { TAPROOT_API_TLS_CERT_FILE: 'c', TAPROOT_API_TLS_KEY_FILE: 'k' }, 'https://localhost:8080'],
-    ['a given one', { TAPROOT_BASE_URL: 'https://platform.example.com' }, 'https://platform.example.com'],
-  ] as const)('baseUrl follows %s', ([, env, baseUrl]) => {
+    ['a configured value', { TAPROOT_BASE_URL: 'https://platform.example.com' }, 'https://platform.example.com'],
+  ] as const)('defaults of baseUrl follow %s', ([, env, baseUrl]) => {
     const { config } = load({ env })
     expect(config.baseUrl).toBe(baseUrl)
     expect(config.tokens.audiences[0]).toBe(baseUrl)
@@ -84,20 +84,20 @@ describe('defaults', () => {
   test.for([
     ['TLS on its port', { TAPROOT_REGISTRY_TLS_CERT_FILE: 'c', TAPROOT_REGISTRY_TLS_KEY_FILE: 'k' }, 'https'],
     ['an https baseUrl', { TAPROOT_BASE_URL: 'https://platform.example.com' }, 'https'],
-    ['a given one', { TAPROOT_BASE_URL: 'https://platform.example.com', TAPROOT_REGISTRY_SCHEME: 'http' }, 'http'],
-    ['nothing', {}, 'http'],
-  ] as const)("the registry's scheme follows %s", ([, env, scheme]) => {
+    ['a configured value', { TAPROOT_BASE_URL: 'https://platform.example.com', TAPROOT_REGISTRY_SCHEME: 'http' }, 'http'],
+    ['the absence of both', {}, 'http'],
+  ] as const)("defaults of the registry's scheme follow %s", ([, env, scheme]) => {
     expect(load({ env }).config.registry.scheme).toBe(scheme)
   })
 
-  test('dev with an upstream registry has no folder of its own', () => {
+  test('defaults of dev with an upstream registry have no data folder for images', () => {
     expect(load({ env: { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' } }).config.registry.upstream).toEqual({
       url: 'https://registry.example',
       redirects: 'follow',
     })
   })
 
-  test('sections without a value are absent', () => {
+  test('defaults leave out sections without a value', () => {
     const { config } = load({})
     expect(config.api).not.toHaveProperty('tls')
     expect(config.registry).toEqual({
@@ -114,8 +114,8 @@ describe('defaults', () => {
   })
 })
 
-describe('file and environment', () => {
-  test('a variable wins over the file, the file over the default', () => {
+describe('the configuration file and environment variables', () => {
+  test('a variable overrides the file, and the file overrides the default', () => {
     const { config } = load({ yaml: 'api: { port: 8001 }\nops: { port: 9001 }\n', env: { TAPROOT_API_PORT: '8002' } })
     expect(config).toMatchObject({ api: { port: 8002 }, ops: { port: 9001 }, registry: { port: 5000 } })
   })
@@ -125,7 +125,7 @@ describe('file and environment', () => {
     expect(load({ yaml: 'api:\nstore:\n  sqlite:\n', env: { TAPROOT_API_PORT: '' } }).config).toEqual(load({}).config)
   })
 
-  test('lists of texts are separated by commas or JSON, lists of objects are JSON', () => {
+  test('lists of strings are separated by commas or given as JSON, lists of objects are JSON', () => {
     const operators = [{ issuer: 'https://issuer.example.com', subject: 'ann' }]
     const env = {
       TAPROOT_STORE_ETCD_ENDPOINTS: 'http://127.0.0.1:2379, http://127.0.0.1:3379',
@@ -143,7 +143,7 @@ describe('file and environment', () => {
     })
   })
 
-  test('variables are named after the key path', () => {
+  test('variables have the name of their key path', () => {
     const variables = new Map(settings.map(({ key, variable }) => [key, variable]))
     expect(variables.get('store.etcd.tls.caFile')).toBe('TAPROOT_STORE_ETCD_TLS_CA_FILE')
     expect(variables.get('registry.upstream.passwordFile')).toBe('TAPROOT_REGISTRY_UPSTREAM_PASSWORD_FILE')
@@ -152,7 +152,7 @@ describe('file and environment', () => {
   })
 })
 
-describe('warnings', () => {
+describe('warnings about variables', () => {
   test.for([
     ['TAPROOT_STORE_KIN', 'sqlite', 'TAPROOT_STORE_KIN: not a setting; did you mean TAPROOT_STORE_KIND?'],
     ['TAPROOT_QQQQQQQQQQQQQQQQQQQQQQQQQQ', '1', 'TAPROOT_QQQQQQQQQQQQQQQQQQQQQQQQQQ: not a setting'],
@@ -166,16 +166,16 @@ describe('warnings', () => {
       'tcp://10.0.0.1:8080',
       'TAPROOT_PORT: not a setting; Kubernetes sets it for a Service of that name: set enableServiceLinks: false in the pod spec',
     ],
-  ] as const)('%s=%s', ([name, value, warning]) => {
+  ] as const)('for %s=%s', ([name, value, warning]) => {
     expect(load({ env: { [name]: value } }).warnings).toEqual([warning])
   })
 
-  test('variables of others are left alone', () => {
+  test('warnings about variables ignore variables of other programs', () => {
     expect(load({ env: { PATH: '/bin', TAPROOTS: 'x' } }).warnings).toEqual([])
   })
 })
 
-describe('faults', () => {
+describe('configuration errors', () => {
   const rows: readonly (readonly [string, Given, readonly string[]])[] = [
     [
       'a Service variable of Kubernetes in place of a port',
@@ -186,13 +186,13 @@ describe('faults', () => {
     ],
     ['an unknown key near a known one', { yaml: 'api: { prot: 1 }' }, ['FILE: api.prot: unknown key; did you mean api.port?']],
     ['an unknown key that belongs elsewhere', { yaml: 'endpoints: [a]' }, ['FILE: endpoints: unknown key; did you mean store.etcd.endpoints?']],
-    ['an unknown key like no other', { yaml: 'qqqqqqqqqqqqqqqqqqq: 1' }, ['FILE: qqqqqqqqqqqqqqqqqqq: unknown key']],
-    ['a key of the prototype', { yaml: '__proto__: { port: 1 }' }, ['FILE: __proto__: unknown key']],
+    ['an unknown key unlike any other', { yaml: 'qqqqqqqqqqqqqqqqqqq: 1' }, ['FILE: qqqqqqqqqqqqqqqqqqq: unknown key']],
+    ['a key that objects inherit', { yaml: '__proto__: { port: 1 }' }, ['FILE: __proto__: unknown key']],
     ['a number as text in the file', { yaml: 'api: { port: "8080" }' }, ['FILE: api.port: expected a whole number from 1 to 65535, got "8080"']],
     ['a plain value for a section', { yaml: 'ops: 9090' }, ['FILE: ops: expected a section with the keys port, got 9090']],
     ['a port out of bounds', { env: { TAPROOT_OPS_PORT: '0' } }, ['TAPROOT_OPS_PORT: expected a whole number from 1 to 65535, got 0']],
-    ['a word that is none of the choices', { env: { TAPROOT_STORE_KIND: 'etc' } }, ['TAPROOT_STORE_KIND: expected one of sqlite, etcd, got "etc"']],
-    ['a flag that is no flag', { env: { TAPROOT_RATE_LIMIT_ENABLED: 'yes' } }, ['TAPROOT_RATE_LIMIT_ENABLED: expected true or false, got "yes"']],
+    ['a word that is not one of the choices', { env: { TAPROOT_STORE_KIND: 'etc' } }, ['TAPROOT_STORE_KIND: expected one of sqlite, etcd, got "etc"']],
+    ['a flag that is not a boolean', { env: { TAPROOT_RATE_LIMIT_ENABLED: 'yes' } }, ['TAPROOT_RATE_LIMIT_ENABLED: expected true or false, got "yes"']],
     [
       'a list of objects that is not valid JSON',
       { env: { TAPROOT_BOOTSTRAP_OPERATORS: 'ann' } },
@@ -278,13 +278,13 @@ describe('faults', () => {
       { env: { TAPROOT_OPS_PORT: '8080' } },
       ['ops.port (TAPROOT_OPS_PORT): expected a port that no other setting uses, got 8080, the port of api.port'],
     ],
-    ['a list for a file', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],
+    ['a list in place of a file name', { yaml: '[1]' }, ['FILE: expected a mapping of keys, e.g. "baseUrl: https://platform.example.com"']],
   ]
   test.for(rows)('%s', ([, given, errors]) => {
     expect(errorsOf(given)).toEqual(errors)
   })
 
-  test('all are reported at once, from file and environment', () => {
+  test('configuration errors are all reported at once, from file and environment', () => {
     const errors = errorsOf({ yaml: 'apy: {}\nlog: { level: loud }\n', env: { TAPROOT_OPS_PORT: 'x', TAPROOT_STORE_KIND: 'etcd' }, role: 'api' })
     expect(errors.map((error) => error.split(/[ (]/, 2).join(' ')).toSorted()).toEqual(
       ['FILE: apy:', 'FILE: log.level:', 'TAPROOT_OPS_PORT: expected', 'encryption.keyFile ', 'store.etcd.endpoints '].toSorted(),
@@ -292,15 +292,15 @@ describe('faults', () => {
     for (const error of errors) expect(error).not.toContain('\n')
   })
 
-  test('a file that is no YAML names the line', () => {
+  test('configuration errors of a file that is not YAML name the line', () => {
     expect(errorsOf({ yaml: 'api:\n  port: 1\n port: 2\n' })[0]).toMatch(/^FILE: line 3: not YAML: /)
   })
 
-  test('a key given twice is a fault', () => {
+  test('configuration errors include a key that is given twice', () => {
     expect(errorsOf({ yaml: 'reads: bounded\nreads: bounded\n' })[0]).toMatch(/^FILE: line 2: not YAML: /)
   })
 
-  test('a file that is not there is one fault', () => {
+  test('configuration errors report a missing file as one error', () => {
     expect(() => loadConfig({ file: join(folder, 'none.yaml'), env: {}, role: 'api' })).toThrow(/none\.yaml: can't be read: ENOENT/)
   })
 })
@@ -315,8 +315,8 @@ test('masking hides the credentials of URLs and keeps everything else', () => {
   expect({ ...masked, registry: config.registry, store: config.store }).toEqual(config)
 })
 
-describe('documents (`npx vitest run test/config/config.test.ts -u` rewrites them)', () => {
-  test('docs/config.schema.json is the schema', async () => {
+describe('generated documents (`npx vitest run test/config/config.test.ts -u` rewrites them)', () => {
+  test('docs/config.schema.json equals the configuration schema', async () => {
     await expect(await formatted(JSON.stringify(configJsonSchema()), 'config.schema.json')).toMatchFileSnapshot('../../docs/config.schema.json')
   })
 

@@ -39,7 +39,7 @@ async function started(options: TestServerOptions): Promise<TestServer> {
   return server
 }
 
-/** A connection that any certificate will do for. */
+/** Opens a TLS connection that accepts any certificate. */
 async function connected(port: number): Promise<TLSSocket> {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
   const socket = connect({ host: '127.0.0.1', port, servername: 'localhost', rejectUnauthorized: false }, resolve)
@@ -94,7 +94,7 @@ describe('the certificate of a port', () => {
     return { authority, first, secrets, server, ports: { api: server.config.api.port, registry: server.config.registry.port } }
   }
 
-  test('is replaced without a restart: new connections get the new one, open ones go on', async () => {
+  test('the certificate of a port is replaced without a restart: new connections get the new one, open connections continue', async () => {
     const { first, secrets, server, ports } = await bothPorts()
     for (const [name, path] of [['api', '/ping/v2'] as const, ['registry', '/v2/'] as const]) {
       const open = await connected(ports[name])
@@ -113,7 +113,7 @@ describe('the certificate of a port', () => {
     expect(left).toBeLessThanOrEqual(7_200)
   })
 
-  test('an unusable file is ignored: it is logged once and shows in the metric, until a usable one arrives', async () => {
+  test('a certificate in an unusable file is ignored: the fault is logged once and shown in a metric until the file is usable', async () => {
     const { authority, first, secrets, server, ports } = await bothPorts()
     const file = secrets.api.path('tls.crt')
     const errors = (): unknown[] => server.logs.filter(({ message }) => message.includes('are invalid'))
@@ -130,7 +130,7 @@ describe('the certificate of a port', () => {
     }
     await rm(file)
     await expect.poll(() => errors().length).toBe(broken.length + 1)
-    // Many more looks have come and gone by the time that the other port has its own.
+    // By the time that the other port has its certificate, the file was read many more times.
     const other = authority.issue()
     await secrets.registry.replace(secretOf(other, authority))
     await expect.poll(() => servedAt(ports.registry)).toBe(fingerprintOf(other))
@@ -143,7 +143,7 @@ describe('the certificate of a port', () => {
   })
 })
 
-describeWithPart('etcd', 'the store', () => {
+describeWithPart('etcd', 'etcd', () => {
   const isReady = async ({ config }: TestServer): Promise<boolean> => (await fetch(`http://127.0.0.1:${config.ops.port}/readyz`)).ok
   const groupMade = async (server: TestServer): Promise<number> =>
     (await server.rest.call('CreateGroup', { group: { name: freshName('group') } }, { token: await server.operatorToken() })).code
@@ -154,7 +154,7 @@ describeWithPart('etcd', 'the store', () => {
     return etcd
   }
 
-  test('is reached again when etcd comes back with certificates of another authority', { timeout: 60_000 }, async () => {
+  test('etcd is reached again after its certificates come from another authority', { timeout: 60_000 }, async () => {
     const authority = createAuthority()
     const member = await mounted(secretOf(authority.issue(), authority))
     const client = await mounted(secretOf(authority.issue({ name: 'taproot' }), authority))
@@ -180,7 +180,7 @@ describeWithPart('etcd', 'the store', () => {
     expect(await metricOf(server, 'taproot_certificate_expiry_seconds', client.path('tls.crt'))).toBeGreaterThan(3_700)
   })
 
-  test('is written to after the password of its user changed', { timeout: 60_000 }, async () => {
+  test('etcd accepts writes after the password of its user changed', { timeout: 60_000 }, async () => {
     const etcd = await etcdWith({ flags: ['--auth-token-ttl=1'] })
     const admin = new Etcd3({ hosts: [...etcd.endpoints] })
     onTestFinished(() => admin.close())
@@ -203,8 +203,8 @@ describeWithPart('etcd', 'the store', () => {
   })
 })
 
-describeWithPart('registry', 'the upstream', () => {
-  test('is reached again when it comes back with a certificate of another authority and another password', async () => {
+describeWithPart('registry', 'the upstream registry', () => {
+  test('the upstream registry is reached again after its certificate authority and password changed', async () => {
     const authority = createAuthority()
     const htpasswd = async (password: string): Promise<string> => `taproot:${await hash(password, 4)}\n`
     const own = await mounted({ ...secretOf(authority.issue(), authority), htpasswd: await htpasswd('first') })
@@ -239,7 +239,7 @@ describeWithPart('registry', 'the upstream', () => {
   })
 })
 
-test("an issuer's authority and token are those that its files hold now; a broken file changes nothing", async () => {
+test("an issuer's certificate authority and token are reread from their files; a broken file changes nothing", async () => {
   const first = createAuthority()
   const bearers: (string | undefined)[] = []
   const { certificate: cert, key } = first.issue()
@@ -271,7 +271,7 @@ test("an issuer's authority and token are those that its files hold now; a broke
   expect(bearers).toEqual(['Bearer one', 'Bearer two', 'Bearer two'])
 })
 
-test('a file that can not be used at the start is named with its setting', async () => {
+test('an unreadable file at the start is reported with its setting', async () => {
   const secret = await mounted({ 'tls.crt': 'no certificate', 'tls.key': '' })
   await writeFile(secret.path('empty'), '')
   await expect(started({ env: { TAPROOT_API_TLS_CERT_FILE: secret.path('tls.crt'), TAPROOT_API_TLS_KEY_FILE: secret.path('tls.key') } })).rejects.toThrow(

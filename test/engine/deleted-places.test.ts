@@ -5,10 +5,10 @@ import { subgroup } from '../conformance/spec/spec-kinds.ts'
 import { specSuiteEverywhere } from '../conformance/spec/spec-suite.ts'
 
 specSuiteEverywhere(
-  'what is made in a group while it is deleted',
+  'records created in a group during its deletion',
   (spec) => {
     // docs/spec/conventions.md#deletion-order
-    test('either keeps the group or is refused, and acceptances go with it: nothing is left under a group that is gone', async () => {
+    test("records created during a group's deletion either keep the group or are refused: nothing is left below a deleted group", async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made: (readonly [deletion: number, rest: readonly number[]])[] = []
       for (let round = 0; round < 12; round += 1) {

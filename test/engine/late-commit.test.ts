@@ -16,26 +16,26 @@ import { freshName, makeOrganisation, ok, roleUid, startTestServer, type Organis
 import { describeWithPart } from '../support/parts/require-part.ts'
 import { commit, committed, failureOf, put, silentLog, soon, text } from '../store/store-harness.ts'
 
-/** How long a proposal may take from a member to its leader, in milliseconds. */
+/** Maximum time in milliseconds from a member to its leader. */
 const withinMs = 20_000
 const settles = { withinMs, what: 'the writer key is deleted' }
 
-/** One call that is sent by way of the follower, what happens while it is held up, and what undoes that. */
+/** A call through the follower, changes while its transaction is held, and changes that undo these. */
 interface Story {
-  /** Bytes that only the call's own transaction has. */
+  /** Bytes that only the transaction of this call contains. */
   readonly marker: string
   call(server: TestServer): Promise<Reply>
   meanwhile(): Promise<void>
   undo(): Promise<void>
 }
 
-describeWithPart('etcd', 'a transaction that a follower delivers to its leader late', () => {
+describeWithPart('etcd', 'a transaction that arrives late at the etcd leader', () => {
   const network = new Network()
   let directory: string
   let etcd: EtcdCluster
   let follower: Member
   let leader: Member
-  /** Uses the leader. */
+  /** A server connected to the leader. */
   let other: TestServer
   let organisation: Organisation
   let env: Record<string, string>
@@ -94,7 +94,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     return until(() => network.isHolding(follower.name, leader.name), { withinMs, what: 'the follower sends the transaction to its leader' })
   }
 
-  /** The leader has the transaction once this resolves: a later write takes the same way. */
+  /** Releases the transaction. Resolves once the leader has it: a later write takes the same path. */
   async function deliver(): Promise<void> {
     expect(network.isHolding(follower.name, leader.name)).toBe(true)
     network.set(follower.name, leader.name, { holds: undefined })
@@ -105,7 +105,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     return ok(await other.rest.call(rpc, request, { token: organisation.token }))
   }
 
-  /** Tells the story; returns what the call was answered. */
+  /** Runs the scenario, and returns the answer to the call. */
   async function perform({ marker, call, meanwhile, undo }: Story): Promise<Reply> {
     const endpoints = [follower, leader].map(({ clientUrl }) => clientUrl)
     const server = await startTestServer({ store: 'etcd', etcd: { endpoints }, env })
@@ -123,7 +123,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     }
   }
 
-  test('commits late where nothing fences it off: a client of etcd alone', { timeout: 60_000 }, async () => {
+  test('a late transaction of a plain etcd client, without a fence, does commit', { timeout: 60_000 }, async () => {
     const [client, key] = [new Etcd3({ hosts: [follower.clientUrl] }), freshName('plain')]
     const reader = new Etcd3({ hosts: [leader.clientUrl] })
     onTestFinished(() => [client, reader].forEach((each) => each.close()))
@@ -140,10 +140,10 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     { title: 'after a fence', fence: (store: Store) => store.fence(soon()) },
     { title: 'after the next write of the same process', fence: (store: Store) => commit(store, put('r/next')) },
     {
-      title: 'though its caller asks for nothing more',
+      title: 'although its caller makes no further call',
       fence: (_: Store, prefix: string) => until(async () => (await writerKeys(prefix)).length === 0, settles),
     },
-  ])('never commits $title', { timeout: 60_000 }, async ({ fence }) => {
+  ])('a late transaction never commits $title', { timeout: 60_000 }, async ({ fence }) => {
     const prefix = `/fenced-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     await commit(store, put('r/a'))
@@ -156,12 +156,12 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     await commit(store, put('r/late', 'again'))
   })
 
-  test('never commits after a fence, though its caller went away while it was one of a group', { timeout: 60_000 }, async () => {
+  test('a late transaction never commits after a fence, even as one of a group whose caller went away', { timeout: 60_000 }, async () => {
     const store = open([follower.clientUrl], `/group-${freshName('x')}/`)
     const away = new AbortController()
     await commit(store, put('r/connected'))
     hold('group-value')
-    // The first two go alone; the others share the next transaction.
+    // The first two are sent alone; the others share the next transaction.
     const alone = ['r/a', 'r/b'].map((key) => commit(store, put(key)))
     const left = store.transact({ guards: [], writes: [put('r/left', 'group-value')] }, away.signal)
     const stayed = commit(store, put('r/stayed', 'group-value')).catch((error: unknown) => error)
@@ -175,7 +175,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b', 'r/connected'])
   })
 
-  test('is sent again where it failed only because the writer key was deleted, and commits once', { timeout: 60_000 }, async () => {
+  test('a late transaction is sent again if it failed only because the writer key was deleted, and commits once', { timeout: 60_000 }, async () => {
     const prefix = `/resent-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     const start = await commit(store, put('r/a', '1'))
@@ -189,7 +189,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect(await writerKeys(prefix)).toEqual([{ hasLease: true }])
   })
 
-  test('is refused where the writer key is gone each time that it is sent, and never commits', { timeout: 60_000 }, async () => {
+  test('a late transaction is refused if the writer key is deleted before each attempt, and never commits', { timeout: 60_000 }, async () => {
     const prefix = `/hunted-${freshName('x')}/`
     const store = open([follower.clientUrl], prefix)
     await commit(store, put('r/a'))
@@ -210,7 +210,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect(await store.get('r/b', soon())).toBeUndefined()
   })
 
-  test('a fence that etcd does not acknowledge rejects, and can be asked for again', { timeout: 60_000 }, async () => {
+  test('a late transaction is not known to be fenced until etcd acknowledges the fence, which can be repeated', { timeout: 60_000 }, async () => {
     const store = open([follower.clientUrl], `/again-${freshName('x')}/`)
     await commit(store, put('r/a'))
     network.set(follower.name, leader.name, { holds: () => true })
@@ -224,7 +224,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect((await store.get('r/late', soon()))?.revision).toBe(outcome)
   })
 
-  test('a create that was refused with code 6 never makes the record', { timeout: 60_000 }, async () => {
+  test('a late transaction never creates a record after its create was refused with code 6', { timeout: 60_000 }, async () => {
     const name = freshName('late')
     let uid = ''
     const create = { parent: organisation.group, group: { name } }
@@ -238,7 +238,7 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect(await asOwner('ListGroups', { uidp: { childrenOf: organisation.group }, name })).toMatchObject({ totalCount: '0' })
   })
 
-  test('a delete of a group that was refused with code 9 never deletes it', { timeout: 60_000 }, async () => {
+  test('a late transaction never deletes a group after the delete was refused with code 9', { timeout: 60_000 }, async () => {
     const group = await asOwner('CreateGroup', { parent: organisation.group, group: { name: freshName('kept') } })
     const uid = String(group['uid'])
     let child = ''
@@ -252,18 +252,22 @@ describeWithPart('etcd', 'a transaction that a follower delivers to its leader l
     expect(await asOwner('GetGroup', { uid })).toMatchObject({ uid })
   })
 
-  test('a role binding that was refused with code 6 never gives its rights, once the other one is deleted', { timeout: 60_000 }, async () => {
-    const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
-    const identityUid = String((await asOwner('CreateIdentity', { parent: organisation.group, identity }))['uid'])
-    const create = { parent: organisation.group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }
-    let uid = ''
-    const reply = await perform({
-      marker: identityUid,
-      call: async (server) => server.rest.call('CreateRoleBinding', create, { token: await server.tokenFor(organisation.owner) }),
-      meanwhile: async () => void (uid = String((await asOwner('CreateRoleBinding', create))['uid'])),
-      undo: async () => void (await asOwner('DeleteRoleBinding', { uid })),
-    })
-    expect(reply).toMatchObject({ code: 6 })
-    expect(await asOwner('ListRoleBindings', { uidp: { childrenOf: organisation.group }, identity: identityUid })).toMatchObject({ totalCount: '0' })
-  })
+  test(
+    'a late transaction never grants rights after its role binding was refused with code 6, even once the other binding is deleted',
+    { timeout: 60_000 },
+    async () => {
+      const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
+      const identityUid = String((await asOwner('CreateIdentity', { parent: organisation.group, identity }))['uid'])
+      const create = { parent: organisation.group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }
+      let uid = ''
+      const reply = await perform({
+        marker: identityUid,
+        call: async (server) => server.rest.call('CreateRoleBinding', create, { token: await server.tokenFor(organisation.owner) }),
+        meanwhile: async () => void (uid = String((await asOwner('CreateRoleBinding', create))['uid'])),
+        undo: async () => void (await asOwner('DeleteRoleBinding', { uid })),
+      })
+      expect(reply).toMatchObject({ code: 6 })
+      expect(await asOwner('ListRoleBindings', { uidp: { childrenOf: organisation.group }, identity: identityUid })).toMatchObject({ totalCount: '0' })
+    },
+  )
 })

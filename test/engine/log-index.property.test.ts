@@ -16,7 +16,7 @@ const entries = fc.array(fc.record({ step: fc.nat(2), timeMs: fc.nat(50), group:
 
 const rootOf = (group: string): string => (group === '/' ? group : (group.split('/')[0] ?? ''))
 
-test('the events of a root group, or all, come in commit order from any position on, also after old ones have expired', () => {
+test('events of a root group, or of all, come in commit order from any position, also after old ones have expired', () => {
   fc.assert(
     fc.property(entries, fc.nat(60), fc.nat(60), (all, from, drop) => {
       const index = new LogIndex()
@@ -41,7 +41,7 @@ test('the events of a root group, or all, come in commit order from any position
   )
 })
 
-test('a removed entry is left out, whether or not the lists still hold it', () => {
+test('a removed entry is left out, whether or not the in-memory lists still contain it', () => {
   const made = Array.from({ length: 3_000 }, (_, at): LogEntry => {
     return { revision: at + 1, key: `x/outbox/${String(at).padStart(12, '0')}-`, type: 'type', group: roots[at % 2] ?? '', subject: String(at) }
   })

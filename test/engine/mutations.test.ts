@@ -18,7 +18,7 @@ import {
 
 const person = { issuer: 'https://people.example', subject: 'ada' }
 
-/** The store, but the answer to the next transaction gets lost after it committed; `meanwhile` runs before the caller learns so. */
+/** Returns the store, but loses the answer to the next transaction after its commit. `meanwhile` runs before the caller gets the error. */
 function losingOneAnswer(store: Store, meanwhile: () => Promise<unknown>): Store {
   let lost = false
   return new Proxy(store, {
@@ -37,7 +37,7 @@ function losingOneAnswer(store: Store, meanwhile: () => Promise<unknown>): Store
   })
 }
 
-describe('mutations', () => {
+describe('changes of records', () => {
   let server: TestServer
   let organisation: Organisation
   beforeAll(async () => {
@@ -48,7 +48,7 @@ describe('mutations', () => {
 
   /** Runs `call` while the store loses one answer. */
   async function withLostAnswer<T>(meanwhile: () => Promise<unknown>, call: () => Promise<T>): Promise<T> {
-    // The one place where a real store is made to fail on purpose: services are handed around by reference.
+    // The only place where a real store is made to fail: services are passed by reference.
     const services = server.running.engine.services as { store: Store }
     const { store } = services
     services.store = losingOneAnswer(store, meanwhile)
@@ -59,7 +59,7 @@ describe('mutations', () => {
     }
   }
 
-  test('a create whose answer got lost happens once, even if another client changed the record meanwhile', async () => {
+  test('a create whose answer was lost happens once, even if another client changed the record in between', async () => {
     const { group, token } = organisation
     const name = freshName('lost')
     const identity = { name, claimMatch: { issuer: 'https://i.example', subject: 's' } }
@@ -72,7 +72,7 @@ describe('mutations', () => {
     expect(ok(await server.rest.call('ListIdentities', { name }, { token }))).toMatchObject({ totalCount: '1', identities: [{ description: 'changed' }] })
   })
 
-  test('a delete whose answer got lost is a success, and the record is gone for the next reader', async () => {
+  test('a delete whose answer was lost succeeds, and the record is gone for the next reader', async () => {
     const { group, token } = organisation
     const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name: freshName('gone') } }, { token }))
     const uid = String(made['uid'])
@@ -85,7 +85,7 @@ describe('mutations', () => {
     expect((await server.rest.call('GetGroup', { uid }, { token })).code).toBe(5)
   })
 
-  test('an update with If-Match whose answer got lost is no conflict with itself', async () => {
+  test('an update with If-Match whose answer was lost does not conflict with itself', async () => {
     const { group, token } = organisation
     const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name: freshName('kept') } }, { token }))
     const update = { group: { uid: made['uid'] ?? '', description: 'new' } }
@@ -99,14 +99,14 @@ describe('mutations', () => {
   test.each([
     ['capabilities', { capabilities: setOf(['groups.list']) }],
     ['scopes', { scopes: [] as string[] }],
-  ])('a person whose token was narrowed by %s makes no root group, though self service is on', async (_by, restrictions) => {
+  ])('a person whose token is narrowed by %s can not create a root group, even with self service', async (_by, restrictions) => {
     const { uid, token } = await makePerson(server, person)
     const restricted = await server.tokenFor(uid, 'scopes' in restrictions ? { scopes: [organisation.group as never] } : restrictions)
     expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token: restricted })).code).toBe(7)
     expect((await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token })).code).toBe(0)
   })
 
-  test('a person who never signed in does not count as the owner that a root group must keep', async () => {
+  test('a person who never signed in does not count as the required owner of a root group', async () => {
     const { uid: creator, token } = await makePerson(server, { ...person, subject: 'grace' })
     const group = String(ok(await server.rest.call('CreateGroup', { group: { name: freshName('root') } }, { token }))['uid'])
     ok(await server.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid: 'f'.repeat(40), roleUid: roleUid('owner') } }, { token }))
@@ -130,7 +130,7 @@ describe('mutations', () => {
     expect((ok(reply)['roleBindings'] as JsonObject[]).length).toBe(25)
   })
 
-  test('the order of a map in the body does not matter to an Idempotency-Key', async () => {
+  test('the order of map keys in the body does not matter for an Idempotency-Key', async () => {
     const { group, token } = organisation
     const identityWith = (claims: Record<string, string>): JsonObject => ({ name: 'mapped', claimMatch: { issuer: 'https://i.example', subject: 's', claims } })
     const idempotencyKey = freshName('key')
@@ -139,7 +139,7 @@ describe('mutations', () => {
     expect(second['uid']).toBe(first['uid'])
   })
 
-  test('a subgroup read and sent back whole is no change of its standing', async () => {
+  test('a subgroup sent back as read may be written by an owner: its inherited kind is unchanged', async () => {
     const operator = await server.operatorToken()
     const root = { name: `${freshName('acme')}.example`, verified: true, kind: 'ORG_KIND_CUSTOMER' }
     const group = String(ok(await server.rest.call('CreateGroup', { group: root }, { token: operator }))['uid'])
@@ -151,7 +151,7 @@ describe('mutations', () => {
     expect(other).toMatchObject({ code: 3, details: { BadRequest: { fieldViolations: [{ field: 'kind' }] } } })
   })
 
-  test('an Idempotency-Key used again after its 24 hours is not forgotten with its first use', async () => {
+  test('an Idempotency-Key used again after 24 hours is not removed with its first use', async () => {
     const { store } = server.running.engine
     const { group, token } = organisation
     const idempotencyKey = freshName('key')
@@ -159,7 +159,7 @@ describe('mutations', () => {
     const first = ok(await server.rest.call('CreateGroup', create, { token, idempotencyKey }))
     const signal = AbortSignal.timeout(5_000)
     const nowMs = Date.now()
-    // As a first use a day and more ago left it: an hour's entry that names the same key.
+    // The state after a first use more than a day ago: an hour's entry with the same key.
     const { entries } = await store.range({ prefix: idempotencyHourPrefix, limit: 1_000 }, signal)
     const old = entries.map(({ key }) => ({ kind: 'put', key: key.replace(/^(x\/idem\/t\/)[0-9a-f]+/, '$100000001'), value: new Uint8Array() }) as const)
     await store.transact({ guards: [], writes: old.slice(0, 100) }, signal)
@@ -171,7 +171,7 @@ describe('mutations', () => {
     expect((await store.range({ prefix: 'x/idem/', limit: 10 }, signal)).entries).toEqual([])
   })
 
-  test('a token of a person who was deleted and registered again at once belongs to neither', async () => {
+  test('a token of a person who was deleted and registered again is refused for both', async () => {
     const again = { issuer: 'https://people.example', subject: 'twice' }
     const { uid, token } = await makePerson(server, again)
     expect((await server.rest.call('ListGroups', {}, { token })).code).toBe(0)

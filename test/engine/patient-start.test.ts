@@ -10,7 +10,7 @@ import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import { StoreError, type Store } from '../../src/store/store.ts'
 import { silentLog, soon } from '../store/store-harness.ts'
 
-/** A store that does not answer, now and then. */
+/** Returns a store that does not answer now and then. */
 function stalling(store: Store, stalls: () => boolean): Store {
   const maybe = <T>(call: () => Promise<T>): Promise<T> => (stalls() ? Promise.reject(new StoreError('unavailable', 'not now')) : call())
   return {
@@ -25,7 +25,7 @@ function stalling(store: Store, stalls: () => boolean): Store {
   }
 }
 
-test('a store that does not answer for a moment while a server starts does not end it', async () => {
+test('a server that starts waits for a store that does not answer for a moment', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-start-'))
   onTestFinished(() => rm(directory, { recursive: true }))
   const { config } = loadConfig({ env: { TAPROOT_DATA_DIR: directory }, role: 'dev' })

@@ -23,7 +23,7 @@ import { methodOf } from '../support/api-clients.ts'
 import { silentLog } from '../store/store-harness.ts'
 import { startEtcd, type EtcdCluster } from '../support/parts/etcd.ts'
 
-/** The store behind a watch that lags, where the answer to a transaction is lost now and then. */
+/** Returns the store with a delayed watch, and with lost answers to transactions now and then. */
 export function laggingStore(store: Store, lag: number, pick: (below: number) => number): Store {
   const watch: Store['watch'] = async function* (...call) {
     for await (const batch of store.watch(...call)) {
@@ -40,7 +40,7 @@ export function laggingStore(store: Store, lag: number, pick: (below: number) =>
   return withOwn(store, { watch, transact })
 }
 
-/** The store with some methods of its own. */
+/** Returns the store with some replaced methods. */
 export function withOwn(store: Store, own: Partial<Store>): Store {
   return new Proxy(store, {
     get: (target, property) => {
@@ -50,7 +50,7 @@ export function withOwn(store: Store, own: Partial<Store>): Store {
   })
 }
 
-/** One process over the store: its replica, and what mutations need. */
+/** One process on the store: its record cache, and the services of changes. */
 export interface Process {
   readonly services: Services
   readonly context: Context
@@ -85,7 +85,7 @@ export async function startProcess(store: Store, quotas: { share: number; proces
   return { services, context, close: () => cache.close() }
 }
 
-/** The changes with a key that proves whether they committed. */
+/** Adds a key to the changes that proves whether they were committed. */
 export function proven(changes: ChangeSet): ChangeSet {
   const key = outboxKey(1_800_000_000_000, randomBytes(8).toString('hex'))
   changes.write({ kind: 'put', key, value: new Uint8Array() })
@@ -103,7 +103,10 @@ export function group(changes: ChangeSet, uid: Uid): void {
   changes.create(groupKind, { uid, record, facts: { ...facts, etag: randomBytes(8).toString('hex') } })
 }
 
-/** The stores of two processes, for the tests of one suite: two connections to one etcd. One process has the embedded store, so there two caches of it stand for two processes. */
+/**
+ * Returns the stores of two processes for one suite: two connections to one etcd. The embedded store allows one process, so two caches on it represent two
+ * processes.
+ */
 export function twoStores(kind: 'sqlite' | 'etcd'): () => readonly [Store, Store] {
   let etcd: EtcdCluster | undefined
   let directory: string

@@ -18,11 +18,11 @@ import { describeOnStores } from '../support/parts/require-part.ts'
 import { picker } from '../cache/records.ts'
 import { group, laggingStore, proven, startProcess, twoStores, withOwn, type Process } from './quota-world.ts'
 
-/** What a world is: the limit, what each process may have under way, how far the watches lag, and what is done. */
+/** A random case: the limit, the pending creates of each process, the delays of the watches, and the actions. */
 interface Shape {
   readonly limit: number
   readonly share: number
-  /** In turns of the event loop, for each process. */
+  /** Delay in turns of the event loop, for each process. */
   readonly lag: readonly [number, number]
   readonly seed: number
 }
@@ -34,10 +34,10 @@ const shapes: fc.Arbitrary<Shape> = fc.record({
   seed: fc.integer(),
 })
 
-describe('the lanes of a process', () => {
+describe('the pending creates of a process, by limit', () => {
   const [revision, next] = [storeRevision(7), storeRevision(8)]
 
-  test('are removed once nothing is under way in them', () => {
+  test('the pending creates of a process, by limit are forgotten once none is pending', () => {
     const lanes = new Lanes()
     const land = lanes.of('landed').start(1)
     const settle = lanes.of('unknown').start(1)
@@ -46,7 +46,7 @@ describe('the lanes of a process', () => {
     settle('unknown', revision)
     lanes.tidy(['landed', 'unknown', 'idle'], revision)
     expect([lanes.find('landed')?.flying(revision), lanes.find('unknown')?.flying(revision), lanes.size]).toEqual([1, 1, 2])
-    // Others that come look at these, too, one at a time.
+    // Later calls check these too, one at a time.
     for (let look = 0; look < 3; look++) lanes.tidy([], next)
     expect([lanes.find('unknown')?.flying(next), lanes.size]).toEqual([1, 1])
     lanes.find('unknown')?.settleUnknown()?.()
@@ -54,7 +54,7 @@ describe('the lanes of a process', () => {
     expect(lanes.size).toBe(0)
   })
 
-  test('cost a create the same, however many there are', () => {
+  test('the pending creates of a process, by limit cost a create the same, however many limits there are', () => {
     const lanes = new Lanes()
     const cpu = process.cpuUsage()
     for (let at = 0; at < 40_000; at++) {
@@ -63,12 +63,12 @@ describe('the lanes of a process', () => {
     }
     const { user, system } = process.cpuUsage(cpu)
     expect(lanes.size).toBe(40_000)
-    // To look at all of them each time takes some seconds.
+    // Checking all of them each time would take some seconds.
     expect((user + system) / 1e6).toBeLessThan(2)
   })
 })
 
-/** Makes one more group in the organisation, by the path that all mutations take. */
+/** Creates one more group in the organisation, like any change. */
 function makeOne({ services, context }: Process, root: Uid): Promise<undefined> {
   return commit(services, context, () => {
     const changes = new ChangeSet()
@@ -91,7 +91,7 @@ async function setLimit({ services, context }: Process, root: Uid, groups: numbe
   await setGroupLimits(services, context, create(SetGroupLimitsRequestSchema, { uid: root, resourceLimits: { groups } }))
 }
 
-/** Follows the store itself: how many there are, what the limit is, and each commit that broke it. */
+/** Follows the store itself: the number of groups, the limit, and each commit that exceeded it. */
 class Observer {
   count = 0
   limit = Number.POSITIVE_INFINITY
@@ -126,7 +126,7 @@ class Observer {
   }
 }
 
-/** What a refused create may say. */
+/** Returns the reason of a refused create. */
 async function refusal(work: Promise<unknown>): Promise<string | undefined> {
   try {
     await work
@@ -137,7 +137,7 @@ async function refusal(work: Promise<unknown>): Promise<string | undefined> {
   }
 }
 
-/** Plays the shape over two processes; returns what the store itself saw. */
+/** Runs the case over two processes. Returns the observations of the store. */
 async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ observer: Observer; refusals: Set<string | undefined> }> {
   const root = trustedUid(randomBytes(20).toString('hex'))
   const pick = picker(shape.seed)
@@ -167,7 +167,7 @@ async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ ob
     }
   }
   await Promise.all(Array.from({ length: 16 }, client))
-  // Whatever came before, as many fit in the end as the limit says.
+  // Whatever happened before, finally as many fit as the limit allows.
   await setLimit(at(), root, shape.limit)
   for (let last: string | undefined; last === undefined;) {
     last = await refusal(makeOne(at(), root))
@@ -184,17 +184,21 @@ async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ ob
 describeOnStores('limits over two processes', (kind) => {
   const stores = twoStores(kind)
 
-  test('are never exceeded by a commit, whatever lags, is lost, is deleted or is set meanwhile, and are reached', { timeout: 60_000 }, async () => {
-    const property = fc.asyncProperty(shapes, async (shape) => {
-      const { observer, refusals } = await play(stores(), shape)
-      expect(observer.breaches).toEqual([])
-      expect(observer.count).toBeGreaterThanOrEqual(observer.limit)
-      expect([...refusals].filter((reason) => reason !== undefined && reason !== 'ABORTED')).toEqual(['QUOTA_EXCEEDED'])
-    })
-    await fc.assert(property, { numRuns: 5, endOnFailure: true })
-  })
+  test(
+    'limits over two processes are never exceeded, whatever is delayed, lost, deleted or set in between, and can be reached',
+    { timeout: 60_000 },
+    async () => {
+      const property = fc.asyncProperty(shapes, async (shape) => {
+        const { observer, refusals } = await play(stores(), shape)
+        expect(observer.breaches).toEqual([])
+        expect(observer.count).toBeGreaterThanOrEqual(observer.limit)
+        expect([...refusals].filter((reason) => reason !== undefined && reason !== 'ABORTED')).toEqual(['QUOTA_EXCEEDED'])
+      })
+      await fc.assert(property, { numRuns: 5, endOnFailure: true })
+    },
+  )
 
-  test('a process with a stalled watch commits its allowed pending calls, and no more', { timeout: 30_000 }, async () => {
+  test('limits over two processes allow a process with a stalled watch its share of pending creates, and no more', { timeout: 30_000 }, async () => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
@@ -226,9 +230,9 @@ describeOnStores('limits over two processes', (kind) => {
   })
 
   test.each([
-    { title: 'is fenced off before others take its place', fences: true, expected: 5 },
-    { title: 'breaks the limit where the fence does nothing', fences: false, expected: 7 },
-  ])('commits after their caller is gone $title', { timeout: 30_000 }, async ({ fences, expected }) => {
+    { title: 'are fenced off before others take their place', fences: true, expected: 5 },
+    { title: 'exceed the limit if the fence does nothing', fences: false, expected: 7 },
+  ])('count for creates whose caller is gone, which $title', { timeout: 30_000 }, async ({ fences, expected }) => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
@@ -240,7 +244,7 @@ describeOnStores('limits over two processes', (kind) => {
       await store.fence(signal)
     }
     const transact: Store['transact'] = async (...call) => {
-      // A write that only makes the limit near may be lost, too.
+      // A write that only marks the limit as almost reached may be lost, too.
       if (call[0].writes.every(({ key }) => key.startsWith('i/quota/')) && late.length > 0) throw new StoreError('indeterminate', 'no answer')
       return store.transact(...call)
     }
@@ -269,11 +273,11 @@ describeOnStores('limits over two processes', (kind) => {
   })
 
   test.each([
-    // Two processes may have one create each under way.
-    { title: 'became near and was reached', before: 4, meanwhile: () => Promise.resolve() },
+    // Two processes may have one pending create each.
+    { title: 'was almost reached and then reached', before: 4, meanwhile: () => Promise.resolve() },
     { title: 'was set', before: undefined, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
     { title: 'was lowered', before: 100, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
-  ])('a create that was planned before the limit $title is planned again, and refused', { timeout: 30_000 }, async ({ before, meanwhile }) => {
+  ])('limits over two processes refuse a create that was planned before the limit $title', { timeout: 30_000 }, async ({ before, meanwhile }) => {
     const [store, peer] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()

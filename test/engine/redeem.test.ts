@@ -16,8 +16,8 @@ specSuiteEverywhere(
       return String((await spec.ok('CreateGroupInvite', { parent, groupInvite }, { token }))['code'])
     }
     /**
-     * What a registration commits: the person, if they are new, and what the invite grants.
-     * Resolves with the binding's uid, or the refusal's code; undefined if there is no invite.
+     * Commits a registration: the person, if they are new, and the rights of the invite. Resolves with the binding's uid, or the code of the refusal;
+     * undefined if there is no invite.
      */
     const redeem = async (code: string, uid: Uid): Promise<string | number | undefined> => {
       const { services } = spec.server.running.engine
@@ -45,7 +45,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test('an invite for many stays, for the same person too, who is bound once', async () => {
+    test('an invite for many stays valid; the same person can redeem it again, and is bound once', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const code = await invite(group, token)
       const [one, other] = [person(), person()]
@@ -56,7 +56,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test('of many who redeem an invite for one at once one joins; then it is gone', async () => {
+    test('of many who redeem a single-use invite at once one joins; then the invite is gone', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const code = await invite(group, token, { singleUse: true })
       const people = Array.from({ length: 6 }, person)
@@ -68,7 +68,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test('an invite that has expired, or whose role is gone, is answered like an unknown one', async () => {
+    test('an expired invite, or one whose role is gone, gets the same error as an unknown one', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'gone', capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token }))
       const roleless = await invite(group, token, { roleUid: role })
@@ -81,7 +81,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test('an invite that is withdrawn while it is redeemed is redeemed or withdrawn, not both ways at once', async () => {
+    test('an invite that is deleted while it is redeemed is either redeemed or deleted, not both', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       for (let round = 0; round < 5; round += 1) {
         const made = await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '60s', singleUse: true } }, { token })
@@ -106,7 +106,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test('only people join by an invite', async () => {
+    test('only people can join by an invite', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       const identity = trustedUid(uidOf(await identityUnder(spec, child, token)))

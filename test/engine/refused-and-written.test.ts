@@ -20,8 +20,8 @@ import { freshName, makeOrganisation, ok, startTestServer } from '../support/tes
 
 const full = new StoreError('exhausted', 'no room')
 
-describeOnStores('a store that gets full', (store) => {
-  test('writes the transaction that fills it and refuses it: the caller hears that it was made', async () => {
+describeOnStores('a store that becomes full', (store) => {
+  test('a store that writes a transaction and reports that it is full: the caller learns that the change was made', async () => {
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const { group, token } = await makeOrganisation(server)
@@ -33,7 +33,7 @@ describeOnStores('a store that gets full', (store) => {
     const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name } }, { token }))
     failNext(server, async (real, call) => {
       await real.transact(...call)
-      // As one of a group is sent again.
+      // Sent again, like a member of a group.
       return real.transact(...call)
     })
     ok(await server.rest.call('DeleteGroup', { uid: String(made['uid']) }, { token }))
@@ -41,7 +41,7 @@ describeOnStores('a store that gets full', (store) => {
     expect(groups).toEqual([])
   })
 
-  test('refuses the others, and nothing of them is there', async () => {
+  test('a store that is full and refuses a transaction has nothing of it', async () => {
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const { group, token } = await makeOrganisation(server)
@@ -54,7 +54,7 @@ describeOnStores('a store that gets full', (store) => {
 })
 
 describeOnStores('a store whose answer is lost', (store) => {
-  test('answers code 2, and not a code that clients repeat, for records that are written without a proof', async () => {
+  test('a store whose answer is lost answers code 2, which clients do not retry, for records whose outcome can not be checked', async () => {
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const { group, token } = await makeOrganisation(server)
@@ -83,7 +83,7 @@ describeOnStores('a store whose answer is lost', (store) => {
 })
 
 describeWithPart('etcd', 'an etcd that can not be reached', () => {
-  test('answers code 14, which clients repeat, as none of the creates was sent', { timeout: 60_000 }, async () => {
+  test('an etcd that can not be reached answers code 14, which clients retry, as no create was sent', { timeout: 60_000 }, async () => {
     const etcd = await startEtcd()
     onTestFinished(() => etcd.stop())
     const proxy = await startTcpProxy(etcd.members[0]?.port ?? 0)

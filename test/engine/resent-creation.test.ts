@@ -5,8 +5,8 @@ import { failNext } from '../support/fail-next.ts'
 import { describeOnStores } from '../support/parts/require-part.ts'
 import { freshName, makeOrganisation, ok, startTestServer } from '../support/test-server.ts'
 
-describeOnStores('a creation whose answer the store lost', (store) => {
-  test('a repeated create does not restore a record that another client removed meanwhile', async () => {
+describeOnStores('a create whose answer the store lost', (store) => {
+  test('a create whose answer the store lost does not restore, when repeated, a record that another client removed in between', async () => {
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const { group, token } = await makeOrganisation(server)

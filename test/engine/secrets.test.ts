@@ -24,7 +24,7 @@ function record(clientSecret: string): Resource {
   return create(IdentityProviderSchema, { name: 'login', configuration: { case: 'oidc', value: oidc } })
 }
 
-/** A stored provider, with what is sealed for it. */
+/** Returns a stored provider with its encrypted secrets. */
 function recordWith(sealed: SealedSecrets, at: Uid = uid): CachedRecord {
   const facts = { etag: 'e', createMs: 1, updateMs: 2, managedBy: '', sealed }
   return recordOfBytes(index, { uid: at, bytes: envelopeBytes(envelopeOf(desc, record(''), facts)), revision: storeRevision(1) })
@@ -39,18 +39,18 @@ function seal(ring: Keyring, text: string): SealedSecrets {
 }
 
 describe('secrets of records', () => {
-  test('are found in the schema: texts that clients write', () => {
+  test('secrets of records are the fields that the schema marks, which clients write as text', () => {
     expect(secretFields(desc).map((field) => field.path)).toEqual([path])
     for (const row of resources.values()) for (const field of secretFields(row.desc)) expect(field.path).toMatch(/^[a-z_.]+$/)
   })
 
-  test('secrets never get into the bytes of a record, even if a caller forgets to remove them', () => {
+  test('secrets of records never appear in the stored bytes of a record, even if a caller forgets to remove them', () => {
     const facts = { etag: 'e', createMs: 1, updateMs: 2, managedBy: '' }
     const bytes = envelopeBytes(envelopeOf(desc, record('plain text'), facts))
     expect(Buffer.from(bytes).includes('plain text')).toBe(false)
   })
 
-  test('are opened with the record that they were sealed for, and no other', async () => {
+  test('secrets of records can be decrypted with their own record only', async () => {
     const ring = await keyring()
     const sealed = seal(ring, 'plain text')
     expect(Buffer.from(sealed[path] ?? []).includes('plain text')).toBe(false)
@@ -64,7 +64,7 @@ describe('secrets of records', () => {
     expect(await thrown(() => openSecret(foreign, recordWith(sealed), path))).toBe('unknown_key')
   })
 
-  test('that were sealed under an older data key still open, and are kept as they are', async () => {
+  test('secrets of records encrypted with an older data key can be read, and are kept unchanged', async () => {
     const store = await freshStore()
     const keyEncryptionKey = randomBytes(32)
     const old = await createKeyring({ store, keyEncryptionKey, random }, signal)
@@ -79,14 +79,14 @@ describe('secrets of records', () => {
     expect(Object.keys(envelope.sealed)).toEqual([path])
   })
 
-  test('go where the message that holds them goes', () => {
+  test('secrets of records are removed together with the message that contains them', () => {
     const bare = create(IdentityProviderSchema, { name: 'login' }) as unknown as Resource
     const record = recordWith({ [path]: Uint8Array.of(1) })
     expect(changedSecrets(identityProviderKind, { cached: record, record: bare, paths: ['oidc'] })).toEqual(new Map([[path, { kind: 'cleared' }]]))
   })
 })
 
-test('a fingerprint is the same for the same input and data key, and another for any other', async () => {
+test('a fingerprint is the same for the same input and data key, and different for any other', async () => {
   const store = await freshStore()
   const keyEncryptionKey = randomBytes(32)
   const ring = async (): Promise<Keyring> => createKeyring({ store, keyEncryptionKey, random }, signal)
@@ -97,7 +97,7 @@ test('a fingerprint is the same for the same input and data key, and another for
   expect(one).not.toEqual(createHash('sha256').update('x').digest())
 })
 
-/** Adds a second data key next to the existing one, and puts it to use: nonce, ciphertext and tag, wrapped as src/auth/keys/sealing.ts does. */
+/** Adds a second data key and makes it the current one: nonce, ciphertext and tag, encrypted as in src/auth/keys/sealing.ts. */
 async function addDataKey(store: Store, keyEncryptionKey: Uint8Array): Promise<void> {
   const entry = await store.get(dataKeyKey, signal)
   // The stored form is JSON.

@@ -5,8 +5,8 @@ import { describeOnStores } from '../support/parts/require-part.ts'
 
 const bindings = 3_000
 
-describeOnStores('while the bindings of a deleted identity are swept', (store) => {
-  test('refusals and contended writes elsewhere do not wait for the sweep; what the bindings block does', { timeout: 60_000 }, async () => {
+describeOnStores('during the sweep of the bindings of a deleted identity', (store) => {
+  test('refusals and contended writes elsewhere do not wait; a deletion that these bindings block waits', { timeout: 60_000 }, async () => {
     const server = await startTestServer({ store })
     onTestFinished(() => server.stop())
     const [busy, other] = [await makeOrganisation(server), await makeOrganisation(server)]

@@ -1,7 +1,7 @@
 import { expect, test, onTestFinished } from 'vitest'
 import { freshName, ok, startTestServer } from '../support/test-server.ts'
 
-test('two updates at once that give one record the same name both succeed', async () => {
+test('concurrent updates that give one record the same name all succeed', async () => {
   const server = await startTestServer({ store: 'etcd' })
   onTestFinished(() => server.stop())
   const token = await server.operatorToken()

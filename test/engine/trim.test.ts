@@ -46,7 +46,7 @@ async function openStore(kind: 'sqlite' | 'etcd'): Promise<Store> {
   return store
 }
 
-/** The store, with every transaction and range noted. */
+/** Returns the store, and records every transaction and range. */
 function noting(store: Store): { store: Store; ranges: RangeQuery[]; transactions: Transaction[] } {
   const ranges: RangeQuery[] = []
   const transactions: Transaction[] = []
@@ -73,7 +73,7 @@ function event(timeMs: number, group: string, size = 100): Write {
   return { kind: 'put', key: outboxKey(timeMs, randomBytes(16).toString('hex')), value }
 }
 
-/** What a create with an Idempotency-Key leaves behind. */
+/** Returns the keys of a create with an Idempotency-Key. */
 function remembered(timeMs: number, hash: string): Write[] {
   const value = toBinary(IdempotencyRecordSchema, create(IdempotencyRecordSchema, { uid: hash, timeMs: BigInt(timeMs) }))
   return [
@@ -92,13 +92,13 @@ async function keysOf(store: Store, prefix: string): Promise<string[]> {
 
 const none = Object.fromEntries(expiredSorts.map((sort) => [sort, 0])) as ExpireCounts // a cast: each sort is there
 
-describeOnStores('trimming', (kind) => {
+describeOnStores('the removal of old entries', (kind) => {
   let store: Store
   beforeEach(async () => {
     store = await openStore(kind)
   })
 
-  test('events go after 72 hours, 100 at a time, no page twice, and nothing younger is read', async () => {
+  test('events are removed after 72 hours, 100 at a time, without reading a page twice or younger events', async () => {
     const old = Array.from({ length: 350 }, (_, index) => event(nowMs - 72 * hourMs - 1 - index * 1000, root('a')))
     const young = Array.from({ length: 150 }, (_, index) => event(nowMs - 72 * hourMs + index * 1000, root('a')))
     await commitAll(store, [...young, ...old])
@@ -116,7 +116,7 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, outboxPrefix)).toEqual([])
   })
 
-  test('an entry that can not be read holds up neither others of its sort nor other sorts', async () => {
+  test('an unreadable entry does not stop the removal of other entries', async () => {
     const family = toBinary(RefreshFamilySchema, create(RefreshFamilySchema, { expireTimeMs: BigInt(nowMs - 1) }))
     const expired = [`${refreshPrefix}a`, `${refreshPrefix}z`, `${uploadPrefix}${root('a')}/old`]
     await commit(store, put(`${refreshPrefix}damaged`, Buffer.from([255])), ...expired.map((key, at) => put(key, at < 2 ? family : '0')))
@@ -127,7 +127,7 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, outboxPrefix)).toEqual([])
   })
 
-  test('a root group over its size loses its oldest events, others none; each event is read once', { timeout: 60_000 }, async () => {
+  test('a root group over its size limit loses its oldest events, other groups lose none; each event is read once', { timeout: 60_000 }, async () => {
     const every = 60_000
     const large = Array.from({ length: 60 }, (_, index) => event(nowMs - 10 * hourMs + index * every, `${root('a')}/0123456789abcdef`, 50_000))
     const other = Array.from({ length: 30 }, (_, index) => event(nowMs - 11 * hourMs + index * every, root('b'), 50_000))
@@ -151,7 +151,7 @@ describeOnStores('trimming', (kind) => {
     expect(await expirer.expire(nowMs + 2 * every, soon())).toEqual(none)
   })
 
-  test('entries that another leader removed meanwhile no longer count, nor do their hours', async () => {
+  test('entries that another leader removed are no longer counted', async () => {
     const expirer = new Expirer(store, { outbox: retention })
     const first = Array.from({ length: 30 }, (_, index) => event(nowMs + index, root('a'), 50_000))
     await commitAll(store, first, 20)
@@ -163,7 +163,7 @@ describeOnStores('trimming', (kind) => {
     expect(await expirer.expire(nowMs + 75 * hourMs, soon())).toEqual(none)
   })
 
-  test('idempotency keys go an hour after their day, 50 at a time, without a read for each', async () => {
+  test('idempotency keys are removed an hour after their day, 50 at a time, without reading each', async () => {
     const old = Array.from({ length: 130 }, (_, index) =>
       randomBytes(32)
         .toString('hex')
@@ -180,7 +180,7 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, 'x/')).toEqual([])
   })
 
-  test('an idempotency key that was used twice, long ago both times, goes with both its hours', async () => {
+  test('an idempotency key with two old uses is removed with both time entries', async () => {
     const [again, other] = ['bb'.repeat(32), 'cc'.repeat(32)]
     await commit(store, ...remembered(nowMs - 200 * hourMs, again))
     await commit(store, ...remembered(nowMs - 150 * hourMs, other))
@@ -190,7 +190,7 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, 'x/idem/')).toEqual([])
   })
 
-  test('an idempotency key that was used again is kept for its later use, the others of its batch are not', async () => {
+  test('an idempotency key that was used again stays for its later use; others of its batch are removed', async () => {
     const again = 'bb'.repeat(32)
     for (const hash of ['aa'.repeat(32), again, 'cc'.repeat(32)]) await commit(store, ...remembered(nowMs - 27 * hourMs, hash))
     await commit(store, ...remembered(nowMs - 2 * hourMs, again))
@@ -200,14 +200,14 @@ describeOnStores('trimming', (kind) => {
     expect(Number(fromBinary(IdempotencyRecordSchema, entry?.value ?? new Uint8Array()).timeMs)).toBe(nowMs - 2 * hourMs)
   })
 
-  test('sign-ins of devices are forgotten when they have run out', async () => {
+  test('expired sign-ins of devices are removed', async () => {
     const login = (expireMs: number, name: string): Write => ({ kind: 'put', key: `${pendingLoginPrefix}${name}`, value: bytes(JSON.stringify({ expireMs })) })
     await commitAll(store, [login(nowMs - 1, 'device/a'), login(nowMs, 'user-code/b'), login(nowMs + 1, 'headless/c')])
     expect(await new Expirer(store).expire(nowMs, soon())).toEqual({ ...none, pendingLogins: 2 })
     expect(await keysOf(store, 'x/')).toEqual([`${pendingLoginPrefix}headless/c`])
   })
 
-  test('people who signed in through a provider are deleted with it, a page at a time, and no others', async () => {
+  test('first sign-ins through a deleted provider are removed, a page at a time, and no others', async () => {
     const providers = ['0', '1', '2'].map((digit) => `${root('a')}/${digit.repeat(16)}`)
     const [gone = '', stays = '', alsoGone = ''] = providers
     const signIns = (provider: string, count: number): Write[] =>
@@ -222,14 +222,14 @@ describeOnStores('trimming', (kind) => {
     expect(await keysOf(store, firstSignInPrefix)).toEqual(signIns(stays, 3).map(({ key }) => key))
   })
 
-  test('requests for access are forgotten when another may be made', async () => {
+  test('requests for access are removed when a new request is allowed', async () => {
     const request = (timeMs: number, name: string): Write => ({ kind: 'put', key: `${accessRequestPrefix}${name}`, value: bytes(String(timeMs)) })
     await commit(store, request(nowMs - 24 * hourMs, 'a/old'), request(nowMs - 24 * hourMs + 1, 'a/young'), request(nowMs - 90 * hourMs, 'b/old'))
     expect(await new Expirer(store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, accessRequests: 2 })
     expect(await keysOf(store, 'x/')).toEqual([`${accessRequestPrefix}a/young`])
   })
 
-  describe('history of tags', () => {
+  describe('the history of a tag', () => {
     const tag = { repo: `${root('a')}/${'1'.repeat(16)}`, name: 'latest' }
     const digest = (seed: number): Digest => digestOf(Buffer.from(String(seed)))
     /** One move an hour, the last at `nowMs`; 0 is a deletion. */
@@ -246,19 +246,19 @@ describeOnStores('trimming', (kind) => {
       (await readHistory({ store }, { ...tag, limit: 1000 }, soon()))?.records.map((record) => record.digest)
     const expired = async (history: HistoryRetention): Promise<number> => (await new Expirer(store, { history }).expire(nowMs, soon())).tagHistory
 
-    test('all of it is kept where nothing else is asked for', async () => {
+    test('the history of a tag is kept completely without a configured limit', async () => {
       await moves(1, 2, 3)
       expect(await expired({})).toBe(0)
       expect(await kept()).toEqual([1, 2, 3].map(digest))
     })
 
     test.each<[string, HistoryRetention, number[]]>([
-      ['moves that are too old go', { maxAgeMs: 2 * hourMs }, [3, 4, 5]],
-      ['what the tag pointed to at the beginning of the age stays, however old', { maxAgeMs: 1.5 * hourMs }, [3, 4, 5]],
-      ['moves that are too many go', { maxMoves: 2 }, [4, 5]],
-      ['both limits count', { maxAgeMs: 3 * hourMs, maxMoves: 3 }, [3, 4, 5]],
-      ['what the tag points to now stays, however old', { maxAgeMs: -hourMs }, [5]],
-      ['what the tag points to now stays, however few', { maxMoves: 0 }, [5]],
+      ['loses moves that are too old', { maxAgeMs: 2 * hourMs }, [3, 4, 5]],
+      ['keeps the digest at the start of the age limit, however old', { maxAgeMs: 1.5 * hourMs }, [3, 4, 5]],
+      ['loses moves beyond the maximum number', { maxMoves: 2 }, [4, 5]],
+      ['obeys both limits together', { maxAgeMs: 3 * hourMs, maxMoves: 3 }, [3, 4, 5]],
+      ['keeps the current digest, however old', { maxAgeMs: -hourMs }, [5]],
+      ['keeps the current digest, whatever the maximum number', { maxMoves: 0 }, [5]],
     ])('%s', async (_title, history, expected) => {
       await moves(1, 2, 3, 4, 5)
       expect(await expired(history)).toBe(5 - expected.length)
@@ -266,7 +266,7 @@ describeOnStores('trimming', (kind) => {
       expect(await expired(history)).toBe(0)
     })
 
-    test('a deletion counts as a move, and a tag that was deleted too long ago is forgotten', async () => {
+    test('the history of a tag counts a deletion as a move, and is removed long after the tag was deleted', async () => {
       await moves(1, 2, 0)
       expect(await expired({ maxMoves: 2 })).toBe(1)
       expect(await kept()).toEqual([digest(2)])
@@ -275,7 +275,7 @@ describeOnStores('trimming', (kind) => {
       expect(await keysOf(store, 'x/')).toEqual([])
     })
 
-    test('tags of a repo that is gone are forgotten like deleted ones, those of one that is there are not', async () => {
+    test('the history of a tag is removed with a deleted repo, and kept for an existing one', async () => {
       await moves(1, 2)
       expect(await expired({ maxAgeMs: -1 })).toBe(1)
       expect(await kept()).toEqual([digest(2)])
@@ -284,14 +284,14 @@ describeOnStores('trimming', (kind) => {
       expect(await keysOf(store, 'x/')).toEqual([])
     })
 
-    test('long histories go in pages', async () => {
+    test('the history of a tag is removed in pages if it is long', async () => {
       await moves(...Array.from({ length: 250 }, (_, index) => index + 1))
       expect(await expired({ maxMoves: 10 })).toBe(240)
       expect(await kept()).toHaveLength(10)
     })
   })
 
-  test('ended in the middle, it goes on the next time', async () => {
+  test('an interrupted removal continues the next time', async () => {
     await commitAll(
       store,
       Array.from({ length: 350 }, (_, index) => event(nowMs - 80 * hourMs - index, root('a'))),
@@ -311,7 +311,7 @@ describeOnStores('trimming', (kind) => {
     expect(await new Expirer(store, { outbox: retention }).expire(nowMs, soon())).toEqual({ ...none, outboxOld: 150 })
   })
 
-  test('the time of an event is in its key', () => {
+  test('the time of an event is part of its key', () => {
     expect(outboxTimeMs(outboxKey(nowMs, 'ab'))).toBe(nowMs)
     expect(outboxKey(nowMs, 'ff') < outboxKey(nowMs + 1, '')).toBe(true)
   })

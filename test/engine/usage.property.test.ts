@@ -17,7 +17,7 @@ import { describeOnStores } from '../support/parts/require-part.ts'
 import { picker } from '../cache/records.ts'
 import { facts, group, laggingStore, proven, startProcess, twoStores, type Process } from './quota-world.ts'
 
-/** Makes a group with so many role bindings, which go with it when it is removed. */
+/** Creates a group with `bindings` role bindings, which are deleted with it. */
 async function makeBound(process: Process, root: Uid, bindings: number): Promise<void> {
   const uid = trustedUid(`${root}/${randomBytes(8).toString('hex')}`)
   await commit(process.services, process.context, () => {
@@ -46,7 +46,7 @@ function bind(changes: ChangeSet, groupUid: Uid): void {
   changes.unguard(recordKey('RoleBinding', uid))
 }
 
-/** Removes a group that has bindings: they count as absent from then on, and a sweep deletes them. */
+/** Removes a group with bindings: they are not counted from then on, and a sweep deletes them. */
 function removeBound({ services, context }: Process, root: Uid): Promise<undefined> {
   return commit(services, context, ({ tables }) => {
     const changes = new ChangeSet()
@@ -59,13 +59,13 @@ function removeBound({ services, context }: Process, root: Uid): Promise<undefin
   })
 }
 
-/** What limits count of the organisation, by the snapshot of one process. */
+/** Returns the counts of the organisation in the snapshot of one process. */
 function usesOf({ services }: Process, root: Uid): Record<string, number> {
   const limits = ['groups', 'role_bindings', recordBytesLimit]
   return Object.fromEntries(limits.map((limit) => [limit, recordUse(services.cache.tables, root, limit)]))
 }
 
-/** The same, of the store itself: to be asked when no sweep is left. */
+/** Returns the counts in the store itself, when no sweep is pending. */
 async function storedUses(store: Store, root: Uid): Promise<Record<string, number>> {
   const stored = async (kind: string): Promise<number[]> => {
     const lengths: number[] = []
@@ -81,7 +81,7 @@ async function storedUses(store: Store, root: Uid): Promise<Record<string, numbe
   return { groups: groups.length, role_bindings: bindings.length, [recordBytesLimit]: bytes }
 }
 
-/** Sweeps what there is to be swept, as far as the store answers. Returns whether there may be more. */
+/** Runs pending sweeps as far as the store answers. Returns whether there may be more. */
 async function cascade({ services }: Process, signal: AbortSignal): Promise<boolean> {
   try {
     return await services.cascader.finish(signal)
@@ -91,11 +91,11 @@ async function cascade({ services }: Process, signal: AbortSignal): Promise<bool
   }
 }
 
-describeOnStores('uses over two processes', (kind) => {
+describeOnStores('usage counts over two processes', (kind) => {
   const stores = twoStores(kind)
 
   test(
-    'counts are what is stored, at each process and after a reload, also where more goes with a record than leaves at once',
+    'usage counts over two processes equal the stored records, at each process and after a reload, also during deletions that take several steps',
     { timeout: 60_000 },
     async () => {
       const property = fc.asyncProperty(fc.integer(), async (seed) => {

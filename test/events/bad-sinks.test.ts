@@ -14,17 +14,17 @@ import { sinkAuthority } from './sink.ts'
 
 const subscriptions = 20
 const events = campaignLength({ short: 120, full: 10_000 })
-/** Changes under way at once. */
+/** Number of concurrent changes. */
 const writers = 8
 const groupEvents = 'dev.taproot.api.iam.group.'
 const hourMs = 3_600_000
-/** How much faster than time the clock goes: attempts come at growing intervals. */
+/** The clock advances faster than time, because attempts have growing intervals. */
 const clockStep = { everyMs: 50, ms: 1_000 }
-/** A client reads little of an answer that it does not need. What a connection holds comes on top. */
+/** Maximum bytes read of an answer: the client reads little of it, plus the buffers of a connection. */
 const bytesOfAnAnswer = 16 * 2 ** 20
 
 describeOnStores('delivery to sinks that fail', (store) => {
-  /** A server whose sinks have names of their own, and whose clock goes fast. */
+  /** Starts a server whose sinks have their own names, and whose clock runs fast. */
   async function startGround() {
     const names = new Map<string, string>()
     const nameServer = await startNameServer(names)
@@ -55,7 +55,7 @@ describeOnStores('delivery to sinks that fail', (store) => {
     return { sink, uid, bad }
   }
 
-  /** Changes groups until there are `count` events more. */
+  /** Changes groups until there are `count` more events. */
   async function makeEvents({ call, group }: Ground, count: number): Promise<void> {
     let left = count
     const write = async (): Promise<void> => {
@@ -77,7 +77,7 @@ describeOnStores('delivery to sinks that fail', (store) => {
   }
 
   test(
-    `${events} events and ${subscriptions} subscriptions: each event arrives once, at the failing sinks once they recover`,
+    `${events} events and ${subscriptions} subscriptions: each event arrives once, at failing sinks after they recover`,
     { timeout: timeoutUnlessSoaking(1_800_000) },
     async () => {
       const ground = await startGround()

@@ -14,14 +14,14 @@ const domain = 'sinks.example.com'
 const trusted = sinkAuthority.issue({ name: `*.${domain}` })
 const untrusted = createAuthority('strangers').issue({ name: `*.${domain}` })
 
-/** What a sink does with a request until it recovers. It must not answer 2xx unless its row says so. */
+/** Answers a request until the sink recovers. It must not answer 2xx unless its row says so. */
 type Misbehaviour = (response: ServerResponse, sink: CountingSink) => void
 
-/** A kind of sink that fails, and how many of its events it accepts meanwhile. */
+/** A kind of failing sink, and the number of events that it accepts before it recovers. */
 export interface BadSink {
   readonly what: string
   readonly misbehave: Misbehaviour
-  /** The address of its name until it recovers: loopback if absent, none if empty. */
+  /** The address of its name until it recovers: loopback if absent, no address if empty. */
   readonly address?: string
   readonly isUntrusted?: boolean
   /** `lastError` of its subscription; any if absent. Empty if it accepts events. */
@@ -102,7 +102,7 @@ export const badSinks: readonly BadSink[] = [
   { what: 'answers 410', misbehave: status(410) },
 ]
 
-/** An HTTPS server that counts the events that it accepts, and keeps nothing else of them. */
+/** An HTTPS server that counts the accepted events, and stores nothing else of them. */
 export interface CountingSink {
   readonly url: string
   /** How often each event was accepted, by id. */
@@ -110,9 +110,9 @@ export interface CountingSink {
   /** Requests so far. */
   requests: number
   sentBytes: number
-  /** Where a redirecting sink redirects to. */
+  /** The URL that a redirecting sink redirects to. */
   elsewhere: string
-  /** Accepts the event of the request that `response` answers. */
+  /** Accepts the event in the request of `response`. */
   accept(response: ServerResponse): void
   /** Counts the event as accepted: the caller answers 2xx. */
   note(response: ServerResponse): void

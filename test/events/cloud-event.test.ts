@@ -45,8 +45,8 @@ async function signerOf() {
 }
 
 // docs/spec/events.md#requests
-describe('a request', () => {
-  test('has headers that no character breaks, and that a receiver reads as they were', async () => {
+describe('the request for an event', () => {
+  test('the request for an event has headers that no character breaks, and that a receiver decodes to the same text', async () => {
     const { signer } = await signerOf()
     const subject = 'a b"c%20é☃😀\u007f~!'
     const { headers, body } = await signer.requestOf(eventOf({ subject, bodyType: '', body: new Uint8Array() }), group)
@@ -56,7 +56,7 @@ describe('a request', () => {
     expect(decodeURIComponent(headers['Ce-Subject'] ?? '')).toBe(subject)
   })
 
-  test('encodes every text so that it can be read again', async () => {
+  test('the request for an event encodes every text reversibly', async () => {
     const { signer } = await signerOf()
     await fc.assert(
       fc.asyncProperty(fc.string({ unit: 'binary', minLength: 1 }), async (subject) => {
@@ -68,13 +68,13 @@ describe('a request', () => {
     )
   })
 
-  test('leaves out attributes that are empty', async () => {
+  test('the request for an event leaves out attributes that are empty', async () => {
     const { signer } = await signerOf()
     const { headers } = await signer.requestOf(eventOf({ subject: '', actorSubject: '', bodyType: '', body: new Uint8Array() }), group)
     for (const name of ['Ce-Subject', 'Ce-Actor', 'Ce-Bodytype', 'Ce-Identityprovider', 'traceparent']) expect(headers).not.toHaveProperty(name)
   })
 
-  test('of an event that an earlier version stored has a uuid, always the same', async () => {
+  test('the request for an event stored by an earlier version has a uuid, always the same', async () => {
     const { signer } = await signerOf()
     const event = eventOf({ id: '0123456789abcdef0123456789abcdef' })
     expect((await signer.requestOf(event, group)).headers['Ce-Id']).toBe('01234567-89ab-4def-8123-456789abcdef')
@@ -82,14 +82,14 @@ describe('a request', () => {
   })
 
   // docs/spec/events.md#event-bodies
-  test('has a body whose bytes are fixed', async () => {
+  test('the request for an event has a body with fixed bytes', async () => {
     const { signer } = await signerOf()
     const { body } = await signer.requestOf(eventOf(), group)
     const act = '{"aud":"platform","iss":"https://issuer.example","sub":"ci","email":"","aws-acct":"","aws-arn":""}'
     expect(Buffer.from(body).toString()).toBe(`{"actor":{"subject":"${group}/cccccccccccccccc","act":${act}},"body":{"uid":"${uid}"}}`)
   })
 
-  test('shows no claims of the actor but the documented ones', async () => {
+  test('the request for an event shows only the documented claims of the actor', async () => {
     const { signer } = await signerOf()
     const { body } = await signer.requestOf(eventOf({ actorClaims: { iss: 'kubernetes', token: 'secret' } }), group)
     const { actor } = JSON.parse(Buffer.from(body).toString()) as { actor: { act: unknown } }
@@ -98,8 +98,8 @@ describe('a request', () => {
 })
 
 // docs/spec/events.md#event-tokens
-describe('a token', () => {
-  test('is made once for an event and a group, and again when it gets old', async () => {
+describe('the token of an event', () => {
+  test('the token of an event is created once for an event and a group, and again when it is half expired', async () => {
     const { signer, clock } = await signerOf()
     const token = async (of: OutboxEvent, at = group): Promise<string> => (await signer.requestOf(of, at)).headers['Authorization'] ?? ''
     const first = await token(eventOf())
@@ -113,7 +113,7 @@ describe('a token', () => {
     expect(await token(eventOf())).not.toBe(second)
   })
 
-  test('and the bytes of the body are shared by all groups', async () => {
+  test('the token of an event differs between groups, which share the bytes of the body', async () => {
     const { signer } = await signerOf()
     const one = await signer.requestOf(eventOf(), group)
     const two = await signer.requestOf(eventOf(), trustedUid('d'.repeat(40)))
@@ -125,11 +125,11 @@ describe('a token', () => {
 describe('an internal event', () => {
   const internal = eventOf({ type: 'dev.taproot.api.iam.identity.metadata.updated.v1', internal: true, group: '' })
 
-  test('is not for customers', () => {
+  test('an internal event is not delivered to customers', () => {
     expect([isForCustomers(internal), isForCustomers(eventOf())]).toEqual([false, true])
   })
 
-  test('is never made into a request', async () => {
+  test('an internal event is never turned into a request', async () => {
     const { signer } = await signerOf()
     await expect(signer.requestOf(internal, group)).rejects.toThrow('internal')
     await expect(signer.standardRequestOf(internal, [createWebhookSecret(random)])).rejects.toThrow('internal')
@@ -137,7 +137,7 @@ describe('an internal event', () => {
 })
 
 // docs/spec/events.md#requests
-test('structured mode has the same attributes and data as the request', async () => {
+test('structured mode has the same attributes and data as binary mode', async () => {
   const { signer } = await signerOf()
   const event = eventOf({ traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' })
   const { headers, body } = await signer.requestOf(event, group)
@@ -149,7 +149,7 @@ test('structured mode has the same attributes and data as the request', async ()
 })
 
 // docs/spec/events.md#feed
-test('the feed has the same attributes and data, without the trace context', () => {
+test('the feed has the same attributes and data as a request, without the trace context', () => {
   const event = eventOf({ id: '0123456789abcdef0123456789abcdef', traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01' })
   const { traceparent: _trace, ...structured } = structuredOf(event)
   expect(toJson(EventSchema, feedEventOf(event))).toEqual(structured)
@@ -160,7 +160,7 @@ function lowerCase(headers: Readonly<Record<string, string>>): Record<string, st
 }
 
 // docs/spec/events.md#standard-webhooks
-describe('a request with shared secrets', () => {
+describe('a request signed with shared secrets', () => {
   /** The library takes the time from the machine. */
   async function signedNow(secrets: readonly string[]) {
     const { signer, clock } = await signerOf()
@@ -168,7 +168,7 @@ describe('a request with shared secrets', () => {
     return { ...(await signer.standardRequestOf(eventOf(), secrets)), clock, signer }
   }
 
-  test('is verified by each of them, and by no other', async () => {
+  test('a request signed with shared secrets is verified by each of these secrets, and by no other', async () => {
     const [old, current, other] = [createWebhookSecret(random), createWebhookSecret(random), createWebhookSecret(random)]
     const { headers, body } = await signedNow([current, old])
     const text = Buffer.from(body).toString()
@@ -178,7 +178,7 @@ describe('a request with shared secrets', () => {
     expect(headers['webhook-signature']?.split(' ')).toHaveLength(2)
   })
 
-  test('has the attributes of the event, no token, and its id as the id of the message', async () => {
+  test('a request signed with shared secrets has the attributes of the event, no token, and the event id as message id', async () => {
     const { headers, signer } = await signedNow([createWebhookSecret(random)])
     const { Authorization: token, ...attributes } = (await signer.requestOf(eventOf(), group)).headers
     expect(token).toMatch(/^Bearer /)
@@ -187,7 +187,7 @@ describe('a request with shared secrets', () => {
     expect(headers['webhook-id']).toBe(headers['Ce-Id'])
   })
 
-  test('is signed again for each attempt', async () => {
+  test('a request signed with shared secrets is signed again for each attempt', async () => {
     const { headers, clock, signer } = await signedNow([createWebhookSecret(random)])
     clock.advance(60_000)
     const later = await signer.standardRequestOf(eventOf(), [createWebhookSecret(random)])
@@ -195,7 +195,7 @@ describe('a request with shared secrets', () => {
     expect(later.headers['webhook-id']).toBe(headers['webhook-id'])
   })
 
-  test('needs a secret', async () => {
+  test('a request signed with shared secrets needs at least one secret', async () => {
     const { signer } = await signerOf()
     await expect(signer.standardRequestOf(eventOf(), [])).rejects.toThrow('a secret')
     await expect(signer.standardRequestOf(eventOf(), ['whsec_'])).rejects.toThrow('invalid')
@@ -203,16 +203,16 @@ describe('a request with shared secrets', () => {
 
   const ofLength = (length: number): string => `whsec_${Buffer.alloc(length, 5).toString('base64')}`
   const texts: readonly (readonly [what: string, text: string, bytes: number | undefined])[] = [
-    ['24 bytes', ofLength(24), 24],
-    ['64 bytes', ofLength(64), 64],
-    ['too few bytes', ofLength(23), undefined],
-    ['too many bytes', ofLength(65), undefined],
-    ['no prefix', ofLength(32).slice(6), undefined],
-    ['another alphabet', `whsec_${Buffer.alloc(32, 0xff).toString('base64url')}`, undefined],
-    ['a new line', `${ofLength(32)}\n`, undefined],
-    ['nothing', '', undefined],
+    ['24 bytes (accepted)', ofLength(24), 24],
+    ['64 bytes (accepted)', ofLength(64), 64],
+    ['23 bytes (refused)', ofLength(23), undefined],
+    ['65 bytes (refused)', ofLength(65), undefined],
+    ['no prefix (refused)', ofLength(32).slice(6), undefined],
+    ['another alphabet (refused)', `whsec_${Buffer.alloc(32, 0xff).toString('base64url')}`, undefined],
+    ['a new line (refused)', `${ofLength(32)}\n`, undefined],
+    ['no text (refused)', '', undefined],
   ]
-  test.each(texts)('a secret of %s', (_, text, bytes) => {
+  test.each(texts)('a shared secret with %s', (_, text, bytes) => {
     expect(parseWebhookSecret(text)?.length).toBe(bytes)
   })
 

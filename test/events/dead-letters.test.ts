@@ -12,7 +12,7 @@ describeOnStores('dead letters', (store) => {
   const listed = async (uid: string, organisation: Organisation): Promise<unknown> => (await call('ListDeliveries', { uid }, organisation))['deliveries']
   const unavailable = (): Promise<never> => Promise.reject(new StoreError('unavailable', 'the store is away for a moment'))
 
-  test('an event that fails for three days is a dead letter, which :redeliver delivers though the event has expired', async () => {
+  test('dead letters contain an event that failed for three days, which :redeliver delivers although the event has expired', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond((received, response) => answer(sink.about(first).includes(received) ? 500 : 200)(received, response))
@@ -32,7 +32,7 @@ describeOnStores('dead letters', (store) => {
     await sink.until(() => sink.about(first).length > tried)
   })
 
-  test('a dead letter whose event the store cannot read for a moment is kept later', async () => {
+  test('dead letters are kept later for an event that the store cannot read for a moment', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(500))
@@ -55,7 +55,7 @@ describeOnStores('dead letters', (store) => {
     await expect.poll(() => listed(uid, organisation)).toMatchObject([{ subject: first, state: 'DEAD' }])
   })
 
-  test('a dead letter that the store cannot write for a moment is written later, and its event is not sent meanwhile', async () => {
+  test('dead letters are written later if the store is unavailable for a moment, and the event is not sent in between', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(500))

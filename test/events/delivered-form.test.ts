@@ -52,7 +52,7 @@ function dataOf({ headers, body }: Received): EventData {
 }
 
 // docs/spec/events.md#requests
-test('a sink gets a CloudEvent with a token for these bytes and its group', async () => {
+test('a sink receives a CloudEvent with a token for its body and group', async () => {
   const received = await delivered(organisation.token)
   expect(dataOf(received)).toMatchObject({ actor: { subject: organisation.owner }, body: { uid: received.headers['ce-subject'] } })
   const keys = createRemoteJWKSet(new URL(`http://127.0.0.1:${server.config.api.port}/.well-known/jwks.json`))
@@ -66,7 +66,7 @@ test('a sink gets a CloudEvent with a token for these bytes and its group', asyn
 })
 
 // docs/spec/events.md#actors
-test('the address of a person shows once they have joined the organisation', async () => {
+test('the e-mail address of a person is shown once they have joined the organisation', async () => {
   const { issuer } = server.devIssuer
   const subject = freshName('person')
   const email = `${subject}@example.com`

@@ -17,7 +17,7 @@ export async function newSink(): Promise<Sink> {
   return sink
 }
 
-/** A server for the tests of a suite, whose subscriptions reach sinks of this machine, and whose clock the tests move. */
+/** A server for the tests of a suite. Its subscriptions reach sinks on this machine, and the tests move its clock. */
 export class DeliveryGround {
   readonly clock = new TestClock()
   #server: TestServer | undefined
@@ -56,7 +56,7 @@ export class DeliveryGround {
 
   readonly shown = (uid: string, organisation: Organisation): Promise<JsonObject> => this.call('GetSubscription', { uid }, organisation)
 
-  /** Waits until the subscription reads like this; its progress is written once a second. */
+  /** Waits until the subscription has these fields. Its progress is written once a second. */
   readonly untilShown = async (uid: string, organisation: Organisation, isThere: (subscription: JsonObject) => boolean): Promise<JsonObject> => {
     for (;;) {
       const subscription = await this.shown(uid, organisation)

@@ -13,7 +13,7 @@ describeOnStores('delivery of events', (store) => {
   const { call, clock, newGroup, shown, subscribe, untilShown } = ground
   const subjects = (sink: Sink): (string | undefined)[] => sink.received.map(({ headers }) => headers['ce-subject']?.toString())
 
-  test('events of the group and of groups below it arrive, those of other groups and types do not', async () => {
+  test('event delivery sends events of the group and of groups below it, and none of other groups and types', async () => {
     const [organisation, other, sink] = [await makeOrganisation(ground.server), await makeOrganisation(ground.server), await newSink()]
     const before = await newGroup(organisation, organisation.group)
     await subscribe(organisation, sink)
@@ -27,14 +27,14 @@ describeOnStores('delivery of events', (store) => {
     expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': `${groupEvents}created.v1`, 'ce-group': child, 'content-type': 'application/json' })
   })
 
-  test('a subscription to all types gets the event of its own creation first', async () => {
+  test('event delivery sends a subscription to all types the event of its own creation first', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink, { types: [] })
     await sink.until((received) => received.length >= 1)
     expect(sink.received[0]?.headers).toMatchObject({ 'ce-type': 'dev.taproot.api.events.subscription.created.v1', 'ce-subject': uid })
   })
 
-  test('a delivered event shows as the last delivery, with nothing waiting', async () => {
+  test('event delivery shows a delivered event as the last delivery, with nothing waiting', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     await newGroup(organisation, organisation.group)
@@ -43,7 +43,7 @@ describeOnStores('delivery of events', (store) => {
     expect(subscription['lastError'] ?? '').toBe('')
   })
 
-  test('a refused event is tried again while later ones arrive', async () => {
+  test('event delivery repeats a refused event while later ones arrive', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink)
     let refused = 0
@@ -59,20 +59,20 @@ describeOnStores('delivery of events', (store) => {
     expect(sink.about(first)).toHaveLength(2)
   })
 
-  test('a sink that fails again and again makes the subscription FAILING; once it works, all events arrive', async () => {
+  test('event delivery reports a subscription as FAILING after repeated failures; once the sink works, all events arrive', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(503))
     const groups: string[] = []
     for (let number = 0; number < 12; number += 1) groups.push(await newGroup(organisation, organisation.group))
-    // Attempts come at growing intervals: the clock passes them.
+    // Attempts have growing intervals, so the clock is advanced past them.
     const failing = await untilShown(uid, organisation, (now) => {
       clock.advance(10_000)
       return now['state'] === 'FAILING'
     })
     expect(failing).toMatchObject({ stateReason: 'the sink answered 503', lastError: 'the sink answered 503' })
     sink.respond(answer(200))
-    // An attempt may just have failed: its event waits from now on.
+    // An attempt may just have failed, and its event waits from now on.
     const hasAll = (): boolean => {
       clock.advance(hourMs / 60)
       return groups.every((group) => sink.about(group).length > 0)
@@ -84,7 +84,7 @@ describeOnStores('delivery of events', (store) => {
     })
   })
 
-  test('an ordered subscription gets events one at a time, in commit order, also after a failure', async () => {
+  test('event delivery sends an ordered subscription one event at a time, in commit order, also after a failure', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink, { ordered: true })
     let failures = 2
@@ -99,7 +99,7 @@ describeOnStores('delivery of events', (store) => {
     expect(subjects(sink)).toEqual([first, first, ...groups])
   })
 
-  test('410 pauses the subscription with the reason; :resume delivers what waits', async () => {
+  test('event delivery pauses a subscription on status 410 with the reason; :resume delivers the waiting events', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(410))
@@ -111,7 +111,7 @@ describeOnStores('delivery of events', (store) => {
     await sink.until(() => sink.about(group).length >= 2)
   })
 
-  test('a paused subscription gets nothing until it is resumed', async () => {
+  test('event delivery sends a paused subscription nothing until it is resumed', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     expect(await call('PauseSubscription', { uid }, organisation)).toMatchObject({ state: 'PAUSED', stateReason: 'paused by :pause' })
@@ -126,7 +126,7 @@ describeOnStores('delivery of events', (store) => {
     expect(sink.about(group)).toHaveLength(1)
   })
 
-  test(':test sends one event to this subscription alone, whatever its types', async () => {
+  test('event delivery sends the event of :test to this subscription alone, whatever its types', async () => {
     const [organisation, sink, other] = [await makeOrganisation(ground.server), await newSink(), await newSink()]
     const uid = await subscribe(organisation, sink)
     await subscribe(organisation, other)
@@ -138,7 +138,7 @@ describeOnStores('delivery of events', (store) => {
     expect(other.about(uid)).toEqual([])
   })
 
-  test('a deleted subscription gets nothing more, and nothing is left of it in the store', async () => {
+  test('event delivery sends a deleted subscription nothing more, and nothing of it is left in the store', async () => {
     const [organisation, sink, witness] = [await makeOrganisation(ground.server), await newSink(), await newSink()]
     const uid = await subscribe(organisation, sink)
     await subscribe(organisation, witness)
@@ -158,7 +158,7 @@ describeOnStores('delivery of events', (store) => {
     }
   })
 
-  test('failed and waiting deliveries are listed, page by page', async () => {
+  test('event delivery lists failed and waiting deliveries, page by page', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(500))
@@ -186,7 +186,7 @@ describeOnStores('delivery of events', (store) => {
     expect(deliveries).toEqual(failed)
   })
 
-  test(':redeliver tries a failed event at once', async () => {
+  test('event delivery repeats a failed event at once on :redeliver', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink)
     sink.respond(answer(503, { 'retry-after': '3000' }))
@@ -201,7 +201,7 @@ describeOnStores('delivery of events', (store) => {
     expect((await call('ListDeliveries', { uid }, organisation))['deliveries']).toEqual([])
   })
 
-  test(':replay delivers again from an event, or a time, on, with the same ids', async () => {
+  test('event delivery repeats events from an event or a time on with :replay, with the same ids', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink, { ordered: true })
     const groups: string[] = []
@@ -218,7 +218,7 @@ describeOnStores('delivery of events', (store) => {
   })
 
   // docs/spec/events.md#standard-webhooks
-  test('a shared secret signs, is shown once, and overlaps with its successor', async () => {
+  test('event delivery signs with a shared secret that is shown once and overlaps with its successor', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const subscription = { sink: sink.url, types: [groupEvents], signing: 'STANDARD_WEBHOOKS' }
     const created = await call('CreateSubscription', { parent: organisation.group, subscription }, organisation)
@@ -247,7 +247,7 @@ describeOnStores('delivery of events', (store) => {
     clock.advance(2 * hourMs)
     const after = await signaturesOf()
     expect(after.sent).toEqual([after.by(second)])
-    // Without its secret nothing is sent in another form; a new secret mends that.
+    // Without its secret nothing is sent in another form; a new secret repairs that.
     const { store } = ground.server.running.engine
     await store.transact({ guards: [], writes: [{ kind: 'delete', key: `x/events/secret/${uid}` }] }, AbortSignal.timeout(10_000))
     const heard = sink.received.length
@@ -269,7 +269,7 @@ describeOnStores('delivery of events', (store) => {
     expect(JSON.stringify(ground.server.logs)).not.toContain(first)
   })
 
-  test('a sink whose answers never end keeps few connections', async () => {
+  test('event delivery keeps few connections to a sink whose answers never end', async () => {
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     await subscribe(organisation, sink)
     let [open, most] = [0, 0]
@@ -280,11 +280,11 @@ describeOnStores('delivery of events', (store) => {
     })
     for (let number = 0; number < 30; number += 1) await newGroup(organisation, organisation.group)
     await sink.until((received) => received.length >= 30)
-    // As many as the subscription has under way.
+    // As many as a subscription sends concurrently.
     expect(most).toBeLessThanOrEqual(8)
   })
 
-  test('the state of a subscription whose record cannot be read stays, and a removed one leaves none', async () => {
+  test('event delivery keeps the state of a subscription with an unreadable record, and removes that of a deleted one', async () => {
     const { store } = ground.server.running.engine
     const signal = AbortSignal.timeout(10_000)
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
@@ -299,7 +299,7 @@ describeOnStores('delivery of events', (store) => {
     await store.transact({ guards: [], writes: [{ kind: 'put', key: `r/Subscription/${uid}`, value: entry?.value ?? new Uint8Array() }] }, signal)
   })
 
-  test('a sink at an address that no setting allows is never connected to', async () => {
+  test('event delivery never connects to a sink at an address that the settings forbid', async () => {
     const organisation = await makeOrganisation(ground.server)
     const subscription = { sink: 'https://10.1.2.3/events', types: [groupEvents] }
     const refused = await ground.server.rest.call(

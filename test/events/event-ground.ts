@@ -11,15 +11,15 @@ import { entriesOf } from '../../src/store/pages.ts'
 import { methodOf } from '../support/api-clients.ts'
 import type { TestServer } from '../support/test-server.ts'
 
-/** The parts of an event that its rules fix. Id, time and tokens are checked for their form. */
+/** The fixed parts of an event. Id, time and tokens are checked for their form. */
 export interface ExpectedEvent {
-  /** Without `dev.taproot.`. */
+  /** The type without `dev.taproot.`. */
   readonly type: string
   readonly subject: string
   readonly group: string
-  /** The path of the method, or a whole source. */
+  /** The path of the method, or a complete source. */
   readonly source: string
-  /** Without `taproot.`; none for a null body. */
+  /** The type without `taproot.`; absent for a null body. */
   readonly bodyType?: string
   readonly body: JsonValue
   readonly identityProvider?: string
@@ -27,7 +27,7 @@ export interface ExpectedEvent {
   readonly traceparent?: string
 }
 
-/** An answer as events show it: proto JSON without default values. */
+/** Returns an answer in the form of events: proto JSON without default values. */
 export function asEventBody(rpc: string, answer: JsonObject): JsonObject {
   const { output } = methodOf(rpc)
   return toJson(output, fromJson(output, answer, { registry }), { registry }) as JsonObject
@@ -35,12 +35,12 @@ export function asEventBody(rpc: string, answer: JsonObject): JsonObject {
 
 const noClaims = { aud: '', iss: '', sub: '', email: '', 'aws-acct': '', 'aws-arn': '' }
 
-/** The `act` of an event, in its order: the claims that are given, and the others empty. */
+/** Returns the `act` of an event with all members in order; missing claims are empty. */
 export function actOf(claims: JsonObject = {}): JsonObject {
   return { ...noClaims, ...claims }
 }
 
-/** The events of a server's outbox, as requests. */
+/** The events in a server's outbox, as requests. */
 export class EventGround {
   readonly server: TestServer
   readonly signer: EventSigner

@@ -10,7 +10,7 @@ const kids = (keys: EventKeys): (string | undefined)[] => keys.keySet().keys.map
 
 // docs/spec/events.md#event-keys
 describe('event keys in the store', () => {
-  test('replicas that start at once share one key, which is sealed', async () => {
+  test('event keys in the store are shared by replicas that start at once, and stored encrypted', async () => {
     const store = await freshStore()
     const options = { store, keyring: await createKeyring({ store, keyEncryptionKey: Buffer.alloc(32, 7), random }, signal), clock: testClock() }
     const replicas = await Promise.all([1, 2, 3].map(() => createEventKeys(options, signal)))
@@ -23,7 +23,7 @@ describe('event keys in the store', () => {
     expect(stored).not.toContain(Buffer.from(secret, 'base64url').toString('base64').slice(0, 30))
   })
 
-  test('a new key is published before it signs, and the old one after it has signed', async () => {
+  test('event keys in the store are published before they sign, and stay published after their last use', async () => {
     const store = await freshStore()
     const clock = testClock()
     const options = { store, keyring: await createKeyring({ store, keyEncryptionKey: Buffer.alloc(32, 7), random }, signal), clock }
@@ -55,7 +55,7 @@ describe('a server', () => {
   afterAll(() => server.stop())
 
   // docs/spec/events.md#event-keys
-  test('publishes the keys of events and of access tokens in one JWKS, with the algorithms of both', async () => {
+  test('a server publishes the keys for events and for access tokens in one JWKS, with the algorithms of both', async () => {
     const { keys } = await document<JSONWebKeySet>('/.well-known/jwks.json')
     expect(keys.map(({ kty, alg, use }) => [kty, alg, use])).toEqual([
       ['RSA', 'RS256', 'sig'],
@@ -76,12 +76,12 @@ describe('a server', () => {
 
   const forged = {
     'a token with the claims of an access token': {},
-    'a token of an event': { aud: 'customer', sub: 'webhook:0', use: undefined },
+    'the token of an event': { aud: 'customer', sub: 'webhook:0', use: undefined },
     'a token for the registry host': { use: 'registry', aud: 'localhost' },
   } satisfies Record<string, JWTPayload>
 
   // docs/spec/tokens.md#token-uses
-  test.each(Object.entries(forged))('accepts nowhere %s that the key of events signed', async (_, claims) => {
+  test.each(Object.entries(forged))('a server refuses everywhere %s signed with the key for events', async (_, claims) => {
     const { registry } = server.config
     const token = await signed('aud' in claims && claims.aud === 'localhost' ? { ...claims, aud: registry.host } : claims)
     for (const client of [server.rest, server.grpc]) {

@@ -3,7 +3,7 @@ import { Client, credentials, Metadata, type ClientReadableStream, type ServiceE
 import { WatchEventsRequestSchema, WatchEventsResponseSchema, type WatchEventsResponse } from '../../src/gen/taproot/events/v2/events_pb.ts'
 import { grpcFailure } from '../support/api-clients.ts'
 
-/** A message of a stream, over REST as over gRPC. */
+/** A message of a stream, in the same form for REST and gRPC. */
 export interface Streamed {
   /** Absent in a message that only moves the cursor. */
   readonly event: JsonObject | undefined
@@ -18,7 +18,7 @@ export interface StreamEnd {
   readonly oldestCursor: string | undefined
 }
 
-/** An open stream, or one that was refused. */
+/** An open or refused stream. */
 export interface EventStream {
   /** Resolves with the next event; undefined once the stream has ended. */
   next(): Promise<Streamed | undefined>
@@ -32,16 +32,16 @@ export interface EventStream {
   close(): void
 }
 
-/** Where and for whom a stream is opened. */
+/** The port, transport and caller of a stream. */
 export interface StreamOptions {
   readonly port: number
   readonly transport: 'rest' | 'grpc'
   readonly token: string
-  /** Over REST, in the header in place of `cursor`. */
+  /** Sent in the header over REST, in place of `cursor`. */
   readonly lastEventId?: string
 }
 
-/** The messages that arrived, and a wait for the next one. */
+/** The received messages, and a wait for the next one. */
 class Arrivals {
   readonly #messages: Streamed[] = []
   #wake: () => void = () => undefined
@@ -92,7 +92,7 @@ function endOf(code: number, info: JsonObject | undefined): StreamEnd {
   return { code, reason: info?.['reason'] as string | undefined, oldestCursor: metadata?.['oldestCursor'] as string | undefined }
 }
 
-/** Returns the end that an error in JSON describes. */
+/** Returns the end of the stream from an error in JSON. */
 function endIn(body: unknown): StreamEnd {
   const { code, details } = body as { code: number; details: readonly JsonObject[] }
   return endOf(
@@ -149,7 +149,7 @@ function take(record: string, arrivals: Arrivals): void {
 }
 
 function openGrpc(request: JsonObject, { port, token }: StreamOptions, arrivals: Arrivals): Opened {
-  // A connection of its own: one connection carries 100 streams.
+  // Its own connection, because one connection carries at most 100 streams.
   const client = new Client(`127.0.0.1:${port}`, credentials.createInsecure(), { 'grpc.use_local_subchannel_pool': 1 })
   const metadata = new Metadata()
   metadata.set('authorization', `Bearer ${token}`)

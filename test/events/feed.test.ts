@@ -7,13 +7,13 @@ import { freshName, makeMember, makeOrganisation, type Organisation } from '../s
 const dayMs = 24 * 3_600_000
 const groupEvents = 'dev.taproot.api.iam.group.'
 
-/** A page of the feed, over REST as over gRPC. */
+/** A page of the feed, in the same form for REST and gRPC. */
 interface Page {
   readonly events: readonly JsonObject[]
   readonly cursor: string
 }
 
-specSuite('the feed of events', (spec) => {
+specSuite('the event feed', (spec) => {
   const pull = async (request: JsonObject, token: string): Promise<Page> => {
     if (spec.transport === 'grpc') {
       const answer = await spec.ok('PullEvents', request, { token })
@@ -37,7 +37,7 @@ specSuite('the feed of events', (spec) => {
   const within = (group: string, more: JsonObject = {}): JsonObject => ({ uidp: { descendantsOf: group }, types: [groupEvents], ...more })
 
   // docs/spec/events.md#feed
-  test('events come in commit order, and each once, however small the pages are', async () => {
+  test('the event feed returns events in commit order, each once, however small the pages are', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const groups: string[] = []
@@ -55,7 +55,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('an event is a CloudEvent with the record as the API shows it', async () => {
+  test('the event feed returns an event as a CloudEvent with the record as the API shows it', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const { cursor } = await pull(within(organisation.group), token)
@@ -79,7 +79,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('cursor=now skips what has happened, and a wait ends with the next event', async () => {
+  test('the event feed skips past events with cursor=now, and a waiting call ends with the next event', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     await newGroup(organisation)
@@ -91,7 +91,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('a wait without events ends with an empty page and a cursor that goes on', async () => {
+  test('the event feed ends a wait without events with an empty page and a cursor to continue', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const { cursor } = await pull(within(organisation.group), token)
@@ -102,7 +102,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('callers see the events of records that they may list, where they may list them, as of now', async () => {
+  test('the event feed shows callers the events of records that they may currently list', async () => {
     const organisation = await makeOrganisation(spec.server)
     const owner = await ownerToken(organisation)
     const team = await newGroup(organisation)
@@ -123,7 +123,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('a right that ends while the reader waits shows no event of after its end', async () => {
+  test("the event feed shows no event after the caller's right ended during a wait", async () => {
     const organisation = await makeOrganisation(spec.server)
     const owner = await ownerToken(organisation)
     const viewer = await makeMember(spec.server, organisation.group, { role: 'viewer' })
@@ -138,7 +138,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('no other tenant sees an event, with or without a place', async () => {
+  test('the event feed shows no event of another tenant, with or without a given group', async () => {
     const [organisation, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const uid = await newGroup(organisation)
     const token = await ownerToken(other)
@@ -148,7 +148,7 @@ specSuite('the feed of events', (spec) => {
   })
 
   // docs/spec/events.md#feed
-  test('a cursor that is older than what is kept is code 11 with the oldest one, which works', async () => {
+  test('the event feed answers a cursor older than the kept events with code 11 and the oldest usable cursor', async () => {
     const organisation = await makeOrganisation(spec.server)
     const { cursor } = await pull(within(organisation.group), await ownerToken(organisation))
     spec.clock.advance(4 * dayMs)
@@ -161,7 +161,7 @@ specSuite('the feed of events', (spec) => {
     expect(subjects(await pull(within(organisation.group, { cursor: oldestCursor }), token))).toContain(uid)
   })
 
-  /** Removes the events of all root groups that are over a size, as if a minute had passed. */
+  /** Removes the events of all root groups over a size, as after a minute. */
   const expireOver = async (bytesPerRoot: number): Promise<number> => {
     const { store } = spec.server.running.engine
     return new OutboxExpirer(store, { lifeMs: 3 * dayMs, bytesPerRoot }).expireOverSize(spec.clock.now() + 120_000, AbortSignal.timeout(30_000))
@@ -174,7 +174,7 @@ specSuite('the feed of events', (spec) => {
   }
 
   // docs/spec/events.md#feed
-  test('a cursor before events that were too many is code 11 with the oldest one, which works', async () => {
+  test('the event feed answers a cursor before removed events, of which there were too many, with code 11 and the oldest usable cursor', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const [start, everywhere] = [await pull(within(organisation.group, { cursor: '' }), token), await pull({ types: [groupEvents], cursor: 'now' }, token)]
@@ -188,13 +188,13 @@ specSuite('the feed of events', (spec) => {
       expect(subjects(await pull({ ...request, cursor: page.cursor }, token))).toEqual([])
     }
     expect(subjects(await pull(within(organisation.group), token))).toEqual([kept])
-    // A process that reads the outbox later knows it too.
+    // A process that reads the outbox later has the same state.
     spec.server.running.engine.services.eventLog.close()
     await oldestCursorOf(within(organisation.group, { cursor: start.cursor }), token)
   })
 
   // docs/spec/events.md#feed
-  test('events that another organisation lost because they were too many are none of a caller', async () => {
+  test('the event feed does not report events removed from another organisation', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     await expireOver(1)

@@ -45,16 +45,16 @@ async function costOfCreates(organisation: Organisation): Promise<number> {
   return (user + system) / 1000
 }
 
-test('subscriptions to other events cost a change nothing', { timeout: 120_000 }, async () => {
+test('subscriptions to other events add no cost to a change', { timeout: 120_000 }, async () => {
   const [subscribed, bare] = [await makeOrganisation(server), await makeOrganisation(server)]
   for (let number = 0; number < subscriptions; number += 1) await subscribe(subscribed, 'https://hooks.example.com/taproot', ['dev.taproot.registry.push.'])
   const ratios: number[] = []
   for (let round = 0; round <= rounds; round += 1) ratios.push((await costOfCreates(subscribed)) / (await costOfCreates(bare)))
-  // The first round warms up. A look by each subscription would cost several times a change.
+  // The first round warms up. A look-up for each subscription would cost several times a change.
   expect(Math.min(...ratios.slice(1))).toBeLessThan(1.3)
 })
 
-test('a change of the types counts for later events', async () => {
+test("a change of a subscription's types applies to later events", async () => {
   const [organisation, sink, witness] = [await makeOrganisation(server), await startSink(), await startSink()]
   for (const one of [sink, witness]) onTestFinished(() => one.close())
   const uid = await subscribe(organisation, sink.url, [groupEvents])

@@ -17,7 +17,7 @@ import { typeRows } from './type-rows.ts'
 
 const samples = join(import.meta.dirname, '../../docs/examples/receivers')
 
-/** The sample receivers: their part, and the command that runs them with its program. */
+/** The sample receivers: the required part, and the command that runs each. */
 const receivers: readonly { readonly language: string; readonly part?: PartName; command(program: string): readonly string[] }[] = [
   { language: 'Node', command: () => [process.execPath, join(samples, 'node/receiver.mjs')] },
   { language: 'Go', part: 'receiver-go', command: (program) => [program] },
@@ -51,7 +51,7 @@ class Receiver {
     return response.status
   }
 
-  /** The next event that the receiver handled. */
+  /** Resolves with the next event that the receiver handled. */
   async handled(): Promise<JsonObject> {
     const next = await this.#events.next()
     if (next.done === true) throw new Error('the receiver has ended')
@@ -82,7 +82,7 @@ beforeAll(async () => {
 })
 afterAll(() => server.stop())
 
-/** Makes an event of each type, each in an organisation of its own. */
+/** Creates an event of each type, each in its own organisation. */
 async function makeEveryType(): Promise<void> {
   for (const row of Object.values(typeRows)) {
     const own = await makeOrganisation(server)
@@ -108,7 +108,7 @@ function checkReceiver(command: readonly string[]): void {
   const requestOf = async (of = event, group = organisation.group) => ground.signer.requestOf(of, trustedUid(group))
 
   // docs/spec/events.md#event-tokens
-  test('accepts events with nothing but the URL of the issuer, and reads what they say', async () => {
+  test('accepts events with only the issuer URL configured, and reads their content', async () => {
     const { group, token, owner } = organisation
     const name = freshName('team')
     const made = ok(await server.rest.call('CreateGroup', { parent: group, group: { name, description: 'a "quoted" café ☃' } }, { token }))
@@ -160,7 +160,7 @@ function checkReceiver(command: readonly string[]): void {
     ['an access token', 403, async () => withToken(await requestOf(), `Bearer ${organisation.token}`)],
     ['no token', 401, async () => withToken(await requestOf(), undefined)],
     [
-      'no CloudEvent',
+      'a body that is not a CloudEvent',
       400,
       async () => {
         const { headers, body } = await requestOf()
@@ -169,7 +169,7 @@ function checkReceiver(command: readonly string[]): void {
       },
     ],
   ]
-  test.each(refused)('refuses %s: %i', async (_what, status, request) => {
+  test.each(refused)('refuses %s with status %i', async (_what, status, request) => {
     expect(await receiver.post(await request())).toBe(status)
     expect(await receiver.post(await requestOf())).toBe(200)
     // Nothing else was handled in between.

@@ -10,7 +10,7 @@ export interface Received {
   readonly body: string
 }
 
-/** How a sink answers a request. */
+/** Answers a request. */
 export type Responder = (received: Received, response: ServerResponse) => void
 
 /** An HTTPS server that receives events. */
@@ -18,16 +18,16 @@ export interface Sink {
   readonly url: string
   /** Every request, oldest first. */
   readonly received: readonly Received[]
-  /** The requests whose header `ce-subject` is this. */
+  /** Returns the requests with this header `ce-subject`. */
   about(subject: string): readonly Received[]
-  /** Answers requests from now on. By default the answer is 200. */
+  /** Sets the answer to later requests. The default is 200. */
   respond(responder: Responder): void
   /** Resolves once `isEnough` holds. */
   until(isEnough: (received: readonly Received[]) => boolean): Promise<void>
   close(): Promise<void>
 }
 
-/** The authority of all sinks of a test file. */
+/** The certificate authority of all sinks of a test file. */
 export const sinkAuthority = createAuthority('sinks')
 
 /** Answers with a status. */

@@ -12,7 +12,7 @@ import { openStream, type EventStream, type StreamOptions } from './event-stream
 const dayMs = 24 * 3_600_000
 const groupEvents = 'dev.taproot.api.iam.group.'
 
-specSuiteEverywhere('the stream of events', (spec) => {
+specSuiteEverywhere('the event stream', (spec) => {
   const ownerToken = ({ owner }: Organisation): Promise<string> => spec.server.tokenFor(owner)
   const within = (group: string, more: JsonObject = {}): JsonObject => ({ uidp: { descendantsOf: group }, types: [groupEvents], ...more })
   const newGroup = async (parent: string, token: string): Promise<string> =>
@@ -35,7 +35,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   }
 
   // docs/spec/events.md#streams
-  test('a stream has the events after its cursor and each one that follows, as the feed shows them', async () => {
+  test('the event stream contains the events after its cursor and each later one, in the form of the feed', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const first = await newGroup(organisation.group, token)
@@ -53,7 +53,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('a reader who is cut off again and again continues with the last cursor: no event is missing, and none comes twice', async () => {
+  test('the event stream loses and repeats no event for a reader who is disconnected repeatedly and continues with the last cursor', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const made: string[] = [organisation.group]
@@ -62,7 +62,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
     for (let round = 0; round < 5; round += 1) {
       for (let number = 0; number < 3; number += 1) made.push(await newGroup(organisation.group, token))
       const stream = await open(within(organisation.group, { cursor }), token)
-      // Leaves one event of each round for the next one.
+      // Leaves one event of each round for the next round.
       while (seen.length < made.length - 1) {
         const streamed = await stream.next()
         seen.push(streamed?.event?.['subject'])
@@ -77,7 +77,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
 
   spec.only('rest', () => {
     // docs/spec/events.md#streams
-    test('Last-Event-ID wins over the cursor', async () => {
+    test('the event stream prefers Last-Event-ID to the cursor', async () => {
       const organisation = await makeOrganisation(spec.server)
       const token = await ownerToken(organisation)
       const all = await open(within(organisation.group), token)
@@ -90,7 +90,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
 
   spec.only('rest', () => {
     // docs/spec/events.md#streams
-    test('a deadline ends a stream with a last record of code 4', async () => {
+    test('the event stream ends at a deadline with a last record of code 4', async () => {
       const organisation = await makeOrganisation(spec.server)
       const headers = { accept: 'text/event-stream', authorization: `Bearer ${await ownerToken(organisation)}`, 'request-timeout': '1' }
       const url = `http://127.0.0.1:${spec.server.config.api.port}/events/v2/events?uidp.descendants_of=${organisation.group}&types=${groupEvents}`
@@ -104,7 +104,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('a stream begins with the cursor of its start', async () => {
+  test('the event stream begins with a cursor for its start', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const stream = await open(within(organisation.group, { cursor: 'now' }), token)
@@ -115,7 +115,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('a right that is removed in the middle of a stream ends what it shows at once', async () => {
+  test('the event stream shows nothing more at once after the right is removed', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const viewer = await makeMember(spec.server, organisation.group, { role: 'viewer' })
@@ -136,7 +136,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('a token that expires and an identity that is deleted end the stream with code 16', async () => {
+  test('the event stream ends with code 16 when the token expires or the identity is deleted', async () => {
     const organisation = await makeOrganisation(spec.server)
     const deleted = await makeMember(spec.server, organisation.group, { role: 'owner' })
     const [first, second] = [
@@ -154,7 +154,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('a cursor that is too old is code 11 before the stream begins', async () => {
+  test('the event stream is refused with code 11 if the cursor is too old', async () => {
     const organisation = await makeOrganisation(spec.server)
     const stream = await open(within(organisation.group), await ownerToken(organisation))
     const cursor = (await stream.next())?.cursor ?? ''
@@ -191,7 +191,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   }
 
   // docs/spec/events.md#streams
-  test('a slow reader holds up nothing, and events that expire before it took them end its stream with code 11', { timeout: 60_000 }, async () => {
+  test('the event stream of a slow reader delays no other, and ends with code 11 if events expire before they are read', { timeout: 60_000 }, async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const slow = await open(within(organisation.group, { cursor: 'now' }), token)
@@ -212,7 +212,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('an organisation has a bounded number of streams, and one that ends makes room', async () => {
+  test('the event stream is limited in number for an organisation, and one that ends makes room', async () => {
     const organisation = await makeOrganisation(spec.server)
     const { readers } = spec.server.running.engine.services.eventLog
     const token = await ownerToken(organisation)
@@ -234,7 +234,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('streams end with code 14 when the log ends, and go on with their cursor', async () => {
+  test('the event stream ends with code 14 when the event log closes, and continues with its cursor', async () => {
     const organisation = await makeOrganisation(spec.server)
     const token = await ownerToken(organisation)
     const stream = await open(within(organisation.group), token)
@@ -246,7 +246,7 @@ specSuiteEverywhere('the stream of events', (spec) => {
   })
 
   // docs/spec/events.md#streams
-  test('streams and long polls end when the server begins to stop', async () => {
+  test('the event stream ends when the server begins to stop, and so do long polls', async () => {
     const server = await startTestServer({ store: spec.store, env: { TAPROOT_STOP_DRAIN_SECONDS: '1' } })
     const organisation = await makeOrganisation(server)
     const { token } = organisation

@@ -9,7 +9,7 @@ import { freshName, makeOrganisation, ok, roleUid, startTestServer, type TestSer
 import { isWithin } from '../../src/base/uid.ts'
 import { sinkAuthority, startSink, type Sink } from './sink.ts'
 
-/** One step of a history: what is done, and a number that chooses among the groups or subscriptions that are there. */
+/** One step of a history: the action, and a number that chooses among the existing groups or subscriptions. */
 interface Step {
   readonly kind: 'group' | 'role' | 'subscribe' | 'unsubscribe' | 'bind' | 'unbind'
   readonly at: number
@@ -26,7 +26,7 @@ interface Expected {
   readonly group: string
 }
 
-describeOnStores('subscriptions in random trees', (store) => {
+describeOnStores('subscriptions in random trees of groups', (store) => {
   let server: TestServer
   let sink: Sink
   let folder: string
@@ -47,7 +47,7 @@ describeOnStores('subscriptions in random trees', (store) => {
     await rm(folder, { recursive: true, force: true })
   })
 
-  test('each gets all events of its subtree while it is there, and no other', async () => {
+  test('subscriptions in random trees of groups receive all events of their subtree while they exist, and no others', async () => {
     await fc.assert(
       fc.asyncProperty(steps, async (history) => {
         const [organisation, other] = [await makeOrganisation(server), await makeOrganisation(server)]
@@ -62,7 +62,7 @@ describeOnStores('subscriptions in random trees', (store) => {
         const chosen = <T>(all: readonly T[], at: number): T | undefined => all[at % Math.max(all.length, 1)]
         for (const { kind, at } of history) {
           const parent = chosen(groups, at) ?? organisation.group
-          // Events of another organisation happen all the time.
+          // Events of another organisation occur all the time.
           await call('CreateGroup', { parent: other.group, group: { name: freshName('noise') } })
           if (kind === 'group') {
             const uid = String((await call('CreateGroup', { parent, group: { name: freshName('group') } }))['uid'])
@@ -72,7 +72,7 @@ describeOnStores('subscriptions in random trees', (store) => {
             const uid = String((await call('CreateRole', { parent, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } }))['uid'])
             happened({ subject: uid, group: parent })
           } else if (kind === 'bind') {
-            // Once in a group; another time is a conflict.
+            // The first binding in a group; a second would be a conflict.
             if (!bindings.some(({ group }) => group === parent)) {
               const roleBinding = { identityUid: organisation.owner, roleUid: roleUid('viewer') }
               const uid = String((await call('CreateRoleBinding', { parent, roleBinding }))['uid'])
@@ -96,7 +96,7 @@ describeOnStores('subscriptions in random trees', (store) => {
               at,
             )
             if (ended !== undefined) {
-              // Its events so far arrive before it goes: what is under way then may be lost with it.
+              // Its earlier events arrive before its deletion, because pending ones may be lost with it.
               await sink.until(() => received(ended.path).length >= ended.expected.length)
               await call('DeleteSubscription', { uid: ended.uid })
               ended.isThere = false

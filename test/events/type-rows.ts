@@ -8,22 +8,22 @@ import { asEventBody, type ExpectedEvent } from './event-ground.ts'
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'the secret of the client' }
 const zeros = `sha256:${'0'.repeat(64)}`
 
-/** What is expected beyond the type, where it differs from the usual: the group is the parent, and the actor the owner of the organisation. */
+/** The expected parts besides the type, if they differ from the usual: the parent as group, and the organisation's owner as actor. */
 type Expectation = Omit<ExpectedEvent, 'type' | 'actor' | 'group'> & Partial<Pick<ExpectedEvent, 'actor' | 'group'>>
 
-/** What a row works with: an organisation of its own, over one transport. */
+/** The organisation and transport of a row. */
 export interface Scene extends Organisation {
   readonly server: TestServer
   call(rpc: string, request: JsonObject, token?: string): Promise<JsonObject>
   make(rpc: string, request: JsonObject): Promise<string>
 }
 
-/** Type -> makes the event, and says what it has to be. */
+/** Functions by type: each causes the event, and returns what it must contain. */
 type Rows = Readonly<Record<string, (scene: Scene) => Promise<Expectation>>>
 
 const root = (uid: string): string => rootOf(trustedUid(uid))
 
-/** Calls a method that answers a record, and expects that record as body. */
+/** Calls a method that returns a record, and expects that record as the body. */
 async function recordEvent(scene: Scene, rpc: string, request: JsonObject, source: string): Promise<Expectation & { body: JsonObject }> {
   const answer = await scene.call(rpc, request)
   return { subject: String(answer['uid']), source, bodyType: bodyTypeOf(rpc, 'output'), body: asEventBody(rpc, answer) }
@@ -34,7 +34,7 @@ function bodyTypeOf(rpc: string, side: 'input' | 'output'): string {
   return String(method?.[side].typeName).replace(/^taproot\./, '')
 }
 
-/** Calls a delete, and expects its request as body. */
+/** Calls a delete, and expects its request as the body. */
 async function deleteEvent(scene: Scene, rpc: string, uid: string, source: string): Promise<Expectation> {
   await scene.call(rpc, { uid })
   return { subject: uid, source, bodyType: bodyTypeOf(rpc, 'input'), body: { uid } }
@@ -62,7 +62,7 @@ export const newRepo = (scene: Scene): Promise<string> => scene.make('CreateRepo
 const newTag = (scene: Scene, repo: string): Promise<string> => scene.make('CreateTag', { parent: repo, tag: { name: 'latest', digest: zeros } })
 const subscription = { sink: 'https://hooks.example.com/taproot' }
 
-/** The record of a provider in an event: no secret, no times, no SCIM status; rule and PKCE stay. */
+/** Returns a provider in the form of events: without secret, times and SCIM status; with rule and PKCE. */
 function providerBody(answer: JsonObject): JsonObject {
   const { createTime: _created, updateTime: _updated, scim: _scim, ...rest } = answer
   return rest
@@ -75,7 +75,7 @@ async function providerEvent(scene: Scene, rpc: string, request: JsonObject): Pr
   return { ...event, body: providerBody(event.body) }
 }
 
-/** A SCIM verb: its answer without the token. */
+/** Calls a SCIM method, and expects its answer without the token as the body. */
 async function scimEvent(scene: Scene, uid: string, { rpc, request = {} }: { rpc: string; request?: JsonObject }): Promise<Expectation> {
   const { token: _token, ...answer } = asEventBody(rpc, await scene.call(rpc, { identityProviderUid: uid, ...request }))
   return { subject: uid, source: '/iam/v2/identityProviders', bodyType: bodyTypeOf(rpc, 'output'), body: answer }
@@ -203,7 +203,7 @@ const otherRows: Rows = {
   },
   'api.events.subscription.created.v1': async (scene) => {
     const event = await recordEvent(scene, 'CreateSubscription', { parent: scene.group, subscription }, '/events/v2/subscriptions')
-    // The progress of deliveries is no part of the record.
+    // The progress of deliveries is not part of the record.
     const { pendingCount: _count, ...body } = event.body as JsonObject
     return { ...event, body }
   },
@@ -211,5 +211,5 @@ const otherRows: Rows = {
     deleteEvent(scene, 'DeleteSubscription', await scene.make('CreateSubscription', { parent: scene.group, subscription }), '/events/v2/subscriptions'),
 }
 
-/** The table of types: all that API methods emit and the contract fixes. */
+/** All event types of API methods in the contract. */
 export const typeRows: Rows = { ...iamRows, ...providerRows, ...otherRows }

@@ -39,7 +39,7 @@ describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
   })
 
   // docs/spec/events.md#event-group
-  test('api.iam.group.deleted.v1 of a root group has the group `/`', async () => {
+  test('the event api.iam.group.deleted.v1 of a root group has the group `/`', async () => {
     const operator = personUid(server.devIssuer.issuer, 'operator')
     const token = await server.operatorToken()
     const group = String((await call('CreateGroup', { group: { name: freshName('org') } }, token))['uid'])
@@ -58,7 +58,7 @@ describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
   })
 
   // docs/spec/events.md#event-types
-  test('api.platform.registry.repo.updated.v1 of a readme has the readme as body', async () => {
+  test('the event api.platform.registry.repo.updated.v1 of a readme has the readme as body', async () => {
     const scene = await newScene()
     const uid = await newRepo(scene)
     const rpc = 'UpdateRepoReadme'
@@ -69,7 +69,7 @@ describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
   })
 
   // docs/spec/events.md#event-types
-  test('api.auth.registered.v1 names the person and the group that they joined', async () => {
+  test('the event api.auth.registered.v1 names the person and the group that they joined', async () => {
     const scene = await newScene()
     const { issuer } = server.devIssuer
     const subject = freshName('person')
@@ -93,7 +93,7 @@ describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
 })
 
 // docs/spec/events.md#event-types
-test('each type that an API method emits has a row, except those that have a test of their own', () => {
+test('each event type of an API method has a row in this table or its own test', () => {
   const emitted = new Set(methods.flatMap(({ event }) => (event === undefined || event.internal ? [] : [`api.${event.type}`])))
   const missing = [...emitted].filter((type) => !(type in typeRows))
   expect(missing.toSorted()).toEqual([
@@ -106,7 +106,7 @@ test('each type that an API method emits has a row, except those that have a tes
 })
 
 // docs/spec/events.md#attributes
-test('the trace context of the request goes along', async () => {
+test('the trace context of a request is part of its event', async () => {
   const { group, owner, token } = await makeOrganisation(server)
   const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01'
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json', traceparent }
@@ -117,7 +117,7 @@ test('the trace context of the request goes along', async () => {
   await ground.expectEvent({ ...shared, subject, group: subject, body: asEventBody('CreateGroup', answer), traceparent })
 })
 
-describeOnStores('at the registry host', (store) => {
+describeOnStores('events of the registry host', (store) => {
   let host: TestServer
   let traffic: EventGround
   let client: OciClient
@@ -171,7 +171,7 @@ describeOnStores('at the registry host', (store) => {
   }
 
   // docs/spec/events.md#registry-traffic
-  test('registry.push.v1', async () => {
+  test('registry.push.v1 describes a push', async () => {
     const first = await client.pushImage(repo.path, 'v1')
     await expectTraffic('registry.push.v1', first.digest, { tag: 'v1' })
     const second = await client.pushImage(repo.path, 'v1')
@@ -182,7 +182,7 @@ describeOnStores('at the registry host', (store) => {
   })
 
   // docs/spec/events.md#registry-traffic
-  test('registry.pull.v1', async () => {
+  test('registry.pull.v1 describes a pull', async () => {
     const headers = { 'user-agent': 'tester/1' }
     const pulled = await client.pushImage(repo.path, 'v2')
     await client.send('GET', `/v2/${repo.path}/manifests/v2`, { headers })

@@ -23,7 +23,7 @@ function ground(limits: { each: number; all: number }) {
   return { got, take, free }
 }
 
-test('a freed slot goes to one caller, and callers of one organisation are served in their order', async () => {
+test('a freed slot goes to one waiting caller; callers of one organisation are served in order', async () => {
   const { got, take, free } = ground({ each: 1, all: 10 })
   await take('first', first)
   void take('second', first)
@@ -34,7 +34,7 @@ test('a freed slot goes to one caller, and callers of one organisation are serve
   expect(got).toEqual(['first', 'second', 'third'])
 })
 
-test('organisations take turns, however many callers one of them has', async () => {
+test('organisations take turns, however many waiting callers one of them has', async () => {
   const { got, take, free } = ground({ each: 2, all: 2 })
   await take('a1', first)
   await take('a2', first)
@@ -50,7 +50,7 @@ test('organisations take turns, however many callers one of them has', async () 
   expect(got).toEqual(['a1', 'a2', 'b1', 'b2', 'a3', 'a4'])
 })
 
-test('a caller that gives up takes no slot', async () => {
+test('a caller that gives up does not take a slot', async () => {
   const { got, take, free } = ground({ each: 1, all: 10 })
   const end = new AbortController()
   await take('first', first)

@@ -4,18 +4,18 @@ import { describeWithPart, skipFor } from '../support/parts/require-part.ts'
 import { runSchedule } from './schedules/run.ts'
 import { schedules, type Schedule, type Weights } from './schedules/schedule.ts'
 
-/** A short part of `npm run faults`, with a fixed seed: what is wrong is repeated with it (docs/faults.md). */
+/** A short part of `npm run faults` with a fixed seed, so that failures are repeatable (docs/faults.md). */
 const seed = 1
 
 /**
- * A run ends once each kind of fault of its schedule was made and healed. The lane with the most kinds decides how long it takes.
- * This is the limit for that on a busy machine.
+ * Maximum time of a run on a busy machine. A run ends once each kind of fault of its schedule was made and healed. The lane with the most kinds decides how
+ * long it takes.
  */
 const mostMs = 300_000
-/** What it may take to heal, and to check all answers. */
+/** Maximum time to heal, and to check all answers. */
 const checkMs = 120_000
 
-/** Of each lane one kill, where it has any, and one other fault. Which ones follows from the source tree, so that over time all are made. */
+/** Keeps one kill, if any, and one other fault of each lane. The choice follows from the source tree, so that over time all are made. */
 function shortened(schedule: Schedule): Schedule {
   const lanes = schedule.lanes.map((lane, index): Weights => {
     const names = Object.keys(lane)
@@ -38,8 +38,8 @@ async function expectNothingWrong(whole: Schedule, { signal }: TestContext): Pro
 
 const timeout = mostMs + checkMs
 
-describeWithPart('history-checker', 'faults', () => {
-  describeWithPart('etcd', 'of a cluster', () => {
+describeWithPart('history-checker', 'fault schedules', () => {
+  describeWithPart('etcd', 'on a cluster', () => {
     test(schedules.everything.summary, { timeout }, (context) => expectNothingWrong(schedules.everything, context))
   })
 

@@ -47,7 +47,7 @@ interface Order {
   readonly keep: boolean
 }
 
-/** What the command line asks for; undefined for help. Throws what is wrong with it. */
+/** Parses the command line; undefined for help. Throws an explanation of a mistake. */
 function parseOrder(args: readonly string[]): Order | undefined {
   const { values } = parseArgs({ args: [...args], options })
   if (values.help) return undefined
@@ -55,7 +55,7 @@ function parseOrder(args: readonly string[]): Order | undefined {
   const unknown = names.filter((name) => !Object.hasOwn(schedules, name))
   if (unknown.length > 0) throw new Error(`there is no schedule ${unknown.join(', ')}; there are: ${Object.keys(schedules).join(', ')}`)
   return {
-    // Each was looked up above.
+    // Each name was looked up above.
     names: names as ScheduleName[],
     seed: positive('seed', values.seed) ?? randomInt(1, 1_000_000),
     minutes: positive('minutes', values.minutes),
@@ -98,7 +98,7 @@ function printReport(name: string, report: RunReport): void {
   print(`  ${violations.length === 0 ? 'ok' : 'FAILED'}: ${name}`)
 }
 
-/** Runs one schedule and prints its report; undefined where it broke off. */
+/** Runs one schedule and prints its report; undefined if it was interrupted. */
 async function runOne({ name, seed, stopAfterKills }: RunOrder, { minutes, keep }: Order, signal: AbortSignal): Promise<RunReport | undefined> {
   const schedule: Schedule = schedules[name]
   const durationMs = minutes === undefined ? schedule.briefSeconds * 1000 : minutes * 60_000
@@ -114,13 +114,13 @@ async function runOne({ name, seed, stopAfterKills }: RunOrder, { minutes, keep 
   }
 }
 
-/** The command that does the same again. */
+/** Returns the command that repeats the run. */
 function repeatLine({ name, seed }: RunOrder, { minutes, previous }: Order): string {
   const more = [...(minutes === undefined ? [] : [`--minutes ${minutes}`]), ...(previous === undefined ? [] : [`--previous ${previous}`])]
   return ['npm run faults --', `--schedule ${name} --seed ${seed}`, ...more].join(' ')
 }
 
-/** What all runs have come to: the commands that repeat what failed, then one line of numbers. The exit code. */
+/** Prints the summary of all runs: commands that repeat failures, then one line of numbers. Returns the exit code. */
 function printEnd(tally: Tally, order: Order): number {
   const { runs, failed, kills, killsOf, killsIn, checked } = tally
   const isShort = kills < (order.stopAfterKills ?? 0)

@@ -6,10 +6,10 @@ import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
 import { violationsOf } from '../../src/engine/validate.ts'
 
 test.each([
-  { title: 'a group', found: () => violationsOf(GroupSchema, create(GroupSchema, { name: 'Team' })) },
-  { title: 'a role', found: () => violationsOf(RoleSchema, create(RoleSchema, { name: 'Reader' })) },
-  { title: 'a repo', found: () => violationsOf(RepoSchema, create(RepoSchema, { name: 'App' })) },
-])('a name that $title can not have is refused with the rule in words', ({ found }) => {
+  { title: 'a group name', found: () => violationsOf(GroupSchema, create(GroupSchema, { name: 'Team' })) },
+  { title: 'a role name', found: () => violationsOf(RoleSchema, create(RoleSchema, { name: 'Reader' })) },
+  { title: 'a repo name', found: () => violationsOf(RepoSchema, create(RepoSchema, { name: 'App' })) },
+])('$title that breaks a rule is refused, and the error explains the rule', ({ found }) => {
   const violation = found().find(({ field }) => field === 'name')
   expect(violation?.description).toMatch(/^must have .*: ?a-z, 0-9, space|^may contain only a-z, 0-9, space/)
 })

@@ -27,7 +27,7 @@ const signal = AbortSignal.timeout(3_600_000)
 const longTimeouts = { timeout: 90_000, interval: 100 }
 const objects = 20
 const names = Array.from({ length: objects }, (_, index) => `group-${index}`)
-/** How long what is down stays down, in milliseconds. */
+/** Duration of outages in milliseconds. */
 const outageMs = campaignLength({ short: 2_000, full: 6_000 })
 
 let world: ControllerWorld
@@ -48,7 +48,7 @@ async function apply(name: string, spec: Readonly<Record<string, unknown>> = {})
   await world.put('group', namespace, name, { parentRef: { uid: organisation.group }, ...spec })
 }
 
-/** Waits until every object is in sync, and no record is there but theirs, each once. */
+/** Waits until every object is in sync, and exactly one record exists for each. */
 async function allAre(description: string, wanted: readonly string[] = names): Promise<void> {
   await vi.waitFor(async () => {
     const { items } = await world.api.list(objectTypes.group, { namespace, limit: 500 }, signal)
@@ -67,12 +67,12 @@ async function allAre(description: string, wanted: readonly string[] = names): P
   }, longTimeouts)
 }
 
-/** The controller's writes to objects, Events left out. */
+/** Returns the controller's writes to objects, without Events. */
 const writesTo = (from: number): readonly string[] => world.writes.slice(from).filter((call) => !call.includes(' Event '))
 
-describeWithPart('etcd', 'the controller, when things fail', () => {
+describeWithPart('etcd', 'the controller during faults', () => {
   test(
-    'the Kubernetes API server is down for a while: both sides change, and both are followed',
+    'the Kubernetes API server is down for a while: afterwards changes on both sides are applied',
     async () => {
       await begin({ mirror: { enabled: true, namespace: 'default' } })
       for (const name of names) await apply(name)
@@ -100,7 +100,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'a watch has expired: what changed and went meanwhile is found by a new list',
+    'a watch has expired: a new list finds changes and deletions in between',
     async () => {
       await begin({ proxied: true })
       for (const name of names) await apply(name)
@@ -114,7 +114,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       if (member === undefined) throw new Error('no etcd')
       const { header } = (await member.call('kv/range', { key: Buffer.from('x').toString('base64') })) as { header: { revision: string } } // a cast of etcd's answer
       await member.call('kv/compaction', { revision: header.revision, physical: true })
-      // What an API server still has in its memory it could tell.
+      // Kills the API server, which could still send events from its memory.
       await apiserver.kill()
       await apiserver.restart()
       const before = world.server.logs.length
@@ -126,7 +126,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'the Kubernetes API server forgets its history while it is down: an object is ready within 3 seconds of its return',
+    'the Kubernetes API server loses its history while it is down: an object is ready within 3 seconds of its return',
     async () => {
       await begin()
       await apply('before')
@@ -145,7 +145,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'the Kubernetes API server does not answer a leader for a while: what failed meanwhile is made good within 3 seconds of its return',
+    'the Kubernetes API server does not answer a leader for a while: failed work is repeated within 3 seconds of its return',
     async () => {
       await begin({ proxied: 'objects', mirror: { enabled: true, namespace: 'default' } })
       const { rest } = world.server
@@ -174,7 +174,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'the store is down for a while: what is applied meanwhile is there afterwards, once',
+    'the store is down for a while: objects applied in between have exactly one record afterwards',
     async () => {
       const etcd = await startEtcd()
       try {
@@ -188,9 +188,9 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
         await Promise.all(etcd.members.map((member) => member.restart()))
         const returnedAt = performance.now()
         await allAre('unheard')
-        // The view of the store asks again within 2 seconds; keys then wait for nothing.
+        // The record cache retries within 2 seconds; keys then wait for nothing else.
         expect(performance.now() - returnedAt).toBeLessThan(5_000)
-        // Finalizer, annotation and status of each, and nothing for each attempt.
+        // Finalizer, annotation and status of each object, and no writes for attempts.
         expect(writesTo(before).length).toBeLessThanOrEqual(4 * objects)
       } finally {
         await world.stop()
@@ -201,7 +201,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'others write to the same objects all the time: each becomes ready, and theirs is left as it is',
+    'other clients constantly write to the same objects: each becomes ready, and their fields are unchanged',
     async () => {
       await begin()
       const stormed = names.slice(0, 5)
@@ -223,7 +223,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       const touches = (await Promise.all(touching)).reduce((sum, count) => sum + count, 0)
       await allAre('stormed', stormed)
       const writes = writesTo(before)
-      // An attempt that met a conflict is one that waits: never one per touch.
+      // An attempt after a conflict waits: there is never one for each touch.
       expect({ touches, writes: writes.length }).toSatisfy((counts: { touches: number; writes: number }) => counts.writes < 20 * stormed.length)
       for (const name of stormed) expect((await world.object('group', namespace, name)).metadata.labels).toHaveProperty('touched')
     },
@@ -231,7 +231,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
   )
 
   test(
-    'an object goes while the snapshot lags behind the store: a record that another controller made just before goes too',
+    'an object is deleted while the snapshot is behind the store: its new record by another controller is deleted too',
     async () => {
       const etcd = await startEtcd()
       const network = await startTcpProxy(etcd.members[0]?.port ?? 0)
@@ -273,7 +273,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
     timeoutUnlessSoaking(120_000),
   )
 
-  test('a record is gone already when its object goes, also where that happens while no controller runs', async () => {
+  test('a record is already gone when its object is deleted, also if that happens while no controller runs', async () => {
     await begin()
     await apply('doomed')
     const uid = uidOf(await world.until('group', namespace, 'doomed', 'InSync'))
@@ -285,7 +285,7 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
     expect(groups()).toEqual([])
   }, 60_000)
 
-  test('a leader that was suspended between the object and its record writes no record: the next one does', async () => {
+  test('a leader that was suspended between object and record writes no record: the next leader does', async () => {
     let suspendedMs = 0
     const group = (name: string): boolean => groups().some((record) => record.name === name)
     const writes: { readonly method: string | undefined; readonly made: boolean }[] = []
@@ -294,14 +294,14 @@ describeWithPart('etcd', 'the controller, when things fail', () => {
       beforeWrite(call) {
         if (!call.endsWith(` PlatformGroup ${namespace}/late`)) return undefined
         writes.push({ method: call.split(' ')[0], made: group('late') })
-        // For so long that another one may lead.
+        // Suspended for so long that another one may lead.
         if (writes.length === 1) suspendedMs += 60_000
         return undefined
       },
     })
     await apply('late')
     await world.until('group', namespace, 'late', 'InSync')
-    // The finalizer; the next one's look at the object as it was read; then its uid, and its status.
+    // The finalizer; the next leader's read of the object; then its uid and status.
     expect(writes).toEqual([
       { method: 'apply', made: false },
       { method: 'patch', made: false },

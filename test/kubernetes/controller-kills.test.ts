@@ -16,15 +16,15 @@ import { clusterId, startControllerWorld, type ControllerWorld } from './control
 const signal = AbortSignal.timeout(7_200_000)
 const kills = campaignLength({ short: 3, full: 10 })
 const objects = campaignLength({ short: 20, full: 50 })
-/** How many of them are there at any time, or one less. */
+/** Number of objects that exist at any time, or one less. */
 const kept = objects / 5
 const longTimeouts = { timeout: 120_000, interval: 200 }
 const lease = { namespace: 'default', name: 'taproot-controller' }
 
-/** A whole world whose controllers are processes of their own. */
+/** An installation whose controllers run in their own processes. */
 interface Installation {
   readonly world: ControllerWorld
-  /** Starts `taproot controller`; resolves when it is ready, leading or not. */
+  /** Starts `taproot controller`. Resolves when it is ready, leading or not. */
   start(): Promise<TaprootProcess>
 }
 
@@ -58,12 +58,12 @@ async function install(): Promise<Installation> {
   }
 }
 
-/** How many versions of each object were seen, by its name and uid. */
+/** Returns the number of seen versions of each object, by name and uid. */
 function countVersions(world: ControllerWorld, namespace: string): Map<string, number> {
   const versions = new Map<string, number>()
   const stop = new AbortController()
   const count = async (): Promise<void> => {
-    // The server ends a watch after some minutes: the next one goes on where it was.
+    // The server ends a watch after some minutes; the next continues at its position.
     for (let resourceVersion = '0'; !stop.signal.aborted;) {
       for await (const event of world.api.watch(objectTypes.group, { namespace, resourceVersion }, stop.signal)) {
         if (event.type === 'bookmark') {
@@ -76,7 +76,7 @@ function countVersions(world: ControllerWorld, namespace: string): Map<string, n
       }
     }
   }
-  // Ends by the abort, as it is meant to.
+  // The abort ends it as expected.
   const counting = count().catch((error: unknown) => error)
   onTestFinished(async () => {
     stop.abort()
@@ -85,7 +85,7 @@ function countVersions(world: ControllerWorld, namespace: string): Map<string, n
   return versions
 }
 
-/** What a person's manifests say now, by the objects' names; each was changed so often since it was created. */
+/** The contents of a person's manifests by object name, with the number of changes since each creation. */
 type Wanted = Map<string, { readonly description: string; readonly changes: number }>
 
 /** Creates, changes and deletes objects at random until it has created `objects` and is asked to stop. Below `kept` objects, it creates one more. */
@@ -106,7 +106,7 @@ async function change(world: ControllerWorld, at: { namespace: string; group: st
       await world.api.patch(objectTypes.group, { namespace, name }, { spec: { description: `change ${changes}` } }, signal)
       wanted.set(name, { description: `change ${changes}`, changes })
     }
-    // A person's pace, that all of it is spread over the kills.
+    // A person's pace, so that changes are spread over the kills.
     await delay(randomInt(60))
   }
 }
@@ -116,7 +116,7 @@ const groupsIn = (world: ControllerWorld, parent: string): readonly (Group & { m
 
 describeWithPart('etcd', 'controllers that are killed', () => {
   test(
-    `killed ${kills} times while ${objects} objects come, change and go: each has its record, once, and nothing else is there`,
+    `killed ${kills} times during changes of ${objects} objects: each object has exactly one record, and no other record exists`,
     async () => {
       const { world, start } = await install()
       const organisation = await world.organisation()
@@ -127,7 +127,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
       const changing = change(world, { namespace, group: organisation.group, wanted }, enough.signal)
       let leading = await start()
       for (let kill = 0; kill < kills; kill += 1) {
-        // It alone runs, so that it is the one whose Lease is taken away: never from one that lives and works on.
+        // It runs alone, so that its Lease is never taken from a working controller.
         await vi.waitFor(async () => {
           const held = await world.api.get(objectTypes.lease, lease, signal)
           expect((held?.['spec'] as { holderIdentity?: string } | undefined)?.holderIdentity ?? '').not.toBe('')
@@ -135,7 +135,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
         const next = await start()
         await delay(randomInt(400))
         await leading.end('SIGKILL')
-        // It has run out, as it would after a while.
+        // It has expired, as it would after a while.
         await world.api.delete(objectTypes.lease, lease, {}, signal)
         leading = next
       }
@@ -168,7 +168,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
   )
 
   test(
-    'the leader is killed: another one works within 15 s',
+    'the leader is killed: another takes over within 15 s',
     async () => {
       const { world, start } = await install()
       const organisation = await world.organisation()
@@ -189,7 +189,7 @@ describeWithPart('etcd', 'controllers that are killed', () => {
   )
 
   test(
-    'after a request to stop the leader, another one works at once',
+    'the leader is asked to stop: another takes over at once',
     async () => {
       const { world, start } = await install()
       const organisation = await world.organisation()

@@ -23,7 +23,7 @@ import { startObjectApi, type ObjectApi } from './object-api.ts'
 /** The kinds that tests apply. */
 export type TestType = 'group' | 'identity' | 'role' | 'roleBinding' | 'repo' | 'subscription'
 
-/** The cluster's name in what records say of their owner. */
+/** The cluster's name in the owner of records. */
 export const clusterId = 'cluster-1'
 
 /** A running controller between a real API server and a whole Taproot server. */
@@ -31,35 +31,35 @@ export interface ControllerWorld {
   readonly objects: ObjectApi
   readonly server: TestServer
   readonly api: KubeClient
-  /** Between controllers and the Kubernetes API, where the world is `proxied`. */
+  /** The network between controllers and the Kubernetes API, if the world is `proxied`. */
   readonly network: TcpProxy
-  /** The calls of all controllers that were to change something at the API server, as `<method> <kind> <namespace>/<name>`, in their order. */
+  /** Writing calls of all controllers to the API server in order, as `<method> <kind> <namespace>/<name>`. */
   readonly writes: readonly string[]
-  /** Creates a namespace of its own, with a grant unless `grant` is false. */
+  /** Creates a new namespace, with a grant unless `grant` is false. */
   namespace(organisation: Pick<Organisation, 'group'>, grant?: Readonly<Record<string, unknown>> | false): Promise<string>
-  /** Applies an object as a person does. */
+  /** Applies an object like a person. */
   put(type: TestType, namespace: string, name: string, spec: Readonly<Record<string, unknown>>, metadata?: Partial<ObjectDraft['metadata']>): Promise<void>
-  /** The object as the API server has it; throws where it is gone. */
+  /** Returns the object in the API server. Throws if it is gone. */
   object(type: TestType, namespace: string, name: string): Promise<PlatformObject>
-  /** Waits until the object's Ready condition is of this reason, and of its newest generation. */
+  /** Waits until the object's Ready condition has this reason for its newest generation. */
   until(type: TestType, namespace: string, name: string, reason: string): Promise<PlatformObject>
   gone(type: TestType, namespace: string, name: string): Promise<void>
-  /** The record that the object says it has. */
+  /** Returns the record of an object's uid. */
   record(kind: string, uid: string | undefined): CachedRecord | undefined
   organisation(): Promise<Organisation>
-  /** One more controller; the first runs from the beginning. */
+  /** Starts one more controller. The first runs from the beginning. */
   startController(): RunningController
-  /** Stops all controllers: then nothing follows anything. */
+  /** Stops all controllers, so that no change is processed. */
   stopControllers(): Promise<void>
   stop(): Promise<void>
 }
 
-/** One controller process's worth of controller. */
+/** One controller, like that of a process. */
 export interface RunningController {
   readonly controller: Controller
-  /** Waits until it leads, has looked at every object and record that there is, and has nothing left to do at once. */
+  /** Waits until it leads, has processed every object and record, and has no work due. */
   settled(): Promise<void>
-  /** Waits until it has tried to deal with something, whether that went well or not. */
+  /** Waits until it has made an attempt, successful or not. */
   attempted(): Promise<void>
   stop(): Promise<void>
 }
@@ -67,7 +67,7 @@ export interface RunningController {
 const silent = (): undefined => undefined
 const queue = { depth: silent, started: silent, finished: silent, retry: silent }
 
-/** An observer that looks away. */
+/** An observer that ignores everything. */
 export const noObserver: ControllerObserver = {
   abandoned: silent,
   reconciled: silent,
@@ -81,7 +81,7 @@ export const noObserver: ControllerObserver = {
   unmirrored: silent,
 }
 
-/** An observer that knows whether all was looked at. */
+/** Creates an observer that knows whether everything was processed. */
 function watchfulObserver(): { observer: ControllerObserver; isSettled: () => boolean; hasStarted: () => boolean } {
   const counts = { waiting: 0, underWork: 0, started: 0, begun: false }
   const counting = (): WorkQueueObserver => {
@@ -107,7 +107,7 @@ function watchfulObserver(): { observer: ControllerObserver; isSettled: () => bo
   }
 }
 
-/** How long what a test waits for may take. */
+/** Time limit and interval of waits. */
 export const polling = { timeout: 20_000, interval: 50 }
 
 function writing(api: KubeClient, wrote: (call: string) => Promise<void> | undefined): KubeClient {
@@ -126,38 +126,38 @@ function writing(api: KubeClient, wrote: (call: string) => Promise<void> | undef
 }
 
 function callOf(method: string, [type, target]: readonly unknown[]): string {
-  // Every method of the port that writes takes a type, and a reference or a draft.
+  // Every writing method of the port takes a type, and a reference or a draft.
   const { kind } = type as ObjectType
   const { namespace = '', name } = target as ObjectRef
   const { metadata = { namespace, name } } = target as Partial<ObjectDraft>
   return `${method} ${kind} ${metadata.namespace ?? ''}/${metadata.name}`
 }
 
-/** What a world is made of. */
+/** Options of a world. */
 export interface WorldOptions {
   readonly store?: TestServerOptions['store']
-  /** The etcd of the store; that of the worker where absent and needed. */
+  /** The etcd of the store; that of the worker if absent and needed. */
   readonly etcd?: EtcdSpace
   readonly mirror?: Partial<MirrorSettings>
-  /** A Kubernetes API of its own, and what more it has; that of the worker where absent. */
+  /** Options of its own Kubernetes API; that of the worker if absent. */
   readonly kube?: KubeOptions
   /** `TAPROOT_*` settings of the server. */
   readonly env?: Readonly<Record<string, string>>
   /** Called with each write of a controller to the Kubernetes API; the write waits for a returned promise. */
   readonly beforeWrite?: (call: string) => Promise<void> | undefined
-  /** The server's and the controllers'; the process's where absent. */
+  /** The clock of server and controllers; the process's if absent. */
   readonly clock?: Clock
-  /** The controllers' own; the process's where absent. */
+  /** The timers of the controllers; the process's if absent. */
   readonly timers?: Timers
-  /** Tells the token with which controllers call the Kubernetes API: they are administrators where absent. */
+  /** Returns the token with which controllers call the Kubernetes API. If absent, they are administrators. */
   readonly controllerToken?: (objects: ObjectApi) => Promise<string>
   /** False if the controllers may not write Secrets. */
   readonly writesSecrets?: boolean
-  /** True where controllers reach the Kubernetes API through `network`; `objects`: all of it but the Lease. */
+  /** True if controllers reach the Kubernetes API through `network`; `objects`: everything except the Lease. */
   readonly proxied?: boolean | 'objects'
 }
 
-/** Starts a Kubernetes API with our kinds, a Taproot server and a controller. */
+/** Starts a Kubernetes API with the kinds of crds/, a Taproot server and a controller. */
 export async function startControllerWorld(options: WorldOptions = {}): Promise<ControllerWorld> {
   const objects = await startObjectApi(options.kube)
   const server = await startTestServer({
@@ -272,7 +272,7 @@ export async function startControllerWorld(options: WorldOptions = {}): Promise<
   }
 }
 
-/** All that a namespace may be granted in a group. */
+/** Returns a grant of everything in a group to a namespace. */
 export function grantOf(namespace: string, groupUid: string): Readonly<Record<string, unknown>> {
   return {
     namespaceSelector: { matchNames: [namespace] },
@@ -282,7 +282,7 @@ export function grantOf(namespace: string, groupUid: string): Readonly<Record<st
   }
 }
 
-/** Creates the object, or puts its spec in place of the one that it has. */
+/** Creates the object, or replaces its spec. */
 async function asPerson(api: KubeApi, type: TestType, draft: ObjectDraft, signal: AbortSignal): Promise<void> {
   const { name, namespace } = draft.metadata
   const ref = { name, ...(namespace === undefined ? {} : { namespace }) }
@@ -291,7 +291,7 @@ async function asPerson(api: KubeApi, type: TestType, draft: ObjectDraft, signal
   else await api.patch(objectTypes[type], ref, { spec: draft.spec }, signal)
 }
 
-/** A record's uid, which a test knows to be there. */
+/** Returns the uid of a record that must exist. */
 export function uidOf(object: PlatformObject): Uid {
   const uid = object.status?.uid
   if (uid === undefined) throw new Error(`${object.metadata.name} has no record`)

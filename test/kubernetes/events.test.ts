@@ -8,14 +8,14 @@ import { describeWithPart } from '../support/parts/require-part.ts'
 import { silentLog, until } from '../store/store-harness.ts'
 import { clientOf, configMap, configMaps, freshNamespace, proxyTo, random, signal } from './kube-bench.ts'
 
-/** Time that goes so many times as fast. */
+/** Returns timers that run `factor` times as fast. */
 function fast(factor: number): Timers {
   return { now: () => systemTimers.now() * factor, start: (ms, ring) => systemTimers.start(ms / factor, ring) }
 }
 
 interface Bench {
   readonly recorder: EventRecorder
-  /** How many were dropped. */
+  /** Returns the number of dropped events. */
   dropped(): number
   stop(): Promise<void>
 }
@@ -48,13 +48,13 @@ function countOf(event: KubeObject | undefined): number | undefined {
   return (event?.['series'] as { readonly count: number } | undefined)?.count // a cast: the API server checks Events
 }
 
-describeWithPart('kube-apiserver', 'a recorder of events', () => {
+describeWithPart('kube-apiserver', 'the recorder of Kubernetes Events', () => {
   let kube: Kube
 
   beforeAll(async () => void (kube = await startKube()))
   afterAll(() => kube?.stop())
 
-  /** A fresh namespace with an object, and what happened there. */
+  /** Creates a namespace with an object, and returns its Events. */
   async function place() {
     const api = clientOf(kube)
     const namespace = await freshNamespace(kube)
@@ -67,7 +67,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     return { api, namespace, event, events }
   }
 
-  test('writes what kubectl describe shows', async () => {
+  test('the recorder of Kubernetes Events writes what kubectl describe shows', async () => {
     const { api, namespace, event, events } = await place()
     const { recorder } = recording(api)
     recorder.record(event())
@@ -85,7 +85,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     expect(await kube.kubectl(['describe', 'configmap', 'subject', '-n', namespace])).toMatch(/Warning +NotGranted .*no grant covers it/)
   })
 
-  test('counts what is the same in one Event, and tells other things apart', async () => {
+  test('the recorder of Kubernetes Events counts repetitions in one Event, and writes others separately', async () => {
     const { api, event, events } = await place()
     const { recorder } = recording(api, fast(200))
     recorder.record(event())
@@ -100,7 +100,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     expect((await events()).map(countOf).toSorted()).toEqual([10, undefined, undefined])
   })
 
-  test('writes a series at most once a minute', async () => {
+  test('the recorder of Kubernetes Events updates a repeated Event at most once a minute', async () => {
     const { api, event, events } = await place()
     const { recorder, stop } = recording(api)
     recorder.record(event())
@@ -113,7 +113,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     expect((await events()).map(countOf).toSorted()).toEqual([2, undefined])
   })
 
-  test('begins another Event where the API server has forgotten the first', async () => {
+  test('the recorder of Kubernetes Events creates a new Event if the API server has removed the first', async () => {
     const { api, namespace, event, events } = await place()
     const { recorder } = recording(api, fast(200))
     recorder.record(event())
@@ -123,7 +123,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     await until(async () => countOf((await events())[0]) === 2)
   })
 
-  test('writes events of objects of the cluster, long names and long notes', async () => {
+  test('the recorder of Kubernetes Events writes events of cluster-scoped objects, with long names and long notes', async () => {
     const { api, namespace, event, events } = await place()
     const { recorder } = recording(api)
     const metadata = { name: namespace, uid: 'u', resourceVersion: '1' }
@@ -136,7 +136,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     await until(async () => (await kube.kubectl(['get', 'events', '-n', 'default', '-o', 'name'])).includes(`event/${namespace}.`))
   })
 
-  test('tries again while the API server is away, without anybody waiting', async () => {
+  test('the recorder of Kubernetes Events retries while the API server is down, without blocking its callers', async () => {
     const { event, events } = await place()
     const proxy = await proxyTo(kube)
     const far = clientOf(kube, { port: proxy.port })
@@ -155,7 +155,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     expect(dropped()).toBe(0)
   })
 
-  test('drops what the API server refuses, and goes on', async () => {
+  test('the recorder of Kubernetes Events drops an event that the API server refuses, and continues', async () => {
     const { api, event, events } = await place()
     const { recorder, dropped } = recording(api)
     recorder.record(event({ metadata: { ...event().metadata, namespace: 'not-there' } }))
@@ -164,7 +164,7 @@ describeWithPart('kube-apiserver', 'a recorder of events', () => {
     expect(dropped()).toBe(1)
   })
 
-  test('keeps 1,000 at most, and 20 of one object', async () => {
+  test('the recorder of Kubernetes Events keeps at most 1,000 waiting events, and 20 of one object', async () => {
     const { event, events } = await place()
     const proxy = await proxyTo(kube)
     proxy.stall()

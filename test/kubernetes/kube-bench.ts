@@ -11,7 +11,7 @@ export const random = { bytes: (count: number): Uint8Array => randomBytes(count)
 /** A signal that never aborts. */
 export const { signal } = new AbortController()
 
-/** Objects that hold anything. */
+/** A type of objects without constraints. */
 export const configMaps: ObjectType = { group: '', version: 'v1', kind: 'ConfigMap', plural: 'configmaps', namespaced: true }
 
 /** A ConfigMap in the namespace `default`, or another one. */
@@ -23,12 +23,12 @@ export function configMap(
   return { metadata: { name, namespace, ...(labels !== undefined && { labels }) }, data: { value } }
 }
 
-/** What a ConfigMap of `configMap` holds. */
+/** Returns the value in a ConfigMap of `configMap`. */
 export function valueOf(object: KubeObject | undefined): string | undefined {
   return (object?.['data'] as { readonly value: string } | undefined)?.value // a cast of what configMap made
 }
 
-/** A client with the rights of an administrator and no limit of rate; closed after the test. */
+/** Returns a client with the rights of an administrator and without a rate limit. It is closed after the test. */
 export function clientOf({ apiserver, access }: Kube, options: Partial<KubeClientOptions> & { readonly port?: number } = {}): KubeClient {
   const { port = apiserver.port, ...more } = options
   const endpoint = { from: 'token', server: `https://127.0.0.1:${port}`, ca: access.caPem, token: access.token } as const
@@ -37,7 +37,7 @@ export function clientOf({ apiserver, access }: Kube, options: Partial<KubeClien
   return client
 }
 
-/** A network to the API server that can fail; closed after the test. */
+/** Returns a network to the API server that can fail. It is closed after the test. */
 export async function proxyTo({ apiserver }: Kube, onConnect: () => void = () => undefined): Promise<TcpProxy> {
   const proxy = await startTcpProxy(() => {
     onConnect()
@@ -55,7 +55,7 @@ export async function freshNamespace(kube: Kube): Promise<string> {
   return name
 }
 
-/** Compacts the history of the etcd below up to now: what the API server itself does not remember any more is gone. */
+/** Compacts the history of the underlying etcd up to now, so that the API server knows only what is in its memory. */
 export async function compact({ etcd }: Kube): Promise<void> {
   const [member] = etcd.members
   const { header } = (await member?.call('kv/range', { key: Buffer.from('none').toString('base64') })) as { header: { revision: string } } // a cast of etcd's answer

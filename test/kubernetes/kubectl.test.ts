@@ -11,7 +11,7 @@ const kinds = [...definitions.keys()]
 const since = '2026-01-01T00:00:00Z'
 const samples = ['deploy/samples/grant.yaml', 'deploy/samples/organisation.yaml']
 
-/** What kubectl printed as a table: a row per line, cells by column; AGE is left out, for it changes. */
+/** Parses a table of kubectl: a row per line, cells by column. AGE is left out, because it changes. */
 function tableOf(printed: string): readonly Readonly<Record<string, string>>[] {
   const [header = '', ...rows] = printed.split('\n').filter((line) => line !== '')
   const columns = [...header.matchAll(/\S+ */g)].map((match) => ({ name: match[0].trim(), from: match.index, to: match.index + match[0].length }))
@@ -36,8 +36,8 @@ const status = (ready: string, reason: string): object => ({
   conditions: [condition('Ready', ready, reason), condition('Synced', 'True', 'Synced')],
 })
 
-describe('descriptions in kubectl explain', () => {
-  test.each(kinds)('%s says what each field is for', (kind) => {
+describe('the descriptions in kubectl explain', () => {
+  test.each(kinds)('the descriptions in kubectl explain describe each field of %s', (kind) => {
     const named = [...schemasIn(schemaOf(kind))].filter(([place]) => !['[]', '{}'].includes(place.at(-1) ?? ''))
     expect(named.filter(([, { description = '' }]) => !/^[A-Z'].*[.]$/s.test(description)).map(([place]) => place.join('.'))).toEqual([])
   })
@@ -62,14 +62,14 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
 
   afterAll(() => api?.stop())
 
-  test('takes the samples, and again without a change', async () => {
+  test('applies the samples, and a second time without a change', async () => {
     const printed = await kubectl(['apply', ...samples.flatMap((path) => ['-f', path])])
     const lines = printed.trim().split('\n')
     expect(lines).toHaveLength(samples.flatMap(documentsOf).length)
     expect(lines.filter((line) => !line.endsWith(' unchanged'))).toEqual([])
   })
 
-  test('takes the definitions and the policy again, by apply of either kind', async () => {
+  test('applies the definitions and the policy again, server-side and client-side', async () => {
     await kubectl(['apply', '--server-side', '-f', 'crds', '-f', 'deploy/mirror-policy'])
     await kubectl(['apply', '-f', 'crds', '-f', 'deploy/mirror-policy'])
   })
@@ -95,7 +95,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['prb', ['NAME', 'READY', 'SYNCED', 'ROLE', 'IDENTITY', 'UID', 'PARENT', 'AGE']],
     ['prepo', ['NAME', 'READY', 'SYNCED', 'UID', 'PARENT', 'AGE']],
     ['psub', ['NAME', 'READY', 'SYNCED', 'STATE', 'SINK', 'UID', 'PARENT', 'AGE']],
-  ])('get %s prints its columns, and why with -o wide', async (shortName, columns) => {
+  ])('get %s prints its columns, and the reason with -o wide', async (shortName, columns) => {
     expect(columnsOf(await kubectl(['get', shortName, '-n', 'acme']))).toEqual(columns)
     expect(columnsOf(await kubectl(['get', shortName, '-n', 'acme', '-o', 'wide']))).toEqual([...columns, 'REASON', 'MESSAGE'])
   })
@@ -107,14 +107,14 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ])
   })
 
-  test('get prb prints role and identity, however they are named', async () => {
+  test('get prb prints role and identity, whichever way they are given', async () => {
     expect(tableOf(await kubectl(['get', 'prb', '-n', 'acme', '-o', 'wide']))).toMatchObject([
       { NAME: 'deployer-pushes', ROLE: 'registry.push', IDENTITY: 'deployer', PARENT: 'web' },
       { NAME: 'deployer-reads', READY: 'False', ROLE: 'tag-reader', IDENTITY: 'deployer', PARENT: 'acme', REASON: 'RefNotFound', MESSAGE: 'RefNotFound it is' },
     ])
   })
 
-  test('get pid prints issuer and subject of each way to prove who one is', async () => {
+  test('get pid prints issuer and subject for each kind of sign-in', async () => {
     const identity = (name: string, way: object): object => ({
       apiVersion: 'taproot.dev/v1alpha1',
       kind: 'PlatformIdentity',
@@ -136,7 +136,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ])
   })
 
-  test('get png prints where and how much', async () => {
+  test('get png prints group, maximum role and adoption', async () => {
     expect(tableOf(await kubectl(['get', 'png']))).toEqual([{ NAME: 'acme', READY: '', GROUP: '/', 'MAX-ROLE': 'owner', ADOPTION: 'false', NAMESPACES: '' }])
   })
 
@@ -145,7 +145,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['platform-iam', ['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding']],
     ['platform-registry', ['PlatformRepo']],
     ['platform-events', ['PlatformSubscription']],
-  ])('get %s -A has every kind of the category', async (category, members) => {
+  ])('get %s -A lists every kind of the category', async (category, members) => {
     const printed = await kubectl(['get', category, '-A', '-o', 'name'])
     const found = new Set(
       printed
@@ -161,7 +161,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['prb', 'spec.identityRef.name=deployer,spec.parentRef.name=acme', ['deployer-reads']],
     ['pg', `status.uid=${childUid}`, ['web']],
     ['prepo', 'spec.parentRef.name=web', ['shop']],
-  ])('get %s --field-selector %s', async (shortName, selector, names) => {
+  ])('get %s --field-selector %s finds the matching objects', async (shortName, selector, names) => {
     const printed = await kubectl(['get', shortName, '-n', 'acme', '--field-selector', selector, '-o', 'jsonpath={.items[*].metadata.name}'])
     expect(printed.split(' ')).toEqual(names)
   })
@@ -172,7 +172,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     expect(await waiting).toContain('condition met')
   })
 
-  test('kustomize puts another account of the controller into the policy', async () => {
+  test('kustomize replaces the controller account in the policy', async () => {
     const folder = await mkdtemp(join(tmpdir(), 'taproot-kustomize-'))
     const account = { apiVersion: 'v1', kind: 'ServiceAccount', metadata: { name: 'taproot-controller' } }
     const replacement = (at: number, field: string): object => ({
@@ -197,7 +197,7 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     }
   })
 
-  test('says in one line what is wrong with an object', async () => {
+  test('explains in one line what is invalid in an object', async () => {
     const text = JSON.stringify({
       apiVersion: 'taproot.dev/v1alpha1',
       kind: 'PlatformRoleBinding',

@@ -6,7 +6,7 @@ import { definitionOf, definitions, documentsOf } from './crd/definitions.ts'
 export interface Answer {
   readonly status: number
   readonly body: Readonly<Record<string, unknown>>
-  /** Of a refusal: `<field>: <message>` for each cause, else the message. */
+  /** Causes of a refusal: `<field>: <message>` for each, or the message. */
   readonly causes: readonly string[]
 }
 
@@ -15,11 +15,11 @@ export interface Call {
   readonly path: string
   readonly body?: unknown
   readonly contentType?: string
-  /** Who calls, in place of the administrator. */
+  /** The caller, in place of the administrator. */
   readonly as?: string
 }
 
-/** A Kubernetes API that serves our kinds. */
+/** A Kubernetes API with the kinds of crds/. */
 export interface ObjectApi {
   readonly kube: Kube
   send(method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE', call: Call): Promise<Answer>
@@ -28,14 +28,14 @@ export interface ObjectApi {
 
 const base = '/apis/taproot.dev/v1alpha1'
 
-/** The path of a kind's objects: in a namespace, `default` where none is given, or of the cluster. */
+/** Returns the path of a kind's objects: in a namespace (`default` if absent), or of the cluster. */
 export function pathOf(kind: string, name?: string, namespace = 'default'): string {
   const { scope, names } = definitionOf(kind).spec
   const collection = scope === 'Cluster' ? `${base}/${names.plural}` : `${base}/namespaces/${namespace}/${names.plural}`
   return name === undefined ? collection : `${collection}/${name}`
 }
 
-/** An object of one of our kinds. */
+/** Returns an object of a kind of crds/. */
 export function objectOf(kind: string, name: string, parts: Readonly<Record<string, unknown>>): Readonly<Record<string, unknown>> {
   const { metadata, ...others } = parts
   return { apiVersion: 'taproot.dev/v1alpha1', kind, metadata: { name, ...(metadata as object | undefined) }, ...others }
@@ -65,9 +65,8 @@ async function startOwn(options: KubeOptions): Promise<Kube> {
 }
 
 /**
- * A Kubernetes API with crds/; resolves when every kind is served. Only administrators have rights until `allowEverything`.
- * With options, even empty ones, it is an instance of its own: for tests that kill it, or change its policies or definitions.
- * Otherwise it is that of the worker.
+ * Returns a Kubernetes API with crds/. Resolves when every kind is served. Only administrators have rights until `allowEverything`. With options, even empty
+ * ones, it is a separate instance, for tests that kill it or change its policies or definitions. Otherwise it is that of the worker.
  */
 export async function startObjectApi(options?: KubeOptions): Promise<ObjectApi> {
   const kube = await (options === undefined ? shareKube(applyDefinitions) : startOwn(options))
@@ -104,7 +103,7 @@ async function served(get: () => Promise<Answer>): Promise<void> {
   }
 }
 
-/** Lets these users do everything: what then refuses them is no want of rights. */
+/** Gives these users all rights, so that a later refusal is not for a missing right. */
 export async function allowEverything({ send }: ObjectApi, ...users: readonly string[]): Promise<void> {
   const body = {
     apiVersion: 'rbac.authorization.k8s.io/v1',

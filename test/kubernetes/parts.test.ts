@@ -10,7 +10,7 @@ const configMap = (name: string, owner?: { name: string; uid: string }): string 
   })
 
 describeWithParts(['etcd', 'kube-apiserver', 'kubectl'], 'a Kubernetes API without nodes', () => {
-  test('keeps objects, keys and its address over kill -9', async () => {
+  test('a Kubernetes API without nodes keeps objects, keys and its address over kill -9', async () => {
     const kube = await startKube()
     try {
       await kube.kubectl(['apply', '-f', '-'], configMap('kept'))
@@ -27,8 +27,8 @@ describeWithParts(['etcd', 'kube-apiserver', 'kubectl'], 'a Kubernetes API witho
   }, 180_000)
 })
 
-describeWithParts(['etcd', 'kube-apiserver', 'kube-controller-manager', 'kubectl'], 'the controllers of Kubernetes', () => {
-  test('remove a namespace with what is in it, and what lost its owner', async () => {
+describeWithParts(['etcd', 'kube-apiserver', 'kube-controller-manager', 'kubectl'], 'the Kubernetes controllers', () => {
+  test('the Kubernetes controllers delete the objects of a deleted namespace, and objects without their owner', async () => {
     const kube = await startKube({ controllerManager: true })
     try {
       await kube.kubectl(['create', 'namespace', 'left'])

@@ -12,12 +12,12 @@ import { managedByText } from '../../src/engine/ownership.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'
 import { ok, roleUid, type TestServer } from '../support/test-server.ts'
 
-/** Records of two organisations, by what objects may name them. */
+/** Records of two organisations, by the ways to name them. */
 export interface Population {
   readonly groups: string[]
   readonly roles: string[]
   readonly identities: string[]
-  /** All records' uids, and some that there are none of. */
+  /** The uids of all records, and some without a record. */
   readonly uids: string[]
   /** Names of records. */
   readonly names: readonly string[]
@@ -27,7 +27,7 @@ export interface Population {
 
 const roleSets = [['CAP_IAM_GROUPS_LIST'], ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE'], ['CAP_IAM_ROLES_LIST']] as const
 
-/** Makes two organisations of the API's: groups in groups, roles, identities and bindings. */
+/** Creates two organisations: nested groups, roles, identities and bindings. */
 export async function populate(server: TestServer): Promise<Population> {
   const token = await server.operatorToken()
   const uids: string[] = ['f'.repeat(40), `${'f'.repeat(40)}/${'e'.repeat(16)}`]
@@ -53,7 +53,7 @@ export async function populate(server: TestServer): Promise<Population> {
   return { groups, roles, identities, uids, names: ['alpha', 'beta', 'gamma', 'delta'], objectNames: ['red', 'green', 'blue'] }
 }
 
-/** Makes records that objects of this cluster own, and some of another cluster's. */
+/** Creates records that objects of this cluster own, and some of another cluster. */
 export async function ownedRecords(
   server: TestServer,
   population: Population,

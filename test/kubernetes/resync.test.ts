@@ -6,7 +6,7 @@ import { LongTimers } from './client/long-timers.ts'
 
 const signal = AbortSignal.timeout(600_000)
 
-describeWithPart('kube-apiserver', 'what no event tells of', () => {
+describeWithPart('kube-apiserver', 'changes without an event', () => {
   const timers = new LongTimers()
   let world: ControllerWorld
   beforeAll(async () => {
@@ -14,11 +14,11 @@ describeWithPart('kube-apiserver', 'what no event tells of', () => {
   }, 120_000)
   afterAll(() => world?.stop())
 
-  /** Waits for the next look at everything: one of objects, one of mirrors, one of pull secrets, one of grants. */
+  /** The pending timers of repeated processing: of objects, mirrors, pull secrets and grants. */
   const looks = (): readonly number[] => timers.held.filter((ms) => ms >= 600_000 && ms <= 660_000)
   const tolds = (): number => world.server.logs.filter(({ message }) => message === 'records whose Kubernetes object is missing').length
 
-  test('everything is looked at again every ten minutes, and not by all at the same moment', async () => {
+  test('changes without an event are found as everything is processed again every ten minutes, spread over time', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.put('group', namespace, 'left', { parentRef: { uid: organisation.group } })

@@ -13,15 +13,15 @@ import { startControllerWorld, type ControllerWorld } from './controller-world.t
 
 const signal = AbortSignal.timeout(7_200_000)
 const total = Number(process.env['TAPROOT_KUBE_OBJECTS'] ?? '200')
-/** Objects that people apply; as many records of the API's are mirrored. */
+/** Number of applied objects, and of mirrored API records. */
 const half = Math.floor(total / 2)
 const samples = Math.min(200, Math.max(20, Math.floor(total / 20)))
 const timeout = 60_000 + 600 * total
-// Each look reads all of them.
+// Each poll reads all of them.
 const polling = { timeout, interval: Math.max(250, total) }
 
 setFlagsFromString('--expose-gc')
-// A context that is made after the flag was set has it.
+// A context created after the flag was set has the function.
 const collectGarbage = runInNewContext('gc') as () => void
 
 /** Runs `work` for 0 .. `count`, some at once. */
@@ -67,7 +67,7 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
   }
 
   test(
-    'they become ready, and their mirrors appear',
+    'become ready, and their mirrors appear',
     async () => {
       const startedAt = performance.now()
       const heap = (): number => {
@@ -88,9 +88,9 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
   )
 
   test(
-    'steady state writes nothing, and looking at all of it again costs little',
+    'cause no writes without changes, and are processed again at low cost',
     async () => {
-      // Whatever the first one had left to do.
+      // Work that the first controller had left.
       await world.stopControllers()
       await world.startController().settled()
       await world.stopControllers()
@@ -110,7 +110,7 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
   )
 
   test(
-    'a change in the API is soon in its mirror, and a change of an object in the API',
+    'are synchronised soon after a change in the API or of an object',
     async () => {
       const down: number[] = []
       const up: number[] = []
@@ -152,7 +152,7 @@ describeWithPart('kube-apiserver', `${total} objects`, () => {
       for (const [way, times] of Object.entries({ 'API to mirror': down, 'object to API': up })) {
         const [p50, p90, p99] = [0.5, 0.9, 0.99].map((part) => quantile(times, part))
         process.stdout.write(`${way}: p50 ${p50} ms, p90 ${p90} ms, p99 ${p99} ms (${samples} samples)\n`)
-        // Of few samples the 99th part is the slowest one alone, which a busy machine may hold up.
+        // With few samples the 99th percentile is the slowest one, which a busy machine may delay.
         expect(total >= 1_000 ? p99 : p90, way).toBeLessThan(1_000)
         expect(p99, way).toBeLessThan(5_000)
       }

@@ -11,7 +11,7 @@ import { startControllerWorld, uidOf, type ControllerWorld } from './controller-
 
 const signal = AbortSignal.timeout(900_000)
 
-describeOnStoresWithParts(['kube-apiserver'], 'a field that an object named and names no more', (store) => {
+describeOnStoresWithParts(['kube-apiserver'], 'a field that is removed from an object', (store) => {
   let world: ControllerWorld
   let organisation: Organisation
   let namespace: string
@@ -28,14 +28,14 @@ describeOnStoresWithParts(['kube-apiserver'], 'a field that an object named and 
   const full = { description: 'from the object', aliases: ['example.com/app:latest'], activeTags: ['latest'] }
   const empty = { description: '', aliases: [], activeTags: [] }
   const recordOf = (uid: string): unknown => world.record('Repo', uid)?.message
-  /** Applies what changes in the spec of the object; null takes a field out. Waits until the record follows. */
+  /** Applies changes of the object's spec; null removes a field. Waits until the record follows. */
   async function put(spec: Readonly<Record<string, unknown>>): Promise<PlatformObject> {
     await world.put('repo', namespace, 'app', { parentRef: { uid: organisation.group }, ...spec })
     return world.until('repo', namespace, 'app', 'InSync')
   }
   const clearStatus = (): Promise<string> =>
     world.objects.kube.kubectl(['patch', 'platformrepo', 'app', '-n', namespace, '--subresource=status', '--type=merge', '-p', '{"status":null}'])
-  /** Writes the record as a version does that keeps no set of fields. */
+  /** Writes the record like a version without the set of managed fields. */
   async function writtenByEarlierVersion(uid: string): Promise<void> {
     const record = world.record('Repo', uid)
     if (record === undefined) throw new Error('no record')
@@ -44,14 +44,14 @@ describeOnStoresWithParts(['kube-apiserver'], 'a field that an object named and 
     const outcome = await services.store.transact({ guards: [], writes: [{ kind: 'put', key: recordKey('Repo', trustedUid(uid)), value }] }, signal)
     if (outcome.committed) await services.cache.reached(outcome.revision, signal)
   }
-  /** Deletes the object without the controller, so that it leaves its record as it is. */
+  /** Deletes the object without the controller, so that its record stays unchanged. */
   async function lose(): Promise<void> {
     await world.stopControllers()
     await world.api.patch(objectTypes.repo, { namespace, name: 'app' }, { metadata: { finalizers: null } }, signal)
     await world.api.delete(objectTypes.repo, { namespace, name: 'app' }, {}, signal)
   }
 
-  test('is reset, and a field that it never named stays as it is', async () => {
+  test('a field that is removed from an object is reset, and a field that was never set stays as it is', async () => {
     const uid = uidOf(await put({ description: full.description, aliases: full.aliases }))
     ok(await world.server.rest.call('UpdateRepo', { repo: { uid, activeTags: ['latest'] } }, { token: organisation.token, forceOwnership: 'true' }))
     await world.until('repo', namespace, 'app', 'InConflict')
@@ -71,17 +71,20 @@ describeOnStoresWithParts(['kube-apiserver'], 'a field that an object named and 
     expect(after.status?.extraFields).toEqual(['activeTags'])
   })
 
-  test.each(['description', 'aliases', 'activeTags'] as const)('%s is reset where the status was cleared meanwhile', async (field) => {
-    const uid = uidOf(await put(full))
-    await world.stopControllers()
-    await clearStatus()
-    await world.put('repo', namespace, 'app', { parentRef: { uid: organisation.group }, [field]: null })
-    world.startController()
-    await world.until('repo', namespace, 'app', 'InSync')
-    expect(recordOf(uid)).toMatchObject({ ...full, [field]: empty[field] })
-  })
+  test.each(['description', 'aliases', 'activeTags'] as const)(
+    'a field that is removed from an object is reset although the status was cleared in between: %s',
+    async (field) => {
+      const uid = uidOf(await put(full))
+      await world.stopControllers()
+      await clearStatus()
+      await world.put('repo', namespace, 'app', { parentRef: { uid: organisation.group }, [field]: null })
+      world.startController()
+      await world.until('repo', namespace, 'app', 'InSync')
+      expect(recordOf(uid)).toMatchObject({ ...full, [field]: empty[field] })
+    },
+  )
 
-  test('is reset where the object was restored from a backup of before, and its record was its own all the time', async () => {
+  test('a field that is removed from an object is reset after the object was restored from an older backup, while the record remained its own', async () => {
     const backup = await put({ description: 'as in the backup' })
     const uid = uidOf(backup)
     await put(full)
@@ -94,7 +97,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'a field that an object named and 
     expect(restored.status).not.toHaveProperty('extraFields')
   })
 
-  test('stays where a controller of the version before wrote the record last; the next one is reset', async () => {
+  test('a field that is removed from an object stays if the previous controller version wrote the record last; the next removed field is reset', async () => {
     const uid = uidOf(await put(full))
     await world.stopControllers()
     await writtenByEarlierVersion(uid)

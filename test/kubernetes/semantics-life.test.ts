@@ -10,20 +10,20 @@ import { polling, startControllerWorld, uidOf, type ControllerWorld } from './co
 
 const signal = AbortSignal.timeout(900_000)
 
-/** The cells that `kubectl get` prints for one object, by column. */
+/** Returns the cells of one object in the output of `kubectl get`, by column. */
 function cellsOf(printed: string): Readonly<Record<string, string>> {
   const [header = '', row = ''] = printed.split('\n')
-  // A cell may be empty: it begins where its column does.
+  // A cell may be empty: it begins at the position of its column.
   const columns = [...header.matchAll(/\S+(?: \S+)*/g)]
   return Object.fromEntries(columns.map(({ 0: name, index }, at) => [name, row.slice(index, columns[at + 1]?.index).trim()]))
 }
 
-/** The conditions that are true or false now, as `type=status reason`. */
+/** Returns the conditions as `type=status reason`. */
 function conditionsOf({ status }: PlatformObject): readonly string[] {
   return (status?.conditions ?? []).map(({ type, status: is, reason }) => `${type}=${is} ${reason}`).sort()
 }
 
-/** Who wrote which fields of an object, as the API server keeps account of it: `manager` -> paths of two steps. */
+/** Returns the fields of an object by their manager, from the API server's records: `manager` -> paths of two steps. */
 function writersOf({ metadata }: KubeObject): Readonly<Record<string, readonly string[]>> {
   const { managedFields = [] } = metadata as unknown as { managedFields?: readonly { manager: string; fieldsV1: Record<string, object> }[] }
   const written: Record<string, string[]> = {}
@@ -32,7 +32,7 @@ function writersOf({ metadata }: KubeObject): Readonly<Record<string, readonly s
   return written
 }
 
-describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) => {
+describeOnStoresWithParts(['kube-apiserver'], 'the life of a Kubernetes object', (store) => {
   let world: ControllerWorld
   let organisation: Organisation
   let namespace: string
@@ -51,7 +51,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
   }
   const remove = (name: string): Promise<void> => world.api.delete(objectTypes.group, { namespace, name }, {}, signal)
 
-  test('conditions: Ready and Synced with reason, message and generation; the others only while they are true', async () => {
+  test('conditions: Ready and Synced have reason, message and generation; others exist only while they are true', async () => {
     await world.put('group', namespace, 'conditions', { parentRef: { name: 'conditions-parent' } })
     const waiting = await world.until('group', namespace, 'conditions', 'RefNotFound')
     expect(conditionsOf(waiting)).toEqual(['Ready=False RefNotFound', 'Reconciling=True RefNotFound', 'Synced=False RefNotFound'])
@@ -61,20 +61,20 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(ready.status?.conditions?.every(({ message, observedGeneration }) => message !== '' && observedGeneration === ready.metadata.generation)).toBe(true)
   })
 
-  test('status: uid, etag, time of the last write, what the references stood for', async () => {
+  test('status: uid, etag, time of the last write, resolved references', async () => {
     const { status } = await group('status')
     const record = world.record('Group', status?.uid)
     expect(status).toMatchObject({ etag: record?.etag, observedGeneration: 1, resolved: { parent: organisation.group } })
     expect(Date.parse(status?.lastSyncTime ?? '')).toBeGreaterThan(Date.now() - 600_000)
   })
 
-  test('observedGeneration: never Ready for a generation that was not looked at', async () => {
+  test('observedGeneration: an object is never Ready for a generation that was not processed', async () => {
     const uid = uidOf(await group('generations'))
     for (let round = 2; round <= 12; round++) {
       await world.put('group', namespace, 'generations', { description: `round ${round}` })
       const seen = await world.object('group', namespace, 'generations')
       const isCurrent = seen.status?.observedGeneration === seen.metadata.generation
-      // Where it says that it is in sync for this generation, the record is.
+      // If it reports InSync for this generation, the record is in sync.
       if (isCurrent) expect(world.record('Group', uid)?.message).toMatchObject({ description: `round ${round}` })
     }
     const last = await world.until('group', namespace, 'generations', 'InSync')
@@ -82,7 +82,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(world.record('Group', uid)?.message).toMatchObject({ description: 'round 12' })
   })
 
-  test('spec: a field that is named no more is reset', async () => {
+  test('spec: a removed field is reset', async () => {
     const uid = uidOf(await group('unset', { description: 'as applied' }))
     const { token } = organisation
     await world.api.patch(objectTypes.group, { namespace, name: 'unset' }, { spec: { description: null } }, signal)
@@ -91,7 +91,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(await world.server.rest.call('UpdateGroup', { group: { uid, description: 'by the API' } }, { token })).toMatchObject({ code: 9 })
   })
 
-  test('finalizer: one, on the object only; gone with the record', async () => {
+  test('finalizer: there is one, on the object only; it is removed with the record', async () => {
     const object = await group('held')
     expect(object.metadata.finalizers).toEqual([finalizer])
     const uid = uidOf(object)
@@ -102,7 +102,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(spaces.items.filter(({ metadata }) => (metadata.finalizers ?? []).length > 0)).toEqual([])
   })
 
-  test("finalizer: others' are left in place, and the object's record goes all the same", async () => {
+  test("finalizer: those of others stay, and the object's record is deleted all the same", async () => {
     const uid = uidOf(await group('held-twice'))
     await world.api.patch(objectTypes.group, { namespace, name: 'held-twice' }, { metadata: { finalizers: ['example.com/mine', finalizer] } }, signal)
     await remove('held-twice')
@@ -112,7 +112,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     await world.gone('group', namespace, 'held-twice')
   })
 
-  test('finalizer: an object that is being deleted before it was seen makes no record', async () => {
+  test('finalizer: an object that is deleted before it was processed creates no record', async () => {
     await world.stopControllers()
     await world.put('group', namespace, 'never', { parentRef: { uid: organisation.group } }, { finalizers: ['example.com/mine'] })
     await remove('never')
@@ -132,7 +132,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     ok(await world.server.rest.call('UpdateGroup', { group: { uid, description: 'free' } }, { token: organisation.token }))
   })
 
-  test('deletion policy Delete: a group that is not empty blocks, names what is in it, and goes when it is empty', async () => {
+  test('deletion policy Delete: a group with children is not deleted, reports them, and is deleted once it is empty', async () => {
     const uid = uidOf(await group('full'))
     const { token } = organisation
     const child = String(ok(await world.server.rest.call('CreateGroup', { parent: uid, group: { name: 'child' } }, { token }))['uid'])
@@ -147,7 +147,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(world.record('Group', uid)).toBeUndefined()
   })
 
-  test('a suspended organisation: its objects write nothing, as its members, and go on when it is open again', async () => {
+  test('a suspended organisation: its objects change nothing, like its members, until it is open again', async () => {
     const closed = await world.organisation()
     const theirs = await world.namespace(closed)
     const spec = { parentRef: { uid: closed.group } }
@@ -164,7 +164,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(world.record('Group', uid)).toMatchObject({ message: { description: '' } })
     expect(world.server.running.engine.cache.tables.table('Group').child(closed.group, 'late')).toBeUndefined()
     await reinstate(world.server, closed.group)
-    // Sooner than by itself.
+    // Sooner than by repeated processing.
     for (const name of ['early', 'late'])
       await world.api.patch(objectTypes.group, { namespace: theirs, name }, { metadata: { labels: { again: 'yes' } } }, signal)
     await world.gone('group', theirs, 'early')
@@ -172,7 +172,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     await world.until('group', theirs, 'late', 'InSync')
   })
 
-  test('references: what is named comes later, goes, and comes again as another record', async () => {
+  test('references: the referenced record may appear later, disappear, and appear again as another record', async () => {
     await world.put('group', namespace, 'late-child', { parentRef: { name: 'late-parent' } })
     await world.until('group', namespace, 'late-child', 'RefNotFound')
     const parent = uidOf(await group('late-parent', { deletionPolicy: 'Orphan' }))
@@ -187,7 +187,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(misplaced.status?.uid).toBe(child)
   })
 
-  test('field managers: only status, the finalizer and the annotation are written', async () => {
+  test('field managers: the controller writes only status, its finalizer and its annotation', async () => {
     await world.objects.kube.kubectl(
       ['apply', '--server-side', '-f', '-'],
       JSON.stringify({
@@ -211,7 +211,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     expect(object.metadata.generation).toBe(1)
   })
 
-  test('the same manifest again, by client-side and server-side apply, shows no difference and writes nothing', async () => {
+  test('the same manifest applied again, client-side and server-side, shows no difference and causes no write', async () => {
     const manifest = JSON.stringify({
       apiVersion: 'taproot.dev/v1alpha1',
       kind: 'PlatformGroup',
@@ -221,14 +221,14 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     const { kubectl } = world.objects.kube
     await kubectl(['apply', '-f', '-'], manifest)
     const before = await world.until('group', namespace, 'manifest', 'InSync')
-    // kubectl diff fails where there is a difference.
+    // kubectl diff fails if there is a difference.
     expect(await kubectl(['diff', '-f', '-'], manifest)).toBe('')
     expect(await kubectl(['apply', '-f', '-'], manifest)).toContain('unchanged')
     const after = await world.object('group', namespace, 'manifest')
     expect(after.metadata.resourceVersion).toBe(before.metadata.resourceVersion)
   })
 
-  /** Waits until the status of the grant counts every object that has a record: it is written a moment later. */
+  /** Waits until the status of the grant counts every object with a record: it is written a moment later. */
   async function grantCounted(): Promise<void> {
     const { items } = JSON.parse(await world.objects.kube.kubectl(['get', 'platform', '-n', namespace, '-o', 'json'])) as { items: PlatformObject[] } // a list
     const objectCount = items.filter(({ status }) => status?.uid !== undefined).length
@@ -238,7 +238,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of an object', (store) =
     }, polling)
   }
 
-  test('steady state: a controller that starts over writes nothing', async () => {
+  test('without changes a restarted controller writes nothing', async () => {
     await group('steady')
     await world.put('group', namespace, 'steady-waiting', { parentRef: { name: 'nothing' } })
     await world.until('group', namespace, 'steady-waiting', 'RefNotFound')

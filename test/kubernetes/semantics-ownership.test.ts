@@ -7,13 +7,13 @@ import { clusterId, polling, startControllerWorld, uidOf, type ControllerWorld, 
 
 const signal = AbortSignal.timeout(900_000)
 
-/** What a backup keeps of an object: no status, no owner references, nothing that the API server gave it. */
+/** Returns the parts of an object in a backup: without status, owner references, and fields of the API server. */
 function exported(object: PlatformObject): { name: string; spec: PlatformObject['spec']; annotations: Readonly<Record<string, string>> } {
   const { name, annotations = {} } = object.metadata
   return { name, spec: object.spec, annotations }
 }
 
-describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
+describeOnStoresWithParts(['kube-apiserver'], 'the ownership of records', (store) => {
   let world: ControllerWorld
   let organisation: Organisation
 
@@ -37,7 +37,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
     await world.put(type, namespace, name, spec, { annotations })
   }
 
-  describe('grants', () => {
+  describe('a namespace grant', () => {
     test.each<[string, () => Readonly<Record<string, unknown>> | false]>([
       ['no grant at all', () => false],
       ['a grant for other kinds', () => ({ allowedKinds: ['PlatformRepo'] })],
@@ -45,7 +45,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       ['a grant for labels that the namespace lacks', () => ({ namespaceSelector: { matchLabels: { team: 'other' } } })],
       ['a grant for another group', () => ({ groupUid: 'f'.repeat(40) })],
       ['a grant for a group below', () => ({ groupUid: `${organisation.group}/${'a'.repeat(16)}` })],
-    ])('%s: NotGranted, and nothing is made', async (_, grant) => {
+    ])('a namespace grant is missing with %s: NotGranted, and no record is created', async (_, grant) => {
       const namespace = await world.namespace(organisation, grant())
       await world.put('group', namespace, 'refused', parentRef())
       const refused = await world.until('group', namespace, 'refused', 'NotGranted')
@@ -54,7 +54,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(world.server.running.engine.cache.tables.table('Group').child(organisation.group, 'refused')).toBeUndefined()
     })
 
-    test('a grant that comes later is noticed; one that goes leaves the record as it is, and no change follows', async () => {
+    test('a namespace grant takes effect when created; its deletion keeps the record, which no longer changes', async () => {
       const namespace = await world.namespace(organisation, false)
       await world.put('group', namespace, 'team', parentRef())
       await world.until('group', namespace, 'team', 'NotGranted')
@@ -67,11 +67,11 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(world.record('Group', uid)?.message).toMatchObject({ description: '' })
       await remove('group', namespace, 'team')
       await world.gone('group', namespace, 'team')
-      // Without a grant nothing is deleted: the record is the API's.
+      // Without a grant nothing is deleted: the record belongs to the API.
       expect(ownerOf(uid)).toBe('')
     })
 
-    test('labels of the namespace that go take the grant along', async () => {
+    test('a namespace grant ends for a namespace that loses the matching labels', async () => {
       const namespace = await world.namespace(organisation, { namespaceSelector: { matchLabels: { team: 'a' } } })
       const label = (team: string | null): Promise<unknown> =>
         world.api.patch(objectTypes.namespace, { name: namespace }, { metadata: { labels: { team } } }, signal)
@@ -82,14 +82,14 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       await world.until('group', namespace, 'team', 'NotGranted')
     })
 
-    test('a root group needs a grant for everywhere', async () => {
+    test('a namespace grant is needed for everything to create a root group', async () => {
       const namespace = await world.namespace({ group: '/' })
       const name = freshName('root')
       await world.put('group', namespace, name, {})
       expect(uidOf(await world.until('group', namespace, name, 'InSync'))).toMatch(/^[0-9a-f]{40}$/)
     })
 
-    test('a binding never gives more than maxRole, also when its role is widened later or the grant shrinks', async () => {
+    test('a namespace grant limits a binding to maxRole, also when its role is widened or the grant is narrowed later', async () => {
       const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
       await world.put('identity', namespace, 'i', { ...parentRef(), serviceAccountRef: { name: 'deployer' } })
       await world.put('roleBinding', namespace, 'owner', { ...parentRef(), identityRef: { name: 'i' }, roleRef: { builtIn: 'owner' } })
@@ -115,7 +115,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
     })
   })
 
-  test('the last owner of an organisation stays, whatever the grant says by now: the binding goes once there is another one', async () => {
+  test('can not remove the last owner of an organisation: the binding is deleted once another owner exists', async () => {
     const { group, owner } = await world.organisation()
     const namespace = await world.namespace({ group }, { allowAdoption: true, maxRole: { builtIn: 'owner' } })
     const spec = { parentRef: { uid: group }, identityRef: { uid: owner }, roleRef: { builtIn: 'owner' }, adoptionPolicy: 'ByName' }
@@ -129,7 +129,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
     expect(world.record('RoleBinding', uid)).toBeUndefined()
   })
 
-  test('roles and identities of a group above the grant look like missing ones', async () => {
+  test('hides roles and identities of groups above it like missing ones', async () => {
     const { token, group } = organisation
     const team = await byApi(freshName('team'))
     const role = { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_DELETE'] }
@@ -148,7 +148,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
     expect(there).toEqual(missing)
   })
 
-  test('a grant that is bounded by a role of its own follows that role', async () => {
+  test('with a custom role as limit follows changes of that role', async () => {
     const { token } = organisation
     const both = ['CAP_IAM_GROUPS_LIST', 'CAP_IAM_ROLES_LIST']
     const createRole = async (capabilities: string[]): Promise<string> =>
@@ -165,8 +165,8 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
     await world.until('roleBinding', namespace, 'binding', 'InSync')
   })
 
-  describe('adoption', () => {
-    test('by uid: the record that the annotation names, where the grant allows adoption', async () => {
+  describe('the adoption of a record', () => {
+    test('the adoption of a record by uid takes the record in the annotation, if the grant allows adoption', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       const uid = await byApi('existing')
       await world.put('group', namespace, 'adopts', { ...parentRef(), name: 'existing', description: 'adopted' }, { annotations: { [uidAnnotation]: uid } })
@@ -176,8 +176,8 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
 
     test.each([
       ['without allowAdoption', {}, 'ByUid'],
-      ['where the object says Never', { allowAdoption: true }, 'Never'],
-    ])('by uid: InConflict %s', async (_, grant, adoptionPolicy) => {
+      ['if the object says Never', { allowAdoption: true }, 'Never'],
+    ])('the adoption of a record by uid ends in InConflict %s', async (_, grant, adoptionPolicy) => {
       const namespace = await world.namespace(organisation, grant)
       const uid = await byApi('existing')
       await world.put('group', namespace, 'adopts', { ...parentRef(), name: 'existing', adoptionPolicy }, { annotations: { [uidAnnotation]: uid } })
@@ -189,7 +189,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(world.record('Group', uid)).toBeDefined()
     })
 
-    test('by uid: never a record of another place', async () => {
+    test('the adoption of a record by uid never takes a record of another group', async () => {
       const other = await world.organisation()
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       await world.put('group', namespace, 'adopts', { ...parentRef(), adoptionPolicy: 'ByName' }, { annotations: { [uidAnnotation]: other.group } })
@@ -197,7 +197,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(ownerOf(other.group)).toBe('')
     })
 
-    test('adoption by name: a group, an identity and a binding without an owner', async () => {
+    test('the adoption of a record by name takes a group, an identity and a binding without an owner', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       const { token } = organisation
       const group = await byApi('named')
@@ -214,7 +214,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(uidOf(await world.until('roleBinding', namespace, 'named', 'InSync'))).toBe(binding)
     })
 
-    test('by name: without the policy a taken name is InConflict, and free again it is used', async () => {
+    test('the adoption of a record by name needs the policy: without it a taken name is InConflict, and used once it is free', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       const uid = await byApi('taken')
       await world.put('group', namespace, 'taken', parentRef())
@@ -226,7 +226,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
   })
 
   describe('two objects for one record', () => {
-    test('the older wins, the younger is InConflict and does not flap; when the older goes the younger follows', async () => {
+    test('two objects for one record are resolved by age: the older is Ready, the younger InConflict without flapping; it follows when the older is deleted', async () => {
       const namespace = await world.namespace(organisation)
       await world.put('group', namespace, 'older', { ...parentRef(), name: 'one' })
       const uid = uidOf(await world.until('group', namespace, 'older', 'InSync'))
@@ -245,12 +245,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(uidOf(await world.until('group', namespace, 'younger', 'InSync'))).not.toBe(uid)
     })
 
-    test('the older wins also where both were there before a controller was', async () => {
+    test('two objects for one record are resolved by age also if both existed before the controller', async () => {
       const namespace = await world.namespace(organisation)
       await world.stopControllers()
       await world.put('group', namespace, 'z-older', { ...parentRef(), name: 'one' })
       const created = Date.parse((await world.object('group', namespace, 'z-older')).metadata.creationTimestamp ?? '')
-      // Kubernetes tells times in whole seconds.
+      // Kubernetes times are whole seconds.
       await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(created + 1_100), polling)
       for (const name of ['a-younger', 'b-younger', 'c-younger']) await world.put('group', namespace, name, { ...parentRef(), name: 'one' })
       world.startController()
@@ -258,7 +258,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       for (const name of ['a-younger', 'b-younger', 'c-younger']) await world.until('group', namespace, name, 'InConflict')
     })
 
-    test('an object that is copied to another namespace gets nothing, and its going takes nothing along', async () => {
+    test('in different namespaces: a copy gets no record, and its deletion deletes none', async () => {
       const [from, to] = [await world.namespace(organisation), await world.namespace(organisation, { allowAdoption: true })]
       await world.put('group', from, 'team', parentRef())
       const original = await world.until('group', from, 'team', 'InSync')
@@ -280,7 +280,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
   })
 
   describe('ExternalLost', () => {
-    test('a record that is deleted by force is not made again, until the annotation is taken away', async () => {
+    test('is reported for a record deleted by force, which is not created again until the annotation is removed', async () => {
       const namespace = await world.namespace(organisation)
       await world.put('group', namespace, 'team', parentRef())
       const uid = uidOf(await world.until('group', namespace, 'team', 'InSync'))
@@ -294,7 +294,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(uidOf(await world.until('group', namespace, 'team', 'InSync'))).not.toBe(uid)
     })
 
-    test('an object whose record is gone can be deleted', async () => {
+    test('does not prevent the deletion of the object', async () => {
       const namespace = await world.namespace(organisation)
       await world.put('group', namespace, 'team', parentRef())
       const uid = uidOf(await world.until('group', namespace, 'team', 'InSync'))
@@ -305,8 +305,8 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
     })
   })
 
-  describe('backup and restore', () => {
-    test('objects that come back without status have their records back, references by name among them', async () => {
+  describe('after backup and restore', () => {
+    test('objects without status find their records again, including references by name', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       await world.put('group', namespace, 'team', { ...parentRef(), deletionPolicy: 'Orphan' })
       await world.put('role', namespace, 'r', { parentRef: { name: 'team' }, capabilities: ['CAP_IAM_GROUPS_LIST'], deletionPolicy: 'Orphan' })
@@ -322,12 +322,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       for (const [type, { name, annotations }] of backups) expect(uidOf(await world.until(type, namespace, name, 'InSync'))).toBe(annotations[uidAnnotation])
     })
 
-    test('objects that come back while their records still name them go on without adoption', async () => {
+    test('objects continue without adoption if their records still name them', async () => {
       const namespace = await world.namespace(organisation)
       await world.put('group', namespace, 'team', parentRef())
       const backup = exported(await world.until('group', namespace, 'team', 'InSync'))
       await world.stopControllers()
-      // A cluster that is lost and set up again: no controller released anything.
+      // As in a lost cluster that is set up again: no controller released anything.
       await world.api.patch(objectTypes.group, { namespace, name: 'team' }, { metadata: { finalizers: [] } }, signal)
       await remove('group', namespace, 'team')
       world.startController()
@@ -335,7 +335,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'whose a record is', (store) => {
       expect(uidOf(await world.until('group', namespace, 'team', 'InSync'))).toBe(backup.annotations[uidAnnotation])
     })
 
-    test('an object that comes back after its record was deleted is ExternalLost, not a new record', async () => {
+    test('an object whose record was deleted is ExternalLost and gets no new record', async () => {
       const namespace = await world.namespace(organisation, { allowAdoption: true })
       await world.put('group', namespace, 'team', parentRef())
       const backup = exported(await world.until('group', namespace, 'team', 'InSync'))

@@ -11,13 +11,13 @@ import { polling, startControllerWorld, uidOf, type ControllerWorld } from './co
 import { definitions } from './crd/definitions.ts'
 
 const signal = AbortSignal.timeout(900_000)
-/** The commands under "Remove everything", in their order. */
+/** The commands under "Remove everything", in order. */
 const removing = [...(/\n## Remove everything\n(.*?)\n## /s.exec(readFileSync('docs/install.md', 'utf8'))?.[1] ?? '').matchAll(/```sh\n(.*?)```/gs)].map(
   (match) => match[1] ?? '',
 )
 const goingTimeouts = { timeout: 100_000, interval: 100 }
 
-describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant or a definition', () => {
+describeWithPart('kube-controller-manager', 'the deletion of a namespace, a grant or a definition', () => {
   let world: ControllerWorld
   let organisation: Organisation
 
@@ -30,7 +30,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
   const gone = (namespace: string): Promise<void> =>
     vi.waitFor(async () => expect(await world.api.get(objectTypes.namespace, { name: namespace }, signal)).toBeUndefined(), goingTimeouts)
 
-  /** A group with a group, an identity and a binding in it, each an object: the records' kinds and uids, outermost first. */
+  /** Creates a group with a group, an identity and a binding in it, each by an object. Returns the records' kinds and uids, outermost first. */
   async function family(namespace: string, stem: string): Promise<readonly (readonly [kind: string, uid: string])[]> {
     const inner = { parentRef: { name: `${stem}-outer` } }
     await world.put('group', namespace, `${stem}-outer`, { parentRef: { uid: organisation.group } })
@@ -51,10 +51,10 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
   test.concurrent.each<[string, Readonly<Record<string, unknown>> | 'gone', string | undefined]>([
     ['by default: the records stay and belong to the API', {}, ''],
     ['with onNamespaceDelete Orphan: the records stay and belong to the API', { onNamespaceDelete: 'Orphan' }, ''],
-    ['with onNamespaceDelete Delete: the records go too, innermost first', { onNamespaceDelete: 'Delete' }, undefined],
+    ['with onNamespaceDelete Delete: the records are deleted too, innermost first', { onNamespaceDelete: 'Delete' }, undefined],
     ['without its grant: the records stay, whatever the objects say', 'gone', ''],
   ])(
-    'a namespace is deleted, %s',
+    'a namespace is deleted %s',
     async (_, grant, owner) => {
       const namespace = await world.namespace(organisation, grant === 'gone' ? {} : grant)
       const records = await family(namespace, namespace)
@@ -66,7 +66,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     120_000,
   )
 
-  test('a namespace is deleted while no controller runs: it waits, and then ends as the grant says', async () => {
+  test('a namespace deleted while no controller runs waits, and then its records are handled as the grant says', async () => {
     const namespace = await world.namespace(organisation, { onNamespaceDelete: 'Delete' })
     const records = await family(namespace, namespace)
     await world.stopControllers()
@@ -77,7 +77,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     expect(owners(records)).toEqual(records.map(() => undefined))
   }, 120_000)
 
-  test('a definition is deleted: objects go, records stay; installed again, objects have their records back', async () => {
+  test('a deleted definition deletes its objects and keeps the records; objects of a new installation find them again', async () => {
     const namespace = await world.namespace(organisation, { allowAdoption: true, onNamespaceDelete: 'Delete' })
     const uid = await (async () => {
       await world.put('group', namespace, 'kept', { parentRef: { uid: organisation.group }, deletionPolicy: 'Delete' })
@@ -105,7 +105,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
   }
   const [deleteDefinitions = '', , takeFinalizersOff = ''] = removing
 
-  test('the controller is gone already: the namespace hangs until its finalizers are taken off as docs/install.md says; records keep their owner', async () => {
+  test('without a controller a namespace waits until its finalizers are removed as in docs/install.md; records keep their owner', async () => {
     const namespace = await world.namespace(organisation)
     const records = await family(namespace, namespace)
     await world.stopControllers()
@@ -117,7 +117,7 @@ describeWithPart('kube-controller-manager', 'what goes with a namespace, a grant
     world.startController()
   }, 120_000)
 
-  test('all definitions are deleted while a controller runs, as docs/install.md says: that ends, and records stay', async () => {
+  test('all definitions can be deleted while a controller runs, as in docs/install.md, and records stay', async () => {
     expect([...deleteDefinitions.matchAll(/[a-z]+\.taproot\.dev/g)].map(([name]) => name).toSorted()).toEqual(
       [...definitions.values()].map(({ metadata }) => metadata.name).toSorted(),
     )

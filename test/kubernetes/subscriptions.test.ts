@@ -25,7 +25,7 @@ const refreshMs = objectKinds.Subscription.refreshMs
 /** A sink that no test reaches. Rules: docs/spec/kubernetes.md#subscription-objects. */
 const farSink = 'https://hooks.example/taproot'
 
-describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
+describeWithPart('kube-apiserver', 'subscriptions as Kubernetes objects', () => {
   let world: ControllerWorld
   let folder: string
   let organisation: Organisation
@@ -74,7 +74,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
   const widen = (): Promise<KubeObject> =>
     world.api.patch(objectTypes.grant, { name: namespace }, { spec: { maxRole: { uid: null, builtIn: 'owner' } } }, signal)
 
-  test('delivers the events of its group, and says so', async () => {
+  test('subscriptions as Kubernetes objects deliver the events of their group, and report it', async () => {
     const sink = await newSink()
     await put({ sink: sink.url, ordered: true })
     const object = await until('InSync')
@@ -85,7 +85,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     expect(await call('GetSubscription', { uid: uidOf(object) })).toMatchObject({ managedBy: `cluster-1/${namespace}/hook`, ordered: true, types: groupTypes })
   })
 
-  test('follows changes, and resets what it no longer names', async () => {
+  test('subscriptions as Kubernetes objects follow changes, and reset removed fields', async () => {
     await put({ ordered: true, includePulls: true })
     const uid = uidOf(await until('InSync'))
     await put({ ordered: null, types: roleTypes, sink: `${farSink}/2` })
@@ -94,14 +94,14 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
   })
 
   test.each([
-    ['types that no event has', { types: ['iam.group.'] }, /types.*did you mean "dev\.taproot\.api\.iam\.group\."/],
+    ['unknown event types', { types: ['iam.group.'] }, /types.*did you mean "dev\.taproot\.api\.iam\.group\."/],
     ['a sink in a private network', { sink: 'https://10.0.0.1/x' }, /sink.*events\.networks/],
-  ])('%s make it Invalid, with the words of the API', async (_, spec, message) => {
+  ])('subscriptions as Kubernetes objects with %s are Invalid, with the message of the API', async (_, spec, message) => {
     await put(spec)
     expect((await until('Invalid')).status?.conditions?.[0]?.message).toMatch(message)
   })
 
-  test('the API refuses to change or delete it, and the record goes with its object', async () => {
+  test('subscriptions as Kubernetes objects can not be changed or deleted through the API, and their record is deleted with the object', async () => {
     await put({})
     const uid = uidOf(await until('InSync'))
     for (const [rpc, request] of [
@@ -114,7 +114,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     expect(world.record('Subscription', uid)).toBeUndefined()
   })
 
-  test('deletionPolicy: Orphan leaves it to the API, and an object adopts it by its uid', async () => {
+  test('subscriptions as Kubernetes objects with deletionPolicy Orphan stay in the API, and an object adopts them by uid', async () => {
     await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { allowAdoption: true } }, signal)
     await put({ deletionPolicy: 'Orphan' })
     const uid = uidOf(await until('InSync'))
@@ -125,14 +125,14 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     expect(uidOf(await until('InSync'))).toBe(uid)
   })
 
-  test('two objects with the same sink have a record each', async () => {
+  test('subscriptions as Kubernetes objects with the same sink have one record each', async () => {
     await put({})
     await world.put('subscription', namespace, 'other', { parentRef: { uid: organisation.group }, sink: farSink })
     const [one, other] = [await until('InSync'), await world.until('subscription', namespace, 'other', 'InSync')]
     expect(uidOf(one)).not.toBe(uidOf(other))
   })
 
-  test('server-side apply creates and changes it, and a dry run does neither', async () => {
+  test('subscriptions as Kubernetes objects are created and changed by server-side apply; a dry run does neither', async () => {
     const apply = (spec: JsonObject, ...options: string[]): Promise<string> =>
       world.objects.kube.kubectl(
         ['apply', '--server-side', ...options, '-f', '-'],
@@ -151,8 +151,8 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     await vi.waitFor(() => expect(world.record('Subscription', uid)?.message).toMatchObject({ ordered: false }), polling)
   })
 
-  describe('suspend', () => {
-    test('from the beginning: nothing is delivered until it ends, and nothing is lost', async () => {
+  describe('a subscription with suspend', () => {
+    test('set from the beginning delivers nothing until it is cleared, and loses nothing', async () => {
       const sink = await newSink()
       await put({ sink: sink.url, suspend: true })
       const object = await until('InSync')
@@ -168,7 +168,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await untilState('ACTIVE')
     })
 
-    test('a pause for another reason stays, until suspend was set and ended', async () => {
+    test('a subscription with suspend does not end a pause for another reason until suspend was set and cleared', async () => {
       const sink = await newSink()
       sink.respond(answer(410))
       await put({ sink: sink.url })
@@ -185,7 +185,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await sink.until(() => sink.about(group).length === 2)
     })
 
-    test(':pause works on a subscription of an object, which shows it', async () => {
+    test('a subscription with suspend can also be paused with :pause, and the object shows it', async () => {
       await put({})
       const uid = uidOf(await until('InSync'))
       await call('PauseSubscription', { uid })
@@ -195,7 +195,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     })
   })
 
-  test('a failing sink shows as FAILING; deliveries by themselves write no status', async () => {
+  test('a failing sink is shown as FAILING; successful deliveries write no status', async () => {
     const sink = await newSink()
     await put({ sink: sink.url })
     await until('InSync')
@@ -207,7 +207,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await sink.until(() => sink.about(uid).length === 1)
       refresh()
     }
-    // Mirrors of the groups are written, but nothing of the subscription.
+    // Mirrors of the groups are written, but not that of the subscription.
     expect(world.writes.slice(writes).filter((write) => write.includes('PlatformSubscription'))).toEqual([])
     sink.respond(answer(500))
     for (let count = 0; count < 8; count++) await newGroup()
@@ -215,7 +215,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     expect((await until('InSync')).status?.state).toBe('FAILING')
   })
 
-  describe('secretName', () => {
+  describe('a subscription with secretName', () => {
     const hooks = { signing: 'STANDARD_WEBHOOKS', secretName: 'hook-secret' }
     const secretOf = async (): Promise<KubeObject | undefined> => world.api.get(objectTypes.secret, { namespace, name: 'hook-secret' }, signal)
     const textOf = (secret: KubeObject | undefined): string => {
@@ -223,7 +223,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       return Buffer.from(data, 'base64').toString()
     }
 
-    test('names the Secret with what signs the events; it is nowhere else', async () => {
+    test('a subscription with secretName has a Secret with the signing secret, which is stored nowhere else', async () => {
       const sink = await newSink()
       await put({ sink: sink.url, ...hooks })
       const object = await until('InSync')
@@ -240,7 +240,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       expect(entries.filter(({ value }) => Buffer.from(value).includes(text))).toEqual([])
     })
 
-    test('follows a rotation, and is made again where it was deleted', async () => {
+    test('a subscription with secretName updates the Secret after a rotation, and creates it again after its deletion', async () => {
       await put(hooks)
       const uid = uidOf(await until('InSync'))
       const { secret } = await call('RotateSubscriptionSecret', { uid })
@@ -255,7 +255,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       }, polling)
     })
 
-    test('a Secret of another owner stays as it is, and the object says so', async () => {
+    test('a subscription with secretName keeps a Secret of another owner unchanged, and reports it', async () => {
       await world.api.create(objectTypes.secret, { metadata: { namespace, name: 'hook-secret' }, data: { secret: 'bWluZQ==' } }, signal)
       await put(hooks)
       expect((await until('SecretInUse')).status?.conditions?.[0]?.message).toContain('hook-secret')
@@ -265,8 +265,8 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
     })
   })
 
-  describe('grants', () => {
-    test('the maxRole must list what the events are about: otherwise there is no record', async () => {
+  describe('a grant for subscriptions', () => {
+    test('a grant for subscriptions needs a maxRole that can list the records of the events: otherwise no record is created', async () => {
       await limitTo('CAP_IAM_GROUPS_LIST')
       await put({ types: [...groupTypes, ...roleTypes] })
       const refused = await until('ExceedsGrant')
@@ -276,7 +276,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await until('InSync')
     })
 
-    test('a grant that shrinks pauses it, with the reason; fewer types end that', async () => {
+    test('a grant for subscriptions pauses a subscription when it is narrowed, with the reason; fewer event types end the pause', async () => {
       await put({ types: [...groupTypes, ...roleTypes] })
       const uid = uidOf(await until('InSync'))
       await limitTo('CAP_IAM_GROUPS_LIST')
@@ -286,7 +286,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       expect((await until('InSync')).status).toMatchObject({ uid, state: 'ACTIVE' })
     })
 
-    test('a wider grant ends such a pause', async () => {
+    test('a grant for subscriptions ends such a pause when it is widened', async () => {
       await put({ types: roleTypes })
       await until('InSync')
       await limitTo('CAP_IAM_GROUPS_LIST')
@@ -295,7 +295,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       expect((await until('InSync')).status).toMatchObject({ state: 'ACTIVE' })
     })
 
-    test('without its object, it is paused all the same', async () => {
+    test('a grant for subscriptions pauses a subscription without its object too', async () => {
       await put({ types: roleTypes })
       const uid = uidOf(await until('InSync'))
       await world.stopControllers()
@@ -306,14 +306,14 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await vi.waitFor(async () => expect(await call('GetSubscription', { uid })).toMatchObject({ state: 'PAUSED' }), polling)
     })
 
-    test('a grant for other kinds does not count', async () => {
+    test('a grant for subscriptions has no effect on other kinds', async () => {
       await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { allowedKinds: ['PlatformGroup'] } }, signal)
       await put({})
       await until('NotGranted')
     })
   })
 
-  describe('mirrors', () => {
+  describe('a mirror of a subscription', () => {
     const shown = (uid: string, more: object): Promise<PlatformObject> =>
       vi.waitFor(async () => {
         refresh()
@@ -322,7 +322,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
         return found as PlatformObject
       }, polling)
 
-    test('a subscription of the API is shown with its state, without its secret, and goes with it', async () => {
+    test('a mirror of a subscription shows the state of an API subscription, without its secret, and is deleted with it', async () => {
       const subscription = { sink: farSink, types: groupTypes, signing: 'STANDARD_WEBHOOKS' }
       const { uid, secret } = (await call('CreateSubscription', { parent: organisation.group, subscription })) as { uid: string; secret: string }
       const spec = { ...subscription, parentRef: { uid: organisation.group } }
@@ -337,7 +337,7 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
       await world.gone('subscription', 'default', mirror.metadata.name)
     })
 
-    test('a subscription of an object has none', async () => {
+    test('a mirror of a subscription does not exist for a subscription with its own object', async () => {
       await put({})
       const uid = uidOf(await until('InSync'))
       expect(await world.api.get(objectTypes.subscription, { namespace: 'default', name: mirrorName(objectKinds.Subscription, uid) }, signal)).toBeUndefined()
@@ -345,8 +345,8 @@ describeWithPart('kube-apiserver', 'subscriptions as objects', () => {
   })
 })
 
-describeWithPart('kube-apiserver', 'a controller that may not write Secrets', () => {
-  test('says so to an object that names one, and delivers its events', async () => {
+describeWithPart('kube-apiserver', 'subscriptions of a controller that may not write Secrets', () => {
+  test('subscriptions of a controller that may not write Secrets report it if they name a Secret, and deliver their events', async () => {
     const world = await startControllerWorld({ writesSecrets: false })
     onTestFinished(() => world.stop())
     const organisation = await world.organisation()

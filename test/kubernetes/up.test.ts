@@ -11,10 +11,10 @@ import { clusterId, polling, startControllerWorld, uidOf, type ControllerWorld }
 let world: ControllerWorld
 const signal = AbortSignal.timeout(600_000)
 
-/** What is done before a write of the controller. */
+/** Actions before a write of the controller. */
 const meanwhile = new Map<string, () => Promise<void>>()
 
-describeWithPart('kube-apiserver', 'objects that people apply', () => {
+describeWithPart('kube-apiserver', 'applied Kubernetes objects', () => {
   beforeAll(async () => {
     world = await startControllerWorld({
       beforeWrite(call) {
@@ -26,7 +26,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
   }, 120_000)
   afterAll(() => world.stop())
 
-  test('a group is made, followed and deleted with its object', async () => {
+  test('applied Kubernetes objects create, change and delete a group', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.put('group', namespace, 'team-a', { parentRef: { uid: organisation.group }, description: 'first' })
@@ -50,7 +50,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect(world.record('Group', uid)).toBeUndefined()
   })
 
-  test('order of apply never matters: a binding waits for its identity, its role and its group', async () => {
+  test('applied Kubernetes objects may be applied in any order: a binding waits for its identity, its role and its group', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.put('roleBinding', namespace, 'b', { parentRef: { name: 'g' }, identityRef: { name: 'i' }, roleRef: { name: 'r' } })
@@ -66,7 +66,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     })
   })
 
-  test('a binding to deleted records is still bounded by the grant', async () => {
+  test('applied Kubernetes objects with a binding to deleted records are still limited by the grant', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const parentRef = { uid: organisation.group }
@@ -80,7 +80,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
   })
 
-  test('the capabilities of a role of another tenant are not shown', async () => {
+  test("applied Kubernetes objects do not show the capabilities of another tenant's role", async () => {
     const [organisation, other] = [await world.organisation(), await world.organisation()]
     const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
     const role = { name: 'secret', capabilities: ['CAP_IAM_GROUPS_DELETE'] }
@@ -97,7 +97,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     }
   })
 
-  test('the conflicting record is deleted while its conflict is reported: the object has its record at once', async () => {
+  test('applied Kubernetes objects get their record at once when the conflicting record is deleted while the conflict is reported', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const { token, group } = organisation
@@ -109,12 +109,12 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect(uidOf(object)).not.toBe(uid)
   })
 
-  test('an object that is labelled as a mirror says nothing, and is no rival of another', async () => {
+  test('applied Kubernetes objects labelled as a mirror have no effect, and do not compete with others', async () => {
     const organisation = await world.organisation()
     const [first, second] = [await world.namespace(organisation), await world.namespace(organisation)]
     const spec = { parentRef: { uid: organisation.group }, name: 'same' }
     await world.put('group', first, 'older', spec, { labels: { [originLabel]: 'api' } })
-    // Times of creation are whole seconds.
+    // Creation times are whole seconds.
     const { creationTimestamp = '' } = (await world.object('group', first, 'older')).metadata
     await vi.waitFor(() => expect(Date.now()).toBeGreaterThan(Date.parse(creationTimestamp) + 1_000), polling)
     await world.put('group', second, 'younger', spec)
@@ -122,7 +122,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect((await world.object('group', first, 'older')).status).toEqual(unobservedStatus)
   })
 
-  test('a record whose object was deleted without the controller, its finalizer taken off, is reported and left as it is', async () => {
+  test('applied Kubernetes objects deleted without the controller, with their finalizer removed, leave a record that is reported and unchanged', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.put('group', namespace, 'g', { parentRef: { uid: organisation.group }, name: 'left' })
@@ -141,7 +141,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect(uidOf(await world.until('group', namespace, 'g', 'InSync'))).toBe(uid)
   })
 
-  /** A user takes the finalizer off and deletes the object, before the controller puts the finalizer back: no controller releases the record. */
+  /** Removes the finalizer like a user and deletes the object, before the controller restores the finalizer: no controller releases the record. */
   async function strip(namespace: string, name: string): Promise<void> {
     await world.stopControllers()
     await world.api.patch(objectTypes.roleBinding, { namespace, name }, { metadata: { finalizers: null } }, signal)
@@ -149,9 +149,9 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     world.startController()
   }
 
-  /** What an object that says nothing any more could be meant to escape. */
+  /** Ways to make an object ineffective, with which a user could try to evade a grant. */
   const silenced: readonly [string, (namespace: string, name: string) => Promise<void>][] = [
-    ['went without its finalizer', strip],
+    ['was deleted with its finalizer removed', strip],
     [
       'is labelled as a mirror',
       async (namespace, name) =>
@@ -161,7 +161,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
   const narrow: string[] = ['CAP_IAM_GROUPS_LIST']
   const wide = [...narrow, 'CAP_IAM_GROUPS_DELETE']
 
-  /** A binding of a narrow role, in a namespace that may give no more, whose object is then silenced. */
+  /** Creates a binding of a narrow role in a namespace that may grant no more, then makes its object ineffective. */
   async function silencedBinding(
     silence: (namespace: string, name: string) => Promise<void>,
   ): Promise<{ uid: string; namespace: string; role: string; token: string }> {
@@ -175,17 +175,17 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await world.put('roleBinding', namespace, 'b', { parentRef, identityRef: { name: 'i' }, roleRef: { uid: role } })
     const uid = uidOf(await world.until('roleBinding', namespace, 'b', 'InSync'))
     await silence(namespace, 'b')
-    // It stays, for it is within the grant: seen once what comes later was dealt with.
+    // The binding stays, because it is within the grant: checked after a later object was processed.
     await world.put('group', namespace, 'later', { parentRef })
     await world.until('group', namespace, 'later', 'InSync')
     expect(world.record('RoleBinding', uid)).toBeDefined()
     return { uid, namespace, role, token }
   }
 
-  describe.each(silenced)('a binding whose object %s', (_, silence) => {
+  describe.each(silenced)('the record of a binding whose object %s', (_, silence) => {
     const removed = (uid: string): Promise<void> => vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
 
-    test('goes when its role grows beyond the grant', async () => {
+    test('the record of a binding without an effective object is deleted when its role is widened beyond the grant', async () => {
       const { uid, role, namespace, token } = await silencedBinding(silence)
       ok(await world.server.rest.call('UpdateRole', { role: { uid: role, capabilities: wide } }, { token }))
       await removed(uid)
@@ -196,13 +196,13 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
       )
     })
 
-    test('goes when the grant shrinks', async () => {
+    test('the record of a binding without an effective object is deleted when the grant is narrowed', async () => {
       const { uid, namespace } = await silencedBinding(silence)
       await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { maxRole: null } }, signal)
       await removed(uid)
     })
 
-    test('goes when its role grew beyond the grant while no controller ran', async () => {
+    test('the record of a binding without an effective object is deleted when its role was widened beyond the grant while no controller ran', async () => {
       const { uid, role, token } = await silencedBinding(silence)
       await world.stopControllers()
       ok(await world.server.rest.call('UpdateRole', { role: { uid: role, capabilities: wide } }, { token }))
@@ -210,7 +210,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
       await removed(uid)
     })
 
-    test('stays where its namespace has no grant at all any more, as with every object', async () => {
+    test('the record of a binding without an effective object stays if its namespace no longer has any grant, as for every object', async () => {
       const { uid, role, namespace, token } = await silencedBinding(silence)
       await world.api.delete(objectTypes.grant, { name: namespace }, {}, signal)
       await world.until('group', namespace, 'later', 'NotGranted')
@@ -221,7 +221,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     })
   })
 
-  test('an object that is labelled as a mirror says nothing once its record is gone', async () => {
+  test('applied Kubernetes objects labelled as a mirror have no effect once their record is gone', async () => {
     const { uid, namespace, role, token } = await silencedBinding(async (space, name) => {
       await world.api.patch(objectTypes.roleBinding, { namespace: space, name }, { metadata: { labels: { [originLabel]: 'api' } } }, signal)
     })
@@ -234,7 +234,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     await world.until('roleBinding', namespace, 'b', 'ExceedsGrant')
   })
 
-  test('a namespace without a grant can do nothing', async () => {
+  test('applied Kubernetes objects in a namespace without a grant have no effect', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation, false)
     await world.put('group', namespace, 'g', { parentRef: { uid: organisation.group }, name: 'gee' })
@@ -242,7 +242,7 @@ describeWithPart('kube-apiserver', 'objects that people apply', () => {
     expect(refused.status?.uid).toBeUndefined()
   })
 
-  test('the API refuses to change what an object owns; by force it takes it, and the object is in conflict', async () => {
+  test('applied Kubernetes objects own their record: the API refuses changes; with force it takes the record over, and the object is in conflict', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.put('group', namespace, 'g', { parentRef: { uid: organisation.group }, name: 'gee' })

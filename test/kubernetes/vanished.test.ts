@@ -19,13 +19,13 @@ const webhooks: ObjectType = {
   namespaced: false,
 }
 
-/** A deletion that the API server has begun, of an object without finalizers at that time. */
+/** A deletion that the API server has started, of an object that had no finalizers then. */
 interface Deletion {
   readonly begun: PromiseWithResolvers<void>
   readonly mayEnd: PromiseWithResolvers<void>
 }
 
-describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server removes while a finalizer is put on it', (store) => {
+describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server removes while its finalizer is being added', (store) => {
   const deletions = new Map<string, Deletion>()
   let webhook: DeletionWebhook
   let world: ControllerWorld
@@ -41,9 +41,9 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     world = await startControllerWorld({
       store,
       kube: {},
-      // With what the chart lets it do, and no more.
+      // With exactly the rights in the chart.
       controllerToken: grantRights,
-      // The finalizer comes once the deletion is under way.
+      // The finalizer arrives during the deletion.
       beforeWrite: (call) => deletions.get(/^apply PlatformGroup .*\/(.*)$/.exec(call)?.[1] ?? '')?.begun.promise,
     })
     organisation = await world.organisation()
@@ -64,14 +64,14 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     return deletion
   }
 
-  /** Waits until the API server asks before it deletes. */
+  /** Waits until the API server calls the webhook before deletions. */
   async function inForce(): Promise<void> {
     const { begun, mayEnd } = expectDeletion('probe')
     mayEnd.resolve()
     let isAsked = false
     void begun.promise.then(() => (isAsked = true))
     await vi.waitFor(async () => {
-      // It makes no record.
+      // It creates no record.
       await world.put('group', namespace, 'probe', { parentRef: { name: 'nowhere' } })
       await world.api.delete(objectTypes.group, { namespace, name: 'probe' }, {}, signal)
       expect(isAsked).toBe(true)
@@ -84,8 +84,8 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
   }
 
   /**
-   * Applies a group and deletes it at once, so that both the finalizer and the record arrive during the deletion. Then runs `meanwhile`.
-   * Resolves with its record when the object is gone.
+   * Applies a group and deletes it at once, so that both the finalizer and the record arrive during the deletion. Then runs `meanwhile`. Resolves with its
+   * record when the object is gone.
    */
   async function race(name: string, spec: Readonly<Record<string, unknown>> = {}, meanwhile = (): Promise<unknown> => Promise.resolve()): Promise<string> {
     const { mayEnd } = expectDeletion(name)
@@ -103,17 +103,17 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     return uid
   }
 
-  test('its record is deleted all the same', async () => {
+  test('an object that the API server removes while its finalizer is being added has its record deleted', async () => {
     const uid = await race('raced')
     await vi.waitFor(() => expect(world.record('Group', uid)).toBeUndefined(), polling)
   })
 
-  test('its record is released where its deletion policy is Orphan', async () => {
+  test('an object that the API server removes while its finalizer is being added has its record released if its deletion policy is Orphan', async () => {
     const uid = await race('raced-orphan', { deletionPolicy: 'Orphan' })
     await vi.waitFor(() => expect(world.record('Group', uid)?.managedBy).toBe(''), polling)
   })
 
-  test('another object of its name has the record', async () => {
+  test('an object that the API server removes while its finalizer is being added leaves its record to another object of the same name', async () => {
     const uid = await race('raced-again', {}, () => suspend(world.server, organisation.group))
     const put = (description: string): Promise<unknown> => world.put('group', namespace, 'raced-again', { parentRef: { uid: organisation.group }, description })
     const expectReady = (ready: object): Promise<void> =>
@@ -122,7 +122,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
         expect(status?.conditions?.find(({ type }) => type === 'Ready')).toMatchObject(ready)
       }, longTimeouts)
     await put('too early')
-    // Where the controller has not seen it yet, the record of the first goes, and it gets one of its own.
+    // If the controller has not processed the deletion yet, the record of the first object is deleted, and the second gets its own.
     await expectReady({ status: 'False' })
     await reinstate(world.server, organisation.group)
     await put('of the second')
@@ -130,7 +130,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'an object that the API server rem
     expect(recordOf('raced-again')).toMatchObject({ uid, message: { description: 'of the second' } })
   }, 90_000)
 
-  test('the next leader sees to it where the first one could not', async () => {
+  test('an object that the API server removes while its finalizer is being added is handled by the next leader if the first one could not', async () => {
     await world.stopControllers()
     const first = world.startController()
     await first.settled()

@@ -9,11 +9,11 @@ test.each([
   { count: 5, text: 'r1, r2, r3, r4, r5' },
   { count: 6, text: 'r1, r2, r3, r4, r5 and 1 more' },
   { count: 500, text: 'r1, r2, r3, r4, r5 and 495 more' },
-])('of $count a message names the first five', ({ count, text }) => {
+])('a message about $count items names the first five', ({ count, text }) => {
   expect(firstOf(numbered(count))).toBe(text)
 })
 
-test('a deletion that is blocked names what stands in the way', () => {
+test('a blocked deletion names the records that block it', () => {
   const error = new DomainError(9, 'cannot delete group with child groups')
   expect(conditionStatusOf(error, true, firstOf(numbered(6)))).toMatchObject({
     reason: 'DeletionBlocked',

@@ -35,7 +35,7 @@ async function storeWithMoves(): Promise<Store> {
   return store
 }
 
-test('every window of a long history holds what is in it, however it is read', async () => {
+test('every window of a long history contains exactly its records, whatever the page size', async () => {
   const store = await storeWithMoves()
   const at = (index: number): number => moves[index]?.timeMs ?? Infinity
   for (const limit of [1, 10, 511, 1_000, 5_000]) {
@@ -51,13 +51,13 @@ test('every window of a long history holds what is in it, however it is read', a
   }
 })
 
-test('a digest is found wherever in a long history it is, and no other', async () => {
+test('a digest is found anywhere in a long history, and other digests are not', async () => {
   const store = await storeWithMoves()
   for (const index of [0, 512, 1_705, 2_999]) expect(await everPointedTo(store, { ...tag, digest: moves[index]?.digest as Digest }, signal)).toBe(true) // a cast: none of these is a deletion
   expect(await everPointedTo(store, { ...tag, digest: `sha256:${'f'.repeat(64)}` as Digest }, signal)).toBe(false)
 })
 
-test('what a long history says of a time, or of a digest of late, takes few of its records', async () => {
+test('a look-up of a time, or of a recent digest, reads few records of a long history', async () => {
   const store = await storeWithMoves()
   const asked: RangeQuery[] = []
   const range: Store['range'] = (query, among) => {
@@ -83,7 +83,7 @@ test('what a long history says of a time, or of a digest of late, takes few of i
   expect(Math.max(...spans)).toBeLessThanOrEqual(512)
 })
 
-test('expired history leaves nothing behind', async () => {
+test('expired history is removed completely', async () => {
   const store = await storeWithMoves()
   await new Expirer(store, { history: { maxMoves: 10 } }).expire(startMs, signal)
   const { entries } = await store.range({ prefix: 'x/history', limit: 1_000 }, signal)
@@ -92,7 +92,7 @@ test('expired history leaves nothing behind', async () => {
   expect(found?.records).toEqual(moves.slice(-10).filter(({ digest }) => digest !== ''))
 })
 
-test('a tag that was deleted long ago leaves nothing behind, its marks neither', async () => {
+test('the history of a tag deleted long ago is removed completely, with its index entries', async () => {
   const store = await storeWithMoves()
   const timeMs = (moves.at(-1)?.timeMs ?? 0) + 1_000
   const sequence = 3_072n

@@ -115,12 +115,12 @@ describe('instants of ISO 8601', () => {
     expect(parseInstant(text)).toBeUndefined()
   })
 
-  test('counts every digit of a second', () => {
+  test('instants of ISO 8601 use every digit of a second', () => {
     const [one = 0n, other = 0n] = ['2026-01-31T12:00:00.000000000000000001Z', '2026-01-31T12:00:00Z'].map(parseInstant)
     expect(one - other).toBe(1n)
   })
 
-  test('reads back what machines write', () => {
+  test('instants of ISO 8601 are read back as written', () => {
     const date = fc.date({ min: new Date('0001-01-01T00:00:00Z'), max: new Date('9999-12-31T23:59:59.999Z'), noInvalidDate: true })
     fc.assert(
       fc.property(date, fc.integer({ min: -1439, max: 1439 }), (at, minutes) => {

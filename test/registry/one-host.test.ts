@@ -11,7 +11,7 @@ beforeAll(async () => {
 afterAll(() => server.stop())
 
 test.each(['Host: registry.test\r\nHost: other.test\r\n', 'Host: registry.test\r\nhost: registry.test\r\n', ''])(
-  'a request to the registry host that does not name one host is refused: %j',
+  'a request to the registry host without exactly one host name is refused: %j',
   async (hosts) => {
     const socket = connect(server.config.registry.port, '127.0.0.1')
     socket.write(`GET /healthz HTTP/1.1\r\n${hosts}Connection: close\r\n\r\n`)

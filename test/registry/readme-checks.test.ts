@@ -36,7 +36,7 @@ async function dryRun(repo: { uid: string; token: string }, content: string, sig
   })
 }
 
-test('expensive readmes of one organisation delay those of another by one document at most', { timeout: 120_000 }, async () => {
+test('expensive readmes of one organisation delay those of another by at most one document', { timeout: 120_000 }, async () => {
   const [hostile, other] = [await makeRepo(), await makeRepo()]
   const end = new AbortController()
   const first = dryRun(hostile, expensive, end.signal)
@@ -53,7 +53,7 @@ test('expensive readmes of one organisation delay those of another by one docume
   await Promise.all(rest)
 })
 
-test('an organisation with too many waiting readmes is asked to come again, and no other one', { timeout: 120_000 }, async () => {
+test('an organisation with too many waiting readmes is asked to retry later, and no other one', { timeout: 120_000 }, async () => {
   const [hostile, other] = [await makeRepo(), await makeRepo()]
   const end = new AbortController()
   const line = Array.from({ length: 24 }, () => dryRun(hostile, expensive, end.signal))
@@ -66,7 +66,7 @@ test('an organisation with too many waiting readmes is asked to come again, and 
   await Promise.all(line)
 })
 
-test('a readme that costs too much processor time ends its thread, and the next one gets another', async () => {
+test('a readme that uses too much processor time ends its worker thread, and the next readme gets a new thread', async () => {
   const thread = new ReadmeThread(20)
   const { error, cpuMs } = await thread.render(expensive)
   expect(error).toMatch(/takes too long/)
@@ -75,7 +75,7 @@ test('a readme that costs too much processor time ends its thread, and the next 
   expect(await thread.render('# hello')).toMatchObject({ error: undefined })
 })
 
-test('a readme that makes far more elements than it has characters is refused at once', async () => {
+test('a readme that creates far more elements than it has characters is refused at once', async () => {
   const beganAtMs = cpuTimeMs()
   expect(readmeError(amplified)).toMatch(/too many elements/)
   expect(cpuTimeMs() - beganAtMs).toBeLessThan(1_500)

@@ -43,42 +43,45 @@ describe("the issuer of the cluster's service account tokens", () => {
   writeFileSync(tokenFile, tokenWithClaims({ iss: issuer }))
 
   const rows: readonly (readonly [string, Given, unknown])[] = [
-    ['a row of issuers', { yaml: 'issuers: [{ allowPrivate: true }]', env: from(tokenFile) }, { issuers: [{ issuer, allowPrivate: true }] }],
+    ['an entry of issuers', { yaml: 'issuers: [{ allowPrivate: true }]', env: from(tokenFile) }, { issuers: [{ issuer, allowPrivate: true }] }],
     ['an operator', { yaml: 'bootstrap: { operators: [{ subject: ann }] }', env: from(tokenFile) }, { bootstrap: { operators: [{ issuer, subject: 'ann' }] } }],
     ['the controller', { role: 'controller', env: onEtcdFrom(tokenFile) }, { kubernetes: { issuer } }],
     [
-      'an empty variable of the controller',
+      'a controller with an empty variable',
       { role: 'controller', env: { ...onEtcdFrom(tokenFile), TAPROOT_KUBERNETES_ISSUER: '' } },
       { kubernetes: { issuer } },
     ],
     [
-      'rows that come from a variable',
+      'entries given in a variable',
       { env: { ...from(tokenFile), TAPROOT_ISSUERS: '[{}]', TAPROOT_BOOTSTRAP_OPERATORS: '[{"subject":"ann"}]' } },
       { issuers: [{ issuer }], bootstrap: { operators: [{ issuer, subject: 'ann' }] } },
     ],
   ]
-  test.for(rows)('names %s without one', ([, given, expected]) => {
+  test.for(rows)("the issuer of the cluster's service account tokens is filled in for %s without an issuer", ([, given, expected]) => {
     expect(load(given)).toMatchObject({ config: expected as object, clusterIssuer: { issuer, tokenFile } })
   })
 
-  test('takes no place where one is named', () => {
+  test("the issuer of the cluster's service account tokens does not replace a configured issuer", () => {
     const { config } = load({ yaml: `issuers: [{ issuer: "${own}" }, { caFile: /ca.crt }]`, env: from(tokenFile) })
     expect(config.issuers.map((row) => row.issuer)).toEqual([own, issuer])
   })
 
-  test('is kubernetes.issuer where that is set: no token is read', () => {
+  test("the issuer of the cluster's service account tokens is kubernetes.issuer if that is set, and no token is read", () => {
     const yaml = `issuers: [{}]\nbootstrap: { operators: [{ subject: ann }] }\nkubernetes: { issuer: "${own}" }\n`
     const { config, clusterIssuer } = load({ yaml, env: from('/none') })
     expect(config).toMatchObject({ issuers: [{ issuer: own }], bootstrap: { operators: [{ issuer: own, subject: 'ann' }] }, kubernetes: { issuer: own } })
     expect(clusterIssuer).toBeUndefined()
   })
 
-  test.for([['api'], ['registry'], ['dev']] as const)('is not looked for in role %s where nothing needs it', ([role]) => {
-    const env = { ...onEtcdFrom('/none'), TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' }
-    const { config, clusterIssuer } = load({ role, env, yaml: `issuers: [{ issuer: "${own}" }]` })
-    expect(config.kubernetes).not.toHaveProperty('issuer')
-    expect(clusterIssuer).toBeUndefined()
-  })
+  test.for([['api'], ['registry'], ['dev']] as const)(
+    "the issuer of the cluster's service account tokens is not read in role %s if nothing needs it",
+    ([role]) => {
+      const env = { ...onEtcdFrom('/none'), TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example' }
+      const { config, clusterIssuer } = load({ role, env, yaml: `issuers: [{ issuer: "${own}" }]` })
+      expect(config.kubernetes).not.toHaveProperty('issuer')
+      expect(clusterIssuer).toBeUndefined()
+    },
+  )
 
   const missing = (because: string, reason: string): string =>
     `kubernetes.issuer (TAPROOT_KUBERNETES_ISSUER) is missing: expected an http:// or https:// URL, or a service account token with such an issuer${because}; kubernetes.tokenFile (TAPROOT_KUBERNETES_TOKEN_FILE): TOKEN: ${reason}`
@@ -86,16 +89,16 @@ describe("the issuer of the cluster's service account tokens", () => {
   const noUrl = 'the claim iss of the token is not an http:// or https:// URL'
   const oneRow = { yaml: 'issuers: [{}]' }
   const errors: readonly (readonly [sentence: string, content: string | undefined, given: Given, fault: string])[] = [
-    ['no token in role controller', undefined, { role: 'controller', env: onEtcd }, missing('', 'ENOENT: no such file or directory')],
+    ['is an error without a token in role controller', undefined, { role: 'controller', env: onEtcd }, missing('', 'ENOENT: no such file or directory')],
     [
-      'no token: all rows that need it are named',
+      'is an error without a token, which names all entries that need it',
       undefined,
       { yaml: 'issuers: [{}]\nbootstrap: { operators: [{ subject: ann }] }\n' },
       missing(', because issuers[0] and bootstrap.operators[0] name no issuer', 'ENOENT: no such file or directory'),
     ],
-    ['a file that is no token', 'hunter2', oneRow, ofRow('the token is not a valid signed JWT: Invalid Token or Protected Header formatting')],
-    ['a token of a Secret, whose issuer is no URL', tokenWithClaims({ iss: 'kubernetes/serviceaccount' }), oneRow, ofRow(noUrl)],
-    ['a token without an issuer', tokenWithClaims({}), oneRow, ofRow('the token is not a valid signed JWT')],
+    ['is an error if the file is not a token', 'hunter2', oneRow, ofRow('the token is not a valid signed JWT: Invalid Token or Protected Header formatting')],
+    ['is an error if it is not a URL, as in the token of a Secret', tokenWithClaims({ iss: 'kubernetes/serviceaccount' }), oneRow, ofRow(noUrl)],
+    ['is an error if the token has no issuer', tokenWithClaims({}), oneRow, ofRow('the token is not a valid signed JWT')],
   ]
   test.for(errors)('%s', ([, content, { env, ...given }, error]) => {
     const file = join(folder, 'faulty-token')

@@ -18,7 +18,7 @@ function numbered(from: number, to: number): string[] {
   return Array.from({ length: to - from }, (_, index) => `line ${from + index} ${'x'.repeat(100)}\n`)
 }
 
-test('lines come in order, those of a flush at once', async () => {
+test('log lines arrive in order, those of a flush at once', async () => {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-log-'))
   onTestFinished(() => rm(directory, { recursive: true }))
   const { file, destination } = openLog(directory)
@@ -31,7 +31,7 @@ test('lines come in order, those of a flush at once', async () => {
   expect(await readFile(file, 'utf8')).toBe(`${numbered(0, 1000).join('')}last\n`)
 })
 
-test('on a full disk lines are kept, up to 4 MiB, and written when there is room; flushing does not wait', async () => {
+test('on a full disk log lines are kept, up to 4 MiB, and written when there is room; a flush does not wait', async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const { file, destination } = openLog(disk.directory)
   await disk.fill()

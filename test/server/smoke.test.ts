@@ -9,7 +9,7 @@ describeOnStores('a whole server', (store) => {
   })
   afterAll(() => server.stop())
 
-  test.each(['rest', 'grpc'] as const)('over %s an owner makes, reads, changes and deletes a group', async (transport) => {
+  test.each(['rest', 'grpc'] as const)('over %s an owner creates, reads, changes and deletes a group', async (transport) => {
     const apiClient = server[transport]
     const { group, token } = await makeOrganisation(server)
     const made = ok(await apiClient.call('CreateGroup', { parent: group, group: { name: 'team' } }, { token }))

@@ -7,11 +7,11 @@ import { describeWithPart } from '../support/parts/require-part.ts'
 /** Issue: "Ctrl-C stops it cleanly within 5 s". */
 const stopMs = 5_000
 
-describeWithPart('etcd', 'stopping', () => {
+describeWithPart('etcd', 'the stop of a server', () => {
   test.each([
     ['at once', false],
-    ['when it has noticed', true],
-  ])('a leader whose store is gone stops within 5 s, %s', async (_when, noticed) => {
+    ['when the outage has been noticed', true],
+  ])('a leader without its store stops within 5 s, %s', async (_when, noticed) => {
     const etcd = await startEtcd()
     onTestFinished(() => etcd.stop())
     const server = await startTestServer({ store: 'etcd', etcd })

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { startTestServer } from '../support/test-server.ts'
 
-test('a store that a newer version has written is not touched', async () => {
+test('a store written by a newer version is not changed', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'taproot-format-'))
   onTestFinished(() => rm(dataDir, { recursive: true, force: true }))
   const first = await startTestServer({ dataDir })

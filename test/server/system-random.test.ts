@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { systemRandom } from '../../src/server/runtime.ts'
 
-test('gives as many bytes as are asked for, each once, and leaves those that it gave alone', () => {
+test('random bytes have the requested number, are used once, and returned arrays never change', () => {
   const given = [16, 1, 255, 256, 257, 5000, 0, ...Array.from({ length: 1000 }, () => 16)].map((count) => {
     const bytes = systemRandom.bytes(count)
     expect(bytes).toHaveLength(count)

@@ -5,13 +5,13 @@ const minuteMs = 60_000
 const points = (valueAt: (minute: number) => number): Point[] =>
   Array.from({ length: 61 }, (_, minute) => ({ atMs: 5_000_000 + minute * minuteMs, value: valueAt(minute) }))
 
-test('a slope is per hour, in any unit of time', () => {
+test('a slope is given per hour, for any unit of time', () => {
   expect(slopePerHour(points((minute) => 7 + 2 * minute))).toBeCloseTo(120)
   expect(slopePerHour(points(() => 7))).toBe(0)
   expect(slopePerHour(points(() => 7).slice(0, 1))).toBe(0)
 })
 
-test('what fills in the first quarter is no growth, what goes on is', () => {
+test('growth in the first quarter is ignored, lasting growth is reported', () => {
   const bound = { perHour: 10, noise: 1 }
   expect(
     growthOf(
@@ -39,6 +39,6 @@ test('what fills in the first quarter is no growth, what goes on is', () => {
   ).toBe(true)
 })
 
-test('noise is allowed however short the time', () => {
+test('noise is tolerated, however short the measurement', () => {
   expect(growthOf(points((minute) => minute).slice(0, 5), { perHour: 1, noise: 3 }).within).toBe(true)
 })

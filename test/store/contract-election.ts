@@ -27,7 +27,7 @@ export function electionContract(subject: () => StoreUnderTest): void {
     expect(most).toBe(1)
   })
 
-  test('elections of different names do not wait for each other', async () => {
+  test('elections with different names are independent', async () => {
     const { store } = subject()
     const first = await store.elect('sweeper', soon())
     const second = await store.elect('sweeper/other', soon())
@@ -35,7 +35,7 @@ export function electionContract(subject: () => StoreUnderTest): void {
     await Promise.all([first.resign(), second.resign()])
   })
 
-  test('a candidate that gives up is passed over', async () => {
+  test('a candidate that gives up is skipped', async () => {
     const { store, peer } = subject()
     const first = await store.elect('sweeper', soon())
     const stop = new AbortController()
@@ -50,7 +50,7 @@ export function electionContract(subject: () => StoreUnderTest): void {
     await leadership.resign()
   })
 
-  test('resigning twice is resigning once', async () => {
+  test('resigning twice has no further effect', async () => {
     const { store } = subject()
     const first = await store.elect('sweeper', soon())
     await first.resign()
@@ -60,7 +60,7 @@ export function electionContract(subject: () => StoreUnderTest): void {
     await second.resign()
   })
 
-  test('closing the store ends leadership and waiting', async () => {
+  test('closing the store ends leadership and waits', async () => {
     const { store, peer } = subject()
     const other = peer()
     const leadership = await store.elect('sweeper', soon())

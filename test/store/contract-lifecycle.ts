@@ -3,7 +3,7 @@ import { commit, committed, failureOf, put, record, remove, soon, text, until, t
 
 /** close and restart. */
 export function lifecycleContract(subject: () => StoreUnderTest): void {
-  test('a reopened store has everything, and its revisions go on', async () => {
+  test('a reopened store has all its data, and its revisions continue', async () => {
     const { store, reopen } = subject()
     await commit(store, put('r/a', '1'), put('r/b', '1'))
     const last = await commit(store, put('r/a', '2'), remove('r/b'))
@@ -16,7 +16,7 @@ export function lifecycleContract(subject: () => StoreUnderTest): void {
     expect(text((await again.get('r/a', soon()))?.value)).toBe('3')
   })
 
-  test('a watch of a reopened store from the last revision goes on', async () => {
+  test('a watch of a reopened store continues from the last revision', async () => {
     const { store, reopen } = subject()
     const last = await commit(store, put('r/a', '1'))
     const again = await reopen()
@@ -42,7 +42,7 @@ export function lifecycleContract(subject: () => StoreUnderTest): void {
     expect(['closed', 'indeterminate']).toContain(await writing)
   })
 
-  test('every call after close fails with closed, and closing twice is closing once', async () => {
+  test('every call after close fails with closed, and a second close has no effect', async () => {
     const { store } = subject()
     const start = await commit(store, put('r/a'))
     await store.close()

@@ -12,7 +12,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await subject().store.get('r/none', soon())).toBeUndefined()
   })
 
-  test('a key is read with its bytes and the revision of its last commit', async () => {
+  test('a key is read with its value and the revision of its last commit', async () => {
     const { store } = subject()
     await commit(store, put('r/a', 'one'))
     const value = Uint8Array.from({ length: 256 }, (_, index) => index)
@@ -22,7 +22,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(Uint8Array.from((await store.get('r/a', soon()))?.value ?? [])).toEqual(value)
   })
 
-  test('a range is in byte order, whatever the keys hold', async () => {
+  test('a range is in byte order, whatever the keys contain', async () => {
     const { store } = subject()
     const keys = ['r/%2F', 'r/-', 'r/0', 'r/0/1', 'r/00', 'r/:', 'r/A', 'r/a', 'r/a b', 'r/a/', 'r/a/b', 'r/a:b', 'r/~', `r/z${'z'.repeat(3000)}`].sort()
     await commit(store, ...keys.toReversed().map((key) => put(key)))
@@ -38,7 +38,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await keysOf(store, { prefix: 'none/', limit: 100 })).toEqual([])
   })
 
-  test('pages follow one another without gap or repetition, and the last says so', async () => {
+  test('pages follow one another without gap or repetition, and the last one says that it is the last', async () => {
     const { store } = subject()
     const keys = Array.from({ length: 25 }, (_, index) => `r/p/${String(index).padStart(2, '0')}`)
     await commit(store, ...keys.map((key) => put(key, key)))
@@ -58,7 +58,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await keysOf(store, { prefix: 'r/p/', after: 'a', limit: 1 })).toEqual(['r/p/00'])
   })
 
-  test('a range ends before a key, if that is asked for, now and as of an earlier revision', async () => {
+  test('a range ends before a given key, at the current and at an earlier revision', async () => {
     const { store } = subject()
     await commit(store, ...['r/a', 'r/b', 'r/b/', 'r/c', 'r/d', 's/a'].map((key) => put(key)))
     const { revision } = await store.range({ prefix: 'r/', limit: 1 }, soon())
@@ -74,17 +74,17 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect((await store.range({ prefix: 'r/', before: 'r/c', limit: 2 }, soon())).more).toBe(true)
   })
 
-  test('a limit below one is a mistake of the program', async () => {
+  test('a limit below one throws', async () => {
     await expect(subject().store.range({ prefix: 'r/', limit: 0 }, soon())).rejects.toBeInstanceOf(TypeError)
   })
 
-  test('a range says at which revision it was read', async () => {
+  test('a range returns its revision', async () => {
     const { store } = subject()
     const revision = await commit(store, put('r/a'))
     expect((await store.range({ prefix: 'r/', limit: 1 }, soon())).revision).toBeGreaterThanOrEqual(revision)
   })
 
-  test('a range as of an earlier revision shows what was there then, page by page', async () => {
+  test('a range at an earlier revision returns the data of that time, page by page', async () => {
     const { store } = subject()
     await commit(store, put('r/a', '1'), put('r/b', '1'), put('r/c', '1'))
     const { revision } = await store.range({ prefix: 'r/', limit: 1 }, soon())
@@ -97,7 +97,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await keysOf(store, { prefix: 'r/', limit: 10 })).toEqual(['r/a', 'r/b', 'r/bb', 'r/c'])
   })
 
-  test('a range as of a revision that is no longer kept fails with compacted', async () => {
+  test('a range at a revision that is no longer kept fails with compacted', async () => {
     const { store, forgetHistory } = subject()
     const revision = await commit(store, put('r/a', '1'))
     await commit(store, put('r/a', '2'))
@@ -105,7 +105,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     expect(await failureOf(store.range({ prefix: 'r/', limit: 1, revision }, soon()))).toBe('compacted')
   })
 
-  test('a range of many large values comes whole', async () => {
+  test('a range of many large values is complete', async () => {
     const { store } = subject()
     const value = new Uint8Array(600 * 1024).fill(7)
     for (const name of ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j']) await commit(store, put(`r/large/${name}`, value))
@@ -122,7 +122,7 @@ export function rangeContract(subject: () => StoreUnderTest): void {
     await expect(store.revision(signal)).rejects.toBe(reason)
   })
 
-  test('a value handed out is the caller’s own', async () => {
+  test('a returned value belongs to the caller, who may change it', async () => {
     const { store } = subject()
     const value = bytes('kept')
     await commit(store, put('r/a', value))

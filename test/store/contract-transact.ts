@@ -16,7 +16,7 @@ const guardRows: readonly { title: string; guard: Guard | 'current' | 'stale'; h
   { title: 'exists fails on an absent key', guard: { kind: 'exists', key: 'r/missing' }, holds: false },
   { title: 'empty holds on a prefix without keys', guard: { kind: 'empty', prefix: 'r/void/' }, holds: true },
   { title: 'empty fails on a prefix with a key', guard: { kind: 'empty', prefix: 'r/full/' }, holds: false },
-  { title: 'empty takes no notice of a sibling', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
+  { title: 'empty ignores a sibling prefix', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
 ]
 
 /** Prefixes with the revision after which no client may have written there. `first` is that of `r/there`'s first version and of `r/full/x`. */
@@ -25,7 +25,7 @@ const quietRows: readonly { title: string; prefix: string; since: 'first' | 'sec
   { title: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },
   { title: 'quiet holds at the revision of the last version', prefix: 'r/the', since: 'second', holds: true },
   { title: 'quiet holds on a prefix without keys', prefix: 'r/void/', since: 'first', holds: true },
-  { title: 'quiet takes no notice of a sibling', prefix: 'r/ther/', since: 'first', holds: true },
+  { title: 'quiet ignores a sibling prefix', prefix: 'r/ther/', since: 'first', holds: true },
 ]
 
 /** transact: guards, atomicity, races and limits. */
@@ -49,7 +49,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect(outcome.committed).toBe(holds)
   })
 
-  test('quiet notices a new key', async () => {
+  test('quiet detects a new key', async () => {
     const { store } = subject()
     const first = await commit(store, put('r/full/x'))
     await commit(store, put('r/full/y'))
@@ -78,7 +78,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect(await store.get('r/c', soon())).toMatchObject({ revision: second })
   })
 
-  test('of many that guard on one revision exactly one wins', async () => {
+  test('of many transactions that guard one revision exactly one succeeds', async () => {
     const { store, peer } = subject()
     const revision = await commit(store, put('r/contended', 'start'))
     const other = peer()
@@ -96,7 +96,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect((await store.range({ prefix: 'r/won/', limit: 10 }, soon())).entries.map((entry) => entry.key)).toEqual([`r/won/${winners[0]}`])
   })
 
-  test('making a child and removing its empty parent never both win', async () => {
+  test('creating a child and removing its empty parent never both succeed', async () => {
     const { store, peer } = subject()
     const other = peer()
     for (let round = 0; round < 10; round++) {
@@ -119,7 +119,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     }
   })
 
-  test('in a crowd only the one whose guard fails conflicts', async () => {
+  test('of many concurrent transactions only the one with a failing guard conflicts', async () => {
     const { store } = subject()
     await commit(store, put('r/taken'))
     const crowd = Array.from({ length: 60 }, (_, at) => (at === 30 ? 'r/taken' : `r/crowd/${at}`))
@@ -129,7 +129,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect(held.filter((value) => value === 'mine')).toHaveLength(59)
   })
 
-  test('concurrent changes that read before they write lose nothing', async () => {
+  test('concurrent read-modify-write changes lose nothing', async () => {
     const { store } = subject()
     const accounts = ['r/a', 'r/b', 'r/c', 'r/d']
     for (const key of accounts) await commit(store, put(key, '100'))
@@ -166,13 +166,13 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect((await store.transact({ guards: [{ kind: 'absent', key: 'r/a' }], writes: [] }, soon())).committed).toBe(false)
   })
 
-  test('removing what is not there commits and changes nothing', async () => {
+  test('removing a missing key commits and changes nothing', async () => {
     const { store } = subject()
     const outcome = await store.transact({ guards: [], writes: [remove('r/missing'), put('r/a')] }, soon())
     expect(await store.get('r/a', soon())).toMatchObject({ revision: committed(outcome) })
   })
 
-  test('a key written twice or empty is a mistake of the program', async () => {
+  test('a key written twice, or an empty key, throws', async () => {
     const { store } = subject()
     await expect(commit(store, put('r/a', '1'), put('r/a', '2'))).rejects.toBeInstanceOf(TypeError)
     await expect(commit(store, put('r/a', '1'), remove('r/a'))).rejects.toBeInstanceOf(TypeError)
@@ -180,7 +180,7 @@ export function transactContract(subject: () => StoreUnderTest): void {
     expect(await store.get('r/a', soon())).toBeUndefined()
   })
 
-  test.each([0, 1, 600 * 1024])('a value of %i bytes is kept as it is', async (size) => {
+  test.each([0, 1, 600 * 1024])('a value of %i bytes is stored unchanged', async (size) => {
     const { store } = subject()
     const value = Uint8Array.from({ length: size }, (_, index) => index % 251)
     await commit(store, put('r/value', value))

@@ -20,7 +20,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     expect(watch.lines()).toEqual([...expected, `r/a@${last}`])
   })
 
-  test('a watch from an earlier revision catches up, then goes on', async () => {
+  test('a watch from an earlier revision catches up, then continues', async () => {
     const { store } = subject()
     const start = await commit(store, put('r/a', '0'))
     const first = await commit(store, put('r/a', '1'))
@@ -32,7 +32,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     expect(watch.lines()).toEqual([`r/a=1@${first}`, `r/a=2@${second}`, `r/a=3@${third}`])
   })
 
-  test('many commits made before the watch come in order and complete', async () => {
+  test('many commits before the watch arrive in order and complete', async () => {
     const { store } = subject()
     const start = await commit(store, put('r/start'))
     const revisions = await Promise.all(Array.from({ length: 1500 }, (_, index) => commit(store, put(`r/n/${index}`))))
@@ -61,7 +61,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     for (const batch of watch.batches) expect(batch.revision).toBeGreaterThanOrEqual(Math.max(0, ...batch.changes.map((change) => change.revision)))
   })
 
-  test('a watch of several prefixes delivers theirs and no others', async () => {
+  test('a watch of several prefixes delivers their commits and no others', async () => {
     const { store } = subject()
     const start = await commit(store, put('r/start'))
     const watch = record(store, ['i/', 'r/a/'], start)
@@ -72,7 +72,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     expect(only).toBeLessThan(both)
   })
 
-  test('two watches at once each see everything', async () => {
+  test('two concurrent watches each deliver everything', async () => {
     const { store } = subject()
     const start = await commit(store, put('r/start'))
     const watches = [record(store, ['r/'], start), record(store, ['r/'], start)]
@@ -81,7 +81,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     for (const watch of watches) expect(watch.lines()).toEqual([`r/a=1@${last}`])
   })
 
-  test('a watch taken up at the last batch of a broken one misses and repeats nothing', async () => {
+  test('a watch that continues after the last batch of a broken one misses and repeats nothing', async () => {
     const { store } = subject()
     const start = await commit(store, put('r/start'))
     const stop = new AbortController()
@@ -137,7 +137,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     }
   })
 
-  test('the watch reaches revision also after commits that touch nothing watched', async () => {
+  test('the watch reaches revision also after commits outside its prefixes', async () => {
     const { store } = subject()
     await commit(store, put('r/a'))
     const { revision: start } = await store.range({ prefix: 'r/', limit: 1 }, soon())
@@ -151,7 +151,7 @@ export function watchContract(subject: () => StoreUnderTest): void {
     expect(watch.lines()).toEqual([`r/b=@${last}`])
   })
 
-  test('on an empty store revision is not newer than a range', async () => {
+  test('revision of an empty store is not newer than a range', async () => {
     const { store } = subject()
     const barrier = await store.revision(soon())
     expect((await store.range({ prefix: 'r/', limit: 1 }, soon())).revision).toBeGreaterThanOrEqual(barrier)

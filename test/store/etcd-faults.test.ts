@@ -51,7 +51,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
   afterEach(() => proxy.close())
 
   test.each(['cut', 'stall'] as const)(
-    'a %s ends the watch and the reads with unavailable and the write with indeterminate, in time; afterwards all is well again',
+    'a %s ends watch and reads with unavailable and the write with indeterminate, in time; afterwards all calls work again',
     { timeout: 60_000 },
     async (fault) => {
       const store = open([endpoint])
@@ -74,7 +74,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     },
   )
 
-  test('a caller that goes away while no member can be reached knows that nothing was sent', { timeout: 30_000 }, async () => {
+  test('a caller that gives up while no member is reachable gets an error that says nothing was sent', { timeout: 30_000 }, async () => {
     const store = open([endpoint])
     await commit(store, put('r/a', '1'))
     proxy.cut()
@@ -90,7 +90,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect((await store.range({ prefix: 'r/', limit: 10 }, soon())).entries.map(({ key }) => key)).toEqual(['r/a', 'r/b'])
   })
 
-  test('connections on which nothing was ever heard keep no later ones away, and are closed', { timeout: 60_000 }, async () => {
+  test('connections without any received data do not block later ones, and are closed', { timeout: 60_000 }, async () => {
     const store = open([endpoint])
     const start = await commit(store, put('r/a', '1'))
     proxy.cut()
@@ -105,7 +105,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     await until(() => proxy.connections === 2)
   })
 
-  test('a quiet watch goes on, and keeps up with what is not watched', { timeout: 30_000 }, async () => {
+  test('a quiet watch continues, and keeps up with commits outside its prefixes', { timeout: 30_000 }, async () => {
     const store = open([endpoint])
     const start = await commit(store, put('r/a', '1'))
     const watch = record(store, ['r/'], start)
@@ -117,7 +117,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect(watch.lines()).toEqual([`r/a=2@${last}`])
   })
 
-  test('a stalled member is left for one that answers', { timeout: 30_000 }, async () => {
+  test('calls leave a stalled member for one that answers', { timeout: 30_000 }, async () => {
     const store = open([endpoint, ...etcd.endpoints])
     await commit(store, put('r/a', '1'))
     proxy.stall()
@@ -125,28 +125,25 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     await within(3000, commit(store, put('r/a', '2')))
   })
 
-  test.each([3_600_000, -3_600_000])(
-    'a clock that is set by %d ms while a call waits for one member neither ends the call nor lengthens it',
-    async (stepMs) => {
-      // Dates stand still but for the steps; timers go on.
-      vi.useFakeTimers({ toFake: ['Date'] })
-      onTestFinished(() => void vi.useRealTimers())
-      const step = (): void => void vi.setSystemTime(Date.now() + stepMs)
-      const healthy = etcd.members[0]?.endpoint ?? ''
-      const store = open([endpoint, healthy])
-      await commit(store, put('r/a', '1'))
-      proxy.stall()
-      const asked = store.get('r/a', AbortSignal.timeout(20_000))
-      step()
-      expect((await within(10_000, asked))?.revision).toBeGreaterThan(0)
-      const stalled = open([endpoint])
-      const lost = failureOf(stalled.get('r/a', AbortSignal.timeout(20_000)))
-      step()
-      expect(await within(10_000, lost)).toBe('unavailable')
-    },
-  )
+  test.each([3_600_000, -3_600_000])('a clock change of %d ms during a call to one member neither ends nor prolongs the call', async (stepMs) => {
+    // Dates stand still but for the steps; timers go on.
+    vi.useFakeTimers({ toFake: ['Date'] })
+    onTestFinished(() => void vi.useRealTimers())
+    const step = (): void => void vi.setSystemTime(Date.now() + stepMs)
+    const healthy = etcd.members[0]?.endpoint ?? ''
+    const store = open([endpoint, healthy])
+    await commit(store, put('r/a', '1'))
+    proxy.stall()
+    const asked = store.get('r/a', AbortSignal.timeout(20_000))
+    step()
+    expect((await within(10_000, asked))?.revision).toBeGreaterThan(0)
+    const stalled = open([endpoint])
+    const lost = failureOf(stalled.get('r/a', AbortSignal.timeout(20_000)))
+    step()
+    expect(await within(10_000, lost)).toBe('unavailable')
+  })
 
-  test('a leader that is cut off loses its leadership before another wins it', { timeout: 40_000 }, async () => {
+  test('a leader without a connection loses its leadership before another wins it', { timeout: 40_000 }, async () => {
     const prefix = `/test-${randomBytes(8).toString('hex')}/`
     const cutOff = open([endpoint], { prefix })
     const other = open(etcd.endpoints, { prefix })
@@ -159,7 +156,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     await second.resign()
   })
 
-  test('a leader keeps its leadership beyond the lease’s time', { timeout: 30_000 }, async () => {
+  test('a leader keeps its leadership beyond the time of its lease', { timeout: 30_000 }, async () => {
     const store = open([endpoint])
     const leadership = await store.elect('sweeper', soon())
     const start = performance.now()
@@ -177,7 +174,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
   })
   afterAll(() => etcd.stop())
 
-  test('calls go on and nothing acknowledged is lost while each member in turn is killed and comes back', { timeout: 120_000 }, async () => {
+  test('calls continue and nothing acknowledged is lost while each member in turn is killed and restarted', { timeout: 120_000 }, async () => {
     const store = open(etcd.endpoints)
     const acknowledged: string[] = []
     const stop = new AbortController()
@@ -200,7 +197,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     expect(acknowledged.filter((key) => !kept.has(key))).toEqual([])
   })
 
-  test('a leader keeps its leadership when the member that it used is killed', { timeout: 60_000 }, async () => {
+  test('a leader keeps its leadership when its connected member is killed', { timeout: 60_000 }, async () => {
     const store = open(etcd.endpoints)
     const leadership = await store.elect('sweeper', soon())
     await etcd.members[0]?.kill()
@@ -214,7 +211,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     }
   })
 
-  test('a watch of a killed member ends with unavailable and goes on at another without gap or repetition', { timeout: 60_000 }, async () => {
+  test('a watch of a killed member ends with unavailable and continues at another without gap or repetition', { timeout: 60_000 }, async () => {
     const store = open(etcd.endpoints)
     const start = await commit(store, put('r/start'))
     const before = record(store, ['r/'], start)
@@ -231,7 +228,7 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
     }
   })
 
-  test('without a majority everything is unavailable in time', { timeout: 60_000 }, async () => {
+  test('without a majority every call fails with unavailable in time', { timeout: 60_000 }, async () => {
     const store = open(etcd.endpoints)
     const start = await commit(store, put('r/a'))
     const watch = record(store, ['r/'], start)
@@ -250,8 +247,8 @@ describeWithPart('etcd', 'the etcd store on three members', () => {
   })
 })
 
-describeWithPart('etcd', 'the etcd store and clusters of other kinds', () => {
-  test('another cluster behind the same address ends watches with replaced, once', { timeout: 60_000 }, async () => {
+describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
+  test('another cluster at the same address ends watches with replaced, once', { timeout: 60_000 }, async () => {
     const [first, second] = [await startEtcd({ token: 'first' }), await startEtcd({ token: 'second' })]
     onTestFinished(async () => void (await Promise.all([first.stop(), second.stop()])))
     const prefix = '/taproot/'
@@ -281,7 +278,7 @@ describeWithPart('etcd', 'the etcd store and clusters of other kinds', () => {
     expect(reloaded.lines()).toEqual([`r/d=@${last}`])
   })
 
-  test('its quota used up, writes fail with exhausted, and reads and deletions go on', { timeout: 60_000 }, async () => {
+  test('with a used-up quota writes fail with exhausted, and reads and deletions continue', { timeout: 60_000 }, async () => {
     const etcd = await startEtcd({ flags: ['--quota-backend-bytes=8388608'] })
     onTestFinished(() => etcd.stop())
     const prefix = '/taproot/'
@@ -300,13 +297,13 @@ describeWithPart('etcd', 'the etcd store and clusters of other kinds', () => {
     expect(await store.revision(soon())).toBeGreaterThan(0)
   })
 
-  test('a request over the limits that this cluster was given fails with too_large', { timeout: 60_000 }, async () => {
+  test('a request over the configured limits of the cluster fails with too_large', { timeout: 60_000 }, async () => {
     const etcd = await startEtcd({ flags: ['--max-request-bytes=100000'] })
     onTestFinished(() => etcd.stop())
     expect(await failureOf(commit(open(etcd.endpoints), put('r/a', new Uint8Array(200_000))))).toBe('too_large')
   })
 
-  test('over TLS only a trusted certificate will do', { timeout: 60_000 }, async () => {
+  test('over TLS only a trusted certificate is accepted', { timeout: 60_000 }, async () => {
     const etcd = await startEtcd({ tls: true })
     onTestFinished(() => etcd.stop())
     const ca = await readFile(etcd.members[0]?.certificateFile ?? '')
@@ -316,7 +313,7 @@ describeWithPart('etcd', 'the etcd store and clusters of other kinds', () => {
     expect(await failureOf(open(otherName, { tls: () => ({ ca }) }).get('r/a', soon()))).toBe('unavailable')
   })
 
-  test('with authentication on, the right password works, also after its token ran out, and a wrong one is unavailable', { timeout: 60_000 }, async () => {
+  test('with authentication the right password works, also after its token expired, and a wrong one is unavailable', { timeout: 60_000 }, async () => {
     const etcd = await startEtcd({ flags: ['--auth-token-ttl=1'] })
     onTestFinished(() => etcd.stop())
     const admin = new Etcd3({ hosts: [...etcd.endpoints] })

@@ -33,7 +33,7 @@ function ledger(): { sent: Transaction[]; send: Sending['send']; answer: (outcom
 const done: Committed = { committed: true, revision: storeRevision(7) }
 const keysOf = (transaction: Transaction | undefined): string[] => transaction?.writes.map(({ key }) => key) ?? []
 
-test('a lone commit waits for no other; commits that arrive meanwhile share the next write', async () => {
+test('a single commit waits for no other; commits that arrive during a write share the next one', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = ['a', 'b', 'c', 'd', 'e'].map((key) => commits.commit(put(key), signal))
@@ -47,13 +47,13 @@ test('a lone commit waits for no other; commits that arrive meanwhile share the 
 
 test.each<[string, Transaction, Transaction]>([
   ['writes what another writes', put('k'), put('k')],
-  ['writes what another looks at', put('k', { kind: 'absent', key: 'other' }), put('other')],
-  ['looks at what another writes', put('other'), put('k', { kind: 'exists', key: 'other' })],
-  ['writes where another wants emptiness', put('k', { kind: 'empty', prefix: 'p/' }), put('p/x')],
-  ['writes where another wants quiet', put('k', { kind: 'quiet', prefix: 'p/', revision: storeRevision(1) }), put('p/x')],
-  ['wants quiet where another writes', put('p/x'), put('k', { kind: 'quiet', prefix: 'p/', revision: storeRevision(1) })],
-  ['wants emptiness where another writes', put('p/x'), put('k', { kind: 'empty', prefix: 'p/' })],
-])('one that %s is in no group with it', async (_, one, other) => {
+  ['writes what another reads', put('k', { kind: 'absent', key: 'other' }), put('other')],
+  ['reads what another writes', put('other'), put('k', { kind: 'exists', key: 'other' })],
+  ['writes below a prefix that another requires to be empty', put('k', { kind: 'empty', prefix: 'p/' }), put('p/x')],
+  ['writes below a prefix that another requires to be quiet', put('k', { kind: 'quiet', prefix: 'p/', revision: storeRevision(1) }), put('p/x')],
+  ['requires a prefix to be quiet where another writes', put('p/x'), put('k', { kind: 'quiet', prefix: 'p/', revision: storeRevision(1) })],
+  ['requires a prefix to be empty where another writes', put('p/x'), put('k', { kind: 'empty', prefix: 'p/' })],
+])('a transaction that %s is never in one group with it', async (_, one, other) => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = [put('a'), put('b'), one, other, put('z')].map((transaction) => commits.commit(transaction, signal))
@@ -79,7 +79,7 @@ test('members of a group share their reads', async () => {
   await Promise.all(all)
 })
 
-test('if a guard of a group fails, each commit gets its own answer', async () => {
+test('if a guard in a group fails, each commit gets its own answer', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = ['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal))
@@ -92,7 +92,7 @@ test('if a guard of a group fails, each commit gets its own answer', async () =>
   expect(await Promise.all(all)).toEqual([done, done, { committed: false }, done])
 })
 
-test.each(['exhausted', 'too_large'] as const)('a group refused as %s is retried one by one: the refusal may concern one of them alone', async (kind) => {
+test.each(['exhausted', 'too_large'] as const)('the members of a group refused as %s are retried one by one', async (kind) => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = Promise.allSettled(['a', 'b', 'c', 'd'].map((key) => commits.commit(put(key), signal)))
@@ -105,7 +105,7 @@ test.each(['exhausted', 'too_large'] as const)('a group refused as %s is retried
   expect((await all).map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled'])
 })
 
-test('a failure is that of all members, and the next group is sent', async () => {
+test('a failure applies to all members, and the next group is sent', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const failure = new StoreError('unavailable', 'gone')
@@ -137,7 +137,7 @@ test('a cancelled waiting commit is not sent; the others proceed', async () => {
   await Promise.all([...first, staying])
 })
 
-test('who goes away while its transaction is under way does not know the outcome; one that waits for etcd does', async () => {
+test('a caller that leaves during its transaction gets indeterminate; one that waits for etcd gets its own error', async () => {
   const { sent, send, answer } = ledger()
   let ready = Promise.withResolvers<void>()
   const commits = new GroupCommit({ send, ready: () => ready.promise })
@@ -164,7 +164,7 @@ test('who goes away while its transaction is under way does not know the outcome
   expect(sent.map(keysOf)).toEqual([['c']])
 })
 
-test('to take one out of a long line costs no more than out of a short one', async () => {
+test('cancelling one commit costs the same in a long queue as in a short one', async () => {
   const { send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const first = ['a', 'b'].map((key) => commits.commit(put(key), signal))
@@ -183,7 +183,7 @@ test('to take one out of a long line costs no more than out of a short one', asy
   await Promise.all(first)
 })
 
-test('a group is no larger than a transaction may be', async () => {
+test('a group is no larger than the maximum transaction', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const all = Array.from({ length: maxTransactionOperations + 10 }, (_, at) => commits.commit(put(`k${at}`), signal))
@@ -195,7 +195,7 @@ test('a group is no larger than a transaction may be', async () => {
 
 const [one, two, three] = ['a', 'b', 'c'].map((digit) => digit.repeat(40)) as [string, string, string]
 
-test('the lines of organisations take turns: thousands of one organisation do not delay another', async () => {
+test('queues of organisations take turns: thousands of commits of one organisation do not delay another', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const crowd = Array.from({ length: 3000 }, (_, at) => commits.commit(put(`r/Tag/${one}/${at}`), signal))
@@ -216,7 +216,7 @@ test('the lines of organisations take turns: thousands of one organisation do no
   expect(await Promise.all([...crowd, ...late])).toHaveLength(3003)
 })
 
-test('an organisation whose transactions exclude each other has one in each group, and leaves the rest to others', async () => {
+test('an organisation with conflicting transactions has one in each group, and leaves the rest to others', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const contended = Array.from({ length: 6 }, () => commits.commit(put(`i/owners/${one}`), signal))
@@ -228,7 +228,7 @@ test('an organisation whose transactions exclude each other has one in each grou
   expect(sent.slice(3).map(keysOf)).toEqual(Array(3).fill([`i/owners/${one}`]))
 })
 
-test('a commit that does not fit is first in the next group, whatever the queue', async () => {
+test('a commit that did not fit is first in the next group, whatever the queue', async () => {
   const { sent, send, answer } = ledger()
   const commits = new GroupCommit({ send, ready: () => undefined })
   const large = Array.from({ length: 5 }, (_, at): Transaction => ({

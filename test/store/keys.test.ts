@@ -4,7 +4,7 @@ import { trustedUid } from '../../src/base/uid.ts'
 import { rootOfKey } from '../../src/store/keys.ts'
 import { freshName, makeOrganisation, makePerson, ok, roleUid, startTestServer } from '../support/test-server.ts'
 
-test('every watched key of an organisation says to which root it belongs; only names of roots and the platform keys belong to none', async () => {
+test('every watched key of an organisation contains its root group; only names of root groups and platform keys do not', async () => {
   const server = await startTestServer()
   onTestFinished(() => server.stop())
   const { group, owner, token } = await makeOrganisation(server)
@@ -27,7 +27,7 @@ test('every watched key of an organisation says to which root it belongs; only n
   expect([...roots.values()].filter((root) => root === group).length).toBeGreaterThan(6)
 })
 
-test('a transaction is about one root: of another it only asks whether a person or a built-in role is there', async () => {
+test('a transaction concerns one root group, and only checks the existence of people and built-in roles elsewhere', async () => {
   const server = await startTestServer()
   onTestFinished(() => server.stop())
   const { store, cache } = server.running.engine
@@ -68,6 +68,6 @@ test.each([
   ['i/scim/aaaa/bbbb', 'aaaa'],
   ['i/managed/Group/default/acme', undefined],
   ['meta/signing-keys/1', undefined],
-])('%s belongs to %s', (key, root) => {
+])('the key %s belongs to %s', (key, root) => {
   expect(rootOfKey(key)).toBe(root)
 })

@@ -66,7 +66,7 @@ async function damagedKey(store: Store): Promise<string> {
   throw new Error('every key can be read')
 }
 
-test('a damaged page is damage, with the file and the cause', async () => {
+test('a damaged page is reported with the file and the cause', async () => {
   const path = await newPath()
   await damagedStore(path)
   const error = await errorOf(open(path).range({ prefix: 'r/', limit: 1_000 }, soon()))
@@ -74,7 +74,7 @@ test('a damaged page is damage, with the file and the cause', async () => {
   expect(error.cause).toMatchObject({ errcode: 11 })
 })
 
-test('a commit that meets a damaged page is refused with the damage, and others go on', async () => {
+test('a commit on a damaged page fails with the cause, and other commits continue', async () => {
   const path = await newPath()
   await damagedStore(path)
   const store = open(path)
@@ -85,7 +85,7 @@ test('a commit that meets a damaged page is refused with the damage, and others 
   expect(text((await store.get('r/a', soon()))?.value)).toBe('1')
 })
 
-test('a server whose store has a damaged page ends with 1 and one line that says so', { timeout: 60_000 }, async () => {
+test('a server whose store has a damaged page exits with code 1 and one line with the cause', { timeout: 60_000 }, async () => {
   const cwd = await freshDirectory()
   const path = join(cwd, 'data', 'store.db')
   await mkdir(dirname(path))
@@ -94,7 +94,7 @@ test('a server whose store has a damaged page ends with 1 and one line that says
   expect({ code, stderr }).toEqual({ code: 1, stderr: `taproot: the embedded store ${path}: the file is damaged: database disk image is malformed\n` })
 })
 
-test('a file system that is read-only is named when the store is opened, with its file or without', async () => {
+test('a read-only file system is named when the store is opened, with or without its file', async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const [path, other] = [join(disk.directory, 'store.db'), join(disk.directory, 'other', 'store.db')]
   const store = createSqliteStore({ path, log: silentLog })
@@ -104,7 +104,7 @@ test('a file system that is read-only is named when the store is opened, with it
   for (const at of [path, other]) expect(() => open(at)).toThrow(`the embedded store ${at}: the file system is read-only`)
 })
 
-test('a file system that becomes read-only is named with the commit that it refuses', { timeout: 60_000 }, async () => {
+test('a file system that becomes read-only is named by the failing commit', { timeout: 60_000 }, async () => {
   requireTool('strace')
   const path = await newPath()
   const store = open(path)

@@ -70,13 +70,13 @@ function openError(path: string): unknown {
 }
 
 describe('the sqlite store', () => {
-  test('its files are readable by their owner alone', async () => {
+  test('the sqlite store has files that only their owner can read', async () => {
     const path = await newPath()
     await commit(open(path), put('r/a'))
     for (const file of [path, `${path}-wal`]) expect((await stat(file)).mode & 0o777).toBe(0o600)
   })
 
-  test('a second process is refused with unavailable, until the first is killed', { timeout: 30_000 }, async () => {
+  test('the sqlite store refuses a second process with unavailable, until the first is killed', { timeout: 30_000 }, async () => {
     const path = await newPath()
     const child = startChild(path)
     await child.said(2)
@@ -89,7 +89,7 @@ describe('the sqlite store', () => {
     expect(second.lines).toEqual(['unavailable'])
   })
 
-  test('a second open in the same process is refused, and the first goes on', async () => {
+  test('the sqlite store refuses a second open in the same process, and the first continues', async () => {
     const path = await newPath()
     const store = open(path)
     expect(openError(path)).toMatchObject({ kind: 'unavailable' })
@@ -99,7 +99,7 @@ describe('the sqlite store', () => {
     await commit(store, put('r/a'))
   })
 
-  test('kill -9 while writing loses nothing that was acknowledged', { timeout: 60_000 }, async () => {
+  test('the sqlite store loses no acknowledged commit on kill -9 during writes', { timeout: 60_000 }, async () => {
     for (const acknowledged of [1, 50, 333]) {
       const path = await newPath()
       const child = startChild(path)
@@ -117,9 +117,9 @@ describe('the sqlite store', () => {
     ['tables', 'CREATE TABLE t (a)'],
     ['tables and a version', 'CREATE TABLE t (a); PRAGMA user_version = 1'],
     ['tables, in WAL mode', 'PRAGMA journal_mode = WAL; CREATE TABLE t (a); INSERT INTO t VALUES (1)'],
-    ['our table names', 'CREATE TABLE kv (a); CREATE TABLE meta (a)'],
+    ['the table names of a Taproot store', 'CREATE TABLE kv (a); CREATE TABLE meta (a)'],
     ['an application id', 'PRAGMA application_id = 77'],
-  ])('a file of others with %s is refused and stays as it is', async (_, statements) => {
+  ])('the sqlite store refuses and does not change a file of another program with %s', async (_, statements) => {
     const directory = join(await newPath(), '..', '..')
     const path = join(directory, 'foreign.db')
     const foreign = new DatabaseSync(path)
@@ -133,7 +133,7 @@ describe('the sqlite store', () => {
     expect(await readdir(directory)).toEqual(['foreign.db'])
   })
 
-  test('an empty file is accepted, and a database that others may read is made private', async () => {
+  test('the sqlite store accepts an empty file, and makes a database private that others can read', async () => {
     const path = join(await newPath(), '..', '..', 'store.db')
     await writeFile(path, '')
     const store = open(path)
@@ -146,7 +146,7 @@ describe('the sqlite store', () => {
     expect(await again.get('r/a', soon())).toBeDefined()
   })
 
-  test('over its size limit a commit fails with exhausted, writes nothing, and smaller ones go on', async () => {
+  test('the sqlite store over its size limit fails with exhausted and writes nothing; smaller commits succeed', async () => {
     const path = await newPath()
     const store = open(path, { maxBytes: 1024 * 1024 })
     const { revision: start } = await store.range({ prefix: '', limit: 1 }, soon())
@@ -165,7 +165,7 @@ describe('the sqlite store', () => {
     expect(watch.batches.flatMap((batch) => batch.changes.map((change) => change.key))).toEqual(['r/small/1', 'r/large/1', 'r/small/2'])
   })
 
-  test('after close the file can be opened again at once', async () => {
+  test('the sqlite store can be opened again at once after close', async () => {
     const path = await newPath()
     const store = open(path)
     await store.close()

@@ -60,8 +60,8 @@ async function deafServer(): Promise<string> {
   return `http://127.0.0.1:${port}`
 }
 
-describe('the lean connection to etcd', () => {
-  test('one that connects in the moment in which it ran out of time ends, and the process goes on', async () => {
+describe('the connection to etcd for single calls', () => {
+  test('the connection to etcd for single calls ends without an error if it connects at the moment of its deadline', async () => {
     const errors = uncaughtErrors()
     const server = await countingServer()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
@@ -76,7 +76,7 @@ describe('the lean connection to etcd', () => {
     expect(errors).toEqual([])
   })
 
-  test('one whose first packet is lost ends in time, however often the system sends it again', async () => {
+  test('the connection to etcd for single calls ends in time if its first packet is lost, however often the system sends it again', async () => {
     const url = await deafServer()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
     onTestFinished(() => void vi.useRealTimers())
@@ -87,7 +87,7 @@ describe('the lean connection to etcd', () => {
     expect(await connected).toBe(false)
   })
 
-  test('closing ends a connection that is still being made', async () => {
+  test('the connection to etcd for single calls ends on close while it is being established', async () => {
     const errors = uncaughtErrors()
     const server = await countingServer()
     const session = new UnarySession(server.url, undefined)
@@ -99,7 +99,7 @@ describe('the lean connection to etcd', () => {
     expect(errors).toEqual([])
   })
 
-  test('one that was taken and never answered does not keep later ones away', { timeout: 20_000 }, async () => {
+  test('the connection to etcd for single calls does not block later connections if it was accepted and never answered', { timeout: 20_000 }, async () => {
     const etcd = createHttp2Server()
     const held: Socket[] = []
     let isSilent = true
@@ -121,7 +121,7 @@ describe('the lean connection to etcd', () => {
     expect(isConnected).toBe(true)
   })
 
-  test('a message that is not percent-encoded properly is an error of its call', async () => {
+  test('the connection to etcd for single calls fails a call whose message is not valid percent-encoding', async () => {
     const etcd = createHttp2Server()
     etcd.on('stream', (stream: ServerHttp2Stream) => {
       stream.respond({ ':status': 200, 'content-type': 'application/grpc', 'grpc-status': '3', 'grpc-message': '100% wrong' }, { endStream: true })

@@ -37,13 +37,13 @@ async function* streamOf(count: number, closed: () => void = () => undefined): A
 
 describe('a stream of messages to a client', () => {
   test.each([
-    ['has room at once', () => undefined],
-    ['has room later', () => Promise.resolve()],
-  ])('leaves nothing behind for a message if the client %s', async (_title, send) => {
+    ['can take a message at once', () => undefined],
+    ['can take a message later', () => Promise.resolve()],
+  ])('a stream of messages to a client leaves no timer behind for a message if the client %s', async (_title, send) => {
     expect(await timersLeft(() => sendStream(streamOf(1_000), { send, signal: never }))).toBeLessThan(100)
   })
 
-  test('timers that are left behind are counted', async () => {
+  test('a timer that is left behind is counted by this test', async () => {
     const signals: AbortSignal[] = []
     const leave = (): Promise<void> => {
       for (let number = 0; number < 200; number++) signals.push(AbortSignal.timeout(60_000))
@@ -52,7 +52,7 @@ describe('a stream of messages to a client', () => {
     expect(await timersLeft(leave)).toBeGreaterThanOrEqual(200)
   })
 
-  test('ends with code 4 and closes its source if the client takes nothing', async () => {
+  test('a stream of messages to a client ends with code 4 and closes its source if the client does not read', async () => {
     let isClosed = false
     const sending = sendStream(
       streamOf(2, () => (isClosed = true)),
@@ -62,7 +62,7 @@ describe('a stream of messages to a client', () => {
     expect(isClosed).toBe(true)
   })
 
-  test('ends with the reason of its signal and closes its source', async () => {
+  test('a stream of messages to a client ends with the reason of its signal and closes its source', async () => {
     const stop = new AbortController()
     let isClosed = false
     const sending = sendStream(

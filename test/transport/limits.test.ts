@@ -61,7 +61,7 @@ describe.each([
     )
   }
 
-  test.each(['rest', 'grpc'] as const)('over %s counts requests without a credential by the address that is theirs', async (transport) => {
+  test.each(['rest', 'grpc'] as const)('a server over %s counts requests without a credential by client address', async (transport) => {
     const block = transport === 'rest' ? '1' : '2'
     const one = await pings(transport, () => `1.2.3.4, 203.0.113.${block}`)
     expect(one.filter(({ code }) => code === 8).length).toBeGreaterThanOrEqual(8)
@@ -72,7 +72,7 @@ describe.each([
     expect(prefix.filter(({ code }) => code === 8).length).toBeGreaterThanOrEqual(8)
   })
 
-  test('at the registry host counts token requests without a credential', async () => {
+  test('a server counts token requests without a credential at the registry host', async () => {
     const { port } = server.config.registry
     const ask = async (index: number): Promise<number> => {
       const response = await fetch(`http://127.0.0.1:${port}/token?scope=repository:x/y:pull`, { headers: { 'x-forwarded-for': `198.51.100.${index}` } })
@@ -127,7 +127,7 @@ describe('malformed requests before routing', () => {
     ['two lengths', 'POST /iam/v2/groups HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab', 400, 3],
     ['a length and chunks', 'POST /iam/v2/groups HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n', 400, 3],
     ['no HTTP', '\x16\x03\x01\x02\x00\r\n\r\n', 400, 3],
-  ])('%s: an answer in the form of every error', async (_name, text, status, code) => {
+  ])('malformed requests before routing with %s get an answer in the common error format', async (_name, text, status, code) => {
     const own = await served()
     const answer = await raw(own, text)
     expect(answer).toMatchObject({ status, body: { code, message: expect.stringMatching(/./) as unknown } })
@@ -138,14 +138,14 @@ describe('malformed requests before routing', () => {
   test.each([
     ['headers', 'GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\n'],
     ['a body', 'POST /iam/v2/groups HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{'],
-  ])('%s that do not arrive end the connection', async (_name, text) => {
+  ])('malformed requests before routing with %s that do not arrive lose the connection', async (_name, text) => {
     const own = await served({ apiClient: { headersTimeoutMs: 300, requestTimeoutMs: 300 } })
     const { status, body } = await raw(own, text)
     expect({ status, code: body['code'] }).toEqual({ status: 408, code: 4 })
     expect(own.seen).toEqual([])
   })
 
-  test('a connection closes if its client does not read the answer', async () => {
+  test('malformed requests before routing lose the connection if the client does not read the answer', async () => {
     const size = 64 * 1024 * 1024
     const big = { method: 'GET', path: '/big', handle: () => ({ status: 200, headers: {}, body: Buffer.alloc(size) }) } as const
     let closed: Promise<unknown> | undefined
@@ -184,7 +184,7 @@ describe('compressed bodies', () => {
     ['gzip', Buffer.from('{"name":"n"}'), 400],
     ['gzip, gzip', gzipSync(gzipSync('{"name":"n"}')), 415],
     ['zstd', Buffer.from('x'), 415],
-  ])('%s %#: %s', async (encoding, body, status) => {
+  ])('compressed bodies encoded as %s, case %#: status %s', async (encoding, body, status) => {
     const own = await served()
     const response = await post(own, body, encoding)
     expect(response.status).toBe(status)
@@ -194,8 +194,8 @@ describe('compressed bodies', () => {
 
 describe('connections of one address', () => {
   test.each([
-    ['that are too many are closed as they come', [], [true, true, false]],
-    ['may be many where it is a trusted proxy', ['127.0.0.0/8'], [true, true, true]],
+    ['that are too many are closed at once', [], [true, true, false]],
+    ['are not limited for a trusted proxy', ['127.0.0.0/8'], [true, true, true]],
   ])('%s', async (_name, trusted, expected) => {
     const own = await served({ admit: createConnectionLimit({ max: 10, perAddress: 2 }, createNetworks(trusted)) })
     const sockets: Socket[] = []
@@ -206,11 +206,11 @@ describe('connections of one address', () => {
   })
 })
 
-describe('metadata', () => {
+describe('gRPC metadata', () => {
   test.each([
     ['large', [['x-large', 'x'.repeat(200_000)]]],
-    ['much', Array.from({ length: 2000 }, (_, index) => [`x-${index}`, '1'])],
-  ])('that is %s ends the call or is read, and the server lives on', async (_name, entries) => {
+    ['numerous', Array.from({ length: 2000 }, (_, index) => [`x-${index}`, '1'])],
+  ])('gRPC metadata that is %s ends the call or is read, and the server continues', async (_name, entries) => {
     const own = await served()
     const metadata = Object.fromEntries(entries) as Record<string, string>
     const path = '/taproot.ping.v2.PingService/Ping'

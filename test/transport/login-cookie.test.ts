@@ -17,7 +17,7 @@ function sending(cookie: string): WebRequest {
 test.each([
   ['https://platform.example', /^__Host-taproot_login_[0-9a-f]{16}=[0-9a-f]{64}; Path=\/; Max-Age=600; HttpOnly; SameSite=Strict; Secure$/],
   ['http://localhost:8080', /^taproot_login_[0-9a-f]{16}=[0-9a-f]{64}; Path=\/; Max-Age=600; HttpOnly; SameSite=Strict$/],
-] as const)('RFC 6265bis 4.1.3.2 no other site can set the login cookie at %s, as far as browsers allow', async (baseUrl, expected) => {
+] as const)('RFC 6265bis 4.1.3.2 another site can not set the login cookie at %s, as far as browsers support it', async (baseUrl, expected) => {
   const server = await startTestServer()
   try {
     const { services } = server.running.engine

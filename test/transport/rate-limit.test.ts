@@ -20,7 +20,7 @@ function refused(work: () => void): DomainError | undefined {
 }
 
 describe('a token bucket', () => {
-  test('gives its burst, then as many as come in with time, to each key', () => {
+  test('a token bucket allows its burst, then its rate, for each key', () => {
     let now = 1_000
     const limiter = new RateLimiter({ requestsPerSecond: 10, burst: 3 }, { now: () => now })
     for (let count = 0; count < 3; count++) limiter.take('a')
@@ -37,7 +37,7 @@ describe('a token bucket', () => {
   })
 })
 
-describe('a budget of work', () => {
+describe('a limit of processor time', () => {
   /** Processor time that the test makes up. */
   const measured = (): { limiter: RateLimiter; meter: LoopMeter; work: (ms: number) => void; pass: (ms: number) => void } => {
     let [loopMs, now] = [0, 1_000]
@@ -47,7 +47,7 @@ describe('a budget of work', () => {
     return { limiter, meter, work: (ms) => void (loopMs += ms), pass: (ms) => void (now += ms) }
   }
 
-  test('one key may use its burst, go beyond it once, and continue as time passes', async () => {
+  test('a limit of processor time lets one key use its burst, exceed it once, and continue as time passes', async () => {
     const { limiter, work, pass } = measured()
     limiter.take('a')
     work(150)
@@ -58,7 +58,7 @@ describe('a budget of work', () => {
     expect(refused(() => limiter.take('a'))).toBeUndefined()
   })
 
-  test('counts what runs before the next wait, promises that are settled too, and nothing that comes later', async () => {
+  test('a limit of processor time counts work before the next wait, including settled promises, and nothing afterwards', async () => {
     const { limiter, work } = measured()
     const request = async (): Promise<void> => {
       limiter.take('a')
@@ -76,7 +76,7 @@ describe('a budget of work', () => {
     expect(refused(() => limiter.take('a'))).toMatchObject({ details: { retryAfterMs: 110 } })
   })
 
-  test('counts for each of several requests what it does itself', async () => {
+  test('counts for each of several concurrent requests its own work', async () => {
     const { limiter, work } = measured()
     const request = async (key: string, ms: number): Promise<void> => {
       await Promise.resolve()
@@ -89,7 +89,7 @@ describe('a budget of work', () => {
   })
 })
 
-describe('a server with a budget of work', () => {
+describe('a server with a limit of processor time', () => {
   const clock = new TestClock()
   let server: TestServer
   beforeAll(async () => {
@@ -108,7 +108,7 @@ describe('a server with a budget of work', () => {
   }
 
   test.each(['rest', 'grpc'] as const)(
-    'over %s answers 429 with RetryInfo to a principal whose requests were too dear, and serves the next',
+    'a server with a limit of processor time over %s answers 429 with RetryInfo to a principal with too expensive requests, and serves the next',
     async (transport) => {
       const apiClient = server[transport]
       const organisation = (): Promise<Organisation> => {
@@ -137,7 +137,7 @@ describe('a server with a budget of work', () => {
     },
   )
 
-  test('answers 429 to an address whose requests without a credential were too dear, and serves who has one', async () => {
+  test('a server answers 429 to an address with too expensive requests without a credential, and serves a caller with one', async () => {
     clock.advance(60_000)
     const { token } = await makeOrganisation(server)
     await clock.hold(async () => {
@@ -148,7 +148,7 @@ describe('a server with a budget of work', () => {
   })
 })
 
-describe('the key of an address', () => {
+describe('the rate limit key of an address', () => {
   test.each([
     ['127.0.0.1', 'address 127.0.0.1'],
     ['::ffff:10.0.0.1', 'address 10.0.0.1'],
@@ -156,7 +156,7 @@ describe('the key of an address', () => {
     ['2001:db8:1:2::6', 'address 2001:db8:1:2::/64'],
     ['2001:db8::6', 'address 2001:db8:0:0::/64'],
     ['::1', 'address 0:0:0:0::/64'],
-  ])('of %s is %s', (address, key) => {
+  ])('the rate limit key of an address for %s is %s', (address, key) => {
     expect(addressKey(address)).toBe(key)
   })
 })
@@ -175,21 +175,24 @@ describe('a server with rate limits', () => {
   })
   afterAll(() => server.stop())
 
-  test.each(['rest', 'grpc'] as const)('over %s answers 429 with RetryInfo to one principal and serves the next', async (transport) => {
-    const apiClient = server[transport]
-    const busy = await makeOrganisation(server)
-    const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => apiClient.call('ListGroups', {}, { token: busy.token }))))
-    const limited = replies.filter((reply) => reply.code === 8)
-    expect(limited.length).toBeGreaterThanOrEqual(5)
-    expect(limited[0]?.details['ErrorInfo']?.['reason']).toBe('RATE_LIMITED')
-    expect(limited[0]?.details['RetryInfo']).toBeDefined()
-    if (transport === 'rest') {
-      expect(limited[0]?.httpStatus).toBe(429)
-      expect(Number(limited[0]?.header('retry-after'))).toBeGreaterThanOrEqual(1)
-    }
-    const calm = await makeOrganisation(server)
-    expect((await apiClient.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
-  })
+  test.each(['rest', 'grpc'] as const)(
+    'a server with rate limits over %s answers 429 with RetryInfo to one principal and serves the next',
+    async (transport) => {
+      const apiClient = server[transport]
+      const busy = await makeOrganisation(server)
+      const replies = await clock.hold(() => Promise.all(Array.from({ length: 30 }, () => apiClient.call('ListGroups', {}, { token: busy.token }))))
+      const limited = replies.filter((reply) => reply.code === 8)
+      expect(limited.length).toBeGreaterThanOrEqual(5)
+      expect(limited[0]?.details['ErrorInfo']?.['reason']).toBe('RATE_LIMITED')
+      expect(limited[0]?.details['RetryInfo']).toBeDefined()
+      if (transport === 'rest') {
+        expect(limited[0]?.httpStatus).toBe(429)
+        expect(Number(limited[0]?.header('retry-after'))).toBeGreaterThanOrEqual(1)
+      }
+      const calm = await makeOrganisation(server)
+      expect((await apiClient.call('ListGroups', {}, { token: calm.token })).code).toBe(0)
+    },
+  )
 
   test.each<[string, string, Readonly<Record<string, string>>?]>([
     ['GET', '/oauth?idp_id=nobody&redirect=http://localhost:1/'],
@@ -199,7 +202,7 @@ describe('a server with rate limits', () => {
     ['POST', '/oauth/device_authorization', {}],
     ['POST', '/oauth/token', { grant_type: 'refresh_token', refresh_token: 'guessed' }],
     ['POST', '/oauth/revoke', { token: 'guessed' }],
-  ])('%s %s answers 429 with Retry-After to an address that has used up its limit', async (method, path, form) => {
+  ])('%s %s answers 429 with Retry-After to an address over its limit', async (method, path, form) => {
     const ask = () =>
       fetch(`http://127.0.0.1:${server.config.api.port}${path}`, {
         method,
@@ -214,7 +217,7 @@ describe('a server with rate limits', () => {
   })
 
   test.each(['rest', 'grpc'] as const)(
-    'over %s refused credentials are limited, at methods and at the exchange, and valid ones of the same address are not',
+    'a server with rate limits over %s limits refused credentials, at methods and at the exchange, and not valid ones of the same address',
     async (transport) => {
       const apiClient = server[transport]
       const { group, token } = await makeOrganisation(server)
@@ -229,7 +232,7 @@ describe('a server with rate limits', () => {
 })
 
 // docs/spec/limits.md#rate-limits
-describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after a write, for any caller who retries', (transport) => {
+describe.each(['rest', 'grpc'] as const)('over %s a request refused with code 8 has written nothing and can be retried:', (transport) => {
   const clock = new TestClock()
   let server: TestServer
   beforeAll(async () => {
@@ -252,7 +255,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
     clock.advance(60_000)
   }
 
-  test('with a refresh token gets its successor', async () => {
+  test('a refresh token gets its successor', async () => {
     const { services } = server.running.engine
     let refresh = ''
     await limited(async ({ uid }) => {
@@ -265,7 +268,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
     ok(await server[transport].call('ExchangeRefreshToken', {}, { token: refresh }))
   })
 
-  test('with the code of an invite for one joins', async () => {
+  test('a single-use invite code joins', async () => {
     const org = await makeOrganisation(server)
     const groupInvite = { roleUid: roleUid('viewer'), ttl: '3600s', singleUse: true }
     const { code } = ok(await server.rest.call('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))
@@ -277,7 +280,7 @@ describe.each(['rest', 'grpc'] as const)('over %s code 8 is never answered after
     expect(ok(await server[transport].call('Register', { code: String(code) }, { token: bearer }))['group']).toBe(org.group)
   })
 
-  test('with a token to exchange has left no trace', async () => {
+  test('a token to exchange leaves no trace', async () => {
     await limited(async ({ uid, token }) => {
       const seen = server.running.engine.cache.tables.get('Identity', trustedUid(uid))?.revision
       expect((await server[transport].call('Exchange', {}, { token })).code).toBe(8)

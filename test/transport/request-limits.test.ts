@@ -35,14 +35,14 @@ function messageOf(length: number): Uint8Array {
 const withBody = methods.filter((method) => pathOf(method).body !== '')
 const forms = methods.filter((method) => method.scope === 'external' && pathOf(method).body === '')
 
-describe('how large a request may be', () => {
+describe('the maximum size of a request', () => {
   let served: Served
   beforeAll(async () => {
     served = await serve(({ call }) => create(call.method.output))
   })
   afterAll(() => served.close(50))
 
-  test('is stated for every method: under 64 KiB for most, 8 KiB where anyone may ask', () => {
+  test('the maximum size of a request is set for every method: 64 KiB for most, 8 KiB for public ones', () => {
     const open = methods.filter(({ scope }) => scope === 'public')
     expect(open.filter(({ maxRequestBytes }) => maxRequestBytes > 8 * KiB)).toEqual([])
     const large = methods.filter(({ maxRequestBytes, verb }) => maxRequestBytes > 64 * KiB && verb !== 'list')
@@ -56,7 +56,7 @@ describe('how large a request may be', () => {
     ])
   })
 
-  test.each(withBody.map((method) => ({ name: caseName(method), method })))('$name takes a body of its limit, and none that is larger', async ({ method }) => {
+  test.each(withBody.map((method) => ({ name: caseName(method), method })))('$name accepts a body of its limit, and no larger one', async ({ method }) => {
     const { verb, path } = pathOf(method)
     const headers = { prefer: 'handling=lenient' }
     const send = (length: number): Promise<Sent> => sendTo(served.port, { verb, path, headers, body: `{"x":"${'x'.repeat(length - 8)}"}` })
@@ -64,7 +64,7 @@ describe('how large a request may be', () => {
     expect((await send(method.maxRequestBytes + 1)).status).toBe(413)
   })
 
-  test.each(forms.map((method) => ({ name: caseName(method), method })))('$name takes a form of its limit, and none that is larger', async ({ method }) => {
+  test.each(forms.map((method) => ({ name: caseName(method), method })))('$name accepts a form of its limit, and no larger one', async ({ method }) => {
     const headers = { 'content-type': 'application/x-www-form-urlencoded' }
     const send = (length: number): Promise<Sent> => sendTo(served.port, { ...pathOf(method), headers, body: `x=${'x'.repeat(length - 2)}` })
     expect((await send(method.maxRequestBytes)).status).toBe(200)
@@ -72,7 +72,7 @@ describe('how large a request may be', () => {
   })
 
   test.each(methods.map((method) => ({ name: caseName(method), method })))(
-    '$name takes a gRPC message of its limit, and none that is larger',
+    '$name accepts a gRPC message of its limit, and no larger one',
     async ({ method }) => {
       const send = (length: number): Promise<GrpcResult> => served.unary(`/${method.service}/${method.rpc}`, messageOf(length))
       expect((await send(method.maxRequestBytes)).code).toBe(0)
@@ -88,19 +88,19 @@ describe('how large a request may be', () => {
     ['gzip', gzipSync],
     ['deflate', deflateSync],
     ['br', brotliCompressSync],
-  ] as const)('counts decompressed bytes of %s', async (encoding, compress) => {
+  ] as const)('the maximum size of a request counts decompressed bytes of %s', async (encoding, compress) => {
     const send = (length: number): Promise<Sent> =>
       sendTo(served.port, { verb, path, body: compress(`{"x":"${'x'.repeat(length - 8)}"}`), headers: { 'content-encoding': encoding } })
     expect((await send(8 * KiB)).status).toBe(200)
     expect((await send(8 * KiB + 1)).status).toBe(413)
   })
 
-  test('counts compressed bytes too: they may come to nothing', async () => {
+  test('the maximum size of a request counts compressed bytes too, as they may decompress to nothing', async () => {
     const body = Buffer.concat(Array.from({ length: 500 }, () => gzipSync('')))
     expect((await sendTo(served.port, { verb, path, body, headers: { 'content-encoding': 'gzip' } })).status).toBe(413)
   })
 
-  test('counts decompressed bytes of a gRPC message', async () => {
+  test('the maximum size of a request counts decompressed bytes of a gRPC message', async () => {
     const client = new Client(`127.0.0.1:${served.port}`, credentials.createInsecure(), { 'grpc.default_compression_algorithm': compressionAlgorithms.gzip })
     const send = (length: number): Promise<number> =>
       new Promise((resolve) => {
@@ -134,25 +134,25 @@ describe('the error for a request with very many faults', () => {
     return { fields: violations.map(({ field }) => field), descriptions: violations.map(({ description }) => description) }
   }
 
-  test('are the first 20', async () => {
+  test('the error for a request with very many faults contains the first 20', async () => {
     const capabilities = Array.from({ length: 900 }, () => 'CAP_NOPE')
     const { fields } = await refused(`/iam/v2/roles/${uid}`, { name: 5, capabilities })
     expect(fields).toEqual(['name', ...Array.from({ length: 19 }, (_, index) => `capabilities[${index}]`)])
   })
 
-  test('is the length of a list, before its items are looked at', async () => {
+  test('the error for a request with very many faults names the length of a list, before its items are checked', async () => {
     const requests = Array.from({ length: 26 }, () => 'no object')
     expect(await refused('/iam/v2/roleBindings:batchCreate', { requests })).toEqual({ fields: ['requests'], descriptions: ['must have at most 25 items'] })
   })
 
-  test('is the length of a map, before its entries are looked at', async () => {
+  test('the error for a request with very many faults names the length of a map, before its entries are checked', async () => {
     const claims = Object.fromEntries(Array.from({ length: 51 }, (_, index) => [`claim${index}`, {}]))
     const { fields } = await refused(`/iam/v2/identities/${uid}`, { claimMatch: { claims } })
     expect(fields).toEqual(['claimMatch.claims'])
   })
 })
 
-describe('without a credential', () => {
+describe('a request without a credential', () => {
   let server: TestServer
   beforeAll(async () => {
     server = await startTestServer()
@@ -182,12 +182,12 @@ describe('without a credential', () => {
     .filter((method) => method.scope !== 'public' && method.mutation && (handlers.has(method) || apiClients.has(methodName(method))))
     .map((method) => ({ name: caseName(method), method }))
 
-  test.each(closed)('$name is refused before its body is read', async ({ method }) => {
+  test.each(closed)('a request without a credential to $name is refused before its body is read', async ({ method }) => {
     expect(await headOnly(method)).toBe(401)
     expect(await headOnly(method, { authorization: 'Nonsense of three words' })).toBe(401)
   })
 
-  test.each(closed)('$name is refused over gRPC before its message is read', async ({ method }) => {
+  test.each(closed)('a request without a credential to $name is refused over gRPC before its message is read', async ({ method }) => {
     const client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
     try {
       const call = client.makeClientStreamRequest(`/${method.service}/${method.rpc}`, bytes, bytes, () => undefined)
@@ -199,7 +199,7 @@ describe('without a credential', () => {
     }
   })
 
-  test('costs little, whatever the body', { timeout: 60_000 }, async () => {
+  test('a request without a credential costs little, whatever the body', { timeout: 60_000 }, async () => {
     const bomb = gzipSync('['.repeat(512 * KiB) + ']'.repeat(512 * KiB))
     const send = (): Promise<Sent> =>
       sendTo(server.config.api.port, { verb: 'POST', path: '/auth/v1/register', body: bomb, headers: { 'content-encoding': 'gzip' } })

@@ -31,7 +31,7 @@ describe('a whole server', () => {
   })
   afterAll(() => server.stop())
 
-  test('a text that is cut inside a character is answered, and the server lives on', async () => {
+  test('answers a text cut inside a character, and continues', async () => {
     const reply = await server.grpc.call('GetGroup', { uid: `${'a'.repeat(299)}\u{1f600}` }, { token: await server.operatorToken() })
     expect(reply.code).toBe(5)
     expect(reply.details['ErrorInfo']).toMatchObject({ reason: 'NOT_FOUND' })
@@ -41,19 +41,19 @@ describe('a whole server', () => {
   test.each([
     ['without a token', {}],
     ['with a token of an unknown caller', { authorization: 'Bearer unknown' }],
-  ])('a call %s is refused before its message is read', async (_, headers: Record<string, string>) => {
+  ])('refuses a call %s before its message is read', async (_, headers: Record<string, string>) => {
     const ending = await openCall(url, getGroup, framed(Buffer.alloc(1000), mebibyte), { headers })
     expect(ending).toMatchObject({ code: 16, details: [{ reason: 'UNAUTHENTICATED', domain: 'iam.taproot.dev' }] })
   })
 })
 
-describe('messages', () => {
+describe('gRPC messages', () => {
   test.each([
     ['is too large', framed(Buffer.alloc(10), mebibyte + 1), {}],
     ['is far too large', framed(Buffer.alloc(10), 2 ** 32 - 1), {}],
     ['is too large once decompressed', framed(gzipSync(Buffer.alloc(2 * mebibyte)), undefined, true), { 'grpc-encoding': 'gzip' }],
     ['cannot be decompressed', framed(Buffer.alloc(100, 1), undefined, true), { 'grpc-encoding': 'gzip' }],
-  ])('one that %s: code 3 with details, in metrics too', async (_, bytes, headers: Record<string, string>) => {
+  ])('a message that %s is code 3 with details, in metrics too', async (_, bytes, headers: Record<string, string>) => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, bytes, { headers: { ...headers, 'x-request-id': 'r' }, end: true })
     expect(ending).toMatchObject({ code: 3, details: [{ reason: 'INVALID_ARGUMENT', metadata: { requestId: 'r' } }, { fieldViolations: [{ field: 'body' }] }] })
@@ -62,7 +62,7 @@ describe('messages', () => {
       .toMatch(/taproot_requests_total\{method="GroupsService.GetGroup",transport="grpc",code="INVALID_ARGUMENT"\} 1/)
   })
 
-  test('one in a compression that is not known: code 12 with details', async () => {
+  test('a message in an unknown compression is code 12 with details', async () => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, framed(request, undefined, true), { headers: { 'grpc-encoding': 'snappy' }, end: true })
     expect(ending).toMatchObject({ code: 12, details: [{ reason: 'UNIMPLEMENTED' }] })
@@ -71,43 +71,43 @@ describe('messages', () => {
   test.each([
     ['none', new Uint8Array()],
     ['two', Buffer.concat([framed(request), framed(request)])],
-  ])('%s: code 12 with details', async (_, bytes) => {
+  ])('a unary call with %s messages is code 12 with details', async (_, bytes) => {
     const served = await serveEmpty()
     expect(await openCall(served.url, getGroup, bytes, { end: true })).toMatchObject({ code: 12, details: [{ reason: 'UNIMPLEMENTED' }] })
   })
 
-  test('one that does not arrive: code 4 with details', async () => {
+  test('a message that does not arrive is code 4 with details', async () => {
     const served = await serveEmpty({ limits: { messageTimeoutMs: 100 } })
     expect(await openCall(served.url, getGroup, framed(request, 100))).toMatchObject({ code: 4, details: [{ reason: 'DEADLINE_EXCEEDED' }] })
   })
 
-  test('a deadline that passes while one arrives: code 4 with details', async () => {
+  test('a deadline that passes during a message is code 4 with details', async () => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, framed(request, 100), { headers: { 'grpc-timeout': '100m' } })
     expect(ending).toMatchObject({ code: 4, details: [{ reason: 'DEADLINE_EXCEEDED' }] })
   })
 
-  test('an invalid timeout: code 3 with details', async () => {
+  test('an invalid timeout is code 3 with details', async () => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, getGroup, framed(request, 100), { headers: { 'grpc-timeout': 'soon' } })
     expect(ending).toMatchObject({ code: 3, details: [{ reason: 'INVALID_ARGUMENT' }, { fieldViolations: [{ field: 'grpc-timeout' }] }] })
   })
 })
 
-describe('calls of an unknown method', () => {
+describe('gRPC calls of an unknown method', () => {
   test.each([
     ['whose message does not come', Buffer.alloc(0), {}],
     ['whose message is far too large', framed(Buffer.alloc(10), 2 ** 32 - 1), {}],
     ['with an invalid timeout', framed(request), { 'grpc-timeout': 'soon' }],
-  ])('one %s: code 12 with details', async (_, bytes, headers: Record<string, string>) => {
+  ])('a call %s is code 12 with details', async (_, bytes, headers: Record<string, string>) => {
     const served = await serveEmpty()
     const ending = await openCall(served.url, '/nobody.v1.Nope/Nope', bytes, { headers: { ...headers, 'x-request-id': 'r' } })
     expect(ending).toMatchObject({ code: 12, details: [{ reason: 'UNIMPLEMENTED', metadata: { requestId: 'r' } }] })
   })
 })
 
-describe('faults', () => {
-  test('an error that can not be written down is code 13, and the server lives on', async () => {
+describe('gRPC faults', () => {
+  test('an error that can not be serialised is code 13, and the server continues', async () => {
     let failing = true
     const served = await serve(async ({ call }) => {
       if (!failing) return { message: create(call.method.output) }
@@ -135,8 +135,8 @@ describe('faults', () => {
   })
 })
 
-describe('connections', () => {
-  test('carry 100 calls at once', async () => {
+describe('gRPC connections', () => {
+  test('gRPC connections carry 100 concurrent calls', async () => {
     const served = await serveEmpty()
     const session = connectHttp2(served.url)
     onTestFinished(() => session.destroy())
@@ -144,7 +144,7 @@ describe('connections', () => {
     expect(settings.maxConcurrentStreams).toBe(100)
   })
 
-  test('without calls are closed after a while', async () => {
+  test('gRPC connections without calls are closed after a while', async () => {
     const served = await serveEmpty({ limits: { idleMs: 200 } })
     const socket = connect(served.port, '127.0.0.1')
     onTestFinished(() => void socket.destroy())
@@ -153,7 +153,7 @@ describe('connections', () => {
     await new Promise((resolve) => socket.once('close', resolve))
   })
 
-  test('are asked whether the peer is there', async () => {
+  test('gRPC connections are checked for a live peer with pings', async () => {
     const served = await serveEmpty({ limits: { pingMs: 100 } })
     const socket = connect(served.port, '127.0.0.1')
     onTestFinished(() => void socket.destroy())

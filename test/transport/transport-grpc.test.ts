@@ -33,7 +33,7 @@ function detailsOf(result: GrpcResult): unknown[] {
   return (result.status?.details ?? []).map((any) => anyUnpack(any, registry))
 }
 
-describe('names', () => {
+describe('gRPC names', () => {
   test.each(methods.map((row) => [`${row.service}/${row.rpc}`, row] as const))('%s is served', async (name, row) => {
     const { code } = await served.unary(`/${name}`, new Uint8Array())
     expect(code).toBe(0)
@@ -57,7 +57,7 @@ describe('names', () => {
     ['method of the library', '/grpc.health.v1.Health/Nope'],
     ['path like a prototype', '/__proto__'],
     ['path that is long', `/nobody.v1.Nope/${'x'.repeat(2000)}`],
-  ])('an unknown %s: code 12 with details', async (_, path) => {
+  ])('an unknown %s is code 12 with details', async (_, path) => {
     const result = await served.unary(path, request, { metadata: { 'x-request-id': 'r9' } })
     expect(result).toMatchObject({ code: 12, details: expect.stringContaining(path.slice(0, 200)) as unknown, status: { code: 12 } })
     expect(detailsOf(result)).toMatchObject([{ reason: 'UNIMPLEMENTED', domain: 'platform.taproot.dev', metadata: { requestId: 'r9' } }])
@@ -65,8 +65,8 @@ describe('names', () => {
   })
 })
 
-describe('calls', () => {
-  test('metadata becomes the call', async () => {
+describe('gRPC calls', () => {
+  test('metadata is part of the call', async () => {
     const traceparent = `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`
     const metadata = {
       authorization: 'Bearer t',
@@ -94,12 +94,12 @@ describe('calls', () => {
     ['false', false],
     ['', false],
     ['1', true],
-  ])('validate-only: %j is %j', async (text, expected) => {
+  ])('the metadata validate-only %j means %j', async (text, expected) => {
     await served.unary(getGroup, request, { metadata: { 'validate-only': text } })
     expect(lastCall().call.validateOnly).toBe(expected)
   })
 
-  test('an update has no derived mask', async () => {
+  test('an update has no mask derived from its body', async () => {
     await served.unary(
       '/taproot.iam.v2.GroupsService/UpdateGroup',
       toBinary(UpdateGroupRequestSchema, create(UpdateGroupRequestSchema, { group: { name: 'n' } })),
@@ -108,7 +108,7 @@ describe('calls', () => {
     expect(lastCall().call.validateOnly).toBe(false)
   })
 
-  test('the answer carries its metadata', async () => {
+  test('the answer has the metadata of the handler', async () => {
     const { message, headers } = await served.unary(getGroup, request, { metadata: { 'x-request-id': 'r2' } })
     expect(fromBinary(GroupSchema, message ?? new Uint8Array())).toMatchObject({ uid: '' })
     expect(headers.get('x-request-id')).toEqual(['r2'])
@@ -119,17 +119,17 @@ describe('calls', () => {
   })
 
   test.each([
-    ['bytes that are no message', Uint8Array.of(0xff, 0xff), {}, 'body'],
+    ['bytes that are not a message', Uint8Array.of(0xff, 0xff), {}, 'body'],
     ['a bad validate-only', request, { 'validate-only': 'perhaps' }, 'validate_only'],
     ['a message over the limit of its method', toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'x'.repeat(8 * 1024) })), {}, 'body'],
-  ])('%s: code 3', async (_, bytes, metadata, field) => {
+  ])('a call with %s is code 3', async (_, bytes, metadata, field) => {
     const result = await served.unary(getGroup, bytes, { metadata })
     expect(result.code).toBe(3)
     expect(detailsOf(result)).toMatchObject([{ reason: 'INVALID_ARGUMENT', domain: 'iam.taproot.dev' }, { fieldViolations: [{ field }] }])
   })
 })
 
-describe('errors', () => {
+describe('gRPC errors', () => {
   test.each([
     [
       'a missing resource',
@@ -151,7 +151,7 @@ describe('errors', () => {
       DomainError.invalid('name', 'is too short'),
       [{ reason: 'INVALID_ARGUMENT', metadata: { requestId: 'r' } }, { fieldViolations: [{ field: 'name' }] }],
     ],
-  ])('%s has the details that REST has', async (_, error, details) => {
+  ])('the error for %s has the same details as over REST', async (_, error, details) => {
     const own = await serve(async () => {
       throw error
     })
@@ -197,7 +197,7 @@ describe('errors', () => {
   })
 })
 
-describe('the end of a call', () => {
+describe('the end of a gRPC call', () => {
   async function serveHanging(): Promise<{ own: Served; reason: Promise<unknown> }> {
     let settle: (reason: unknown) => void = () => {}
     const reason = new Promise((resolve) => {
@@ -246,7 +246,7 @@ function importsFirst(files: readonly FileDescriptorProto[]): FileDescriptorProt
   return [...ordered]
 }
 
-describe('reflection and health', () => {
+describe('gRPC reflection and health', () => {
   interface ReflectionAnswer {
     readonly listServicesResponse?: { readonly service: readonly { readonly name: string }[] }
     readonly fileDescriptorResponse?: { readonly fileDescriptorProto: readonly Buffer[] }
@@ -304,7 +304,7 @@ describe('reflection and health', () => {
   })
 
   test.each(['taproot.iam.v2.GroupsService', 'chainguard.platform.iam.v2beta1.GroupsService', 'taproot.iam.v2.Group'])(
-    '%s is described with all it imports',
+    '%s is described with all its imports',
     async (symbol) => {
       const files = new Map<string, FileDescriptorProto>()
       const take = (answer: ReflectionAnswer): void => {
@@ -332,7 +332,7 @@ describe('reflection and health', () => {
     '/grpc.health.v1.Health/Watch',
     '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
     '/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo',
-  ])('a message to %s that is no protobuf is code 3 with details, and the server goes on', async (path) => {
+  ])('a malformed message to %s is code 3 with details, and the server continues', async (path) => {
     const ending = await openCall(served.url, path, framed(Buffer.from([0x0a, 0xff, 0xff])), { headers: { 'x-request-id': 'garbage' }, end: true })
     expect(ending).toMatchObject({
       code: 3,
@@ -355,7 +355,7 @@ describe('reflection and health', () => {
   })
 })
 
-test('a request for an unknown gRPC method is refused and crashes nothing', async () => {
+test('a request for an unknown gRPC method is refused, and the server continues', async () => {
   const { connect } = await import('node:http2')
   const session = connect(served.url)
   try {

@@ -47,7 +47,7 @@ describe('REST over cleartext HTTP/2', () => {
     return call === undefined || decoded === undefined ? undefined : toJson(call.method.input, decoded.message)
   }
 
-  test('a read, with its query, headers and answer as over HTTP/1.1', async () => {
+  test('a read has the same query, headers and answer as over HTTP/1.1', async () => {
     const answer = await send({ ':path': '/iam/v2/groups?page_size=7', 'x-request-id': 'over-h2', authorization: 'Bearer x' })
     expect(answer).toMatchObject({
       status: 200,
@@ -61,13 +61,13 @@ describe('REST over cleartext HTTP/2', () => {
   test.each([
     ['with a length', { 'content-length': 12 }, ['{"name":"n"}']],
     ['in frames without a length', {}, ['{"name"', ':"n"}']],
-  ])('a body %s', async (_, headers, pieces) => {
+  ])('a request with a body %s is served', async (_, headers, pieces) => {
     const answer = await send({ ':method': 'POST', ':path': `/iam/v2/groups/${root}`, 'content-type': 'application/json', ...headers }, pieces)
     expect(answer.status).toBe(200)
     expect(lastRequest()).toEqual({ parent: root, group: { name: 'n' } })
   })
 
-  test('errors have their body: an unknown path, another verb, a wrong type, a body that is too large', async () => {
+  test('errors have their body: an unknown path, another verb, a wrong type, a too large body', async () => {
     expect(await send({ ':path': '/nothing' })).toMatchObject({ status: 404, json: { code: 5 } })
     expect(await send({ ':method': 'PUT', ':path': `/iam/v2/groups/${root}` })).toMatchObject({ status: 405, json: { code: 12 } })
     const post = { ':method': 'POST', ':path': `/iam/v2/groups/${root}` }
@@ -75,7 +75,7 @@ describe('REST over cleartext HTTP/2', () => {
     expect(await send(post, ['{"name":"', 'x'.repeat(64 * 1024), '"}'])).toMatchObject({ status: 413, json: { code: 3 } })
   })
 
-  test('REST serves many concurrent requests on one connection, together with gRPC', async () => {
+  test('many concurrent REST requests share one connection with gRPC', async () => {
     const answers = await Promise.all(Array.from({ length: 50 }, (_, at) => send({ ':path': `/iam/v2/groups/${root}/${String(at).padStart(16, '0')}` })))
     expect(answers.map(({ status }) => status)).toEqual(Array.from({ length: 50 }, () => 200))
     expect((await served.unary('/taproot.ping.v2.PingService/Ping', new Uint8Array())).code).toBe(0)
@@ -91,7 +91,7 @@ describe('REST over cleartext HTTP/2', () => {
     expect((await send({ ':path': '/iam/v2/groups' })).status).toBe(200)
   })
 
-  test('a client that goes away is no error', async () => {
+  test('a client that disconnects causes no error', async () => {
     const stream = session.request({ ':path': '/iam/v2/groups' })
     stream.on('error', () => undefined)
     stream.close(8)

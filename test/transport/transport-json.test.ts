@@ -20,8 +20,8 @@ function encode<Desc extends DescMessage>(desc: Desc, init: MessageInitShape<Des
 
 const types = [...new Set(methods.flatMap((row) => [row.input, row.output]))]
 
-describe('encoding', () => {
-  test.each(types.map((desc) => [desc.typeName, desc] as const))('%s reads back equal', (_, desc) => {
+describe('JSON encoding', () => {
+  test.each(types.map((desc) => [desc.typeName, desc] as const))('%s is equal after writing and reading', (_, desc) => {
     fc.assert(
       fc.property(randomMessage(desc), (message) => {
         const json = JSON.parse(encoders(desc)(message)) as JsonValue
@@ -31,7 +31,7 @@ describe('encoding', () => {
     )
   })
 
-  test('scalars, enums, lists and maps are always there, unset messages never', () => {
+  test('scalars, enums, lists and maps are always present, unset messages never', () => {
     expect(encode(GroupSchema, {})).toEqual({
       uid: '',
       name: '',
@@ -62,13 +62,13 @@ describe('encoding', () => {
     expect(encode(GroupInviteSchema, { ttl: { seconds, nanos } }).ttl).toBe(text)
   })
 
-  test('an unset oneof has no key, a set one the key of its member', () => {
+  test('an unset oneof has no key, a set one has the key of its member', () => {
     expect(encode(IdentitySchema, {})).not.toHaveProperty('claimMatch')
     const identity = encode(IdentitySchema, { relationship: { case: 'claimMatch', value: { iss: { case: 'issuer', value: '' } } } })
     expect(identity.claimMatch).toEqual({ issuer: '', claims: {}, claimPatterns: {} })
   })
 
-  test('list envelopes', () => {
+  test('a list is an envelope with items, total and page token', () => {
     expect(encode(ListGroupsResponseSchema, { totalCount: 0n })).toEqual({ groups: [], totalCount: '0', skipped: 0 })
     expect(encode(ListGroupsResponseSchema, { totalCount: 9_007_199_254_740_993n, nextPageToken: 't', skipped: 2 })).toEqual({
       groups: [],
@@ -78,17 +78,17 @@ describe('encoding', () => {
     })
   })
 
-  test('an unknown enum number is a number', () => {
+  test('an unknown enum number is written as a number', () => {
     expect(encode(GroupSchema, { kind: 99 as never }).kind).toBe(99)
   })
 
-  test('masks are camel case, and syncConfig too', () => {
+  test('masks are in camel case, and syncConfig too', () => {
     expect(encode(UpdateGroupRequestSchema, { updateMask: { paths: ['resource_limits', 'name'] } }).updateMask).toBe('resourceLimits,name')
     expect(encode(RepoSchema, { syncConfig: {} })).toHaveProperty('syncConfig')
     expect(fieldOfKey(RepoSchema, 'sync_config')).toBe(fieldOfKey(RepoSchema, 'syncConfig'))
   })
 
-  test('managedBy shows only where something manages', () => {
+  test('managedBy is written only if it is set', () => {
     expect(encode(GroupSchema, {})).not.toHaveProperty('managedBy')
     expect(encode(GroupSchema, { managedBy: 'c/ns/n' }).managedBy).toBe('c/ns/n')
   })
@@ -98,8 +98,8 @@ describe('encoding', () => {
   })
 })
 
-describe('shaping', () => {
-  test.each(types.map((desc) => [desc.typeName, desc] as const))('%s: what protobuf-es writes is accepted as it is', (_, desc) => {
+describe('the check of JSON before protobuf', () => {
+  test.each(types.map((desc) => [desc.typeName, desc] as const))('%s: JSON written by protobuf-es is accepted unchanged', (_, desc) => {
     fc.assert(
       fc.property(randomMessage(desc), fc.boolean(), (message, useProtoFieldName) => {
         const json = toJson(desc, message, { registry, useProtoFieldName }) as JsonObject
@@ -120,13 +120,13 @@ describe('shaping', () => {
     ['hVk-5', false],
     ['A=A=', false],
     ['%', false],
-  ])('bytes given as %j are readable: %s', (text, readable) => {
+  ])('bytes given as %j are valid: %s', (text, readable) => {
     const { json, violations } = shapeJson(HeadlessSessionSchema, { encryptedIdtoken: text }, { strict: false })
     expect(violations.length === 0).toBe(readable)
     expect(() => fromJson(HeadlessSessionSchema, json)).not.toThrow()
   })
 
-  test('any JSON without a violation is readable', () => {
+  test('JSON without a violation can always be decoded', () => {
     fc.assert(
       fc.property(fc.constantFrom(...types), fc.infiniteStream(fc.jsonValue()), (desc, values) => {
         const keys = desc.fields.flatMap(({ name, jsonName }) => [name, jsonName])

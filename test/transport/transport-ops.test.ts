@@ -28,8 +28,8 @@ async function withOps<T>(checks: readonly ReadyCheck[], run: (url: string, regi
   }
 }
 
-describe('ops', () => {
-  test('health, readiness and what is not ready', async () => {
+describe('the operations port', () => {
+  test('the operations port shows health, readiness and the failing checks', async () => {
     const state = { store: true }
     const checks: ReadyCheck[] = [
       { name: 'store', check: async () => state.store },
@@ -45,7 +45,7 @@ describe('ops', () => {
     })
   })
 
-  test('a check that throws or hangs counts as failed', async () => {
+  test('the operations port counts a check that throws or hangs as failed', async () => {
     const checks: ReadyCheck[] = [
       { name: 'throws', check: () => Promise.reject(new Error('no')) },
       {
@@ -63,7 +63,7 @@ describe('ops', () => {
     })
   })
 
-  test('metrics, unknown paths and verbs', async () => {
+  test('the operations port serves metrics, and errors for unknown paths and verbs', async () => {
     await withOps([], async (url, registry) => {
       const metrics = createCallMetrics(registry)
       metrics.start('GroupsService.GetGroup', 'http')(5)
@@ -81,7 +81,7 @@ describe('ops', () => {
     })
   })
 
-  test('headers that do not arrive end the connection, in the common error format', async () => {
+  test('the operations port closes the connection if headers do not arrive, with the common error format', async () => {
     await withOps([], async (url) => {
       const socket = connect(Number(new URL(url).port), '127.0.0.1')
       socket.write('GET /healthz HTTP/1.1\r\nHost: x\r\n')
@@ -91,7 +91,7 @@ describe('ops', () => {
     })
   })
 
-  test('HEAD answers the headers of GET, and every answer has a request id', async () => {
+  test('the operations port answers HEAD with the headers of GET, and every answer has a request id', async () => {
     await withOps([], async (url) => {
       for (const path of ['/healthz', '/readyz', '/metrics', '/nothing']) {
         const [get, head] = [await fetch(`${url}${path}`), await fetch(`${url}${path}`, { method: 'HEAD' })]
@@ -105,18 +105,18 @@ describe('ops', () => {
   })
 })
 
-describe('aliases', () => {
+describe('names of services for existing clients', () => {
   test.each([
     ['taproot.iam.v2.GroupsService', ['chainguard.platform.iam.v2.GroupsService', 'chainguard.platform.iam.v2beta1.GroupsService']],
     ['taproot.oidc.v1.SecurityTokenService', ['chainguard.platform.oidc.SecurityTokenService']],
     ['taproot.auth.v1.Auth', ['chainguard.platform.auth.Auth']],
     ['taproot.vulnerabilities.v1.Advisories', ['chainguard.platform.vulnerabilities.v1.Advisories']],
     ['grpc.health.v1.Health', []],
-  ])('%s is also %j', (service, aliases) => {
+  ])('%s is also served as %j', (service, aliases) => {
     expect(serviceAliases(service, defaultNamespaces)).toEqual(aliases)
   })
 
-  test('no two methods share a route, except a stream and its twin that answers once', () => {
+  test('no two methods share a route, except a stream and its long poll', () => {
     const routesOf = (rows: readonly MethodRow[]): string[] =>
       rows.flatMap((row) => httpBindings(row, true).map(({ verb, template }) => `${verb} ${template.replaceAll(/\{[^=}]*/g, '{')}`))
     const [streams, others] = [routesOf(methods.filter(({ streaming }) => streaming)), routesOf(methods.filter(({ streaming }) => !streaming))]
@@ -125,7 +125,7 @@ describe('aliases', () => {
     for (const route of streams) expect(others).toContain(route)
   })
 
-  test('the preview segment is served only where it is wanted', () => {
+  test('the preview segment is served only if enabled', () => {
     const row = methods.find(({ rpc }) => rpc === 'GetGroup')
     expect(row && httpBindings(row, false).map(({ template }) => template)).toEqual(['/iam/v2/groups/{uid=**}'])
     expect(row && httpBindings(row, true).map(({ template }) => template)).toEqual(['/iam/v2/groups/{uid=**}', '/iam/v2beta1/groups/{uid=**}'])
@@ -158,7 +158,7 @@ describe('HTTP errors', () => {
     })
   })
 
-  test('preconditions and missing resources', () => {
+  test('failed preconditions and missing resources have their details', () => {
     const blocked = httpError(DomainError.precondition([{ type: 'RESOURCE_NOT_EMPTY', description: 'd' }]), { requestId: 'r', domain: 'iam' })
     expect(blocked.body.message).toBe('Precondition failed: d')
     expect(blocked.body.details[1]).toEqual({

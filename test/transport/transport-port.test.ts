@@ -39,7 +39,7 @@ async function writePieces(socket: Socket, pieces: readonly (string | Buffer)[])
   }
 }
 
-describe('one port', () => {
+describe('one port for HTTP/1.1 and HTTP/2', () => {
   let served: Served
 
   beforeAll(async () => {
@@ -48,14 +48,14 @@ describe('one port', () => {
   afterAll(() => served.close())
 
   test.each([
-    ['whole', ['GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n']],
+    ['complete', ['GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n']],
     [
       'byte by byte',
       [...'POST /iam/v2/groups HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: 12\r\n\r\n{"name":"n"}'],
     ],
-    ['with the start of the preface', ['PR', 'OPFIND /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n']],
+    ['with the first bytes of the HTTP/2 preface', ['PR', 'OPFIND /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n']],
     ['pipelined', ['GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\n\r\nGET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n']],
-  ])('HTTP/1.1 that arrives %s', async (how, pieces) => {
+  ])('the port serves HTTP/1.1 that arrives %s', async (how, pieces) => {
     const socket = connect(served.port, '127.0.0.1')
     const all = received(socket)
     await writePieces(socket, pieces)
@@ -65,7 +65,7 @@ describe('one port', () => {
     )
   })
 
-  test('a client that ends its side after the request still gets the answer', async () => {
+  test('the port still answers a client that half-closes after the request', async () => {
     const socket = connect({ port: served.port, host: '127.0.0.1', allowHalfOpen: true })
     const all = received(socket)
     socket.end('GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n')
@@ -79,7 +79,7 @@ describe('one port', () => {
     ['*', 400],
     ['x', 400],
     ['/\\..', 404],
-  ])('the request target %s is answered with %s', async (target, status) => {
+  ])('the port answers the request target %s with %s', async (target, status) => {
     const socket = connect(served.port, '127.0.0.1')
     const all = received(socket)
     socket.write(`GET ${target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n`)
@@ -87,10 +87,10 @@ describe('one port', () => {
   })
 
   test.each([
-    ['whole', [24]],
-    ['in two', [3]],
+    ['complete', [24]],
+    ['in two parts', [3]],
     ['byte by byte', Array.from({ length: 23 }, (_, index) => index + 1)],
-  ])('an HTTP/2 preface that arrives %s', async (_, cuts) => {
+  ])('the port serves an HTTP/2 preface that arrives %s', async (_, cuts) => {
     const preface = Buffer.concat([Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'), Buffer.from('000000040000000000', 'hex')])
     const pieces = [0, ...cuts].map((from, index) => preface.subarray(from, cuts[index] ?? preface.length))
     const socket = connect(served.port, '127.0.0.1')
@@ -102,16 +102,16 @@ describe('one port', () => {
   })
 
   test.each([
-    ['says nothing', []],
+    ['sends nothing', []],
     ['stops inside the preface', ['PRI * HTT']],
-  ])('a client that %s is cut off', async (_, pieces) => {
+  ])('the port disconnects a client that %s', async (_, pieces) => {
     const socket = connect(served.port, '127.0.0.1')
     const all = received(socket)
     await writePieces(socket, pieces)
     expect((await all).length).toBe(0)
   })
 
-  test.each(['\x16\x03\x01\x02\x00', 'PRI * HTTP/1.1\r\n\r\n', '\r\n\r\n\r\n', 'GET'])('%j does no harm', async (bytes) => {
+  test.each(['\x16\x03\x01\x02\x00', 'PRI * HTTP/1.1\r\n\r\n', '\r\n\r\n\r\n', 'GET'])('the port continues after %j', async (bytes) => {
     const socket = connect(served.port, '127.0.0.1')
     const all = received(socket)
     socket.end(bytes)
@@ -119,14 +119,14 @@ describe('one port', () => {
     expect((await fetch(`${served.url}/ping/v2/ping`)).status).toBe(200)
   })
 
-  test('a reset right after connecting does no harm', async () => {
+  test('the port continues after a reset right after connecting', async () => {
     const socket = connect(served.port, '127.0.0.1')
     await new Promise((resolve) => socket.once('connect', resolve))
     socket.resetAndDestroy()
     expect((await fetch(`${served.url}/ping/v2/ping`)).status).toBe(200)
   })
 
-  test('one connection serves many requests', async () => {
+  test('the port serves many requests on one connection', async () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     const ports = new Set<number | undefined>()
     for (let index = 0; index < 5; index++) {
@@ -155,7 +155,7 @@ describe('one port', () => {
     expect(ports.size).toBe(1)
   })
 
-  test('a connection outlives a body that was too large', async () => {
+  test('the port keeps a connection after a too large body', async () => {
     const agent = new Agent({ keepAlive: true, maxSockets: 1 })
     const statuses: (number | undefined)[] = []
     for (const body of ['x'.repeat(3 * 1024 * 1024), '{}']) {
@@ -176,7 +176,7 @@ describe('one port', () => {
     expect(statuses).toEqual([413, 200])
   })
 
-  test('100 connections of both kinds at once', async () => {
+  test('the port serves 100 connections of both kinds at once', async () => {
     const unhurried = await serve(({ call }) => create(call.method.output))
     onTestFinished(() => unhurried.close(50))
     const grpc = async (): Promise<boolean> => {
@@ -198,7 +198,7 @@ describe('one port', () => {
     expect(results.filter(Boolean)).toHaveLength(100)
   })
 
-  test('more connections than the port takes are closed as they come', async () => {
+  test('the port closes connections beyond its maximum at once', async () => {
     const own = await serve(({ call }) => create(call.method.output), { maxConnections: 2 })
     const sockets: Socket[] = []
     try {
@@ -211,15 +211,15 @@ describe('one port', () => {
     }
   })
 
-  test('a port that is taken is the plain error', async () => {
+  test('the port reports a port in use as the plain error', async () => {
     const second = createOnePort({ http: silent, grpc: silent })
     await expect(second.listen('127.0.0.1', served.port)).rejects.toMatchObject({ code: 'EADDRINUSE' })
     await second.close(10)
   })
 })
 
-describe('closing', () => {
-  test('running calls of both kinds end, idle connections are closed, new ones refused', async () => {
+describe('closing the port', () => {
+  test('closing the port ends running calls of both kinds, closes idle connections, and refuses new ones', async () => {
     let release: () => void = () => {}
     const gate = new Promise<void>((resolve) => {
       release = resolve
@@ -245,7 +245,7 @@ describe('closing', () => {
     expect(Date.now() - startedAt).toBeLessThan(4000)
   })
 
-  test('calls that do not end are cut off after the grace time', async () => {
+  test('closing the port cuts off calls that do not end within the grace time', async () => {
     const own = await serve(() => new Promise(() => {}))
     const rest = fetch(`${own.url}/iam/v2/groups/x`).then(
       () => 'answered',
@@ -265,7 +265,7 @@ describe('closing', () => {
 const canMakeCertificates = process.env.REQUIRE_ALL_PARTS === '1' || spawnSync('openssl', ['version']).status === 0
 if (!canMakeCertificates) console.warn('openssl is not installed: the TLS tests are skipped')
 
-describe.skipIf(!canMakeCertificates)('over TLS', () => {
+describe.skipIf(!canMakeCertificates)('the port with TLS', () => {
   let served: Served
   let folder: string
   let cert: Buffer
@@ -287,7 +287,7 @@ describe.skipIf(!canMakeCertificates)('over TLS', () => {
     rmSync(folder, { recursive: true })
   })
 
-  test('REST', async () => {
+  test('the port with TLS serves REST', async () => {
     const status = await new Promise((resolve, reject) => {
       httpsGet({ host: '127.0.0.1', port: served.port, path: '/iam/v2/groups', ca: cert, agent: false }, (response) => {
         response.resume()
@@ -297,7 +297,7 @@ describe.skipIf(!canMakeCertificates)('over TLS', () => {
     expect(status).toBe(200)
   })
 
-  test('gRPC', async () => {
+  test('the port with TLS serves gRPC', async () => {
     const client = new Client(`localhost:${served.port}`, credentials.createSsl(cert))
     const identity = (bytes: Buffer): Buffer => bytes
     const code = await new Promise((resolve) =>
@@ -311,7 +311,7 @@ describe.skipIf(!canMakeCertificates)('over TLS', () => {
     [['h2', 'http/1.1'], 'http/1.1'],
     [['http/1.1'], 'http/1.1'],
     [['h2'], 'h2'],
-  ])('a client that offers %j gets %s', async (offered, chosen) => {
+  ])('the port with TLS selects for a client that offers %j the protocol %s', async (offered, chosen) => {
     const socket = tlsConnect({ host: '127.0.0.1', port: served.port, ca: cert, ALPNProtocols: offered })
     await new Promise((resolve, reject) => {
       socket.once('secureConnect', resolve)
@@ -321,7 +321,7 @@ describe.skipIf(!canMakeCertificates)('over TLS', () => {
     socket.destroy()
   })
 
-  test('a client without TLS is cut off', async () => {
+  test('the port with TLS disconnects a client without TLS', async () => {
     const socket = connect(served.port, '127.0.0.1')
     const all = received(socket)
     socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n')

@@ -27,8 +27,8 @@ function last(): Seen {
   return seen
 }
 
-describe('headers', () => {
-  test('those of a call', async () => {
+describe('REST headers', () => {
+  test('REST headers of a request are part of the call', async () => {
     const traceparent = `00-${'1'.repeat(32)}-${'2'.repeat(16)}-01`
     await send('DELETE', `/iam/v2/groups/${root}`, undefined, {
       authorization: 'Bearer t',
@@ -61,15 +61,15 @@ describe('headers', () => {
     ['x-request-id', 'x'.repeat(129), 'requestId', /^generated-/],
     ['traceparent', `00-${'0'.repeat(32)}-${'2'.repeat(16)}-01`, 'traceparent', undefined],
     ['traceparent', 'nonsense', 'traceparent', undefined],
-  ] as const)('a bad %s is dropped', async (name, value, key, expected) => {
+  ] as const)('REST headers with an invalid %s are ignored', async (name, value, key, expected) => {
     await send('GET', `/iam/v2/groups/${root}`, undefined, { [name]: value })
     if (expected === undefined) expect(last().call.headers[key]).toBeUndefined()
     else expect(last().call.headers[key]).toMatch(expected)
   })
 })
 
-describe('answers', () => {
-  test('a resource with its etag, a list that started over, an empty answer', async () => {
+describe('REST answers', () => {
+  test('REST answers contain a resource with its etag, a restarted list, or an empty body', async () => {
     const own = await serve(async ({ call }) => ({ message: create(call.method.output), etag: 'e1', pageTokenRestarted: call.method.verb === 'list' }))
     try {
       const group = await fetch(`${own.url}/iam/v2/groups/${root}`, { headers: { 'x-request-id': 'r1' } })
@@ -88,7 +88,7 @@ describe('answers', () => {
     }
   })
 
-  test('errors carry their details, headers and the request id', async () => {
+  test('REST answers for errors contain details, headers and the request id', async () => {
     const own = await serve(async () => {
       throw new DomainError(8, 'slow down', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1500, metadata: { limit: '5' } } })
     })
@@ -110,7 +110,7 @@ describe('answers', () => {
     }
   })
 
-  test('an internal error shows only the request id, and is logged', async () => {
+  test('REST answers for an internal error show only the request id, and the error is logged', async () => {
     const own = await serve(async () => {
       throw new Error('secret inside')
     })
@@ -124,7 +124,7 @@ describe('answers', () => {
     }
   })
 
-  test('401 carries a challenge', async () => {
+  test('REST answers with status 401 contain a challenge', async () => {
     const own = await serve(async () => {
       throw new DomainError(16, 'no token')
     })
@@ -137,7 +137,7 @@ describe('answers', () => {
   })
 })
 
-describe('the end of a call', () => {
+describe('the end of a REST call', () => {
   /** A server whose calls end only when their signal does. */
   async function serveHanging(): Promise<{ own: Served; reason: Promise<unknown> }> {
     let settle: (reason: unknown) => void = () => {}
@@ -156,7 +156,7 @@ describe('the end of a call', () => {
     return { own, reason }
   }
 
-  test('a client that goes away aborts the signal with code 1', async () => {
+  test('the end of a REST call aborts the signal with code 1 when the client disconnects', async () => {
     const { own, reason } = await serveHanging()
     try {
       const controller = new AbortController()
@@ -170,7 +170,7 @@ describe('the end of a call', () => {
     }
   })
 
-  test('Request-Timeout is a deadline', async () => {
+  test('the end of a REST call may be set by Request-Timeout as a deadline', async () => {
     const { own, reason } = await serveHanging()
     try {
       const response = await fetch(`${own.url}/iam/v2/groups`, { headers: { 'request-timeout': '0.05' } })
@@ -183,7 +183,7 @@ describe('the end of a call', () => {
   })
 })
 
-test('the type of a created resource comes back', async () => {
+test('the field `type` of a created resource is returned', async () => {
   const own = await serve(() => create(GroupSchema, { name: 'n', resourceLimits: { a: 1 } }))
   try {
     const response = await fetch(`${own.url}/iam/v2/groups`, { method: 'POST', body: '{"name":"n"}', headers: { 'content-type': 'application/json' } })

@@ -59,7 +59,7 @@ async function fault(
   return { status, code: json.code, fields, message: json.message }
 }
 
-describe('paths', () => {
+describe('REST paths', () => {
   test.each([
     ['GET', `/iam/v2/groups`, 'ListGroups', {}],
     ['GET', `/iam/v2/groups/`, 'ListGroups', {}],
@@ -118,7 +118,7 @@ describe('paths', () => {
     expect(String(headers.allow).split(', ').toSorted()).toEqual([...allow.split(', '), 'OPTIONS'].toSorted())
   })
 
-  test('OPTIONS on a known path tells the verbs', async () => {
+  test('OPTIONS on a known path lists the verbs', async () => {
     const { status, headers } = await send('OPTIONS', '/ping/v2/ping')
     expect(status).toBe(204)
     expect(String(headers.allow)).toContain('GET')
@@ -131,7 +131,7 @@ describe('paths', () => {
     },
   )
 
-  test('web routes and methods share one host', async () => {
+  test('web routes and API methods share one host', async () => {
     const thing = await send('GET', '/.well-known/thing')
     expect(thing).toMatchObject({ status: 200, text: 'raw' })
     expect(thing.headers).toMatchObject({ 'content-type': 'text/x-thing', 'cache-control': 'max-age=60', 'x-content-type-options': 'nosniff' })
@@ -145,7 +145,7 @@ describe('paths', () => {
   })
 })
 
-describe('query parameters', () => {
+describe('REST query parameters', () => {
   test.each([
     ['/iam/v2/groups?uidp.descendants_of=x&order_by=name%20desc', { uidp: { descendantsOf: 'x' }, orderBy: 'name desc' }],
     ['/iam/v2/groups?uidp.childrenOf=x&pageSize=7&skip=2', { uidp: { childrenOf: 'x' }, pageSize: 7, skip: 2 }],
@@ -158,7 +158,7 @@ describe('query parameters', () => {
       '/advisory/v2/images/resolvedVulns?imageRefs=r:1,2&image_refs=s&startTime=2026-01-01T00:00:00Z',
       { imageRefs: [{ repo: 'r', tags: ['1', '2'] }, { repo: 's' }], startTime: '2026-01-01T00:00:00Z' },
     ],
-  ])('%s', async (path, request) => {
+  ])('%s is read', async (path, request) => {
     expect((await send('GET', path)).status).toBe(200)
     expect(lastJson()).toEqual(request)
   })
@@ -186,7 +186,7 @@ describe('query parameters', () => {
     expect(lastJson()).toEqual({ code: 'c' })
   })
 
-  test('enums go by name and by number', async () => {
+  test('enums are given by name or by number', async () => {
     await send('GET', '/iam/v2/identities?relationship_type=1')
     const byNumber = lastJson()
     await send('GET', `/iam/v2/identities?relationshipType=${String(byNumber.relationshipType)}`)
@@ -194,7 +194,7 @@ describe('query parameters', () => {
     expect(lastJson()).toEqual(byNumber)
   })
 
-  test('a query never fills what the body fills', async () => {
+  test('a query never fills fields of the body', async () => {
     await send('POST', `/iam/v2/groups/${root}?group.name=x&parent=y`, { name: 'z' }, { prefer: 'handling=lenient' })
     expect(lastJson()).toEqual({ parent: root, group: { name: 'z' } })
     expect(await fault('POST', `/iam/v2/groups/${root}?group.name=x&parent=y`, { name: 'z' })).toMatchObject({ code: 3, fields: ['group.name'] })
@@ -211,13 +211,13 @@ describe('query parameters', () => {
     expect(last().call.validateOnly).toBe(expected)
   })
 
-  test('a bad validateOnly is refused', async () => {
+  test('an invalid validateOnly is refused', async () => {
     expect(await fault('DELETE', `/iam/v2/groups/${root}?validateOnly=perhaps`)).toMatchObject({ status: 400, code: 3, fields: ['validateOnly'] })
   })
 })
 
-describe('bodies', () => {
-  test('both spellings, unknown keys and nulls on POST', async () => {
+describe('REST request bodies', () => {
+  test('POST accepts both spellings, and refuses unknown keys and nulls as documented', async () => {
     const body = { name: 'ci', claim_match: { issuer: 'https://i', subjectPattern: 's' }, bogus: { deep: 1 }, description: null }
     expect(await fault('POST', `/iam/v2/identities/${root}`, body)).toMatchObject({ code: 3, fields: ['bogus'] })
     await send('POST', `/iam/v2/identities/${root}`, body, { prefer: 'handling=lenient' })
@@ -225,14 +225,14 @@ describe('bodies', () => {
     expect(last().decoded.present).toBeUndefined()
   })
 
-  test('the path wins over the body', async () => {
+  test('the path overrides the body', async () => {
     await send('POST', `/iam/v2/groups/${child}:requestGroupAccess`, { groupUid: 'other' })
     expect(lastJson()).toEqual({ groupUid: child })
     await send('PATCH', `/iam/v2/groups/${child}`, { uid: 'other', name: 'n' })
     expect(lastJson()).toEqual({ group: { uid: child, name: 'n' } })
   })
 
-  test('capabilities by enum name, dotted name and number', async () => {
+  test('capabilities are given by enum name, dotted name or number', async () => {
     await send('POST', `/iam/v2/roles/${root}`, { capabilities: ['CAP_IAM_GROUPS_LIST', 'groups.list'] })
     const { role } = lastJson() as { role: { capabilities: string[] } }
     expect(role.capabilities).toEqual(['CAP_IAM_GROUPS_LIST', 'CAP_IAM_GROUPS_LIST'])
@@ -247,7 +247,7 @@ describe('bodies', () => {
     ['a list', '[]', {}, 400, ['body']],
     ['a scalar', '"x"', {}, 400, ['body']],
     ['null', 'null', {}, 400, ['body']],
-    ['a prototype key', '{"__proto__":{"a":1}}', {}, 400, ['__proto__']],
+    ['a key of the object prototype', '{"__proto__":{"a":1}}', {}, 400, ['__proto__']],
     ['another content type', '<a/>', { 'content-type': 'text/xml' }, 415, ['body']],
     ['a form', 'name=x', { 'content-type': 'application/x-www-form-urlencoded' }, 415, ['body']],
     ['an unknown encoding', '{}', { 'content-encoding': 'lzma' }, 415, ['body']],
@@ -258,7 +258,7 @@ describe('bodies', () => {
     ['wrong types', '{"name":1,"verified":"yes","kind":"NOPE"}', {}, 400, ['name', 'verified', 'kind']],
     ['a lone surrogate', '{"name":"\\ud800"}', {}, 400, ['name']],
     ['a field twice', '{"resource_limits":{},"resourceLimits":{}}', {}, 400, ['resourceLimits']],
-  ] as const)('%s is refused', async (_, body, headers, status, fields) => {
+  ] as const)('a body with %s is refused', async (_, body, headers, status, fields) => {
     expect(await fault('POST', `/iam/v2/groups/${root}`, body, headers)).toMatchObject({ status, code: 3, fields })
     expect(served.seen).toEqual([])
   })
@@ -270,7 +270,7 @@ describe('bodies', () => {
     })
   })
 
-  test('a message says the field and nothing about the inside', async () => {
+  test('a message names the field and no internals', async () => {
     expect((await fault('POST', `/iam/v2/groups/${root}`, { name: 1 })).message).toBe('Invalid argument: name: must be a string')
   })
 
@@ -279,8 +279,8 @@ describe('bodies', () => {
     ['a charset', { 'content-type': 'application/json; charset=utf-8' }],
     ['a json suffix', { 'content-type': 'application/merge-patch+json' }],
     ["a form's content type", { 'content-type': 'application/x-www-form-urlencoded' }],
-    ['a content type that names none', { 'content-type': 'json' }],
-  ])('%s is read as JSON', async (_, headers) => {
+    ['an invalid content type', { 'content-type': 'json' }],
+  ])('a body with %s is read as JSON', async (_, headers) => {
     const response = await send('PATCH', `/iam/v2/groups/${root}`, new TextEncoder().encode('{"name":"n"}'), { 'content-type': '', ...headers })
     expect(response.status).toBe(200)
     expect(lastJson()).toMatchObject({ group: { name: 'n' } })
@@ -291,7 +291,7 @@ describe('bodies', () => {
   })
 })
 
-describe('PATCH', () => {
+describe('the mask of a REST PATCH', () => {
   test.each([
     ['top-level keys', 'groups', { name: 'n', description: '' }, ['name', 'description']],
     ['null counts as present', 'groups', { description: null }, ['description']],
@@ -302,11 +302,11 @@ describe('PATCH', () => {
       { claimMatch: { issuer: 'i', subject_pattern: 's' } },
       ['claim_match.issuer', 'claim_match.subject_pattern'],
     ],
-    ['maps as wholes', 'identities', { claim_match: { claims: { a: 'b' } } }, ['claim_match.claims']],
+    ['maps as a whole', 'identities', { claim_match: { claims: { a: 'b' } } }, ['claim_match.claims']],
     ['an empty nested message', 'identities', { claimMatch: {} }, ['claim_match']],
-    ['lists as wholes', 'roles', { capabilities: ['groups.list'] }, ['capabilities']],
+    ['lists as a whole', 'roles', { capabilities: ['groups.list'] }, ['capabilities']],
     ['an empty body', 'groups', {}, []],
-  ])('%s', async (_, collection, body, present) => {
+  ])('the mask of a REST PATCH is derived from the body: %s', async (_, collection, body, present) => {
     expect((await send('PATCH', `/iam/v2/${collection}/${child}`, body)).status).toBe(200)
     expect(last().decoded.present).toEqual(present)
   })
@@ -314,12 +314,12 @@ describe('PATCH', () => {
   test.each([
     [{ bogus: 1 }, ['bogus']],
     [{ name: 'n', nmae: 'x' }, ['nmae']],
-  ])('an unknown key is refused, in a whole replacement too', async (body, fields) => {
+  ])('the mask of a REST PATCH is refused with an unknown key, also for a full replacement', async (body, fields) => {
     for (const query of ['', '?updateMask=*', '?update_mask=*'])
       expect(await fault('PATCH', `/iam/v2/groups/${root}${query}`, body)).toMatchObject({ status: 400, code: 3, fields })
   })
 
-  test('an unknown nested key is refused with its path', async () => {
+  test('the mask of a REST PATCH is refused with an unknown nested key and its path', async () => {
     for (const verb of ['PATCH', 'POST'] as const) {
       expect(await fault(verb, `/iam/v2/identities/${root}`, { claimMatch: { isuer: 'x' } })).toMatchObject({
         fields: ['claimMatch.isuer'],
@@ -333,34 +333,34 @@ describe('PATCH', () => {
     ['update_mask=claimMatch.issuerPattern,name', ['claim_match.issuer_pattern', 'name']],
     ['updateMask=claim_match.issuer&updateMask=name', ['claim_match.issuer', 'name']],
     ['updateMask=*', ['*']],
-  ])('?%s goes before the keys of the body', async (query, paths) => {
+  ])('the mask of a REST PATCH given as ?%s overrides the keys of the body', async (query, paths) => {
     const bogus = paths[0] === '*' ? {} : { bogus: 1 }
     expect((await send('PATCH', `/iam/v2/identities/${child}?${query}`, { name: 'n', ...bogus })).status).toBe(200)
     expect(last().decoded.present).toBeUndefined()
     expect(last().decoded.message).toMatchObject({ updateMask: { paths } })
   })
 
-  test('an empty mask is no mask', async () => {
+  test('the mask of a REST PATCH counts as absent if it is empty', async () => {
     await send('PATCH', `/iam/v2/groups/${root}?updateMask=`, { name: 'n' })
     expect(last().decoded.present).toEqual(['name'])
   })
 })
 
-describe('forms', () => {
+describe('REST forms', () => {
   const form = { 'content-type': 'application/x-www-form-urlencoded' }
 
-  test('a form on the token exchange is its query', async () => {
+  test('a form at the token exchange is read like a query', async () => {
     expect((await send('POST', '/sts/exchange?identity=i', 'aud=a&aud=b%20c&identity_provider=p', form)).status).toBe(200)
     expect(last().call.method.rpc).toBe('Exchange')
     expect(lastJson()).toMatchObject({ aud: ['a', 'b c'], identity: 'i', identityProvider: 'p' })
   })
 
-  test('a JSON body is not read there', async () => {
+  test('a JSON body is not read at the token exchange', async () => {
     await send('POST', '/sts/exchange?aud=a', { aud: ['evil'] })
     expect(lastJson()).toEqual({ aud: ['a'] })
   })
 
-  test('a form posted to a path that only has GET is that GET', async () => {
+  test('a form posted to a path with GET alone is treated as that GET', async () => {
     expect((await send('POST', '/vulnerabilities/v2/advisories', 'artifactNames=a&page_size=3', form)).status).toBe(200)
     expect(last().call.method.rpc).toBe('ListAdvisories')
     expect(lastJson()).toEqual({ artifactNames: ['a'], pageSize: 3 })

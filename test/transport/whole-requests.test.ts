@@ -40,25 +40,25 @@ const close = 'Connection: close\r\n'
 const ping = (more = ''): string => `GET /ping/v2/ping HTTP/1.1\r\nHost: x\r\n${more}\r\n`
 
 describe('a request over HTTP/1.1', () => {
-  test('without a host is refused in the form of every error', async () => {
+  test('a request over HTTP/1.1 without a host is refused in the common error format', async () => {
     const { port } = await served()
     const [answer] = await exchanged(port, `GET /ping/v2/ping HTTP/1.1\r\n${close}\r\n`)
     expect(answer).toMatchObject({ status: 400, body: { code: 3, message: 'Invalid argument: headers: send exactly one Host header' } })
     expect(answer?.body['details']).toMatchObject([{ metadata: { requestId: answer?.requestId } }, {}])
   })
 
-  test('of HTTP/1.0 needs no host', async () => {
+  test('a request of HTTP/1.0 needs no host', async () => {
     const { port } = await served()
     expect(await exchanged(port, 'GET /ping/v2/ping HTTP/1.0\r\n\r\n')).toMatchObject([{ status: 200 }])
   })
 
-  test('a request with an unknown expectation is answered like any other', async () => {
+  test('a request over HTTP/1.1 with an unknown expectation is answered like any other', async () => {
     const { port } = await served()
     const [answer] = await exchanged(port, ping(`Expect: nonsense\r\nX-Request-Id: expecting\r\n${close}`))
     expect(answer).toMatchObject({ status: 200, requestId: 'expecting' })
   })
 
-  test('gets its own answer, even if the bytes behind it are malformed', async () => {
+  test('a request over HTTP/1.1 gets its own answer, even if the following bytes are malformed', async () => {
     const { port, seen } = await served()
     const answers = await exchanged(port, `${ping('X-Request-Id: first\r\n')}${ping('X-Request-Id: second\r\n')}GET / HT\r\n\r\n`)
     expect(answers).toMatchObject([{ status: 200, requestId: 'first' }, { status: 200, requestId: 'second' }, { status: 400 }])
@@ -69,7 +69,7 @@ describe('a request over HTTP/1.1', () => {
     ['a length that is too large', 'Content-Length: 10\r\n\r\n{}'],
     ['a chunk that is cut off', 'Transfer-Encoding: chunked\r\n\r\n5\r\nab'],
     ['an invalid chunk', 'Transfer-Encoding: chunked\r\n\r\nzz\r\n'],
-  ])('with %s is refused as unreadable, and nothing of it is done, though its method takes no body', async (_what, rest) => {
+  ])('a request over HTTP/1.1 with %s is refused as unreadable and not executed, even for a method without a body', async (_what, rest) => {
     const { port, seen } = await served()
     const answers = await exchanged(port, `DELETE /iam/v2/groups/${uid} HTTP/1.1\r\nHost: x\r\n${rest}`, { ends: true })
     expect(answers).toMatchObject([{ status: 400, body: { message: 'Invalid argument: request: is not readable HTTP/1.1' } }])
@@ -77,22 +77,22 @@ describe('a request over HTTP/1.1', () => {
   })
 
   test.each([
-    ['is larger than it may be once decompressed', 'Content-Encoding: br\r\nContent-Type: application/json', 413],
-    ['is in an unknown encoding', 'Content-Encoding: x\r\nContent-Type: application/json', 415],
-    ['is of another type', 'Content-Type: text/plain', 415],
-  ])('whose large body %s does not end the connection', async (_what, headers, status) => {
+    ['exceeds its limit once decompressed', 'Content-Encoding: br\r\nContent-Type: application/json', 413],
+    ['has an unknown encoding', 'Content-Encoding: x\r\nContent-Type: application/json', 415],
+    ['has another type', 'Content-Type: text/plain', 415],
+  ])('a request over HTTP/1.1 with a large body that %s does not end the connection', async (_what, headers, status) => {
     const { port } = await served()
     const body = 'x'.repeat(3 * 1024 * 1024)
     const request = `POST /iam/v2/groups HTTP/1.1\r\nHost: x\r\n${headers}\r\nContent-Length: ${body.length}\r\n\r\n${body}`
     expect(await exchanged(port, `${request}${ping(close)}`)).toMatchObject([{ status }, { status: 200 }])
   })
 
-  test('that can not be read is answered, however much comes behind it', async () => {
+  test('a request over HTTP/1.1 that is unreadable is answered, however many bytes follow', async () => {
     const { port } = await served()
     expect(await exchanged(port, `GET / x\r\n\r\n${'x'.repeat(8 * 1024 * 1024)}`)).toMatchObject([{ status: 400, body: { code: 3 } }])
   })
 
-  test('may have a body that its method does not take, up to the limit of all', async () => {
+  test('a request over HTTP/1.1 may have a body for a method without one, up to the common limit', async () => {
     const { port, seen } = await served()
     const sent = (body: string): string => `DELETE /iam/v2/groups/${uid} HTTP/1.1\r\nHost: x\r\n${close}Content-Length: ${body.length}\r\n\r\n${body}`
     expect(await exchanged(port, sent('{}'))).toMatchObject([{ status: 200 }])
@@ -110,7 +110,7 @@ describe('a connection over HTTP/2', () => {
       'of another content type',
       { ...open('/x'), payload: Buffer.from(open('/x').payload?.toString('latin1').replace('application/grpc', 'application/json') ?? '', 'latin1') },
     ],
-  ])('may take a call %s back at once: it goes on, and so does the server', async (_what, call) => {
+  ])('a connection over HTTP/2 may cancel a call %s at once, and both connection and server continue', async (_what, call) => {
     const { port, url, logged } = await served()
     const frames = Array.from({ length: 50 }, (_, at) => [
       { ...call, stream: 2 * at + 1 },
@@ -134,7 +134,7 @@ describe('the registry host', () => {
     ['headers that are too large', `GET /v2/ HTTP/1.1\r\nHost: x\r\nX: ${'x'.repeat(40_000)}\r\n\r\n`, 431],
     ['no host', `GET /v2/ HTTP/1.1\r\n${close}\r\n`, 400],
     ['an unknown expectation', `GET /v2/ HTTP/1.1\r\nHost: x\r\nExpect: x\r\n${close}\r\n`, 401],
-  ])('answers %s in its envelope, with a request id', async (_what, request, status) => {
+  ])('the registry host answers %s in the registry format, with a request id', async (_what, request, status) => {
     const [answer] = await exchanged(server.config.registry.port, request)
     expect(answer).toMatchObject({
       status,
@@ -143,7 +143,7 @@ describe('the registry host', () => {
     })
   })
 
-  test('deletes nothing by a request that can not be read', async () => {
+  test('the registry host executes no delete of an unreadable request', async () => {
     const path = `/v2/nobody/app/manifests/sha256:${'a'.repeat(64)}`
     const answers = await exchanged(server.config.registry.port, `DELETE ${path} HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nab`, { ends: true })
     expect(answers).toMatchObject([{ status: 400, body: { errors: [{ message: 'the request is not valid HTTP/1.1' }] } }])

@@ -21,7 +21,7 @@ async function ground(options: Partial<IssuerKeysOptions> = {}) {
 const kids = (set: { keys: readonly { kid?: string }[] }): unknown[] => set.keys.map((key) => key.kid)
 
 describe("an issuer's keys", () => {
-  test('keys are fetched by discovery, once an hour, for any number of concurrent requests', async () => {
+  test('issuer keys are fetched by discovery once an hour, for any number of concurrent requests', async () => {
     const { key, keys, local, clock } = await ground()
     const sets = await Promise.all(Array.from({ length: 50 }, () => keys.keysFor(local.issuer, unscoped, signal)))
     expect(sets.map(kids)).toEqual(sets.map(() => [key.kid]))
@@ -34,7 +34,7 @@ describe("an issuer's keys", () => {
     expect(local.seen).toHaveLength(4)
   })
 
-  test('are served for a day where the issuer is down, and no longer', async () => {
+  test('issuer keys are used for up to a day while the issuer is down', async () => {
     const { key, keys, local, clock } = await ground()
     await keys.keysFor(local.issuer, unscoped, signal)
     local.behave = (_request, response) => response.writeHead(503).end() !== undefined
@@ -47,7 +47,7 @@ describe("an issuer's keys", () => {
     expect(kids(await keys.keysFor(local.issuer, unscoped, signal))).toEqual([key.kid])
   })
 
-  test('are fetched again for an unknown key, at most every 30 seconds', async () => {
+  test('issuer keys are fetched again for an unknown key, at most every 30 seconds', async () => {
     const { keys, local, clock } = await ground()
     const seen = await keys.keysFor(local.issuer, unscoped, signal)
     const rotated = await testKey()
@@ -61,7 +61,7 @@ describe("an issuer's keys", () => {
     expect(local.seen).toHaveLength(4)
   })
 
-  test('of an issuer that hangs cost the time-out once, then nothing for 30 seconds', async () => {
+  test('keys of an issuer that hangs cost one time-out, and then no wait for 30 seconds', async () => {
     const { keys, local, clock } = await ground({ timeoutMs: 150 })
     local.behave = () => true
     const startedMs = performance.now()
@@ -76,7 +76,7 @@ describe("an issuer's keys", () => {
     await keys.keysFor(local.issuer, unscoped, signal)
   })
 
-  test('a caller that goes away does not end the fetch for the others', async () => {
+  test('issuer keys are still fetched for the other callers if one caller disconnects', async () => {
     const { key, keys, local } = await ground()
     const gone = new AbortController()
     local.behave = () => {
@@ -88,20 +88,20 @@ describe("an issuer's keys", () => {
     expect(kids(await stayed)).toEqual([key.kid])
   })
 
-  test('keys of an issuer that no record names are never fetched', async () => {
+  test('issuer keys are never fetched from an issuer that no record names', async () => {
     const { keys, local } = await ground({ configured: [] })
     expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('unknown_issuer')
     expect(await failure(keys.keysFor(local.issuer, { named: [`${local.issuer}/`] }, signal))).toBe('unknown_issuer')
     expect(local.seen).toEqual([])
   })
 
-  test('of an issuer on a private address are only fetched where configuration allows it', async () => {
+  test('issuer keys on a private address are fetched only if the configuration allows it', async () => {
     const { keys, local } = await ground({ configured: [] })
     expect(await failure(keys.keysFor(local.issuer, { named: [local.issuer] }, signal))).toBe('issuer_keys')
     expect(local.seen).toEqual([])
   })
 
-  test('come from a configured address with its bearer token', async () => {
+  test('issuer keys are fetched from a configured address with its bearer token', async () => {
     const key = await testKey()
     const local = await localIssuer([key])
     let bearer: string | undefined
@@ -116,9 +116,9 @@ describe("an issuer's keys", () => {
   })
 
   test.each([
-    ['on the same origin get', 'own', ['Bearer abc', 'Bearer abc']],
-    ['elsewhere do not get', 'other', ['Bearer abc', undefined]],
-  ])('that discovery places %s the bearer token', async (_name, place, expected) => {
+    ['on the same origin also get', 'own', ['Bearer abc', 'Bearer abc']],
+    ['on another origin do not get', 'other', ['Bearer abc', undefined]],
+  ])('issuer keys on an address that discovery places %s the bearer token', async (_name, place, expected) => {
     const key = await testKey()
     const bearers: (string | undefined)[] = []
     const [own, other] = [await localIssuer([key]), await localIssuer([key])]
@@ -134,7 +134,7 @@ describe("an issuer's keys", () => {
     expect(bearers).toEqual(expected)
   })
 
-  test('of an issuer inside this process are not fetched', async () => {
+  test('issuer keys are not fetched if the issuer is inside this process', async () => {
     const key = await testKey()
     const { keys } = await ground({ configured: [], local: new Map([['http://localhost:8080/dev/issuer', () => createKeySet([key.jwk])]]) })
     expect(kids(await keys.keysFor('http://localhost:8080/dev/issuer', unscoped, signal))).toEqual([key.kid])
@@ -142,7 +142,7 @@ describe("an issuer's keys", () => {
   })
 
   describe('of issuers that tenants name', () => {
-    /** Several issuers, of which only the first is configured; the others' private addresses are let through. */
+    /** Starts several issuers of which only the first is configured. Private addresses are permitted for all. */
     async function crowd(
       count: number,
       { keptOf, ...options }: Partial<IssuerKeysOptions> & { keptOf?: (issuers: readonly string[]) => readonly string[] } = {},
@@ -167,13 +167,13 @@ describe("an issuer's keys", () => {
       return { keys, clock, mine, others, ask, askFor }
     }
 
-    test('are bounded in number', async () => {
+    test("issuer keys of tenants' issuers are bounded in number", async () => {
       const { others, ask } = await crowd(3)
       for (const { issuer } of [...others, ...others.slice(0, 1)]) expect(await ask(issuer)).toBe('no failure')
       expect(others.map((other) => other.seen.length)).toEqual([4, 2, 2])
     })
 
-    test('push no configured issuer out, nor its bound on tries', async () => {
+    test("issuer keys of tenants' issuers evict no keys of a configured issuer, and use none of its attempts", async () => {
       const { keys, mine, others, ask } = await crowd(4)
       const seen = await keys.keysFor(mine.issuer, unscoped, signal)
       for (const { issuer } of others) await ask(issuer)
@@ -182,7 +182,7 @@ describe("an issuer's keys", () => {
       expect(mine.seen).toHaveLength(2)
     })
 
-    test('are fetched a few at a time; a configured issuer is fetched even so', async () => {
+    test("issuer keys of tenants' issuers are fetched a few at a time; a fetch for a configured issuer does not wait for them", async () => {
       const { mine, others, ask } = await crowd(3, { limit: 100, flightLimit: 2, timeoutMs: 60_000 })
       const [one, two, three] = others
       for (const other of others) other.behave = () => true
@@ -199,11 +199,11 @@ describe("an issuer's keys", () => {
       expect(await askFor('mine', mine)).toBe('no failure')
       for (const issuer of [...hostile, ...hostile.slice(0, 1)]) await askFor('hostile', issuer)
       expect(await askFor('mine', mine)).toBe('no failure')
-      // One of the hostile organisation's own was pushed out.
+      // One issuer of the hostile organisation itself was evicted.
       expect(others.map((other) => other.seen.length)).toEqual([2, 4, 2, 2, 2, 2])
     })
 
-    test('of equal organisations the one that used its issuer longest ago gives way', async () => {
+    test("keys of tenants' issuers are evicted first for the organisation that used its issuer longest ago, if all have equally many", async () => {
       const { others, askFor } = await crowd(3, { limit: 2 })
       const [one, two, three] = others.map(({ issuer }) => issuer)
       await askFor('one', one)
@@ -215,7 +215,7 @@ describe("an issuer's keys", () => {
       expect(others.map((other) => other.seen.length)).toEqual([2, 4, 2])
     })
 
-    test('an issuer of several organisations stays for each of them', async () => {
+    test("issuer keys of tenants' issuers stay cached for each organisation that names the issuer", async () => {
       const { others, askFor } = await crowd(4, { limit: 3 })
       const [common, ...hostile] = others.map(({ issuer }) => issuer)
       await askFor('hostile', common)
@@ -225,29 +225,29 @@ describe("an issuer's keys", () => {
       expect(others[0]?.seen).toHaveLength(2)
     })
 
-    test('slow issuers of one organisation keep no other one from a fetch', async () => {
+    test("keys of tenants' issuers that arrive slowly for one organisation delay no fetch of another", async () => {
       const { others, askFor } = await crowd(4, { limit: 100, flightLimit: 2, timeoutMs: 60_000 })
       const [mine, ...hostile] = others
       for (const other of hostile) other.behave = () => true
       const waiting = hostile.map(({ issuer }) => askFor('hostile', issuer))
       expect(await askFor('mine', mine?.issuer)).toBe('no failure')
       expect(await Promise.race(waiting)).toBe('issuer_unavailable')
-      // An organisation that names the other one's issuer, too, takes no turn of it.
+      // An organisation that also names the other organisation's issuer takes no turn of it.
       expect(await askFor('hostile', mine?.issuer)).toBe('no failure')
     })
 
-    test('an issuer that an operator is known by is apart', async () => {
+    test("keys of tenants' issuers are cached separately from those of an issuer that signs an operator in", async () => {
       const { others, keys, ask, askFor } = await crowd(4, { limit: 2, keptOf: (issuers) => issuers.slice(0, 1) })
       const [operators, ...hostile] = others.map(({ issuer }) => issuer)
       await ask(operators ?? '')
       for (const issuer of hostile) await askFor('hostile', issuer)
       await ask(operators ?? '')
       expect(others[0]?.seen).toHaveLength(2)
-      // No pattern matches it: configuration names it for its operators alone.
+      // No pattern matches this issuer: the configuration names it for operators alone.
       expect(keys.isConfigured(operators ?? '')).toBe(false)
     })
 
-    test('are served from memory where no fetch can start now', async () => {
+    test("issuer keys of tenants' issuers are served from memory while no new fetch may start", async () => {
       const { clock, others, ask } = await crowd(2, { limit: 100, flightLimit: 1, timeoutMs: 60_000 })
       const [known, slow] = others
       await ask(known?.issuer ?? '')
@@ -260,7 +260,7 @@ describe("an issuer's keys", () => {
     })
   })
 
-  test('after closing nothing is fetched any more', async () => {
+  test('issuer keys are no longer fetched after closing', async () => {
     const { keys, local } = await ground()
     local.behave = () => true
     const waiting = failure(keys.keysFor(local.issuer, unscoped, signal))
@@ -270,18 +270,18 @@ describe("an issuer's keys", () => {
 
   test.each<[string, (origin: string) => unknown]>([
     ['a discovery document of another issuer', (origin) => ({ issuer: 'https://other.example', jwks_uri: `${origin}/jwks.json` })],
-    ['a discovery document whose issuer has a slash more', (origin) => ({ issuer: `${origin}/`, jwks_uri: `${origin}/jwks.json` })],
+    ['a discovery document whose issuer has an additional slash', (origin) => ({ issuer: `${origin}/`, jwks_uri: `${origin}/jwks.json` })],
     ['a discovery document without keys', (origin) => ({ issuer: origin })],
-    ['a discovery document that is no object', () => null],
+    ['a discovery document that is not an object', () => null],
     ['a huge document', (origin) => ({ issuer: origin, jwks_uri: `${origin}/jwks.json`, filler: 'x'.repeat(70_000) })],
-    ['keys elsewhere on an odd scheme', (origin) => ({ issuer: origin, jwks_uri: 'file:///etc/passwd' })],
-  ])('%s is refused', async (_name, document) => {
+    ['keys at a URL with an unsupported scheme', (origin) => ({ issuer: origin, jwks_uri: 'file:///etc/passwd' })],
+  ])('issuer keys are refused from %s', async (_name, document) => {
     const { keys, local } = await ground()
     local.behave = (request, response) => request.url !== '/jwks.json' && response.end(JSON.stringify(document(local.issuer))) !== undefined
     expect(await failure(keys.keysFor(local.issuer, unscoped, signal))).toBe('issuer_keys')
   })
 
-  test('a huge, a redirected or a private JWKS is refused; keys of unknown kinds are left out', async () => {
+  test('issuer keys in a JWKS that is huge, redirected or private are refused; keys of unknown kinds are ignored', async () => {
     const { key, keys, local, clock } = await ground()
     const jwks = async (answer: (response: ServerResponse) => unknown): Promise<string> => {
       local.behave = (request, response) => request.url === '/jwks.json' && answer(response) !== undefined

@@ -16,7 +16,7 @@ interface Published extends ScheduledKey {
   readonly madeAtMs: number
 }
 
-/** Applies the plan until it asks for nothing more. */
+/** Applies the plan until it contains no more steps. */
 function maintain(nowMs: number, keys: readonly Published[]): readonly Published[] {
   let now = keys
   for (let round = 0; round < 20; round += 1) {
@@ -31,7 +31,7 @@ function maintain(nowMs: number, keys: readonly Published[]): readonly Published
 }
 
 describe('the key schedule', () => {
-  test('checks every token until it expires, whenever maintenance runs, and never signs with a key that a cached JWKS lacks', () => {
+  test('the key schedule checks every token until it expires, whenever maintenance runs, and never signs with a key that a cached JWKS lacks', () => {
     const gaps = fc.array(fc.oneof(fc.integer({ min: 1, max: 3 * hourMs }), fc.integer({ min: hourMs, max: 400 * 24 * hourMs })), {
       minLength: 1,
       maxLength: 60,
@@ -44,7 +44,7 @@ describe('the key schedule', () => {
         const signed: { id: string; expiresMs: number }[] = []
         for (const [index, step] of steps.entries()) {
           nowMs += step
-          // A token is signed just before maintenance, with what was known then.
+          // A token is signed just before maintenance, with the keys known at that time.
           const inUse = keyInUse(nowMs, keys)
           if (inUse === undefined) throw new Error('no key in use')
           if (inUse.id !== first?.id) expect(nowMs - inUse.madeAtMs).toBeGreaterThanOrEqual(accessTokenSeconds * 1000 + jwksCacheMs)
@@ -57,7 +57,7 @@ describe('the key schedule', () => {
     )
   })
 
-  test('keeps few keys at any age', () => {
+  test('the key schedule keeps a small number of keys, however old the schedule is', () => {
     let keys: readonly Published[] = []
     for (let hour = 0; hour < 24 * 400; hour += 1) {
       keys = maintain(hour * hourMs, keys)
@@ -65,11 +65,11 @@ describe('the key schedule', () => {
     }
   })
 
-  test('still has a key in use where the clock was set back', () => {
+  test('the key schedule still has a valid key after the clock was set back', () => {
     expect(keyInUse(-5 * hourMs, maintain(0, []))?.usedFromMs).toBe(0)
   })
 
-  test('the schedules in use outlast what their keys make', () => {
+  test('the key schedule with the settings in use keeps a key for longer than any token signed with it', () => {
     expect(signingKeySchedule.retainMs).toBeGreaterThan(accessTokenSeconds * 1000 + leewayMs)
     expect(signingKeySchedule.publishAheadMs).toBeGreaterThanOrEqual(accessTokenSeconds * 1000 + jwksCacheMs)
     expect(pageKeySchedule.retainMs).toBeGreaterThan(pageTokenLifeMs)

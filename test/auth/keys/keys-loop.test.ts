@@ -4,7 +4,7 @@ import { runBackground } from '../../../src/server/background.ts'
 import type { Engine } from '../../../src/server/engine.ts'
 import { testClock } from '../parts.ts'
 
-test('a reload of the replica restarts the check of the keys', async () => {
+test('a reload of the record cache restarts the loop that checks the keys', async () => {
   const silent = (): void => undefined
   const resets: (() => void)[] = []
   const stop = new AbortController()

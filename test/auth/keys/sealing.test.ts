@@ -6,7 +6,7 @@ import { failure, freshStore, random, signal, thrown } from '../parts.ts'
 const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString()
 
 describe('a keyring', () => {
-  test('opens what it sealed, after a restart too, and only with the same context', async () => {
+  test('a keyring opens what it sealed, also after a restart, and only with the same context', async () => {
     const store = await freshStore()
     const keyEncryptionKey = randomBytes(32)
     const sealed = (await createKeyring({ store, keyEncryptionKey, random }, signal)).seal(Buffer.from('secret'), 'a')
@@ -16,7 +16,7 @@ describe('a keyring', () => {
     expect(text(sealed)).not.toContain('secret')
   })
 
-  test('of many processes that start at once in a fresh store all have the same data key', async () => {
+  test('a keyring gets the same data key in all processes that start at once on a new store', async () => {
     const store = await freshStore()
     const keyEncryptionKey = randomBytes(32)
     const rings = await Promise.all(Array.from({ length: 8 }, () => createKeyring({ store, keyEncryptionKey, random }, signal)))
@@ -24,13 +24,13 @@ describe('a keyring', () => {
     for (const ring of rings) expect(sealed.map((one) => text(ring.open(one, 'c')))).toEqual(sealed.map(() => 'x'))
   })
 
-  test('refuses to start with another key encryption key', async () => {
+  test('a keyring refuses to start with another key encryption key', async () => {
     const store = await freshStore()
     await createKeyring({ store, keyEncryptionKey: randomBytes(32), random }, signal)
     expect(await failure(createKeyring({ store, keyEncryptionKey: randomBytes(32), random }, signal))).toBe('wrong_key')
   })
 
-  test('a keyring changes its key encryption key: both open the store after the addition, the new one alone after the retirement', async () => {
+  test('a keyring changes its key encryption key: both keys open the store after the addition, only the new one after the retirement', async () => {
     const store = await freshStore()
     const [old, next] = [randomBytes(32), randomBytes(32)]
     const before = await createKeyring({ store, keyEncryptionKey: old, random }, signal)
@@ -50,11 +50,11 @@ describe('a keyring', () => {
     expect(await failure(opens(old))).toBe('wrong_key')
     expect(await opens(next)).toBe('secret')
     expect(await change(next, { retire: old })).toBe(1)
-    // What ran all the time has the data key still.
+    // A process that kept running still has the data key.
     expect(text(before.open(before.seal(Buffer.from('x'), 'b'), 'b'))).toBe('x')
   })
 
-  test('retires no key that alone opens a data key', async () => {
+  test('a keyring refuses to retire a key that is the only one to open a data key', async () => {
     const store = await freshStore()
     const [old, next] = [randomBytes(32), randomBytes(32)]
     await createKeyring({ store, keyEncryptionKey: old, random }, signal)
@@ -65,12 +65,12 @@ describe('a keyring', () => {
     expect(await failure(changeKeyEncryption({ store, keyEncryptionKey: next, random }, { retire: old }, signal))).toBe('wrong_key')
   })
 
-  test('has no key to change in a fresh store', async () => {
+  test('a keyring has no key to change in a new store', async () => {
     const options = { store: await freshStore(), keyEncryptionKey: randomBytes(32), random }
     await expect(changeKeyEncryption(options, { retire: randomBytes(32) }, signal)).rejects.toThrow('no data key')
   })
 
-  test('notices every changed byte and every cut', async () => {
+  test('a keyring detects every changed byte and every truncation', async () => {
     const ring = await createKeyring({ store: await freshStore(), keyEncryptionKey: randomBytes(32), random }, signal)
     const sealed = ring.seal(Buffer.from('secret'), 'a')
     for (let at = 0; at < sealed.length; at += 1) {
@@ -80,7 +80,7 @@ describe('a keyring', () => {
     }
   })
 
-  test('never shows its data key in the store', async () => {
+  test('a keyring stores its data key only in sealed form', async () => {
     const store = await freshStore()
     const dataKey = randomBytes(32)
     await createKeyring({ store, keyEncryptionKey: randomBytes(32), random: { bytes: (count) => (count === 32 ? dataKey : randomBytes(count)) } }, signal)
@@ -89,12 +89,12 @@ describe('a keyring', () => {
   })
 })
 
-test.each(['raw', 'hex', 'base64', 'base64url'] as const)('a key encryption key may be given as %s', (form) => {
+test.each(['raw', 'hex', 'base64', 'base64url'] as const)('a key encryption key is accepted as %s', (form) => {
   const key = randomBytes(32)
   const content = form === 'raw' ? key : Buffer.from(`${key.toString(form)}\n`)
   expect(Buffer.from(parseKeyEncryptionKey(content)).equals(key)).toBe(true)
 })
 
-test.each([0, 16, 31, 33, 64])('%i bytes are no key encryption key', async (length) => {
+test.each([0, 16, 31, 33, 64])('a key encryption key of %i bytes is refused', async (length) => {
   expect(await thrown(() => parseKeyEncryptionKey(randomBytes(length)))).toBe('bad_key')
 })

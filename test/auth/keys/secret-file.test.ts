@@ -7,7 +7,7 @@ import type { Config } from '../../../src/config/config.ts'
 import { readEncryptionKey } from '../../../src/server/read-encryption-key.ts'
 import { random, temporaryDirectory, testClock } from '../parts.ts'
 
-/** Counts what is really written through to the disk. */
+/** Counts the flushes of files and folders to the disk. */
 async function countSyncs(directory: string): Promise<() => number> {
   const handle = await open(directory)
   const spy = vi.spyOn(Object.getPrototypeOf(handle) as typeof handle, 'sync') // a cast: the prototype of a handle
@@ -16,7 +16,7 @@ async function countSyncs(directory: string): Promise<() => number> {
   return () => spy.mock.calls.length
 }
 
-test('a secret file is created once, whole and for the owner only; a second caller gets the same', async () => {
+test('a secret file is created once, complete and readable by its owner only; a second caller gets the same secret', async () => {
   const directory = await temporaryDirectory()
   const path = join(directory, 'secret')
   expect(await readSecretFile(path)).toBeUndefined()
@@ -27,7 +27,7 @@ test('a secret file is created once, whole and for the owner only; a second call
   expect(await readdir(directory)).toEqual(['secret'])
 })
 
-test('nothing is left where it can not be made', async () => {
+test('a secret file that can not be written leaves no partial file', async () => {
   const directory = await temporaryDirectory()
   await expect(makeSecretFile(join(directory, 'missing', 'secret'), 'x')).rejects.toThrow('ENOENT')
   await mkdir(join(directory, 'folder'))
@@ -42,7 +42,7 @@ test.each<[string, (directory: string) => Promise<unknown>, string]>([
     'dev.json',
   ],
   ['the encryption key', (directory) => readEncryptionKey({ encryption: {}, dataDir: directory } as Config, random), 'encryption.key'], // a cast: what it reads of a configuration
-])('%s is on disk, file and folder, before it is used', async (_name, make, file) => {
+])('%s is flushed to disk, file and folder, before it is used', async (_name, make, file) => {
   const directory = await temporaryDirectory()
   const syncs = await countSyncs(directory)
   await make(directory)

@@ -13,7 +13,7 @@ async function ground() {
   return { store, keyring, clock: testClock(), random }
 }
 
-/** The same store with other reads. */
+/** Returns the same store with another `range`. */
 function changedStore(store: Store, range: Store['range']): Store {
   return new Proxy(store, {
     get(target, name) {
@@ -30,14 +30,14 @@ const kids = (keys: { keySet(): { keys: readonly { kid?: string }[] } }): unknow
     .toSorted()
 
 describe('signing keys', () => {
-  test('replicas that start at once share one key', async () => {
+  test('signing keys are shared by replicas that start at once', async () => {
     const options = await ground()
     const replicas = await Promise.all([1, 2, 3].map(() => createSigningKeys(options, signal)))
     expect(new Set(replicas.map((keys) => keys.current().kid)).size).toBe(1)
     expect(replicas.map((keys) => keys.keySet().keys.length)).toEqual([1, 1, 1])
   })
 
-  test('a new key is published first, used later; the old one goes last; replicas that race add one', async () => {
+  test('signing keys are published before use and removed last; replicas that race add only one key', async () => {
     const options = await ground()
     const one = await createSigningKeys(options, signal)
     const two = await createSigningKeys(options, signal)
@@ -60,7 +60,7 @@ describe('signing keys', () => {
     expect(kids(two)).toEqual([second])
   })
 
-  test("a replica finds another one's new key by asking the store", async () => {
+  test('signing keys of another replica are found by a read of the store', async () => {
     const options = await ground()
     const one = await createSigningKeys(options, signal)
     const two = await createSigningKeys(options, signal)
@@ -70,7 +70,7 @@ describe('signing keys', () => {
     expect((await two.lookup(fresh?.kid ?? '', signal))?.kid).toBe(fresh?.kid)
   })
 
-  test("all who look another replica's new key up at once find it, and one who goes away ends nothing for the others", async () => {
+  test('signing keys of another replica are found by all concurrent look-ups; one cancelled look-up does not stop the others', async () => {
     const options = await ground()
     const one = await createSigningKeys(options, signal)
     let reads = 0
@@ -99,7 +99,7 @@ describe('signing keys', () => {
     expect(reads).toBe(3)
   })
 
-  test('a store that was restored to an earlier revision is read on', async () => {
+  test('signing keys are read from a store that was restored to an earlier revision', async () => {
     const options = await ground()
     const one = await createSigningKeys(options, signal)
     let restored = false
@@ -115,7 +115,7 @@ describe('signing keys', () => {
     expect(kids(two)).toEqual(kids(one))
   })
 
-  test('a read that began earlier and ends later changes nothing', async () => {
+  test('signing keys are not replaced by an older read that finishes later', async () => {
     const options = await ground()
     const one = await createSigningKeys(options, signal)
     const gate = Promise.withResolvers<void>()
@@ -137,7 +137,7 @@ describe('signing keys', () => {
     expect(kids(two)).toEqual(kids(one))
   })
 
-  test('neither the store nor the JWKS shows a private key', async () => {
+  test('signing keys are never stored or published in private form', async () => {
     const options = await ground()
     const keys = await createSigningKeys(options, signal)
     const shown = JSON.stringify(jwksDocument(keys.keySet()))
@@ -147,7 +147,7 @@ describe('signing keys', () => {
     expect(jwksDocument(keys.keySet()).keys[0]).toMatchObject({ kty: 'RSA', alg: 'RS256', use: 'sig', kid: keys.current().kid })
   })
 
-  test('the discovery document names our issuer and our keys', () => {
+  test("signing keys appear in the discovery document with the platform's issuer", () => {
     expect(platformDiscovery('http://localhost:8080')).toMatchObject({
       issuer: 'http://localhost:8080',
       jwks_uri: 'http://localhost:8080/.well-known/jwks.json',
@@ -156,7 +156,7 @@ describe('signing keys', () => {
   })
 })
 
-test('page keys are shared by replicas and survive a restart', async () => {
+test('keys of page tokens are shared by replicas and survive a restart', async () => {
   const options = await ground()
   const one = await createPageKeys(options, signal)
   const two = await createPageKeys(options, signal)

@@ -9,7 +9,7 @@ export const names = ['alpha', 'beta', 'gamma', 'delta', 'beta two']
 const roles = ['a'.repeat(40), 'b'.repeat(40)]
 const kinds = ['Group', 'Identity', 'RoleBinding'] as const
 
-/** A snapshot and the array that it must look like. */
+/** A snapshot and the array that it must equal. */
 export class ListWorld {
   readonly tables: RecordTables = emptyTables()
   readonly records = new Map<string, Plain>()
@@ -84,7 +84,7 @@ export class ListWorld {
     const { pick } = this
     if (pick(3) === 0) return { everywhere: true, groups: [], roots: true }
     const groups = Array.from({ length: pick(5) }, () => this.anyGroup())
-    // As authz gives them: none inside another.
+    // As authz returns them: no group is inside another.
     const topmost = [...new Set(groups)].filter((group) => !groups.some((other) => group.startsWith(`${other}/`)))
     return { everywhere: false, groups: topmost.sort(), roots: false }
   }
@@ -113,7 +113,7 @@ export class ListWorld {
     return filters
   }
 
-  /** A list of any kind, or one that was asked for before. */
+  /** Returns a list query of any kind, or a former one. */
   query(): NaiveQuery {
     const { pick } = this
     if (this.#asked.length > 0 && pick(3) === 0) return one(pick, this.#asked)
@@ -132,10 +132,10 @@ export class ListWorld {
   }
 }
 
-/** The list that the naive query asks for. */
+/** Returns the list query for a naive query. */
 export function queryOf(naive: NaiveQuery, page: { after?: SortKey; skip: number; limit: number }): ListQuery {
   const { descendantsOf = '', childrenOf = '', ancestorsOf = '', inRoot = false, ids = [] } = naive.uidp
-  // The groups were made as uids.
+  // The groups were created as uids.
   const visibility = naive.visibility as ListQuery['visibility']
   return {
     kind: naive.kind,
@@ -148,7 +148,7 @@ export function queryOf(naive: NaiveQuery, page: { after?: SortKey; skip: number
   }
 }
 
-/** A page as of now. */
+/** Lists one page of the current state. */
 export function listed(world: ListWorld, query: ListQuery): Promise<ListResult> {
   return listRecords(
     () => ({ tables: world.tables, query }),
@@ -156,10 +156,10 @@ export function listed(world: ListWorld, query: ListQuery): Promise<ListResult> 
   )
 }
 
-/** The uids of a page, in its order. */
+/** Returns the uids of a page, in its order. */
 export const uidsOf = (result: ListResult): string[] => result.records.map((record) => record.uid)
 
-/** Puts so many identities below a group. */
+/** Adds `count` identities below a group. */
 export function putIdentities(world: ListWorld, parent: string, count: number): void {
   for (let done = 0; done < count; done++) {
     const uid = newUid(world.pick, parent)

@@ -6,9 +6,9 @@ import { compareBy, naiveList, type NaiveQuery } from '../../conformance/model/n
 import { listed, ListWorld, queryOf, uidsOf } from './list-world.ts'
 import { newUid, one, picker, type Plain } from '../records.ts'
 
-/** The place as a page token carries it: nothing but the fields of the order. */
+/** Returns the position as a page token stores it: the fields of the order only. */
 function throughToken(order: Order, place: Plain): SortKey {
-  // A plain record has all that a sort key has; its uid was made as one.
+  // A plain record has all fields of a sort key; its uid was created as a uid.
   const key = sortKeyOf(order, JSON.parse(JSON.stringify(cursorKeyOf(order, place as unknown as SortKey))) as CursorKey)
   if (key === undefined) throw new Error('a cursor does not fit its own order')
   return key
@@ -17,7 +17,7 @@ function throughToken(order: Order, place: Plain): SortKey {
 async function comparePages(world: ListWorld, naive = world.query()): Promise<void> {
   const { pick } = world
   const expected = naiveList(world.records.values(), naive)
-  // A cursor is a place, not a record: it may be one that was never in this list, or is gone.
+  // A cursor is a position, not a record: its record may never have been in the list, or be removed.
   const places = pick(4) === 0 ? [...world.records.values()] : expected
   const after = places.length > 0 && pick(2) === 0 ? { ...one(pick, places), ...(pick(4) === 0 ? { uid: newUid(pick) } : {}) } : undefined
   const rest = after === undefined ? expected : expected.filter((record) => compareBy(naive.order)(record, after) > 0)
@@ -36,8 +36,8 @@ async function comparePages(world: ListWorld, naive = world.query()): Promise<vo
 describe('listRows', () => {
   test.each([
     ['a small tree', 12, 40, 150],
-    ['a tree whose places hold more than is sorted on the spot', 60, 900, 12],
-  ])('any page of any list is the one of the filtered and sorted array, between changes: %s', { timeout: 60_000 }, async (_title, groups, leaves, numRuns) => {
+    ['a tree whose groups hold more rows than are sorted on the spot', 60, 900, 12],
+  ])('any page of any list equals that of the filtered and sorted array, between changes: %s', { timeout: 60_000 }, async (_title, groups, leaves, numRuns) => {
     await fc.assert(
       fc.asyncProperty(fc.integer(), async (seed) => {
         const world = new ListWorld(picker(seed))
@@ -52,7 +52,7 @@ describe('listRows', () => {
     )
   })
 
-  test('while its views are filled in slices and changes arrive, a list is that of one commit not older than the call', { timeout: 60_000 }, async () => {
+  test('a list that runs while its views fill and changes arrive shows one commit, not older than the call', { timeout: 60_000 }, async () => {
     const seed = inject('propertySeed') ?? Math.trunc(Date.now())
     const world = new ListWorld(picker(seed))
     for (let count = 0; count < 30; count++) world.addGroup()
@@ -84,12 +84,12 @@ describe('listRows', () => {
         await new Promise(setImmediate)
       }
       expect(expected, `seed ${seed}`).toContain(JSON.stringify(uidsOf(await listing)))
-      // And once nothing changes any more, it is the newest.
+      // After the last change, the list is that of the newest state.
       expect(JSON.stringify(uidsOf(await listed(world, queryOf(naive, { skip: 5, limit: 40 })))), `seed ${seed}`).toBe(expected.at(-1))
     }
   })
 
-  test('a list after many changes equals the filtered and sorted array, even if most records changed', async () => {
+  test('after many changes a list equals the filtered and sorted array, even if most records changed', async () => {
     const world = new ListWorld(picker(23))
     const made = Array.from({ length: 8 }, () => world.addGroup().uid).sort()
     const groups = made.filter((uid) => !made.some((other) => uid.startsWith(`${other}/`)))

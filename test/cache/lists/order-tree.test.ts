@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { OrderTree } from '../../../src/cache/lists/order-tree.ts'
 
-/** `key` decides the order, `copy` tells equal items apart. */
+/** `key` decides the order, `copy` distinguishes equal items. */
 interface Item {
   readonly key: number
   readonly copy: number
@@ -12,7 +12,7 @@ const byKey = (a: Item, b: Item): number => a.key - b.key
 const item = (key: number, copy = 0): Item => ({ key, copy })
 const range = (count: number): number[] => Array.from({ length: count }, (_, index) => index)
 
-/** A sorted array that is changed in step with a tree: the plainest thing that can be right. */
+/** A sorted array with the same changes as a tree: the simplest correct implementation. */
 class Model {
   readonly tree: OrderTree<Item>
   readonly sorted: Item[]
@@ -41,7 +41,7 @@ class Model {
     return index < 0 ? this.sorted.length : index
   }
 
-  /** Compares all answers of the tree: every item by walk and by rank, every rank, and the gaps next to it. */
+  /** Compares all answers of the tree with the array: every item by iteration and by rank, every rank, and the gaps between. */
   check(): void {
     const { tree, sorted } = this
     expect(tree.size).toBe(sorted.length)
@@ -79,7 +79,7 @@ function shuffled(count: number, seed: number): number[] {
 const sizes = [0, 1, 2, 16, 17, 111, 112, 113, 127, 128, 129, 255, 1000, 6272, 7000]
 
 describe('OrderTree', () => {
-  test('answers like a sorted array after any mix of inserts, replacements and deletes', () => {
+  test('equals a sorted array after any mix of inserts, replacements and deletes', () => {
     const key = fc.integer({ min: 0, max: 1500 })
     const operation = fc.oneof(
       { weight: 4, arbitrary: fc.record({ kind: fc.constant('insert' as const), key, run: fc.integer({ min: 1, max: 300 }) }) },
@@ -89,7 +89,7 @@ describe('OrderTree', () => {
       fc.property(fc.integer({ min: 0, max: 1500 }), fc.array(operation, { maxLength: 25 }), (start, operations) => {
         const model = new Model(range(start).map((each) => item(each)))
         operations.forEach(({ kind, key: first, run }, copy) => {
-          // Runs of neighbours empty and fill whole leaves, which single random keys hardly ever do.
+          // Runs of neighbours empty and fill whole leaves, which random keys rarely do.
           for (const offset of range(run)) {
             if (kind === 'insert') model.insert(item(first + offset * 0.25, copy))
             else model.delete(first + offset)
@@ -101,7 +101,7 @@ describe('OrderTree', () => {
     )
   })
 
-  test.each(sizes)('built from %i sorted items it answers like them, and goes on to take inserts and deletes', (size) => {
+  test.each(sizes)('built from %i sorted items equals a sorted array, also after further inserts and deletes', (size) => {
     const model = new Model(range(size).map((each) => item(each)))
     model.check()
     for (const each of range(Math.min(size, 300))) model.insert(item(each * 7 + 0.5))
@@ -117,7 +117,7 @@ describe('OrderTree', () => {
     ['from the middle to both ends', range(5000).map((each) => (each % 2 === 0 ? each : -each))],
   ]
   test.each(orders.flatMap(([into, inserts]) => orders.map(([out, deletes]) => [into, out, inserts, deletes] as const)))(
-    'inserts %s, deletes %s, down to nothing',
+    'inserts %s and deletes %s until it is empty',
     (_into, _out, inserts, deletes) => {
       const tree = new OrderTree(byKey)
       for (const key of inserts) tree.insert(item(key))
@@ -155,7 +155,7 @@ describe('OrderTree', () => {
     },
   )
 
-  test('keeps its answers when the same places are filled and emptied over and over', () => {
+  test('stays correct when the same positions are filled and emptied over and over', () => {
     const model = new Model(range(3000).map((each) => item(each)))
     for (const round of range(12)) {
       const from = (round * 331) % 2000
@@ -166,7 +166,7 @@ describe('OrderTree', () => {
     }
   })
 
-  test('slices like an array, for ranks within and outside', () => {
+  test('slices like an array, for positions inside and outside its bounds', () => {
     const items = range(1000).map((each) => item(each))
     const tree = OrderTree.fromSorted(items, byKey)
     fc.assert(
@@ -177,7 +177,7 @@ describe('OrderTree', () => {
     expect(same([...tree.slice(990)], items.slice(990))).toBe(true)
   })
 
-  test('insert keeps the new one of two equal items and removes the old one everywhere', () => {
+  test('keeps the new one of two equal items and removes the old one everywhere', () => {
     const tree = OrderTree.fromSorted(
       range(500).map((each) => item(each)),
       byKey,
@@ -191,7 +191,7 @@ describe('OrderTree', () => {
     expect(seen.every((each) => each.copy === 1)).toBe(true)
   })
 
-  test('no comparison meets an item after it was removed', () => {
+  test('never compares an item after its removal', () => {
     const met: Item[] = []
     const tree = OrderTree.fromSorted(
       range(3000).map((each) => item(each)),
@@ -206,7 +206,7 @@ describe('OrderTree', () => {
     expect(met.every((each) => each.copy === 1 || each.key % 3 === 0)).toBe(true)
   })
 
-  test('finds a range by its prefix, without a probe', () => {
+  test('finds a range by its prefix, without a comparison item', () => {
     const names = ['a', 'b', 'b/1', 'b/2', 'b/2/x', 'b0', 'c']
     const tree = OrderTree.fromSorted(names, (a, b) => (a < b ? -1 : a > b ? 1 : 0))
     const from = tree.rankBy((name) => name < 'b/')
@@ -214,7 +214,7 @@ describe('OrderTree', () => {
     expect([...tree.slice(from, to)]).toEqual(['b/1', 'b/2', 'b/2/x'])
   })
 
-  test('a walk over a tree that changes throws', () => {
+  test('throws if it changes during an iteration', () => {
     const tree = OrderTree.fromSorted(
       range(300).map((each) => item(each)),
       byKey,
@@ -234,12 +234,12 @@ describe('OrderTree', () => {
     expect(tree.slice(10, 20).toArray()).toHaveLength(10)
   })
 
-  test('fromSorted refuses items that are out of order or equal', () => {
+  test('refuses unsorted or equal items in fromSorted', () => {
     expect(() => OrderTree.fromSorted([item(1), item(3), item(2)], byKey)).toThrow(RangeError)
     expect(() => OrderTree.fromSorted([item(1), item(1)], byKey)).toThrow(RangeError)
   })
 
-  test('a comparator that throws leaves the tree as it was', () => {
+  test('is unchanged after a comparator throws', () => {
     let fuse = Infinity
     const tree = OrderTree.fromSorted(
       range(1000).map((each) => item(each)),
@@ -259,7 +259,7 @@ describe('OrderTree', () => {
     expect([...tree.slice()].map((each) => each.key)).toEqual(range(1000))
   })
 
-  test.each(['fresh', 'thinned to a hundredth'])('comparisons grow with the logarithm of the size: %s', (state) => {
+  test.each(['fresh', 'thinned to a hundredth'])('needs a number of comparisons logarithmic in its size: %s', (state) => {
     let comparisons = 0
     const tree = new OrderTree<Item>((a, b) => {
       comparisons += 1
@@ -267,7 +267,7 @@ describe('OrderTree', () => {
     })
     for (const key of shuffled(100_000, 3)) tree.insert(item(key))
     if (state !== 'fresh') for (const key of shuffled(100_000, 4)) if (key % 100 !== 0) tree.delete(item(key))
-    // log2(100,000) is 17; a step per level comes on top.
+    // log2(100,000) is 17, plus one comparison per level.
     for (const key of shuffled(100_000, 5).slice(0, 1000)) {
       comparisons = 0
       tree.rank(item(key), 'left')

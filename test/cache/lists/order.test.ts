@@ -21,19 +21,19 @@ describe('parseOrder', () => {
     [' name  desc , created_at', 'name-createMs+uid+'],
     ['name, name desc', 'name+uid+'],
     ['uid desc, name', 'uid-'],
-  ])('"%s" is %s', (text, id) => {
+  ])('parseOrder parses "%s" as %s', (text, id) => {
     expect(parseOrder(text, identity).id).toBe(id)
   })
 
-  test.each(['', 'nosuch', 'name up', 'name desc asc', 'name,', 'description', '__proto__', 'constructor'])('"%s" is refused', (text) => {
+  test.each(['', 'nosuch', 'name up', 'name desc asc', 'name,', 'description', '__proto__', 'constructor'])('parseOrder refuses "%s"', (text) => {
     expect(() => parseOrder(text, identity)).toThrow(expect.objectContaining({ code: 3 }))
   })
 
-  test('only what the schema lists for the kind can be sorted by', () => {
+  test('parseOrder accepts only sort keys that the schema lists for the kind', () => {
     expect(() => parseOrder('name', binding)).toThrow(expect.objectContaining({ code: 3 }))
   })
 
-  test.each([...kinds.keys()])('every spelling of %s sorts', (kind) => {
+  test.each([...kinds.keys()])('parseOrder accepts every spelling of %s', (kind) => {
     const row = resources.get(kind) ?? fail()
     for (const spelling of [...row.sortable, ...row.sortFields.keys(), row.defaultOrder]) expect(parseOrder(spelling, row).terms.length).toBeGreaterThan(0)
   })

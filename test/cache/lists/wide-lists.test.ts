@@ -34,7 +34,7 @@ describe('listRows for callers who see several groups', () => {
     }
   })
 
-  test('lists that arrive while the view of all their groups is built do not start it again', async () => {
+  test('lists that arrive during the build of the view of all their groups do not restart it', async () => {
     const world = new ListWorld(picker(13))
     const root = world.addGroup()
     const groups = Array.from({ length: 60 }, () => newUid(world.pick, root.uid)).sort()
@@ -56,7 +56,7 @@ describe('listRows for callers who see several groups', () => {
   test.each([
     { many: 200, isKept: true },
     { many: 2_500, isKept: false },
-  ])('groups with 5 and with $many rows are one view when the list comes again, unless that repeats 10,000 rows: $isKept', async ({ many, isKept }) => {
+  ])('groups with 5 and with $many rows get one view on the second list, unless it would copy 10,000 rows: $isKept', async ({ many, isKept }) => {
     const world = new ListWorld(picker(17))
     const root = world.addGroup()
     const groups = Array.from({ length: 20 }, () => newUid(world.pick, root.uid)).sort()
@@ -71,13 +71,13 @@ describe('listRows for callers who see several groups', () => {
     for (let times = 0; times < 50; times++) {
       if (times < 2) expect(views.kept(together, query.order), 'it comes with the second list').toBeUndefined()
       expect(uidsOf(await listed(world, query))).toEqual(expected.map((record) => record.uid))
-      // What is filled in slices has its turns.
+      // Work in slices gets its turns.
       await new Promise(setImmediate)
     }
     expect(views.kept(together, query.order) !== undefined).toBe(isKept)
   })
 
-  test('the first list of a caller who sees more large groups than get views of their own waits for one view of them all', async () => {
+  test('the first list of a caller with more large groups than views allowed waits for one view of all groups', async () => {
     const world = new ListWorld(picker(23))
     const root = world.addGroup()
     const groups = Array.from({ length: 140 }, () => newUid(world.pick, root.uid)).sort()
@@ -93,7 +93,7 @@ describe('listRows for callers who see several groups', () => {
     expect(views.kept({ place: 'below', uid, filters: [] }, query.order), 'none of them has a view of its own').toBeUndefined()
   })
 
-  test('of 70 concurrent callers, those without a ready view sort: no caller builds views that others evict', { timeout: 60_000 }, async () => {
+  test('of 70 concurrent callers, those without a ready view sort rows: none evicts the views of others', { timeout: 60_000 }, async () => {
     const world = new ListWorld(picker(29))
     const root = world.addGroup()
     const groups = Array.from({ length: 200 }, () => newUid(world.pick, root.uid))
@@ -120,7 +120,7 @@ describe('listRows for callers who see several groups', () => {
     expect(asked).toBe(64)
   })
 
-  test('views of all kinds that are filled at the same time take turns', async () => {
+  test('views of all kinds that fill at the same time take turns', async () => {
     const world = new ListWorld(picker(31))
     const root = world.addGroup()
     const groups = Array.from({ length: 12 }, () => newUid(world.pick, root.uid))
@@ -144,7 +144,7 @@ describe('listRows for callers who see several groups', () => {
     await Promise.all(views)
   })
 
-  test('many lists at once over many large places all end', { timeout: 60_000 }, async () => {
+  test('many concurrent lists over many large groups all finish', { timeout: 60_000 }, async () => {
     const world = new ListWorld(picker(11))
     const root = world.addGroup()
     const groups = Array.from({ length: 140 }, () => newUid(world.pick, root.uid))

@@ -13,9 +13,9 @@ import type { Target } from '../fuzz/target.ts'
 import { caseName, methodNamed } from '../walk/cases/method-case.ts'
 import { bodyForms, dearRequest, messageForms } from './dear-request.ts'
 
-/** How much slower this machine is than the one that the limits are made for. */
+/** How many times slower than the reference machine this machine is. */
 const factor = slowness()
-/** What a request may cost, by its caller, in milliseconds of the thread that serves all. */
+/** Maximum cost of a request, by caller, in milliseconds of the main thread. */
 export const limits = { 'no credential': 10 * factor, 'no rights': 10 * factor, 'full rights': 50 * factor } as const
 export type Caller = keyof typeof limits
 export const callers = Object.keys(limits) as Caller[]
@@ -23,15 +23,15 @@ export const callers = Object.keys(limits) as Caller[]
 const boundMs = 60_000
 
 /**
- * A single request may be slow by chance, because code is compiled or memory is collected. The cheapest of this many equal requests counts, each with other
- * texts.
+ * Number of equal requests, each with different texts, of which the cheapest counts. A single request may be slow because code is compiled or memory
+ * collected.
  */
 const repeats = 20
 
-/** Requests that are measured together at first: where all of them cost less than one may, each does. */
+/** Number of requests that are first measured together: if all of them cost less than one may, each does. */
 const together = 4
 
-/** With so many dear requests a run ends. */
+/** A run ends after this many expensive requests. */
 const maxDear = 5
 
 /** What is measured. */
@@ -40,31 +40,31 @@ export interface Run {
   readonly corpus: Corpus
   readonly seed: number
   readonly methods: readonly MethodRow[]
-  /** Of each method. */
+  /** Number of requests of each method. */
   readonly bodies: number
 }
 
-/** One request of a run: all but its salt follows from it. */
+/** One request of a run. Everything but its salt follows from it. */
 interface Asked {
   readonly method: MethodRow
   readonly caller: Caller
   readonly number: number
 }
 
-/** A request that is ready. */
+/** A request that can be sent. */
 export interface Sending {
   readonly what: string
   send(): Promise<unknown>
 }
 
-/** What a run found. */
+/** The result of a run. */
 export interface Found {
-  /** A line for each request that costs more than its caller may cause. */
+  /** One line for each request above the limit of its caller. */
   readonly dear: readonly string[]
   readonly sent: number
 }
 
-/** An example and a token for it. */
+/** Returns an example request and its token. */
 function exampleFor(
   { corpus }: Run,
   { method, caller }: Asked,
@@ -75,14 +75,14 @@ function exampleFor(
   return { example, token: tokens[caller] }
 }
 
-/** Mostly the first row of a table, which leaves a value as it is. */
+/** Returns the first row of a table in most cases, which leaves a value unchanged. */
 function formOf<T>(forms: Readonly<Record<string, T>>, random: Random): readonly [string, T] {
   const entries = Object.entries(forms)
   const [plain] = entries
   return plain !== undefined && random.chance(0.7) ? plain : random.pick(entries)
 }
 
-/** The message's own bytes; where its type does not take the request, those that come near it. */
+/** Returns the encoded message, or similar bytes if its type does not accept the request. */
 function messageOf({ input }: MethodRow, request: JsonObject): Buffer {
   try {
     return Buffer.from(toBinary(input, fromJson(input, request, { registry })))
@@ -91,7 +91,7 @@ function messageOf({ input }: MethodRow, request: JsonObject): Buffer {
   }
 }
 
-/** A call; of a method that changes something a dry run: the record that it is about stays for the next. */
+/** Returns a call. A change is a dry run, so that its record stays for the next call. */
 function grpcDraft(method: MethodRow, message: Buffer, headers: Readonly<Record<string, string>>): GrpcDraft {
   return {
     path: `/${method.service}/${method.rpc}`,
@@ -100,7 +100,7 @@ function grpcDraft(method: MethodRow, message: Buffer, headers: Readonly<Record<
       te: 'trailers',
       ...headers,
       ...(method.mutation ? { 'validate-only': 'true' } : {}),
-      // A stream has no end of its own.
+      // A stream does not end by itself.
       ...(method.streaming ? { 'grpc-timeout': '100m' } : {}),
     },
     message,
@@ -135,14 +135,14 @@ function sendingOf(run: Run, asked: Asked, repeat: string): Sending {
   return { what: name('rest', form), send: () => sendHttp(draft, { port: run.target.ports.api, boundMs }) }
 }
 
-/** Processor time that the server's thread takes meanwhile, in milliseconds. */
+/** Returns the processor time of the server's main thread during the work, in milliseconds. */
 async function costOf(target: Target, work: () => Promise<unknown>): Promise<number> {
   const before = await target.work()
   await work()
   return (await target.work()).totalMs - before.totalMs
 }
 
-/** The least cost of a request, and which request it was. Each attempt uses other texts, so that a cache does not hide the cost. */
+/** Returns the least cost of a request, and its description. Each attempt uses different texts, so that a cache does not hide the cost. */
 export async function leastCost(
   { target }: Run,
   caller: Caller,
@@ -157,7 +157,7 @@ export async function leastCost(
   return { ms, what }
 }
 
-/** Sends dear requests of every method as this caller. */
+/** Sends expensive requests to every method as this caller. */
 export async function measure(run: Run, caller: Caller): Promise<Found> {
   const all = run.methods.flatMap((method, index) => Array.from({ length: run.bodies }, (_, body): Asked => ({ method, caller, number: index * 1000 + body })))
   const dear: string[] = []
@@ -176,14 +176,14 @@ export async function measure(run: Run, caller: Caller): Promise<Found> {
   return { dear, sent: all.length }
 }
 
-/** The methods of whose examples none is accepted, each as a dry run with its own token. */
+/** Returns the methods without an accepted example, each tried as a dry run with its own token. */
 export async function refusedExamples({ target, corpus }: Run): Promise<readonly string[]> {
   const accepted = new Map<string, boolean>()
   for (const { method: name, request, token } of corpus.examples) {
     const method = methodNamed(name)
     const draft = grpcDraft(method, messageOf(method, request), { authorization: `Bearer ${token}` })
     const { code } = await sendGrpc(draft, { port: target.ports.api, boundMs })
-    // Its deadline ends a stream that began.
+    // The deadline ends a started stream.
     accepted.set(name, accepted.get(name) === true || code === 0 || (method.streaming && code === 4))
   }
   return [...accepted].filter(([, isAccepted]) => !isAccepted).map(([name]) => name)

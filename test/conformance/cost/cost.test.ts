@@ -10,7 +10,7 @@ import { methodNamed } from '../walk/cases/method-case.ts'
 import { callers, leastCost, limits, measure, refusedExamples, type Caller, type Run } from './cost-run.ts'
 import { dearBody } from './dear-request.ts'
 
-/** Requests of each method, by the caller: with a credential and rights most of them get far. */
+/** Number of requests for each method, by caller. With rights and a credential most requests reach the handler. */
 const bodies: Readonly<Record<Caller, number>> = isFullTier
   ? { 'no credential': 200, 'no rights': 200, 'full rights': 200 }
   : { 'no credential': 4, 'no rights': 6, 'full rights': 12 }
@@ -19,7 +19,7 @@ const otherRequests = isFullTier ? 1000 : 40
 const seed = inject('propertySeed') ?? Date.now() | 0
 const timeout = 3_600_000
 
-/** What requests may leave behind: code that is compiled, caches that fill, and for each request its share of what it had to do with. */
+/** Memory that requests may use afterwards: compiled code, filled caches, and a share for each request. */
 const memoryOf = (requests: number): number => 16 * 1024 * 1024 + requests * 1024
 
 describe('the cost of a request', () => {
@@ -36,12 +36,12 @@ describe('the cost of a request', () => {
   }, 300_000)
   afterAll(() => target.stop())
 
-  test('is measured from requests that the server takes: one of each method that is served', { timeout }, async () => {
-    // A refresh token is used up where it is tried: it has no dry run.
+  test('the cost of a request is measured with requests that succeed: one for each served method', { timeout }, async () => {
+    // Trying a refresh token uses it up, as it has no dry run.
     expect(await refusedExamples(run('full rights'))).toEqual(['SecurityTokenService/ExchangeRefreshToken'])
   })
 
-  test.each(callers)('by a caller with %s is little, whatever its method and its body, and no memory stays behind', { timeout }, async (caller) => {
+  test.each(callers)('the cost of a request from a caller with %s is low for every method and body, and leaks no memory', { timeout }, async (caller) => {
     const before = await memory()
     const { dear, sent } = await measure(run(caller), caller)
     expect(dear).toEqual([])
@@ -49,7 +49,7 @@ describe('the cost of a request', () => {
   })
 
   test.each(['no credential', 'full rights'] as const)(
-    'a request outside the methods costs little with %s: sign-ins, SCIM, the registry host',
+    'outside the API methods is low with %s: sign-ins, SCIM, the registry host',
     { timeout },
     async (caller) => {
       const dear: string[] = []
@@ -73,11 +73,15 @@ describe('the cost of a request', () => {
 test.each([
   { name: 'IdentitiesService/CreateIdentity', caller: 'full rights' },
   { name: 'IdentitiesService/LookupIdentity', caller: 'no rights' },
-] as const)('a method whose handler is dear is found, and no other: $name by a caller with $caller', { timeout }, async ({ name, caller }) => {
-  const target = await startTarget('sqlite', {}, name)
-  onTestFinished(() => target.stop())
-  const asked = [name, 'GroupsService/CreateGroup', 'PingService/Ping'].map(methodNamed)
-  const { dear } = await measure({ target, corpus: await target.corpus(), seed: 7, methods: asked, bodies: 4 }, caller)
-  expect(dear.length).toBeGreaterThan(0)
-  expect(dear.filter((line) => !line.includes(name))).toEqual([])
-})
+] as const)(
+  'the cost check reports a method with an expensive handler, and no other: $name by a caller with $caller',
+  { timeout },
+  async ({ name, caller }) => {
+    const target = await startTarget('sqlite', {}, name)
+    onTestFinished(() => target.stop())
+    const asked = [name, 'GroupsService/CreateGroup', 'PingService/Ping'].map(methodNamed)
+    const { dear } = await measure({ target, corpus: await target.corpus(), seed: 7, methods: asked, bodies: 4 }, caller)
+    expect(dear.length).toBeGreaterThan(0)
+    expect(dear.filter((line) => !line.includes(name))).toEqual([])
+  },
+)

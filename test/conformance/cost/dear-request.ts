@@ -10,37 +10,37 @@ import { camelCase } from '../walk/cases/method-case.ts'
 import { routedRequest } from '../walk/routed-request.ts'
 import { dearScalar, isWorkedOn, type Dear } from './dear-values.ts'
 
-/** What a dear request is made of. */
+/** The input for an expensive request. */
 export interface Making extends Dear {
   readonly method: MethodRow
-  /** A request that the server takes; none for methods without a handler. */
+  /** A request that the server accepts; absent for methods without a handler. */
   readonly example: Pick<Example, 'request'> | undefined
 }
 
-/** The same, and about how many bytes it may have. */
+/** The same input with an approximate maximum of bytes. */
 interface Sized extends Making {
   readonly bytes: number
 }
 
-/** A field of a request, by the fields that lead to it. */
+/** A field of a request, as the path of fields to it. */
 type Spot = readonly DescField[]
 
 function isOwn(message: DescMessage | undefined): message is DescMessage {
   return message !== undefined && message.file.proto.package !== 'google.protobuf'
 }
 
-/** All fields of a message that clients may set, and those of messages inside it. */
+/** Returns all fields that clients may set in a message, at any depth. */
 function spotsOf(desc: DescMessage, above: Spot = []): readonly Spot[] {
   return desc.fields.flatMap((field) => {
     if (fieldAccess(field).outputOnly) return []
     const spot = [...above, field]
-    // What holds itself ends.
+    // Stops at a message that contains its own type.
     const isAround = above.some(({ message }) => message === field.message)
     return isOwn(field.message) && !isAround ? [spot, ...spotsOf(field.message, spot)] : [spot]
   })
 }
 
-/** What is worked on comes more often. */
+/** Repeats fields with expensive processing, so that they are chosen more often. */
 function weighted(spot: Spot): readonly Spot[] {
   const last = spot.at(-1)
   if (last === undefined || !isWorkedOn(last)) return [spot]
@@ -55,14 +55,14 @@ function spotsIn(method: MethodRow): readonly Spot[] {
   return known
 }
 
-/** How many items or pairs: mostly as many as there may be. */
+/** Returns a number of items or pairs, in most cases the maximum. */
 function countFor(field: DescField, bytes: number, random: Random): number {
   const limit = Math.min(maxItemsOf(field), Math.max(1, Math.floor(bytes / 8)))
   if (random.chance(0.1)) return limit + 1
   return random.chance(0.7) ? limit : 1 + random.below(limit)
 }
 
-/** A message with all that it may have. Of each oneof one member. */
+/** Returns a message with all its fields, and one member of each oneof. */
 function fullMessage(desc: DescMessage, bytes: number, making: Making, depth = 0): JsonObject {
   const fields = desc.fields.filter((field) => !fieldAccess(field).outputOnly)
   const taken = new Set<unknown>()
@@ -70,7 +70,7 @@ function fullMessage(desc: DescMessage, bytes: number, making: Making, depth = 0
   return Object.fromEntries(chosen.map((field) => [field.jsonName, dearValue(field, Math.floor(bytes / chosen.length), { ...making, depth: depth + 1 })]))
 }
 
-/** A dear value for a field: for a list or a map as many as there may be, alike or each another one. */
+/** Returns an expensive value for a field: for lists and maps the maximum number of items, all equal or all different. */
 function dearValue(field: DescField, bytes: number, making: Making & { readonly depth?: number; readonly sample?: JsonValue }): JsonValue {
   const { random, salt, depth = 0, sample } = making
   const one = (share: number, at: number): JsonValue => {
@@ -88,7 +88,7 @@ function dearValue(field: DescField, bytes: number, making: Making & { readonly 
   return field.fieldKind === 'list' ? items : Object.fromEntries(items.map((item, at) => [`k${at}${salt}`, item]))
 }
 
-/** Sets the field at `spot`, in each item of a list on the way; of a oneof on the way no other member stays. */
+/** Sets the field at `spot`, in each item of lists on the path. Other members of oneofs on the path are removed. */
 function setAt(holder: JsonObject, [field, ...rest]: Spot, value: (field: DescField, sample: JsonValue | undefined) => JsonValue): void {
   if (field === undefined) return
   for (const other of field.oneof?.fields ?? []) if (other !== field) Reflect.deleteProperty(holder, other.jsonName)
@@ -103,13 +103,13 @@ function setAt(holder: JsonObject, [field, ...rest]: Spot, value: (field: DescFi
   holder[field.jsonName] = field.fieldKind === 'list' ? items : field.fieldKind === 'map' ? { k: inner } : inner
 }
 
-/** The object that the body is made of. */
+/** Returns the object that becomes the body. */
 function bodyIn(request: JsonObject, method: MethodRow): JsonObject {
   const inner = request[camelCase(method.http[0]?.body ?? '')]
   return isJsonObject(inner) ? inner : request
 }
 
-/** How a request is made dear, by names. All but the first change it as a whole. */
+/** Named ways to make a request expensive. All but the first change the whole request. */
 const shapes: Readonly<Record<string, (request: JsonObject, making: Sized) => string | undefined>> = {
   'one field': (request, making) => {
     const { method, random } = making
@@ -144,10 +144,10 @@ const shapes: Readonly<Record<string, (request: JsonObject, making: Sized) => st
 
 const wholeShapes = Object.keys(shapes).slice(1)
 
-/** A request that is made to be dear. All but its texts follows from the random numbers, the texts from the salt too. */
+/** Returns an expensive request. Its texts follow from the salt, all else from the random numbers. */
 export function dearRequest(making: Making): { readonly shape: string; readonly request: JsonObject } {
   const { random, example, method } = making
-  // What comes out larger than the method takes is made again, smaller.
+  // A request above the size limit of the method is created again, smaller.
   for (let bytes = method.maxRequestBytes * 0.9; ; bytes /= 3) {
     const request = structuredClone(example?.request ?? routedRequest(method))
     const shape = random.chance(0.8) ? 'one field' : random.pick(wholeShapes)
@@ -156,7 +156,7 @@ export function dearRequest(making: Making): { readonly shape: string; readonly 
   }
 }
 
-/** How a JSON body is sent: mostly as it is. Each has the bytes that the method takes. */
+/** Named encodings of a JSON body, in most cases unchanged. The result has as many bytes as the method accepts. */
 export const bodyForms: Readonly<Record<string, (body: Buffer, maxBytes: number) => { readonly body: Buffer; readonly encoding?: string }>> = {
   plain: (body) => ({ body }),
   compressed: (body) => ({ body: gzipSync(body), encoding: 'gzip' }),
@@ -169,16 +169,16 @@ export const bodyForms: Readonly<Record<string, (body: Buffer, maxBytes: number)
   padded: (body, maxBytes) => ({ body: Buffer.concat([Buffer.alloc(Math.max(0, maxBytes - body.length), ' '), body]) }),
 }
 
-/** How a message is sent: mostly as it is. */
+/** Named encodings of a message, in most cases unchanged. */
 export const messageForms: Readonly<Record<string, (message: Buffer, maxBytes: number) => Buffer>> = {
   plain: (message) => message,
-  // The fields of a message that comes several times are merged.
+  // Protobuf merges the fields of a message that occurs several times.
   'many times': (message, maxBytes) => Buffer.concat(Array.from({ length: Math.floor(maxBytes / Math.max(16, message.length)) }, () => message)),
   'unknown fields': (message, maxBytes) => Buffer.concat([message, Buffer.alloc(Math.max(0, maxBytes - message.length) & ~1, Buffer.from([0x78, 0x01]))]),
   'nested groups': (message, maxBytes) => Buffer.concat([message, Buffer.alloc(Math.max(0, maxBytes - message.length) / 2, 0x7b)]),
 }
 
-/** Bytes of a body that is dear to parse, or to look through. */
+/** Bodies that are expensive to parse or to search. */
 const bodies: readonly ((bytes: number) => string)[] = [
   (bytes) => '['.repeat(bytes / 2) + ']'.repeat(bytes / 2),
   (bytes) => `{"x":[${'[],'.repeat(bytes / 3 - 4)}[]]}`,
@@ -189,7 +189,7 @@ const bodies: readonly ((bytes: number) => string)[] = [
   (bytes) => `grant_type=${'%41'.repeat(bytes / 3 - 8)}`,
 ]
 
-/** A body for what is no method: of any size up to `bytes`. */
+/** Returns an expensive body of up to `bytes` for an endpoint outside the API methods. */
 export function dearBody(random: Random, bytes: number): Buffer {
   const length = random.pick([8 * 1024, 64 * 1024, bytes])
   return Buffer.from(random.pick(bodies)(length).slice(0, length))

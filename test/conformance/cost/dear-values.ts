@@ -3,30 +3,30 @@ import { field as fieldRules, type FieldRules } from '@bufbuild/protovalidate/ge
 import { nastyValue } from '../fuzz/nasty.ts'
 import type { Random } from '../fuzz/random.ts'
 
-/** What a dear value is made of. */
+/** The input for an expensive value. */
 export interface Dear {
   readonly random: Random
-  /** A part of each text: another one for each repeat, so that nothing which was remembered of the text helps. */
+  /** A part of each text that differs in each repetition, so that cached results do not help. */
   readonly salt: string
-  /** Uids of real records. */
+  /** Uids of existing records. */
   readonly uids: readonly string[]
 }
 
 /** A text of about `length` characters. */
 type Text = (length: number, dear: Dear) => string
 
-/** So many whole units as fit, and the salt. */
+/** Repeats the unit as often as it fits, and adds the salt. */
 function filled(unit: string): Text {
   return (length, { salt }) => unit.repeat(Math.max(0, Math.floor((length - salt.length) / unit.length))) + salt
 }
 
-/** The parts around something that is filled up. */
+/** Repeats a unit between two fixed parts. */
 function around(before: string, unit: string, after: string): Text {
   const inner = filled(unit)
   return (length, dear) => before + inner(Math.max(0, length - before.length - after.length), dear) + after
 }
 
-/** One unit of many after another: distinct ones. */
+/** Joins many distinct units. */
 function numbered(unit: (at: number, salt: string) => string, separator = ''): Text {
   return (length, { salt }) => {
     const parts: string[] = []
@@ -92,7 +92,7 @@ const nested: readonly Text[] = [
   numbered((at, salt) => `${salt}${at}: &a${at} [*a${Math.max(0, at - 1)}]\n`),
 ]
 
-/** Texts that are dear for what a field of this name is for. The first row that fits counts. */
+/** Expensive texts by the purpose of the field, found by its name. The first matching row counts. */
 const byName: readonly (readonly [RegExp, readonly Text[]])[] = [
   [/pattern/, patterns],
   [/keys|jwks/, documents],
@@ -105,7 +105,7 @@ const byName: readonly (readonly [RegExp, readonly Text[]])[] = [
   [/filter|expression|query/, [filled(' or a eq'), filled('!'), filled('(a && ')]],
 ]
 
-/** True where a text of the field is compiled, parsed or rendered. */
+/** Returns whether the server compiles, parses or renders a text of this field. */
 export function isWorkedOn({ name }: DescField): boolean {
   return /pattern|keys|jwks|overlay|config|json|readme|content|filter|expression/.test(name)
 }
@@ -116,21 +116,21 @@ function rulesOf(field: DescField): FieldRules {
   return getOption(field, fieldRules)
 }
 
-/** The longest text that the schema allows; Infinity where it says nothing. */
+/** Returns the maximum length in the schema, or Infinity. */
 function longest({ type }: FieldRules): number {
   if (type.case !== 'string') return Infinity
   const stated = [type.value.maxLen, type.value.maxBytes].map(Number).filter((limit) => limit > 0)
   return stated.length === 0 ? Infinity : Math.min(...stated)
 }
 
-/** The rules for one value of a field: those of its items or values, where it has several. */
+/** Returns the rules for one value of a field, or for its items or map values. */
 function valueRules(field: DescField): FieldRules | undefined {
   const rules = rulesOf(field)
   if (rules.type.case === 'repeated') return rules.type.value.items
   return rules.type.case === 'map' ? rules.type.value.values : rules
 }
 
-/** A text for the field that is at most `bytes` long: mostly the longest allowed, of a sort that is dear for it. */
+/** Returns a text of at most `bytes` for the field. In most cases it has the maximum length and an expensive form. */
 export function dearText(field: DescField, bytes: number, dear: Dear): string {
   const { random } = dear
   const rules = valueRules(field)
@@ -141,7 +141,7 @@ export function dearText(field: DescField, bytes: number, dear: Dear): string {
   return limit === Infinity || random.chance(0.1) ? text.slice(0, bytes) : text.slice(0, limit)
 }
 
-/** Values of the well-known types, as JSON has them. */
+/** JSON values of the well-known types. */
 const wellKnown: Readonly<Record<string, (bytes: number, dear: Dear) => JsonValue>> = {
   'google.protobuf.FieldMask': (bytes, dear) =>
     dear.random.pick([filled('name,'), filled('a.'), numbered((at) => `field${at}`, ','), filled('*,')])(bytes, dear),
@@ -149,7 +149,7 @@ const wellKnown: Readonly<Record<string, (bytes: number, dear: Dear) => JsonValu
   'google.protobuf.Timestamp': (bytes, dear) => dear.random.pick(['2030-01-01T00:00:00Z', `2030-01-01T00:00:00.${'0'.repeat(Math.min(bytes, 4000))}Z`]),
 }
 
-/** One expensive value of a field that is not one of the project's messages. */
+/** Returns one expensive value of a scalar or well-known field. */
 export function dearScalar(field: DescField, bytes: number, dear: Dear): JsonValue {
   const { random } = dear
   if (random.chance(0.03)) {

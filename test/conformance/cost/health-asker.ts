@@ -1,13 +1,13 @@
-/** Asks a server for its health, again and again, on a thread of its own: what the test does meanwhile does not delay it. Started by health.test.ts. */
+/** Polls the health of a server from its own thread, so that the test itself does not delay it. Started by health.test.ts. */
 import { Agent, request } from 'node:http'
 import { parentPort, workerData } from 'node:worker_threads'
 
-/** What it has found so far, sent after each answer. */
+/** The results so far, sent after each answer. */
 export interface Health {
   readonly answers: number
   /** Answers that were not 200, and failed requests. */
   readonly bad: number
-  /** By the clock, in milliseconds. */
+  /** Wall-clock time in milliseconds. */
   readonly slowestMs: number
 }
 
@@ -43,6 +43,6 @@ while (!isStopped) {
     slowestMs: Math.max(health.slowestMs, performance.now() - startedMs),
   }
   parentPort?.postMessage(health)
-  // A pace: many requests of its own would be a load.
+  // A pause, so that polling is not itself a load.
   await new Promise((resolve) => setTimeout(resolve, 10))
 }

@@ -12,35 +12,32 @@ import { startTcpProxy } from '../../support/parts/tcp-proxy.ts'
 import { newKey, signWith } from '../../iam/signin/issuers.ts'
 import type { Health } from './health-asker.ts'
 
-/**
- * The longest that one round of the event loop may take, in processor time. A question for the health comes into one round and is answered in the next, so it
- * waits for two at the most: 200 ms.
- */
+/** Maximum processor time in milliseconds of one turn of the event loop. A health request waits for at most two turns: 200 ms. */
 const roundMs = 100
-/** The same by the clock, for what holds the process without its processor. Only against standing still: other programs run too. */
+/** Maximum wall-clock time of a turn in milliseconds, against a process that hangs. Other programs run too. */
 const hangMs = 5_000
 
 const timeout = 120_000
 
-/** What an attack has to go by. */
+/** The server, group and tokens of an attack. */
 interface Ground {
   readonly target: Target
   readonly api: ApiClient
-  /** A root group of its own, and an operator's token. */
+  /** A new root group, and an operator's token. */
   readonly group: string
   readonly token: string
 }
 
-/** What a tenant, or an unknown caller, does to keep the server busy. */
+/** Requests of a tenant or an unknown caller that keep the server busy. */
 interface Attack {
   readonly what: string
-  /** Resolves with the attack, once all that it needs is there. It resolves with the codes of its answers. */
+  /** Prepares an attack. The returned function runs it and resolves with the codes of its answers. */
   readonly prepare: (ground: Ground) => Promise<() => Promise<readonly number[]>>
-  /** The codes that its answers have: it did what it is for. */
+  /** The expected codes of its answers. */
   readonly codes: readonly number[]
 }
 
-/** So many pieces of work, some at the same time. */
+/** Runs `count` pieces of work, `lanes` at a time. */
 async function many(count: number, lanes: number, work: (at: number) => Promise<number>): Promise<readonly number[]> {
   const codes: number[] = []
   let next = 0
@@ -62,21 +59,21 @@ async function newIdentity(ground: Ground): Promise<string> {
   return await made(ground, 'CreateIdentity', { parent: ground.group, identity: { name: freshName('identity'), claimMatch } })
 }
 
-/** A document that costs more than a second of work. */
+/** A document whose processing takes more than a second. */
 const expensive = `|a|b|c|\n|:-|:-:|-:|\n${'|1|2|3|\n'.repeat(65_000)}`.slice(0, 524_288)
 
-/** A page that a browser's rules make far larger than its text: each paragraph opens all that is open again. */
+/** HTML that the rules of browsers expand to a multiple of its size: each paragraph reopens all open elements. */
 const amplified = `<p>${Array.from({ length: 8 }, (_, at) => `<b id=${at}>`).join('')}${'<p>x'.repeat(100_000)}`
 
 const attacks: readonly Attack[] = [
   {
-    what: 'a group with 20,000 role bindings is deleted',
+    what: 'a group with 20,000 role bindings is being deleted',
     async prepare(ground) {
       const uid = await made(ground, 'CreateGroup', { parent: ground.group, group: { name: 'large' } })
       await ground.target.fill({ records: 'bindings', parent: uid, count: 20_000 })
       return async () => {
         const code = await codeOf(ground.api.call('DeleteGroup', { uid }, { token: ground.token }))
-        // Until all of them are gone.
+        // Waits until all of them are removed.
         await ground.target.swept(timeout / 2)
         return [code]
       }
@@ -84,7 +81,7 @@ const attacks: readonly Attack[] = [
     codes: [0],
   },
   {
-    what: 'hostile patterns come in dry runs',
+    what: 'dry runs contain hostile patterns',
     prepare: (ground) =>
       Promise.resolve(() =>
         many(40, 4, (at) => {
@@ -96,7 +93,7 @@ const attacks: readonly Attack[] = [
     codes: [3],
   },
   {
-    what: 'patterns that are as dear as allowed come in dry runs',
+    what: 'dry runs contain the most expensive patterns allowed',
     prepare: (ground) =>
       Promise.resolve(() =>
         many(40, 4, (at) => {
@@ -108,7 +105,7 @@ const attacks: readonly Attack[] = [
     codes: [0],
   },
   {
-    what: 'six hostile readmes come in dry runs',
+    what: 'dry runs contain six hostile readmes',
     async prepare(ground) {
       const uid = await made(ground, 'CreateRepo', { parent: ground.group, repo: { name: 'repo' } })
       const url = `http://127.0.0.1:${ground.target.ports.api}/registry/v2/repos/${uid}/readme?validateOnly=true`
@@ -119,11 +116,11 @@ const attacks: readonly Attack[] = [
           return (await fetch(url, { method: 'PATCH', headers, body: JSON.stringify({ content }) })).status
         })
     },
-    // What costs more than it may is 400.
+    // A pattern above the cost limit is 400.
     codes: [200, 400],
   },
   {
-    what: 'compressed nested lists come from unknown callers, faster than the limit of an address allows',
+    what: 'unknown callers send compressed nested lists, faster than the limit of an address',
     prepare: ({ target }) => {
       const body = gzipSync('['.repeat(512 * 1024) + ']'.repeat(512 * 1024))
       const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip' }
@@ -133,7 +130,7 @@ const attacks: readonly Attack[] = [
     codes: [401],
   },
   {
-    what: 'a caller with 10,000 role bindings asks who it is, its bindings changing each time',
+    what: 'a caller with 10,000 changing role bindings asks for its own identity',
     async prepare(ground) {
       const identity = await newIdentity(ground)
       await ground.target.fill({ records: 'teams', parent: ground.group, identity, count: 10_000 })
@@ -150,7 +147,7 @@ const attacks: readonly Attack[] = [
     codes: [200],
   },
   {
-    what: 'one tenant names 1,200 issuers and asks for the keys of each',
+    what: 'one tenant names 1,200 issuers, whose keys are all fetched',
     async prepare(ground) {
       const issuers = Array.from({ length: 1_200 }, (_, at) => `https://issuer-${at}.invalid`)
       const identities = await ground.target.fill({ records: 'identities', parent: ground.group, issuers })
@@ -164,7 +161,7 @@ const attacks: readonly Attack[] = [
   },
 ]
 
-/** Starts to ask for the health of a server. `until` resolves after so many answers, `end` with all that it found. */
+/** Starts to poll the health of a server. `until` resolves after that many answers, `end` with the results. */
 function askHealth(port: number): { until(answers: number): Promise<void>; end(): Promise<Health> } {
   const worker = new Worker(join(import.meta.dirname, 'health-asker.ts'), { workerData: { port }, execArgv: ['--disable-warning=ExperimentalWarning'] })
   let health: Health = { answers: 0, bad: 0, slowestMs: 0 }
@@ -181,7 +178,7 @@ function askHealth(port: number): { until(answers: number): Promise<void>; end()
   }
 }
 
-/** Does `work` and expects that the health endpoints answered in time throughout. */
+/** Runs `work` and expects that the health endpoints answer in time throughout. */
 async function expectHealthy(target: Target, work: () => Promise<unknown>): Promise<void> {
   const asker = askHealth(target.ports.ops)
   await asker.until(5)
@@ -218,7 +215,7 @@ describe('/healthz is answered within 200 ms', () => {
     expect(answered.filter((code) => !codes.includes(code))).toEqual([])
   })
 
-  test('while the link to etcd drops its packets and requests wait', { timeout }, async () => {
+  test('while the link to etcd loses its packets and requests wait', { timeout }, async () => {
     const etcd = await shareEtcd()
     const link = await startTcpProxy(etcd.port)
     onTestFinished(() => link.close())
@@ -238,7 +235,7 @@ describe('/healthz is answered within 200 ms', () => {
   })
 })
 
-test('a server that is held for longer is noticed', { timeout }, async () => {
+test('the health check of this test reports a server that is blocked for longer', { timeout }, async () => {
   const held = await startTarget('sqlite', {}, 'IdentitiesService/LookupIdentity')
   onTestFinished(() => held.stop())
   const apiClient = restClient(`http://127.0.0.1:${held.ports.api}`)

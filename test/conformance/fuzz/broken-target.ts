@@ -10,36 +10,36 @@ import { memoryInUse } from '../../support/parts/memory-in-use.ts'
 import { sampleCorpus } from './requests/sample-corpus.ts'
 import type { Target } from './target.ts'
 
-/** A request, as the code that breaks its answer sees it. */
+/** A request whose answer is to be broken. */
 export interface BrokenHttp {
   readonly request: IncomingMessage
   readonly response: ServerResponse
   readonly requestId: string
 }
 
-/** A call, as the code that breaks its answer sees it. */
+/** A call whose answer is to be broken. */
 export interface BrokenGrpc {
   readonly stream: ServerHttp2Stream
   readonly requestId: string
 }
 
-/** How a server is broken: what it does where a request is one of those, in place of what it should. */
+/** The faults of a broken server for the chosen requests. */
 export interface Sabotage {
   readonly http?: (broken: BrokenHttp) => void
   readonly grpc?: (broken: BrokenGrpc) => void
-  /** Each of those requests changes something, though it is refused. */
+  /** Each chosen request changes the store although it is refused. */
   readonly changes?: true
-  /** The process logs a fault of each of those requests. */
+  /** The server logs an internal error for each chosen request. */
   readonly logs?: true
-  /** So many bytes of each request, of all of them, are kept in memory. */
+  /** Number of bytes that the server keeps in memory for each request. */
   readonly keptBytes?: number
-  /** What its process would say of itself from then on. */
+  /** Values that replace those of the target. */
   readonly target?: Partial<Pick<Target, 'running'>>
 }
 
 const notThere = new DomainError(5, 'there is nothing')
 
-/** What the errors of OAuth, of SCIM and of the registry have besides. */
+/** Adds the additional members of OAuth, SCIM and registry errors. */
 function inAllForms(status: number): object {
   return {
     error: 'invalid_request',
@@ -51,7 +51,7 @@ function inAllForms(status: number): object {
   }
 }
 
-/** A correct answer of every endpoint: the record does not exist. */
+/** Sends the correct answer of every endpoint, not found, with optional changes. */
 export function answerHttp(
   { request, response, requestId }: BrokenHttp,
   change: { status?: number; body?: object | string; headers?: Record<string, string> } = {},
@@ -67,7 +67,7 @@ export function answerHttp(
   response.end(text)
 }
 
-/** A call's end as it should be. */
+/** Ends a call correctly, with optional changes. */
 export function answerGrpc({ stream, requestId }: BrokenGrpc, change: Record<string, string | number | undefined> = {}): void {
   if (stream.destroyed || stream.closed) return
   const { code, message, details } = grpcError(notThere, { requestId, domain: 'test' })
@@ -81,20 +81,20 @@ export function answerGrpc({ stream, requestId }: BrokenGrpc, change: Record<str
   stream.respond({ ':status': 200, 'content-type': 'application/grpc', ...Object.fromEntries(all) }, { endStream: true })
 }
 
-/** One request in so many is answered otherwise than it should be. */
+/** One in this many requests gets a broken answer. */
 const every = 10
 
 function isChosen(requestId: string): boolean {
   return Number(/^fuzz-(\d+)$/.exec(requestId)?.[1] ?? 1) % every === 0
 }
 
-/** Both forms of errors, so that the same server stands for both ports. */
+/** Returns an error in both formats, so that one server serves both ports. */
 function unreadable(): UnreadableAnswer {
   const { body } = httpError(DomainError.invalid('request', 'is not readable'), { requestId: 'none', domain: 'test' })
   return { requestId: 'none', body: JSON.stringify({ ...body, errors: [{ code: 'UNKNOWN', message: 'x' }] }) }
 }
 
-/** Answers every request as it should be, but for those that `choose` takes. */
+/** Answers every request correctly, except those that `choose` selects. */
 function createHttp(choose: (requestId: string) => boolean, sabotage: Sabotage): Server {
   const server = createServer({ requireHostHeader: false, maxHeaderSize: 32 * 1024 }, (request, response) => {
     const id = String(request.headers['x-request-id'] ?? 'none')
@@ -119,7 +119,7 @@ function createGrpc(choose: (requestId: string) => boolean, sabotage: Sabotage):
   })
 }
 
-/** Starts a server that answers that nothing is there, but for the sabotage. */
+/** Starts a server that answers every request with not found, except for the sabotage. */
 export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
   const { changes, logs, keptBytes = 0, target = {} } = sabotage
   const chosen: string[] = []
@@ -130,7 +130,7 @@ export async function startBrokenTarget(sabotage: Sabotage): Promise<Target> {
     if (isChosen(requestId)) chosen.push(requestId)
     return isChosen(requestId)
   }
-  /** The requests that were chosen since this was asked last. */
+  /** Returns the requests chosen since the last call. */
   const since = (what: keyof typeof taken): readonly string[] => chosen.slice(taken[what], (taken[what] = chosen.length))
   const apiClientOf = (server: Server | Http2Server): PortListener => ({
     accept: (socket) => void server.emit('connection', socket),

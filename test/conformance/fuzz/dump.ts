@@ -2,10 +2,10 @@ import { bytesOf } from './requests/http-draft.ts'
 import { frame } from './requests/grpc-draft.ts'
 import type { Made } from './requests/make-request.ts'
 
-/** More of a request is not printed: seed and number make all of it again. */
+/** Maximum number of printed bytes of a request: seed and number reproduce all of it. */
 const shownBytes = 3000
 
-/** A text that a shell takes as it is. */
+/** Quotes a text for a shell. */
 function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`
 }
@@ -18,7 +18,7 @@ function hex(bytes: Buffer): string {
   return `${bytes.subarray(0, shownBytes).toString('hex')}${bytes.length > shownBytes ? `... (${bytes.length} bytes)` : ''}`
 }
 
-/** The request as a command for curl where that can send it, else its bytes in hex. */
+/** Returns the request as a curl command if possible, otherwise its bytes in hex. */
 export function dumpOf(made: Made): string {
   if (made.transport === 'grpc') {
     const { path, headers, message, body, connection, ending } = made.draft

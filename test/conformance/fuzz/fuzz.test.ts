@@ -14,7 +14,7 @@ import { startTarget } from './target.ts'
 import { campaignLength } from '../../soak/factor.ts'
 
 const seed = 20_261
-/** No bound on speed, but one on standing still: machines differ. */
+/** A limit in milliseconds against a hanging server, not a speed limit. */
 const boundMs = 60_000
 
 async function run(store: 'sqlite' | 'etcd', requests: number, env: Readonly<Record<string, string>> = {}): Promise<RunResult> {
@@ -29,16 +29,20 @@ function expectNoBreach({ breaches }: RunResult, store: string): void {
 }
 
 describeOnStores('a server under malformed and odd requests', (store) => {
-  test('malformed requests get well-formed errors, change nothing, and leave the server running', { timeout: 300_000 }, async () => {
-    const result = await run(store, campaignLength({ short: 400, full: 1000 }))
-    expectNoBreach(result, store)
-    expect(Object.keys(result.tally.of('rest/api'))).toEqual(expect.arrayContaining(['200', '400', '401', '404', '415']))
-    expect(Object.keys(result.tally.of('grpc'))).toEqual(expect.arrayContaining(['code 0', 'code 3', 'code 5', 'code 16']))
-    expect(Object.keys(result.tally.of('rest/registry'))).toEqual(expect.arrayContaining(['400', '404']))
-  })
+  test(
+    'a server under malformed and odd requests answers malformed requests with well-formed errors, changes nothing, and keeps running',
+    { timeout: 300_000 },
+    async () => {
+      const result = await run(store, campaignLength({ short: 400, full: 1000 }))
+      expectNoBreach(result, store)
+      expect(Object.keys(result.tally.of('rest/api'))).toEqual(expect.arrayContaining(['200', '400', '401', '404', '415']))
+      expect(Object.keys(result.tally.of('grpc'))).toEqual(expect.arrayContaining(['code 0', 'code 3', 'code 5', 'code 16']))
+      expect(Object.keys(result.tally.of('rest/registry'))).toEqual(expect.arrayContaining(['400', '404']))
+    },
+  )
 })
 
-test('limits per address are said in the form of every error too', { timeout: 300_000 }, async () => {
+test('reports the limit of an address in the error format of each endpoint', { timeout: 300_000 }, async () => {
   const many = '1000000'
   const result = await run('sqlite', 250, {
     TAPROOT_RATE_LIMIT_ENABLED: 'true',
@@ -71,7 +75,7 @@ describe('what is sent', () => {
     }
   })
 
-  test('is every mutation of every table, and about every method of the schema', { timeout: 300_000 }, () => {
+  test('the requests of the fuzzer contain every mutation of every table, and call nearly every method of the schema', { timeout: 300_000 }, () => {
     const made = Array.from({ length: 10_000 }, (_, index) => {
       const { mutations, what, transport } = makeRequest({ seed, number: index + 1, corpus: sampleCorpus, only: undefined })
       return { mutations, what: `${transport} ${what}` }
@@ -84,14 +88,14 @@ describe('what is sent', () => {
   })
 })
 
-test('every route outside the methods has its rows, and no row names a missing route', async () => {
+test('every route outside the API methods has fuzzer rows, and no row names a missing route', async () => {
   const server = await startTestServer()
   onTestFinished(() => server.stop())
   const served = server.running.routes.map(({ method, path }) => `${method} ${path}`)
   expect([...new Set(otherRequests.flatMap(({ route = [] }) => route))].toSorted()).toEqual(served.toSorted())
 })
 
-test('npm run fuzz --help lists the options; wrong ones are refused', () => {
+test('npm run fuzz --help lists the options; unknown options are refused', () => {
   const fuzz = (...args: string[]): { status: number | null; stdout: string; stderr: string } =>
     spawnSync(process.execPath, ['--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'main.ts'), ...args], { encoding: 'utf8' })
   expect(fuzz('--help')).toMatchObject({ status: 0, stderr: '', stdout: expect.stringMatching(/--seed[^]*--requests[^]*--only[^]*--store/) as unknown })

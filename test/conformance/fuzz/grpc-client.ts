@@ -1,29 +1,29 @@
 import { connect, constants, type ClientHttp2Stream, type IncomingHttpHeaders } from 'node:http2'
 import { frame, type GrpcDraft } from './requests/grpc-draft.ts'
 
-/** What became of a call. */
+/** The outcome of a call. */
 export interface GrpcOutcome {
   readonly httpStatus: number | undefined
-  /** Of the trailers, or of the headers where they came alone; undefined where there was none. */
+  /** From the trailers, or from the headers of a trailers-only answer; undefined if missing. */
   readonly code: number | undefined
   readonly message: string
   /** `grpc-status-details-bin` */
   readonly details: Buffer | undefined
   readonly requestId: string | undefined
-  /** `refused` by our own library: nothing was sent. `gone`: the connection broke. */
+  /** `refused`: the client library refused to send it. `gone`: the connection broke. */
   readonly ended: 'closed' | 'late' | 'refused' | 'gone'
-  /** Of the reset that ended the stream; 0 for none. */
+  /** Code of the reset that ended the stream; 0 if there was no reset. */
   readonly reset: number
   readonly milliseconds: number
 }
 
-/** Where and how long. */
+/** Port and time limit of a call. */
 export interface GrpcSending {
   readonly port: number
   readonly boundMs: number
 }
 
-/** Makes one call on a connection of its own: what breaks the connection breaks nothing else. Every header and byte can be chosen. Never rejects. */
+/** Makes one call on its own connection, so that a broken connection affects no other call. Every header and byte can be chosen. Never rejects. */
 export function sendGrpc(draft: GrpcDraft, { port, boundMs }: GrpcSending): Promise<GrpcOutcome> {
   const startedAt = performance.now()
   const { promise, resolve } = Promise.withResolvers<GrpcOutcome>()
@@ -49,7 +49,7 @@ export function sendGrpc(draft: GrpcDraft, { port, boundMs }: GrpcSending): Prom
     })
   }
   const session = connect(`http://127.0.0.1:${port}`, { maxSendHeaderBlockLength: 1024 * 1024 })
-  // The stream hears of it too.
+  // The stream reports the error too.
   session.on('error', () => undefined)
   const late = setTimeout(() => {
     ended = 'late'
@@ -68,7 +68,7 @@ export function sendGrpc(draft: GrpcDraft, { port, boundMs }: GrpcSending): Prom
     stream.once('close', () => finish(stream.rstCode ?? 0))
     write(stream, draft)
   } catch {
-    // node:http2 takes no such headers.
+    // node:http2 refuses such headers.
     ended = 'refused'
     finish(0)
   }

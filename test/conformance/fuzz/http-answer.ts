@@ -1,12 +1,12 @@
-/** One answer as it came. */
+/** One received answer. */
 export interface HttpAnswer {
   readonly status: number
-  /** Lower-case names; repeated ones joined by a comma. */
+  /** Lower-case names. Repeated headers are joined by a comma. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: Buffer
 }
 
-/** Bytes that are no answer in HTTP/1.1. */
+/** Bytes that are not an HTTP/1.1 answer. */
 export class MalformedAnswer extends Error {
   override readonly name = 'MalformedAnswer'
 }
@@ -19,8 +19,8 @@ interface Read {
 const emptyLine = Buffer.from('\r\n\r\n')
 
 /**
- * Takes the first answer off the bytes; interim ones are skipped. Undefined where it has not arrived in full. `verb` is what was asked by; `ended`
- * that no more will come. Throws MalformedAnswer.
+ * Parses the first answer and skips interim ones. Returns undefined if it is incomplete. `verb` is that of the request; `ended` says that no more bytes
+ * follow. Throws MalformedAnswer.
  */
 export function readAnswer(bytes: Buffer, verb: string, ended: boolean): Read | undefined {
   const end = bytes.indexOf(emptyLine)
@@ -59,7 +59,7 @@ interface Head {
 type Body = { readonly body: Buffer; readonly rest: Buffer } | undefined
 
 function readBody({ status, headers, verb, ended }: Head, bytes: Buffer): Body {
-  // What can't be read has no verb either: the answer has a body, and the connection is closed.
+  // The answer to an unreadable request has a body, whatever the verb, and closes the connection.
   const isUnreadable = headers['connection'] === 'close' && bytes.length === Number(headers['content-length'])
   if ((verb === 'HEAD' && !isUnreadable) || status === 204 || status === 304) return { body: Buffer.alloc(0), rest: bytes }
   if (headers['transfer-encoding'] === 'chunked') return readChunks(bytes)
@@ -79,7 +79,7 @@ function readChunks(bytes: Buffer): Body {
     if (Number.isNaN(size)) throw new MalformedAnswer('a chunk has no size')
     const start = lineEnd + 2
     if (bytes.length < start + size + 2) return undefined
-    // Nothing here sends trailers.
+    // The server sends no trailers.
     if (size === 0) return { body: Buffer.concat(parts), rest: bytes.subarray(start + 2) }
     parts.push(bytes.subarray(start, start + size))
     at = start + size + 2

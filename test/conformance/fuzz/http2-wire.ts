@@ -1,13 +1,13 @@
 import { connect } from 'node:net'
 import type { Random } from './random.ts'
 
-/** A frame of HTTP/2 with a header that may lie. */
+/** An HTTP/2 frame whose header may be false. */
 interface Frame {
   readonly type: number
   readonly flags?: number
   readonly stream?: number
   readonly payload?: Buffer
-  /** What the frame says of its length. */
+  /** The announced length, if it differs from the real one. */
   readonly length?: number
 }
 
@@ -25,7 +25,7 @@ function frameBytes({ type, flags = 0, stream = 0, payload = Buffer.alloc(0), le
   return Buffer.concat([head, payload])
 }
 
-/** A header that is not compressed: literal, without indexing, lengths below 127. */
+/** Returns an uncompressed header: literal, without indexing, with lengths below 127. */
 function literal(name: string, value: string): Buffer {
   return Buffer.concat([Buffer.from([0, name.length]), Buffer.from(name, 'latin1'), Buffer.from([value.length]), Buffer.from(value, 'latin1')])
 }
@@ -44,7 +44,7 @@ function headerBlock(path: string, more: readonly (readonly [string, string])[] 
 
 const preface = Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n')
 const settings = frameBytes({ type: types.settings })
-/** The beginning of a call. */
+/** Returns the HEADERS frame that starts a call. */
 export const open = (path: string, stream = 1): Frame => ({ type: types.headers, flags: endHeaders, stream, payload: headerBlock(path) })
 const empty = Buffer.alloc(5)
 const fill = (count: number, make: (index: number) => Frame): Frame[] => Array.from({ length: count }, (_, index) => make(index))
@@ -53,11 +53,11 @@ const fill = (count: number, make: (index: number) => Frame): Frame[] => Array.f
 interface Http2Mutation {
   readonly name: string
   readonly frames: (path: string, random: Random) => readonly Frame[]
-  /** It stops in the middle of something, for which the server waits until its limits are reached: what comes behind would be taken for that. */
+  /** True if it stops in the middle, so that the server waits until a limit: following bytes would be read as its continuation. */
   readonly isOpen?: true
 }
 
-/** What a connection can do besides carrying calls: a row each. The server may end it, or go on with it. */
+/** Frames on a connection other than normal calls, one row each. The server may close the connection or continue. */
 export const http2Mutations: readonly Http2Mutation[] = [
   { name: 'call', frames: (path) => [open(path), { type: types.data, flags: endStream, stream: 1, payload: empty }] },
   { name: 'call cut off', isOpen: true, frames: (path) => [open(path), { type: types.data, stream: 1, payload: empty.subarray(0, 3), length: 100 }] },
@@ -138,18 +138,18 @@ export const http2Mutations: readonly Http2Mutation[] = [
 ]
 
 const pingPayload = Buffer.from('fuzzping')
-/** How the server answers the ping behind the frames. */
+/** The server's answer to the ping after the frames. */
 const pong = frameBytes({ type: types.ping, flags: 1, payload: pingPayload })
 
-/** The bytes of a connection with these frames, and a ping behind them. */
+/** Returns the bytes of a connection with these frames and a ping. */
 export function http2Bytes(frames: readonly Frame[]): Buffer {
   return Buffer.concat([preface, settings, ...frames.map(frameBytes), frameBytes({ type: types.ping, payload: pingPayload })])
 }
 
-/** How a connection went: on, as the answer to the ping says; ended by the server; or neither in time. */
+/** The end of a connection: the ping was answered, the server closed it, or neither in time. */
 export type Http2Ending = 'goes on' | 'closed' | 'late'
 
-/** Sends the bytes and waits until the server has answered the ping or closed the connection. `isOpen`: nothing is waited for, the connection is reset. Never rejects. */
+/** Sends the bytes and waits until the server answers the ping or closes the connection. With `isOpen` it resets the connection at once. Never rejects. */
 export function sendHttp2Bytes(
   bytes: Buffer,
   { port, boundMs, isOpen }: { readonly port: number; readonly boundMs: number; readonly isOpen: boolean },
@@ -167,7 +167,7 @@ export function sendHttp2Bytes(
     received = Buffer.concat([received, Buffer.from(chunk)])
     if (received.includes(pong)) finish('goes on')
   })
-  // That the server cut the connection off is an end too.
+  // A reset by the server is an end too.
   socket.on('error', () => undefined)
   socket.once('close', () => finish('closed'))
   socket.once('connect', () => socket.write(bytes, () => void (isOpen && socket.resetAndDestroy())))

@@ -9,7 +9,7 @@ import type { Finding } from './judge-http.ts'
 /** Codes that say that the server is at fault: UNKNOWN, INTERNAL, UNAVAILABLE, DATA_LOSS. */
 const errorCodes: ReadonlySet<number> = new Set([2, 13, 14, 15])
 
-/** A call that gRPC itself answers, before the server's handler runs. */
+/** A call that the gRPC library answers before the server's handler runs. */
 interface AnsweredBelow {
   readonly why: string
   readonly matches: (draft: GrpcDraft, outcome: GrpcOutcome) => boolean
@@ -17,7 +17,7 @@ interface AnsweredBelow {
 
 const contentTypeOf = ({ headers }: GrpcDraft): string => String(headers['content-type'] ?? '')
 
-/** All of them: an end of any other form is a breach. */
+/** The complete table. Any other malformed end is a breach. */
 const answeredBelow: readonly AnsweredBelow[] = [
   {
     why: 'a content type that is not gRPC is answered with HTTP status 415 and nothing else, as the protocol says',
@@ -37,14 +37,14 @@ const answeredBelow: readonly AnsweredBelow[] = [
   },
 ]
 
-/** The most that a message may have. */
+/** The maximum size of a message. */
 const maxMessageBytes = 1024 * 1024
 
 function sizeOf(parts: readonly Buffer[]): number {
   return parts.reduce((sum, { length }) => sum + length, 0)
 }
 
-/** Metadata above this is refused by HTTP/2. */
+/** HTTP/2 refuses metadata above this size. */
 const maxMetadataBytes = 16 * 1024
 
 function breaksHttp2({ path, headers }: GrpcDraft): boolean {
@@ -54,7 +54,7 @@ function breaksHttp2({ path, headers }: GrpcDraft): boolean {
   return size > maxMetadataBytes || !/^\/[\x21-\x7e]*$/.test(path) || texts.some(([name, text]) => name.startsWith(':') || isOdd(text))
 }
 
-/** What is wrong with how a call ended. */
+/** Returns the faults in the end of a call. */
 export function judgeGrpc(draft: GrpcDraft, outcome: GrpcOutcome): Finding[] {
   const { code, ended, reset } = outcome
   if (ended === 'refused') return []

@@ -3,7 +3,7 @@ import type { HttpAnswer } from './http-answer.ts'
 import { probeId, type HttpOutcome } from './http-client.ts'
 import { headerValues, type HttpDraft } from './requests/http-draft.ts'
 
-/** A way in which an answer, or what the server did, is not allowed. */
+/** The kind of a fault in an answer or in the server's behaviour. */
 export type BreachKind =
   | 'fault' // An internal error of the server.
   | 'hang' // No answer, or no end of the connection, in time.
@@ -15,7 +15,7 @@ export type BreachKind =
   | 'memory' // Memory that grows with the requests.
   | 'end' // The server exited.
 
-/** What is wrong, in a sentence. */
+/** The fault, in a sentence. */
 export interface Finding {
   readonly kind: BreachKind
   readonly text: string
@@ -27,7 +27,7 @@ interface DocumentedError {
   readonly matches: (draft: HttpDraft, answer: HttpAnswer) => boolean
 }
 
-/** All of them: any other is a breach. */
+/** The complete table. Any other is a breach. */
 const documentedErrors: readonly DocumentedError[] = [
   {
     why: 'a method of the schema that has no handler yet',
@@ -46,10 +46,10 @@ const documentedErrors: readonly DocumentedError[] = [
 /** HTTP statuses of errors, in addition to those of their codes. */
 const transportErrorStatuses: readonly number[] = [405, 408, 413, 415, 417, 431]
 
-/** Texts that only a server that shows its inside would send. */
+/** Matches texts that reveal internals of the server. */
 const inside = /node:internal|node_modules|\.ts:\d+|\bat (?:async )?[\w.<>]+ \(|Cannot read propert|is not a function|SQLITE_|etcdserver/
 
-/** What is wrong with an answer of the API. */
+/** Returns the faults of an API answer. */
 function judgeApiAnswer(answer: HttpAnswer, { verb, forms }: { verb: string; forms: readonly ErrorForm[] }): Finding[] {
   const findings: Finding[] = []
   const id = answer.headers['x-request-id']
@@ -62,12 +62,12 @@ function judgeApiAnswer(answer: HttpAnswer, { verb, forms }: { verb: string; for
   return findings
 }
 
-/** How a port says what is wrong. */
+/** The error format of a port. */
 export type ErrorForm = 'status' | 'page' | 'oauth' | 'scim' | 'registry' | 'none'
 
 const errorForms: Readonly<Record<ErrorForm, (answer: HttpAnswer) => Finding[]>> = {
   status: (answer) => judgeStatus(answer),
-  // What a browser is shown.
+  // A page for browsers.
   page: (answer) => (isOfType(answer, 'text/html') ? [] : [{ kind: 'form', text: `status ${answer.status} without a page: ${shown(answer.body)}` }]),
   oauth: judgeOauthError,
   scim: judgeScimError,
@@ -75,7 +75,7 @@ const errorForms: Readonly<Record<ErrorForm, (answer: HttpAnswer) => Finding[]>>
   none: () => [],
 }
 
-/** What keeps the answer from the first of the forms; nothing where it has any of them. */
+/** Returns the faults of an answer in the first format, or none if any of the formats fits. */
 function judgeForm(answer: HttpAnswer, forms: readonly ErrorForm[]): Finding[] {
   const found = forms.map((form) => errorForms[form](answer))
   return found.some(({ length }) => length === 0) ? [] : (found[0] ?? [])
@@ -96,14 +96,14 @@ function judgeStatus(answer: HttpAnswer, transportStatuses: readonly number[] = 
   if (body === undefined || body === null) return [{ kind: 'form', text: `an error without a JSON body: ${shown(answer.body)}` }]
   const { code, message, details } = body
   const errors: string[] = []
-  const known = httpStatusOfCode[code as keyof typeof httpStatusOfCode] as number | undefined // undefined where the text is not a known code
+  const known = httpStatusOfCode[code as keyof typeof httpStatusOfCode] as number | undefined // Undefined if the text is not a known code.
   if (known === undefined || (answer.status !== known && !transportStatuses.includes(answer.status))) errors.push(`code ${JSON.stringify(code)}`)
   if (typeof message !== 'string' || message === '') errors.push('no message')
   if (!isErrorInfo(details, answer.headers['x-request-id'])) errors.push(`details ${JSON.stringify(details ?? null).slice(0, 300)}`)
   return errors.length === 0 ? [] : [{ kind: 'form', text: `status ${answer.status} with ${errors.join(', ')}` }]
 }
 
-/** True where the details say reason, domain and the answer's request id. */
+/** Returns whether the details contain reason, domain and the request id of the answer. */
 function isErrorInfo(details: unknown, requestId: string | undefined): boolean {
   const list = Array.isArray(details) ? (details as Info[]) : [] // a cast: whatever it is, it is looked at
   const info = list.find((detail) => detail?.['@type'] === 'type.googleapis.com/google.rpc.ErrorInfo')
@@ -117,7 +117,7 @@ interface Info {
   readonly metadata?: Readonly<Record<string, unknown>>
 }
 
-/** What clients of OAuth know (RFC 6749 5.2, RFC 8628 3.5), except that the server is at fault. */
+/** Errors of OAuth clients (RFC 6749 5.2, RFC 8628 3.5), except those of the server. */
 const oauthErrors: readonly unknown[] = [
   'invalid_request',
   'invalid_client',
@@ -132,7 +132,7 @@ const oauthErrors: readonly unknown[] = [
   'expired_token',
 ]
 
-/** An error of OAuth has what every error has, besides. Most are of status 400. */
+/** Checks that an OAuth error also has the members of every error. Most have status 400. */
 function judgeOauthError(answer: HttpAnswer): Finding[] {
   const findings = judgeStatus(answer, [...transportErrorStatuses, 400])
   const body = parsed(answer.body) as { error?: unknown; error_description?: unknown } | undefined | null
@@ -176,7 +176,7 @@ function parsed(body: Buffer): unknown {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(body)) as unknown
   } catch {
-    // Said by the caller.
+    // The caller chose it.
     return undefined
   }
 }
@@ -185,7 +185,7 @@ function shown(body: Buffer): string {
   return JSON.stringify(body.subarray(0, 200).toString('latin1'))
 }
 
-/** What is wrong with how a request ended. */
+/** Returns the faults in the end of a request. */
 export function judgeHttp(draft: HttpDraft, outcome: HttpOutcome, forms: readonly ErrorForm[]): Finding[] {
   const findings: Finding[] = []
   const verb = draft.wire?.verb ?? draft.verb
@@ -202,12 +202,12 @@ export function judgeHttp(draft: HttpDraft, outcome: HttpOutcome, forms: readonl
   return findings
 }
 
-/** A request with a clear end gets one answer, and so does the probe behind it. No second answer is due if the first one closed the connection. */
+/** Checks the number of answers: one for a request with a clear end, and one for the probe unless the first answer closed the connection. */
 function judgeCount({ port }: HttpDraft, { answers, ended }: HttpOutcome): Finding[] {
   const [first, second, ...more] = answers
   if (first === undefined) return [{ kind: 'connection', text: `no answer, the connection was ${ended}` }]
   const isClosed = first.headers['connection']?.toLowerCase() === 'close'
-  // Other ports say no request id.
+  // Other ports return no request id.
   const isProbe = second === undefined || port !== 'api' || second.headers['x-request-id'] === probeId
   if (more.length > 0 || !isProbe) return [{ kind: 'connection', text: `${answers.length} answers to one request and a probe` }]
   if (second === undefined && !isClosed) return [{ kind: 'connection', text: `the probe behind the request was not answered; the connection was ${ended}` }]

@@ -3,12 +3,12 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire'
 import { isJsonObject } from '../../../src/transport/http/json-shape.ts'
 import { registry } from '../../../src/base/schema/schema.ts'
 
-/** A request as protobuf bytes. Values that the field's type does not allow are written under the field's number, in a wire type that fits them. */
+/** Encodes a request as protobuf. A value of the wrong type is written under the field's number in a wire type that fits the value. */
 export function looseProto(desc: DescMessage, request: JsonObject): Buffer {
   const writer = new BinaryWriter()
   for (const [key, value] of Object.entries(request)) {
     const field = desc.fields.find(({ jsonName, name }) => jsonName === key || name === key)
-    // A key that the schema does not have becomes a field that it does not have.
+    // A key without a field becomes an unknown field.
     if (field === undefined) writeAny(writer, 5000 + key.length, value)
     else writeField(writer, field, value)
   }
@@ -22,7 +22,7 @@ function writeField(writer: BinaryWriter, field: DescField, value: JsonValue): v
   else writeOne(writer, field, value)
 }
 
-/** An entry of a map: key 1, value 2. */
+/** Writes an entry of a map: key 1, value 2. */
 function writeEntry(writer: BinaryWriter, field: DescField & { fieldKind: 'map' }, [key, value]: [string, JsonValue]): void {
   writer.tag(field.number, WireType.LengthDelimited).fork()
   writer.tag(1, WireType.LengthDelimited).string(key.toWellFormed())
@@ -38,13 +38,13 @@ function writeOne(writer: BinaryWriter, field: DescField, value: JsonValue): voi
   else writeAny(writer, number, value)
 }
 
-/** A message's own bytes; of well-known types where they take the value. */
+/** Returns the bytes of a message, or of a well-known type that accepts the value. */
 function messageBytes(message: DescMessage, value: JsonValue): Buffer | undefined {
   if (message.file.proto.package !== 'google.protobuf') return isJsonObject(value) ? looseProto(message, value) : undefined
   try {
     return Buffer.from(toBinary(message, fromJson(message, value, { registry })))
   } catch {
-    // Not a value of that type: written as it is.
+    // A value of another type is written as it is.
     return undefined
   }
 }
@@ -53,7 +53,7 @@ function tagged(number: number, bytes: Buffer): Uint8Array {
   return new BinaryWriter().tag(number, WireType.LengthDelimited).bytes(bytes).finish()
 }
 
-/** A text or bytes, where the field is one. */
+/** Returns the bytes of a text or bytes field. */
 function scalarJson(field: DescField, value: JsonValue): Buffer | undefined {
   if (typeof value !== 'string') return undefined
   if (field.scalar === ScalarType.BYTES) return Buffer.from(value, 'base64')

@@ -25,13 +25,13 @@ interface Options extends RunOptions {
   readonly store: 'sqlite' | 'etcd'
 }
 
-/** A whole number above 0. Throws if the text is not one. */
+/** Parses a whole number above 0. Throws for other text. */
 function count(name: string, text: string): number {
   if (!/^[1-9]\d{0,8}$/.test(text)) throw new Error(`--${name} is a whole number above 0: ${text}`)
   return Number(text)
 }
 
-/** Undefined where only help is wanted. Throws where an option is wrong. */
+/** Returns undefined if only help is requested. Throws for a wrong option. */
 function readOptions(): Options | undefined {
   const { values } = parseArgs({
     options: {

@@ -1,7 +1,7 @@
 import type { JsonValue } from '@bufbuild/protobuf'
 import type { Random } from './random.ts'
 
-/** Texts that programs have tripped over, each by a name that reports can show. */
+/** Texts that caused faults in programs, by a name for reports. */
 export const nastyTexts: Readonly<Record<string, (random: Random) => string>> = {
   empty: () => '',
   blank: () => ' \t\r\n ',
@@ -54,7 +54,7 @@ export const nastyTexts: Readonly<Record<string, (random: Random) => string>> = 
   random: (random) => random.bytes(1 + random.below(64)).toString('latin1'),
 }
 
-/** Values of other types, and at the edges of types. */
+/** Values of other types, and at the limits of types. */
 export const nastyValues: Readonly<Record<string, (random: Random) => JsonValue>> = {
   null: () => null,
   true: () => true,
@@ -98,7 +98,7 @@ export function nastyValue(random: Random): JsonValue {
   return random.chance(0.5) ? nastyText(random) : random.pick(Object.values(nastyValues))(random)
 }
 
-/** The text as bytes of UTF-8, one character each, as HTTP/1.1 carries them; the bytes that would end a line are left out. */
+/** Returns the UTF-8 bytes of the text as one character each, for HTTP/1.1. Bytes that would end a line are left out. */
 export function headerSafe(text: string): string {
   return Buffer.from(text, 'utf8')
     .toString('latin1')

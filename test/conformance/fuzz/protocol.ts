@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 
-/** What the fuzzer asks of the process under test, by message. */
+/** A message from the fuzzer to the process under test. */
 export type Question =
   | { readonly ask: 'corpus' }
   | { readonly ask: 'state'; readonly settle: boolean }
@@ -13,15 +13,14 @@ export type Question =
   | { readonly ask: 'stop' }
 
 /**
- * Records to write without a call, below `parent`. They are bindings of identities that do not exist, groups that each bind a role to `identity`, or
- * identities.
+ * Records to write without an API call, below `parent`. They are bindings of missing identities, groups that each bind a role to `identity`, or identities.
  */
 export type Filling =
   | { readonly records: 'bindings'; readonly parent: string; readonly count: number }
   | { readonly records: 'teams'; readonly parent: string; readonly identity: string; readonly count: number }
   | { readonly records: 'identities'; readonly parent: string; readonly issuers: readonly string[] }
 
-/** A request that the server takes, from the walk. */
+/** A request that the server accepts, from the walk tests. */
 export interface Example {
   /** `GroupsService/CreateGroup` */
   readonly method: string
@@ -29,48 +28,48 @@ export interface Example {
   readonly token: string
 }
 
-/** What requests are made of: a world of its own in the server, with real records. */
+/** Data for requests: a group of existing records on the server. */
 export interface Corpus {
   readonly examples: readonly Example[]
-  /** Access tokens of callers that differ in what they may do. */
+  /** Access tokens of callers with different rights. */
   readonly tokens: readonly string[]
-  /** An access token of a caller without any right. */
+  /** An access token of a caller without rights. */
   readonly outsider: string
-  /** Uids of real records, of this tenant and of another one. */
+  /** Uids of existing records, of this tenant and of another one. */
   readonly uids: readonly string[]
   readonly registry: RegistryCorpus
   readonly login: LoginCorpus
   readonly scim: ScimCorpus
 }
 
-/** What requests to the registry host are made of. */
+/** Data for requests to the registry host. */
 export interface RegistryCorpus {
   /** `<organisation>/<repo>` */
   readonly path: string
   readonly host: string
-  /** Headers that each name a caller: an access token for this host, a registry token. */
+  /** Authorization headers of different callers: an access token for this host, a registry token. */
   readonly authorizations: readonly string[]
 }
 
-/** What sign-ins by browsers and devices are made of. Whatever works once is used up by the first request that is accepted. */
+/** Data for sign-ins by browsers and devices. The first accepted request uses up each single-use value. */
 export interface LoginCorpus {
   readonly baseUrl: string
   readonly group: string
-  /** The uid of an identity provider that is there. */
+  /** The uid of an existing identity provider. */
   readonly provider: string
   /** Codes of headless clients. */
   readonly headlessCodes: readonly string[]
-  /** Codes that devices show, and those that devices keep. Each is for one state: no sign-in yet, refused, or signed in. */
+  /** User codes and device codes, each in one state: no sign-in yet, refused, or signed in. */
   readonly userCodes: readonly string[]
   readonly deviceCodes: readonly string[]
   readonly refreshTokens: readonly string[]
-  /** What our confirmation page would send. */
+  /** Fields that the confirmation page would send. */
   readonly confirmations: readonly BoundToBrowser[]
-  /** With what an identity provider sends the browser back. */
+  /** Parameters with which an identity provider redirects the browser back. */
   readonly callbacks: readonly BoundToBrowser[]
 }
 
-/** A step of a sign-in, and the cookie of the browser that it is for. */
+/** A step of a sign-in, and the cookie that binds it to a browser. */
 export interface BoundToBrowser {
   readonly fields: readonly Field[]
   readonly cookie: string
@@ -79,11 +78,11 @@ export interface BoundToBrowser {
 /** A name and a value of a query or a form. */
 export type Field = readonly [name: string, value: string]
 
-/** What requests to a provider's SCIM server are made of. */
+/** Data for requests to a provider's SCIM server. */
 export interface ScimCorpus {
   readonly provider: string
   readonly token: string
-  /** Of users that are there. */
+  /** Ids of existing users. */
   readonly ids: readonly string[]
 }
 
@@ -93,23 +92,23 @@ export interface StateChange {
   readonly how: 'added' | 'changed' | 'removed'
 }
 
-/** What the server logged that it never should. */
+/** A log line that should never appear. */
 export interface LoggedError {
   readonly requestId: string
   readonly text: string
 }
 
-/** Where the process under test listens, all on the loopback address. */
+/** The ports of the process under test, all on the loopback address. */
 export interface Ports {
   readonly api: number
   readonly ops: number
   readonly registry: number
 }
 
-/** What the thread of the server did. */
+/** Processor time of the server's main thread. */
 export interface Work {
-  /** Its processor time so far, in milliseconds. */
+  /** Processor time since its start, in milliseconds. */
   readonly totalMs: number
-  /** The most of it in one turn of the event loop, and a few milliseconds more, since this was asked last. */
+  /** Maximum in one turn of the event loop since the last call, plus a few milliseconds. */
   readonly longestTurnMs: number
 }

@@ -1,11 +1,11 @@
-/** Numbers that follow from a seed alone (sfc32): the same on every machine. */
+/** Random numbers that follow from a seed alone (sfc32), the same on every machine. */
 export class Random {
   #a: number
   #b: number
   #c: number
   #counter = 1
 
-  /** `seed` and `stream` choose the sequence: a request's stream is its number. */
+  /** `seed` and `stream` choose the sequence. The stream of a request is its number. */
   constructor(seed: number, stream: number) {
     this.#a = seed | 0
     this.#b = stream | 0
@@ -27,20 +27,20 @@ export class Random {
     return Math.floor((this.#word() / 2 ** 32) * end)
   }
 
-  /** True in `part` of all cases. */
+  /** Returns true with probability `part`. */
   chance(part: number): boolean {
     return this.#word() / 2 ** 32 < part
   }
 
-  /** One of the list, which must not be empty. */
+  /** Returns a random item of a list that must not be empty. */
   pick<T>(list: readonly T[]): T {
     const found = list[this.below(list.length)]
     if (list.length === 0) throw new TypeError('nothing to pick from')
-    // Any of the list; T may include undefined.
+    // Any item of the list; T may include undefined.
     return found as T
   }
 
-  /** One of a list that may be empty. */
+  /** Returns a random item of a list, or undefined if it is empty. */
   pickMaybe<T>(list: readonly T[]): T | undefined {
     return list.length === 0 ? undefined : this.pick(list)
   }
@@ -49,7 +49,7 @@ export class Random {
     return Buffer.from(Array.from({ length: count }, () => this.below(256)))
   }
 
-  /** So many different members of the list, in its order. */
+  /** Returns `count` different items of the list, in its order. */
   some<T>(list: readonly T[], count: number): T[] {
     const chosen = new Set<number>()
     while (chosen.size < Math.min(count, list.length)) chosen.add(this.below(list.length))

@@ -1,17 +1,17 @@
 import type { BreachKind } from './judge-http.ts'
 
-/** Something that must not happen, and the request that did it. */
+/** A detected fault, and the request that caused it. */
 export interface Breach {
   readonly kind: BreachKind
-  /** 0 where no single request can be named. */
+  /** 0 if no single request is known. */
   readonly request: number
   readonly mutations: readonly string[]
   readonly text: string
-  /** The request in full: a command for curl, or bytes. */
+  /** The complete request: a curl command, or bytes. */
   readonly dump: string
 }
 
-/** What was sent and how it was answered. */
+/** Counts requests and their answers. */
 export class Tally {
   #answers = new Map<string, number>()
   #mutations = new Map<string, number>()
@@ -33,7 +33,7 @@ export class Tally {
     return Object.fromEntries(mine.map(([key, count]) => [key.slice(apiClient.length + 1), count]))
   }
 
-  /** How often a mutation was made. */
+  /** The number of times each mutation was applied. */
   get mutations(): ReadonlyMap<string, number> {
     return this.#mutations
   }
@@ -43,7 +43,7 @@ function linesOf(counts: ReadonlyMap<string, number>): string[] {
   return [...counts].sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, count]) => `${String(count).padStart(8)}  ${key}`)
 }
 
-/** A breach as it is printed: what, and how it is done again. */
+/** Returns the printed lines of a breach: the fault, and the command that repeats it. */
 export function breachLines(breach: Breach, again: string): string {
   const by = breach.mutations.length === 0 ? '' : ` [${breach.mutations.join('; ')}]`
   return `BREACH ${breach.kind}: request ${breach.request}${by}: ${breach.text}\n  again: ${again}\n  ${breach.dump}\n`

@@ -11,7 +11,7 @@ import type { Corpus, StateChange } from './protocol.ts'
 import { Tally, type Breach } from './report.ts'
 import type { Target } from './target.ts'
 
-/** How a target is fuzzed. */
+/** The options of a run. */
 export interface RunOptions {
   readonly seed: number
   /** The number of the first request; 1 by default. */
@@ -26,27 +26,27 @@ export interface RunOptions {
   readonly progress?: (done: number) => void
 }
 
-/** What a run found. */
+/** The result of a run. */
 export interface RunResult {
   readonly tally: Tally
   readonly breaches: readonly Breach[]
   readonly sent: number
   readonly accepted: number
-  /** Bytes, over the run. */
+  /** Memory in bytes, over the run. */
   readonly memory: readonly number[]
 }
 
-/** What became of one request: whether it may have changed what is stored. */
+/** The fate of a request: accepted, refused, or unknown. It decides whether a change is allowed. */
 type Fate = 'accepted' | 'refused' | 'unknown'
 
 const batchSize = 200
-/** Requests that change nothing are under way at once. */
+/** Number of concurrent requests that change nothing. */
 const lanes = 8
-/** The world is made again after this many batches, so that deleted records exist again. */
+/** Number of batches after which the records are created again, so that deleted ones exist. */
 const batchesPerWorld = 10
-/** After this many later requests, a request without a reader has ended. */
+/** Number of later requests after which a request without a reader has ended. */
 const timeouts = 30
-/** Memory is looked at so often in a run, the first time after a quarter of it. */
+/** Number of memory samples in a run, the first after a quarter of it. */
 const memoryLooks = 6
 /**
  * Growth that is not a leak: code and caches that fill in the first thousand requests, and each request's share of the records.
@@ -55,13 +55,13 @@ const memoryLooks = 6
 const memoryNoise = 4 * 1024 * 1024
 const memoryPerRequest = 2 * 1024
 
-/** A change by a refused request that is meant. */
+/** A permitted change by a refused request. */
 interface MeantChange {
   readonly why: string
   readonly matches: (made: Made, change: StateChange) => boolean
 }
 
-/** All of them: any other is a breach. */
+/** The complete table. Any other is a breach. */
 const meantChanges: readonly MeantChange[] = [
   {
     why: 'a refresh token that is used twice ends all that followed it (docs/security.md)',
@@ -74,7 +74,7 @@ const meantChanges: readonly MeantChange[] = [
   },
 ]
 
-/** What the process had after so many requests. */
+/** The memory of the process after a number of requests. */
 interface MemoryLook {
   readonly sent: number
   readonly bytes: number
@@ -84,7 +84,7 @@ function leastOf(looks: readonly MemoryLook[]): MemoryLook | undefined {
   return looks.toSorted((a, b) => a.bytes - b.bytes)[0]
 }
 
-/** Sends requests and looks after each what it did. */
+/** Sends requests and checks their effects. */
 export class Run {
   readonly #target: Target
   readonly #options: RunOptions
@@ -94,7 +94,7 @@ export class Run {
   #accepted = 0
   #sent = 0
   #last: Made | undefined
-  /** How many requests ago the last one without a reader was sent: it may still run. */
+  /** Number of requests since the last one without a reader, which may still run. */
   #sinceUnknown = Infinity
 
   constructor(target: Target, options: RunOptions) {
@@ -102,7 +102,7 @@ export class Run {
     this.#options = options
   }
 
-  /** All requests. Ends early where the server has, or where enough was found. */
+  /** Sends all requests. Ends early if the server ended or enough breaches were found. */
   async all(): Promise<RunResult> {
     const { from = 1, requests, seed, only, progress } = this.#options
     let corpus: Corpus | undefined
@@ -110,7 +110,7 @@ export class Run {
       for (let done = 0, batch = 0; done < requests && !this.#isEnough(); done += batchSize, batch += 1) {
         if (corpus === undefined || batch % batchesPerWorld === 0) corpus = await this.#freshCorpus()
         const numbers = Array.from({ length: Math.min(batchSize, requests - done) }, (_, index) => from + done + index)
-        // A constant: the closure must not see another world.
+        // A constant, so that the closure does not see a later world.
         const world = corpus
         await this.#batch(numbers.map((number) => makeRequest({ seed, number, corpus: world, only })))
         await this.#lookAtMemory(done / requests)
@@ -136,7 +136,7 @@ export class Run {
     return corpus
   }
 
-  /** First what should change nothing, many at once; then what may, one by one; last what ends without an answer. */
+  /** Sends requests that change nothing concurrently, then those that may change something one by one, then those without a reader. */
   async #batch(made: readonly Made[]): Promise<void> {
     const calm = made.filter(({ mutating }) => !mutating)
     const queue = [...calm]
@@ -154,7 +154,7 @@ export class Run {
     await this.#lookAtLog(made)
   }
 
-  /** Sends one request alone, and looks whether it changed anything though it was refused. */
+  /** Sends one request alone, and checks that it changes nothing if it is refused. */
   async #sendWatched(made: Made): Promise<void> {
     const fate = await this.#send(made)
     if (fate === 'unknown') return await this.#quiet()
@@ -165,14 +165,14 @@ export class Run {
     this.#breach({ kind: 'state', text: `refused, and changed ${shownChanges(unmeant)}` }, made)
   }
 
-  /** The change may be that of an earlier request that was still at work: whether this one does it again. */
+  /** Returns whether the request makes the change again. The first change may be that of an earlier request that still ran. */
   async #changesAgain(made: Made): Promise<boolean> {
     await this.#quiet()
     const fate = await this.#send(made)
     return fate === 'refused' && (await this.#target.changes(true)).length > 0
   }
 
-  /** Some of many requests that should change nothing did: each is sent again alone. */
+  /** Sends each of many requests again alone, because one of them made a change. */
   async #nameCulprit(made: readonly Made[], changes: readonly StateChange[]): Promise<void> {
     for (const each of made) {
       await this.#send(each)
@@ -184,7 +184,7 @@ export class Run {
     this.#breach({ kind: 'state', text: `one of the requests ${numbers.join(', ')} changed ${shownChanges(changes)}` }, undefined)
   }
 
-  /** Waits until nothing changes any more, however it began. */
+  /** Waits until the store no longer changes. */
   async #quiet(): Promise<void> {
     for (let calm = 0, looks = 0; calm < 2 && looks < 200; looks += 1) {
       calm = (await this.#target.changes(true)).length === 0 ? calm + 1 : 0
@@ -198,7 +198,7 @@ export class Run {
     this.#last = made
     const fate = made.transport === 'rest' ? await this.#sendRest(made) : await this.#sendGrpc(made)
     if (fate !== 'refused') this.#accepted += 1
-    // What is refused as unreadable while it arrives may have begun to be done.
+    // A request that is refused as unreadable may have been executed in part.
     const isOver = fate !== 'unknown' && (made.transport === 'grpc' || made.draft.wire === undefined)
     this.#sinceUnknown = isOver ? this.#sinceUnknown + 1 : 0
     return fate
@@ -211,7 +211,7 @@ export class Run {
     this.#tally.add(`rest/${draft.port}`, answers.length === 0 ? outcome.ended : [...new Set(answers.map(({ status }) => status))].join('+'), mutations)
     for (const finding of judgeHttp(draft, outcome, forms)) this.#breach(finding, made)
     if (answers.some(({ status }) => status < 400)) return 'accepted'
-    // After 4 seconds the server answers with a timeout, and may still be at work.
+    // After 4 seconds the server answers with a timeout, and may continue to work.
     const isDone = answers.length > 0 && answers.every(({ status }) => status !== 504) && draft.wire?.ending !== 'reset'
     return isDone ? 'refused' : 'unknown'
   }
@@ -247,7 +247,7 @@ export class Run {
     this.#memory.push({ sent: this.#sent, bytes: heap + external })
   }
 
-  /** Growth from the first half of the samples to the last two. The least of each counts, since the rest of a sample is about to be freed. */
+  /** Compares the first half of the samples with the last two. The least of each counts, since the rest is about to be freed. */
   #judgeMemory(): void {
     const half = Math.floor(this.#memory.length / 2)
     const [early, late] = [leastOf(this.#memory.slice(0, half)), leastOf(this.#memory.slice(-2))]
@@ -269,7 +269,7 @@ export class Run {
   }
 }
 
-/** No client reads how it ended. */
+/** Returns whether no client reads how the request ended. */
 function endsBlindly(made: Made): boolean {
   return made.transport === 'rest' ? made.draft.wire?.ending === 'reset' : made.draft.ending === 'cancel' || made.draft.connection !== undefined
 }

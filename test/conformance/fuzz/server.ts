@@ -1,6 +1,4 @@
-/**
- * The process under test: a whole server of role `dev`, with a world of real records. Forked by target.ts. Questions come as messages.
- */
+/** The process under test: a server of role `dev` with real records. Forked by target.ts, and controlled by messages. */
 import { randomBytes } from 'node:crypto'
 import { inspect } from 'node:util'
 import { toBinary } from '@bufbuild/protobuf'
@@ -24,7 +22,7 @@ import type { Corpus, Example, Filling, LoggedError, Ports, Question, Work } fro
 import { LoginCorpusMaker } from './requests/login-corpus.ts'
 import { StateLook } from './state-look.ts'
 
-/** Valid requests of every method that has a row in the walk: a new method has to have one. */
+/** Returns valid requests of every method with a row in the walk tests. */
 async function examplesOf(world: World): Promise<Example[]> {
   const examples: Example[] = []
   const operator = await world.server.operatorToken()
@@ -62,7 +60,7 @@ async function corpusOf(server: TestServer, logins: LoginCorpusMaker): Promise<C
   }
 }
 
-/** Lines that say that something went wrong that was not foreseen; takes all lines out. */
+/** Returns log lines about unexpected errors, and clears the log. */
 function takeErrors(server: TestServer): LoggedError[] {
   const lines = server.logs.splice(0)
   return lines.filter(isLoggedError).map((line) => ({ requestId: String(line.fields['requestId'] ?? ''), text: inspect(line, { depth: 6 }) }))
@@ -76,7 +74,7 @@ function isLoggedError({ level, message, fields }: LogLine): boolean {
   )
 }
 
-/** Uids right below `parent`, others each time. */
+/** Returns new uids directly below `parent`. */
 function uidsAt(parent: string, count: number): readonly string[] {
   const base = randomBytes(4).toString('hex')
   return Array.from({ length: count }, (_, at) => `${parent}/${base}${at.toString(16).padStart(8, '0')}`)
@@ -104,7 +102,7 @@ async function filled(server: TestServer, filling: Filling): Promise<readonly st
   return records.map(({ uid }) => uid)
 }
 
-/** What is asked about. */
+/** The server and records that messages refer to. */
 interface Subject {
   readonly server: TestServer
   readonly look: StateLook
@@ -134,7 +132,7 @@ async function answer({ server, look, logins }: Subject, question: Exclude<Quest
   }
 }
 
-/** Makes a method dear, as a fault would. */
+/** Makes a method expensive, to simulate a fault. */
 function makeDear(name: string): void {
   const method = methodNamed(name)
   const handler = handlers.get(method)
@@ -143,13 +141,13 @@ function makeDear(name: string): void {
     if (toBinary(method.input, message).length > 1024) for (const endMs = cpuTimeMs() + 200; cpuTimeMs() < endMs;);
     return handler(services, context, message)
   }
-  // It is a map; only this process changes it.
+  // The handlers are a map, which only this process changes.
   ;(handlers as Map<MethodRow, Handler>).set(method, dear)
 }
 
 let [lastMs, longestTurnMs] = [cpuTimeMs(), 0]
 
-/** Looks how much processor time went by since the last look: a turn of the loop is between two looks at the least. */
+/** Samples the processor time. A turn of the event loop lies between at least two samples. */
 function lookAtWork(): void {
   const totalMs = cpuTimeMs()
   longestTurnMs = Math.max(longestTurnMs, totalMs - lastMs)

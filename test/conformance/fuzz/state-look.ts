@@ -3,18 +3,18 @@ import { OutboxEventSchema } from '../../../src/gen/taproot/store/v1/envelope_pb
 import type { Entry, Revision, Store } from '../../../src/store/store.ts'
 import type { StateChange } from './protocol.ts'
 
-/** Everything that the server keeps. */
+/** The prefixes of all keys of the server. */
 const prefixes = ['i/', 'meta/', 'r/', 'x/'] as const
 const pageSize = 1000
 
-/** A key that may change though no request that was accepted says so. */
+/** A key that may change without an accepted request. */
 interface ChangesByItself {
   readonly why: string
-  /** The entry as it is now, or as it was where it was removed. */
+  /** The current entry, or the removed one. */
   readonly matches: (entry: Entry) => boolean
 }
 
-/** All of them: any other change after a refused request is a breach. */
+/** The complete table. Any other change after a refused request is a breach. */
 const changesByThemselves: readonly ChangesByItself[] = [
   { why: 'replicas elect who leads, again and again', matches: ({ key }) => key.startsWith('x/elect/') },
   {
@@ -25,7 +25,7 @@ const changesByThemselves: readonly ChangesByItself[] = [
   { why: 'the leader notes what may be removed from the upstream by the clock', matches: ({ key }) => /^x\/(?:unneeded|collect|discard)\//.test(key) },
 ]
 
-/** Tells what changed in a store since it was looked at last. */
+/** Finds the changes in a store since the last look. */
 export class StateLook {
   readonly #store: Store
   #revision: Revision | undefined
@@ -35,7 +35,7 @@ export class StateLook {
     this.#store = store
   }
 
-  /** What was added, changed or removed since the last call, but for what changes by itself; the first call finds nothing. */
+  /** Returns the keys added, changed or removed since the last call, except those that change by themselves. The first call returns none. */
   async changes(): Promise<StateChange[]> {
     const before = this.#entries
     const isFirst = this.#revision === undefined

@@ -3,34 +3,34 @@ import { AskedProcess } from '../../support/parts/asked-process.ts'
 import type { MemoryInUse } from '../../support/parts/memory-in-use.ts'
 import type { Corpus, Filling, LoggedError, Ports, Question, StateChange, Work } from './protocol.ts'
 
-/** What is fuzzed: its ports, and what its process says of itself. */
+/** The server under test: its ports, and the queries to its process. */
 export interface Target {
   readonly ports: Ports
-  /** A fresh world, and what requests about it are made of. */
+  /** Creates new records, and returns the data for requests about them. */
   corpus(): Promise<Corpus>
-  /** What changed in the store since this was asked last. `settle`: what is swept behind an accepted request is waited for. */
+  /** Returns the changes in the store since the last call. `settle` waits for the sweeps of accepted requests. */
   changes(settle: boolean): Promise<readonly StateChange[]>
-  /** Right after full garbage collections. */
+  /** Memory right after full garbage collections. */
   memory(): Promise<MemoryInUse>
-  /** What the server logged since this was asked last that it never should, also on standard error. */
+  /** Log lines since the last call that should never appear, also on standard error. */
   errors(): Promise<readonly LoggedError[]>
-  /** What its thread did. */
+  /** The processor time of its main thread. */
   work(): Promise<Work>
   /** Writes records; resolves with their uids once the server has them. */
   fill(filling: Filling): Promise<readonly string[]>
-  /** Resolves once nothing is left of what was deleted; rejects where that takes longer. */
+  /** Resolves once all dependents of deleted records are removed; rejects after `boundMs`. */
   swept(boundMs: number): Promise<void>
   /** An access token for an identity. */
   token(identity: string): Promise<string>
-  /** False where the process has ended. */
+  /** False after the process has ended. */
   running(): boolean
   stop(): Promise<void>
 }
 
-/** What the OpenID provider of the sign-ins, which runs in that process too, says of itself. */
+/** Output of the OpenID provider of the sign-ins, which runs in the same process. */
 const notOurs = /^oidc-provider (?:WARNING|NOTICE): .*\n?/gm
 
-/** A real server in a process of its own. */
+/** A real server in its own process. */
 class ServerTarget implements Target {
   readonly #process: AskedProcess<Question, Ports>
 
@@ -86,8 +86,8 @@ class ServerTarget implements Target {
 }
 
 /**
- * Starts a server on its own store; `env` are `TAPROOT_*` settings over those of role `dev`. Where `dearMethod` names a method, as the walk does, its handler holds the
- * thread for 200 ms where the request is larger than 1 KiB. Resolves when it serves.
+ * Starts a server on its own store. `env` has `TAPROOT_*` settings in addition to those of role `dev`. With `dearMethod` the handler of that method blocks
+ * the thread for 200 ms if the request is larger than 1 KiB. Resolves when the server is ready.
  */
 export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}, dearMethod = ''): Promise<Target> {
   return new ServerTarget(await AskedProcess.start<Question, Ports>(join(import.meta.dirname, 'server.ts'), { args: [store, dearMethod], env }))

@@ -2,12 +2,12 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { randomBytes } from 'node:crypto'
 import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 
-/** A digest that nothing has. */
+/** Returns a digest without content. */
 export function noDigest(): string {
   return `sha256:${randomBytes(32).toString('hex')}`
 }
 
-/** A uid that nothing has, under a root that there is not, as long as `uid`; a digest, where that is one. */
+/** Returns a uid, of the same length, below a root that does not exist; for a digest another digest. */
 export function nowhere(uid: string): string {
   if (uid.startsWith('sha256:')) return noDigest()
   return [
@@ -28,20 +28,20 @@ export function missingIn(place: string, uid: string): string {
   return `${parent}/${randomBytes(8).toString('hex')}`
 }
 
-/** All that is answered, with what the caller said taken out: the uid, and what it lies in. */
+/** Returns the whole answer, with the caller's own input replaced: the uid and its parent. */
 export function answerAbout(reply: Reply, uid: string): string {
   const slash = uid.lastIndexOf('/')
   const bare = reply.raw.replaceAll(uid, '<uid>')
   return slash < 0 ? bare : bare.replaceAll(uid.slice(0, slash), '<parent>')
 }
 
-/** Calls under one request id, so that it is no difference either. */
+/** Calls with a fixed request id, so that answers do not differ by it. */
 export function ask(apiClient: ApiClient, call: { name: string; request: JsonObject; token: string | undefined; options?: Options }): Promise<Reply> {
   const { name, request, token, options = {} } = call
   return apiClient.call(name, request, { ...options, requestId: 'matrix', ...(token === undefined ? {} : { token }) })
 }
 
-/** Does `work` for each item, so many at a time. */
+/** Runs `work` for each item, several at a time. */
 export async function forEach<T>(items: readonly T[], work: (item: T) => Promise<void>): Promise<void> {
   const rest = [...items].reverse()
   const worker = async (): Promise<void> => {

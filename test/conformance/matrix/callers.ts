@@ -6,21 +6,21 @@
 export const places = ['own', 'ancestor', 'sibling', 'other', 'missing in own', 'missing'] as const
 export type Place = (typeof places)[number]
 
-/** The places where things are. */
+/** The places with records. */
 export const realPlaces = ['own', 'ancestor', 'sibling', 'other'] as const satisfies readonly Place[]
 export type RealPlace = (typeof realPlaces)[number]
 
-/** What a caller holds in a place: a built-in role of proto/roles.tsv, every capability, or nothing. */
+/** The rights of a caller in a place: a built-in role of proto/roles.tsv, every capability, or none. */
 export type Standing = 'viewer' | 'editor' | 'owner' | 'registry.pull' | 'everything' | '-'
 
-/** A caller, and what it holds in each place. */
+/** A caller, and its rights in each place. */
 export interface CallerRow {
   readonly standing: Readonly<Record<RealPlace, Standing>>
-  /** What the token is cut to, where it is. */
+  /** The capabilities that the token is restricted to, if any. */
   readonly only?: readonly string[]
-  /** True where there is no token at all. */
+  /** True if there is no token. */
   readonly anonymous?: true
-  /** Why, where the rest of the row does not say. */
+  /** The reason, if the rest of the row does not show it. */
   readonly because: string
 }
 
@@ -74,7 +74,7 @@ export const callers = {
     standing: at('-', '-', '-', '-'),
     because: 'docs/spec/identities.md#trust-domain: what was granted above is out of its reach',
   },
-  // Who makes a root group owns it, and the operator made this one: that binding is all that counts.
+  // The person who creates a root group owns it. The operator created this one, and only that binding counts.
   'an operator, by a provider': {
     standing: /*           */ at('owner', 'owner', 'owner', '-'),
     because: 'docs/spec/identities.md#trust-domain: no caller of a provider is an operator',
@@ -84,5 +84,5 @@ export const callers = {
 
 export type CallerName = keyof typeof callers
 
-/** All rows, in their order. */
+/** All rows, in order. */
 export const callerRows = Object.entries(callers) as [CallerName, CallerRow][]

@@ -9,7 +9,7 @@ import type { Stage } from './stage.ts'
 
 /** Attempts to reach a suspended organisation, and to act as another identity through a header. */
 export function closedSuite(get: () => Stage): void {
-  test('by anything in an organisation that is suspended', async () => {
+  test('members and outsiders get nothing from a suspended organisation', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const subject = stage.person()
@@ -20,7 +20,7 @@ export function closedSuite(get: () => Stage): void {
     expect((await stage.call('CreateRepo', synced(repo), token, { validateOnly: true })).code).toBe(0)
     await suspend(stage.server, org.group)
 
-    // To its own it is said, to others nothing is.
+    // Members are informed, others are not.
     for (const member of [org.token, token]) {
       for (const call of [
         ['GetRepo', { uid: repo }],
@@ -36,12 +36,12 @@ export function closedSuite(get: () => Stage): void {
       [repo, missingSibling(repo)].map(async (asked) => answerAbout(await stage.call('GetRepo', { uid: asked }, other.token, { requestId: 'same' }), asked)),
     )
     expect(answers[0]).toBe(answers[1])
-    // Nor is anything of it used from outside.
+    // Nothing of the organisation can be used from outside.
     const sources = await Promise.all([repo, missingSibling(repo)].map((source) => stage.refused(3, ['CreateRepo', synced(source), token])))
     expect(new Set(sources.map(({ message }) => message)).size).toBe(1)
   })
 
-  test("by naming another identity in the header, next to one's own credential", async () => {
+  test('the identity header gives a caller no rights of another identity', async () => {
     const stage = get()
     const org = await stage.organisation()
     const weak = await stage.holding(org, ['groups.list'])

@@ -66,7 +66,7 @@ const table = {
   'the cookie of a sign-in': /*                */ answers(16, 16, 16, 16, 401, 401, 200, 401),
 } as const satisfies Readonly<Record<Credential, Row>>
 
-/** What a browser is given where a sign-in begins. */
+/** Returns the state and cookie that a browser gets at the start of a sign-in. */
 async function signInOf(stage: Stage, provider: string): Promise<{ state: string; cookie: string }> {
   const url = `http://127.0.0.1:${stage.server.config.api.port}/oauth?idp_id=${encodeURIComponent(provider)}&exit=redirect&redirect=${encodeURIComponent('http://localhost:39999/callback')}`
   const response = await fetch(url, { redirect: 'manual' })
@@ -79,7 +79,7 @@ interface Held {
   readonly tenant: Tenant
   readonly world: RegistryWorld
   readonly person: TestPerson
-  /** The address of a SCIM server that is on. */
+  /** The URL of a SCIM server that is on. */
   readonly scimEndpoint: string
 }
 
@@ -118,7 +118,7 @@ async function revokeStatus(stage: Stage, token: string): Promise<number> {
   return (await fetch(url, { method: 'POST', body: new URLSearchParams({ token }) })).status
 }
 
-/** Shows a credential to every endpoint. */
+/** Presents a credential to every endpoint. */
 async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, credential: string): Promise<Row> {
   const code = async (rpc: string, request: JsonObject = {}): Promise<number> => (await stage.call(rpc, request, credential)).code
   return {
@@ -128,7 +128,7 @@ async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, creden
     registry: (await world.list(tenant.path, bearer(credential))).status,
     token: (await world.requestToken([`repository:${tenant.path}:pull`], bearer(credential))).status,
     scim: (await askScim(`${scimEndpoint}/Users`, 'GET', { token: credential })).status,
-    // Last: it is used up, and then ended.
+    // The last ones, because they use up and end the token.
     refresh: await code('ExchangeRefreshToken'),
     revoke: await revokeStatus(stage, credential),
   }
@@ -136,7 +136,7 @@ async function shown(stage: Stage, { world, tenant, scimEndpoint }: Held, creden
 
 /** Credentials at endpoints that do not accept them. */
 export function apiClientsSuite(get: () => Stage): void {
-  test('by a credential at an endpoint that it is not for', async () => {
+  test('a credential is refused at every endpoint that it is not for', async () => {
     const stage = get()
     const held = await makeCredentials(stage)
     const found: Record<string, Row> = {}
@@ -147,7 +147,7 @@ export function apiClientsSuite(get: () => Stage): void {
     expect(found).toEqual(table)
   })
 
-  test('by a credential as a password, as a page token, as a code', async () => {
+  test('a credential is refused as a password, as a page token and as an invite code', async () => {
     const stage = get()
     const held = await makeCredentials(stage)
     const { 'a page token': pageToken, 'the code of an invite': invite, ...others } = held.credentials
@@ -160,7 +160,7 @@ export function apiClientsSuite(get: () => Stage): void {
     await stage.ok('ListGroups', { ...list, pageToken }, token)
     const ownEndpoints: readonly string[] = ['an access token for the registry host', 'an ID token for the platform']
     for (const [name, credential] of Object.entries({ ...others, pageToken, invite })) {
-      // Without an identity, an access token counts for the host. With one whose claim match it does not meet, it does not.
+      // Without an identity, an access token is accepted at the host. With an identity whose claim match it does not fit, it is refused.
       const [anonymous, asIdentity] = await Promise.all([
         held.world.requestToken([], basic('_token', credential)),
         held.world.requestToken([], basic(owner, credential)),
@@ -170,7 +170,7 @@ export function apiClientsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a SCIM token at a provider that is foreign, missing or has SCIM off: as by an unknown token', async () => {
+  test('a SCIM token is refused like an unknown token at a provider that is foreign, missing or has SCIM off', async () => {
     const stage = get()
     const [mine, theirs, off] = [await makeDirectory(stage.server), await makeDirectory(stage.server), await makeDirectory(stage.server)]
     await off.setEnabled(false)
@@ -207,7 +207,7 @@ export function apiClientsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a page token or an idempotency key of another caller', async () => {
+  test('a page token or idempotency key of another caller gives no access', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const second = await makeMember(stage.server, org.group, { role: 'owner' })
@@ -226,14 +226,14 @@ export function apiClientsSuite(get: () => Stage): void {
     const again = await stage.call('CreateIdentity', request, second.token, { idempotencyKey })
     expect(again.body['uid']).not.toBe(made.body['uid'])
     await stage.refused(5, ['CreateIdentity', request, other.token, { idempotencyKey }])
-    // Who lost the right is not shown what they made with it.
+    // A caller who lost the right is not shown what they created with the key.
     const member = await stage.holding(org, ['identity.create', 'groups.list'])
     expect((await stage.call('CreateIdentity', request, member.token, { idempotencyKey })).code).toBe(0)
     await stage.ok('UpdateRole', { role: { uid: member.role, capabilities: ['CAP_IAM_GROUPS_LIST'] } }, org.token)
     await stage.refused(7, ['CreateIdentity', request, member.token, { idempotencyKey }])
   })
 
-  test('by asking with conditions: what is foreign meets none of them', async () => {
+  test('conditional requests about foreign records fail like those about missing ones', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const { etag } = await stage.ok('GetGroup', { uid: org.group }, org.token)
@@ -250,7 +250,7 @@ export function apiClientsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a pull token, beyond pulling', async () => {
+  test('a pull token allows pulling only', async () => {
     const stage = get()
     const world = new RegistryWorld(stage.server)
     const [mine, theirs] = [await world.tenant(), await world.tenant()]
@@ -267,7 +267,7 @@ export function apiClientsSuite(get: () => Stage): void {
     await stage.refused(7, ['GetIdentity', { uid: mine.owner }, token])
     await stage.refused(7, ['CreateRoleBinding', { parent: mine.group, roleBinding: { identityUid: puller.uid, roleUid: roleUid('registry.pull') } }, token])
     expect((await stage.ok('ListRoleBindings', {}, token))['totalCount']).toBe('0')
-    // Without the audience of the API not even that.
+    // Without the audience of the API even this is refused.
     await stage.refused(7, ['GetRepo', { uid: mine.repo }, puller.authorization.slice('Bearer '.length)])
   })
 }

@@ -7,7 +7,7 @@ import { grantsSuite } from './grants-suite.ts'
 import { sessionsSuite } from './sessions-suite.ts'
 import { Stage } from './stage.ts'
 
-describe('no caller gets more than they were given', () => {
+describe('a caller can not gain rights beyond those granted', () => {
   let running: { server: TestServer; issuer: OidcProvider } | undefined
   beforeAll(async () => {
     const issuer = await startOidcProvider(['client'])

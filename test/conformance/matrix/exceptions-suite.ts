@@ -7,14 +7,14 @@ import { may } from './expected.ts'
 import type { Ground } from './places-suite.ts'
 import type { MatrixWorld } from './world.ts'
 
-/** What lies in no place of the matrix, and who may do what with it. */
+/** A method about a record outside the places of the matrix, and the callers that it accepts. */
 interface ExceptionRow {
   readonly title: string
   readonly method: string
-  /** The uid that the request names; empty where it names none. */
+  /** The uid in the request; empty if it names none. */
   readonly about: (world: MatrixWorld) => string
   readonly request: (uid: string) => JsonObject
-  /** For those with a token. */
+  /** The expected code for callers with a token. */
   readonly code: (caller: CallerRow) => number
   readonly because: string
 }
@@ -32,7 +32,7 @@ const byUid = (uid: string): JsonObject => ({ uid })
 const viewer = (): string => roleUid('viewer')
 const builtIn = { about: viewer, because: 'each caller who may list roles reads it, and no caller changes it' }
 const changeOfBuiltIn = { ...builtIn, code: (caller: CallerRow) => (listsRoles(caller) ? 7 : 5) }
-/** They have bindings in the tenant, and belong to none (docs/spec/resources.md#uid-hierarchy). */
+/** People have bindings in the tenant, and belong to none (docs/spec/resources.md#uid-hierarchy). */
 const person = {
   about: ({ things }: MatrixWorld) => things.own.person,
   code: (caller: CallerRow) => (isOperator(caller) ? 0 : 5),
@@ -56,9 +56,9 @@ const rows: readonly ExceptionRow[] = [
   },
 ]
 
-/** What is in no place, for everybody. */
+/** Tries methods about records outside the places of the matrix, with every caller. */
 export function exceptionsSuite(ground: Ground): void {
-  test.each(rows)('$title: by whom ($because)', async ({ method, about, request, code }) => {
+  test.each(rows)('$title: only permitted callers succeed ($because)', async ({ method, about, request, code }) => {
     const world = ground.world()
     const uid = about(world)
     await forEach(callerRows, async ([name, caller]) => {

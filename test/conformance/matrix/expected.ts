@@ -3,7 +3,7 @@ import type { CallerRow, Place, RealPlace, Standing } from './callers.ts'
 import type { ScopedRow } from './methods.ts'
 import { grantedCapability } from './world.ts'
 
-/** What each built-in role has, as the contract has it: read from the table itself, not through the program. */
+/** The capabilities of each built-in role, read from the contract's table and not through the program. */
 const rolesTable: ReadonlyMap<string, ReadonlySet<string>> = (() => {
   const found = new Map<string, Set<string>>()
   for (const line of readFileSync('proto/roles.tsv', 'utf8').trim().split('\n').slice(1)) {
@@ -20,7 +20,7 @@ function hasAll(standing: Standing, needs: readonly string[]): boolean {
   return needs.every((capability) => role.has(capability))
 }
 
-/** True where the caller has all that is needed in this place. */
+/** Returns whether the caller has all needed capabilities in this place. */
 export function may({ standing, only }: CallerRow, place: RealPlace, needs: readonly string[]): boolean {
   return standing[place] !== '-' && hasAll(standing[place], needs) && (only === undefined || needs.every((capability) => only.includes(capability)))
 }

@@ -10,7 +10,7 @@ import type { Stage } from './stage.ts'
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const mine = { issuer: 'https://issuer.example', subject: 'mallory' }
 
-/** Every way to say how an identity signs in. */
+/** Returns every kind of relationship for signing in. */
 async function relationships(): Promise<JsonObject[]> {
   const { d: _, ...key } = await newKey('mine')
   return [
@@ -21,9 +21,9 @@ async function relationships(): Promise<JsonObject[]> {
   ]
 }
 
-/** Attempts to get more by a change of records. */
+/** Attempts to gain rights by changing records. */
 export function grantsSuite(get: () => Stage): void {
-  test('by pointing at oneself an identity that has more', async () => {
+  test('a caller can not take over an identity with more rights by changing its issuer or subject', async () => {
     const stage = get()
     const org = await stage.organisation()
     const sibling = await stage.group(org)
@@ -36,12 +36,12 @@ export function grantsSuite(get: () => Stage): void {
       await stage.refused(7, ['UpdateIdentity', { identity: { uid, claimMatch: { subject: 'mallory' } }, updateMask: 'claimMatch.subject' }, weak.token])
       await stage.ok('UpdateIdentity', { identity: { uid, description: 'harmless' } }, weak.token)
     }
-    // One that has no more than they have, they may.
+    // Changing an identity with equal rights is allowed.
     const same = await makeMember(stage.server, org.group, { role: weak.role })
     await stage.ok('UpdateIdentity', { identity: { uid: same.uid, claimMatch: mine } }, weak.token)
   })
 
-  test('by widening a role that one has, here or through another group', async () => {
+  test('a caller can not widen their own role, neither directly nor through another group', async () => {
     const stage = get()
     const org = await stage.organisation()
     const team = await stage.group(org)
@@ -59,7 +59,7 @@ export function grantsSuite(get: () => Stage): void {
     await stage.ok('CreateRole', { parent: team, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } }, lead.token)
   })
 
-  test('by changing a role of the platform', async () => {
+  test('a caller can not change a built-in role', async () => {
     const stage = get()
     const org = await stage.organisation()
     const operator = await stage.server.operatorToken()
@@ -73,7 +73,7 @@ export function grantsSuite(get: () => Stage): void {
     await stage.refused(3, ['CreateRole', { parent: org.group, role: { name: 'internal', capabilities: ['CAP_INTERNAL'] } }, operator])
   })
 
-  test('by binding a role that one lacks a part of, alone or among others', async () => {
+  test('a caller can not bind a role with a capability that they lack, alone or in a batch', async () => {
     const stage = get()
     const org = await stage.organisation()
     const binder = await stage.holding(org, ['role_bindings.create', 'role_bindings.update', 'role_bindings.list', 'groups.list'])
@@ -91,7 +91,7 @@ export function grantsSuite(get: () => Stage): void {
     }
   })
 
-  test('by binding above, in a sibling group or elsewhere', async () => {
+  test('a caller can not bind a role in a parent, sibling or unrelated group', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const [team, sibling] = [await stage.group(org), await stage.group(org)]
@@ -105,7 +105,7 @@ export function grantsSuite(get: () => Stage): void {
     }
   })
 
-  test('by moving a binding to oneself, to another role or to another group', async () => {
+  test('a caller can not move a binding to themselves, to another role or to another group', async () => {
     const stage = get()
     const org = await stage.organisation()
     const team = await stage.group(org)
@@ -116,7 +116,7 @@ export function grantsSuite(get: () => Stage): void {
     const [own] = (await stage.ok('ListRoleBindings', { identity: binder.uid }, org.token))['roleBindings'] as JsonObject[] // a list answer
     const uid = String(own?.['uid'])
     await stage.refused(7, ['UpdateRoleBinding', { roleBinding: { uid, roleUid: roleUid('editor') } }, binder.token])
-    // Where it lies is in its uid: what else is said of it is not heard.
+    // The uid decides the group; other fields about it are ignored.
     const moved = { uid, roleUid: binder.role, group: { uid: team }, identity: { uid: friend.uid } }
     expect(await stage.ok('UpdateRoleBinding', { roleBinding: moved }, binder.token)).toMatchObject({
       uid,
@@ -125,7 +125,7 @@ export function grantsSuite(get: () => Stage): void {
     })
   })
 
-  test('by a default role, a mapping, a sign-in or a SCIM token of a provider that confers more', async () => {
+  test("a caller can not gain rights through a provider's default role, mapping, sign-in or SCIM token", async () => {
     const stage = get()
     const org = await stage.organisation()
     const held = ['identity_providers.create', 'identity_providers.update', 'identity_providers.list', 'identity_providers.scim.manage', 'role_bindings.create']
@@ -154,7 +154,7 @@ export function grantsSuite(get: () => Stage): void {
     await stage.ok('GenerateScimToken', { identityProviderUid: own }, weak.token)
   })
 
-  test('by promising, through an invite, more than one holds', async () => {
+  test('a caller can not grant more through an invite than they hold', async () => {
     const stage = get()
     const org = await stage.organisation()
     const inviter = await stage.holding(org, ['group_invites.create', 'role_bindings.create', 'groups.list'])
@@ -163,7 +163,7 @@ export function grantsSuite(get: () => Stage): void {
     await stage.ok('CreateGroupInvite', { parent: org.group, groupInvite: { roleUid: inviter.role, ttl: '60s' } }, inviter.token)
   })
 
-  test('by granting, with a narrowed token, what only the whole one holds', async () => {
+  test('a caller can not grant, with a narrowed token, what only the full token allows', async () => {
     const stage = get()
     const org = await stage.organisation()
     const team = await stage.group(org)
@@ -178,7 +178,7 @@ export function grantsSuite(get: () => Stage): void {
     await stage.refused(7, ['CreateGroup', { group: { name: freshName('root') } }, placed])
   })
 
-  test('by what is for operators', async () => {
+  test('a caller without operator rights is refused where only operators may act', async () => {
     const stage = get()
     const org = await stage.organisation()
     const team = await stage.group(org)

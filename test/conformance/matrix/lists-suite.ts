@@ -11,13 +11,13 @@ import { listMethods, type ListRow } from './methods.ts'
 import type { Ground } from './places-suite.ts'
 import type { MatrixWorld } from './world.ts'
 
-/** Where a record lies, of those places that the matrix knows. */
+/** Returns the place of a record, if the matrix has it. */
 function placeOf({ things }: MatrixWorld, uid: string): RealPlace | undefined {
   const holds = (place: RealPlace): boolean => uid === things[place].place || uid.startsWith(`${things[place].place}/`)
   return (['own', 'sibling', 'ancestor', 'other'] as const).find(holds)
 }
 
-/** All that a list has, page by page. */
+/** Returns all records of a list, page by page. */
 async function all(page: (pageToken: string) => Promise<Reply>, plural: string): Promise<{ uids: string[]; total: string }> {
   const uids: string[] = []
   for (let token = '', total = '0'; ;) {
@@ -29,12 +29,12 @@ async function all(page: (pageToken: string) => Promise<Reply>, plural: string):
   }
 }
 
-/** True for what anybody sees who lists such things anywhere (docs/spec/iam.md#built-in-roles). */
+/** Returns whether everyone who may list such records anywhere sees it (docs/spec/iam.md#built-in-roles). */
 function isEverywhere(method: string, uid: string): boolean {
   return method === 'RolesService/ListRoles' && builtInRoles.some((role) => role.uid === uid)
 }
 
-/** What the table says that the caller sees of all that there is. */
+/** Returns the records that the caller should see, according to the table. */
 function seenBy(world: MatrixWorld, universe: readonly string[], { method, row, caller }: { method: string; row: ListRow; caller: CallerRow }): string[] {
   const lists = realPlaces.filter((place) => may(caller, place, [row.needs]))
   return universe.filter((uid) => {
@@ -44,7 +44,7 @@ function seenBy(world: MatrixWorld, universe: readonly string[], { method, row, 
   })
 }
 
-/** Filters by something of a place: each a request for `uid`, what is in `world` there. */
+/** Returns filters by a record of a place. Each creates a request for `uid`, which `of` finds in the world. */
 function filtersBy(method: string): readonly { field: string; of: (world: MatrixWorld, place: RealPlace) => string; request: (uid: string) => JsonObject }[] {
   const place = (world: MatrixWorld, at: RealPlace): string => world.things[at].place
   const thing = listMethods[method]?.of ?? 'group'
@@ -74,17 +74,17 @@ function filtersBy(method: string): readonly { field: string; of: (world: Matrix
   return [...own, { field: 'identity_provider_uid', of: provider, request: (identityProviderUid) => ({ identityProviderUid }) }]
 }
 
-/** The fields of the schema by which lists are filtered here. */
+/** Returns the fields of the schema that these filters use. */
 export function filterFields(): string[] {
   return Object.keys(listMethods).flatMap((method) => filtersBy(method).map(({ field }) => fieldNameAt(methodNamed(method).input, field.split('.'))))
 }
 
-/** Every list, for everybody, with every filter that names a record. */
+/** Tries every list, for every caller, with every filter that names a record. */
 export function listsSuite(ground: Ground): void {
   const page = (method: string, name: CallerName, request: JsonObject): Promise<Reply> =>
     ask(ground.apiClient(), { name: method, request: { pageSize: 200, ...request }, token: ground.world().tokens[name] })
 
-  test.each(Object.entries(listMethods))('%s: who sees what', async (method, row) => {
+  test.each(Object.entries(listMethods))('%s: each caller sees exactly the records in reach', async (method, row) => {
     const world = ground.world()
     const universe = (await all((pageToken) => page(method, 'an operator', { pageToken }), row.plural)).uids
     expect(universe).toEqual(expect.arrayContaining(realPlaces.map((place) => world.things[place][row.of])))
@@ -96,7 +96,7 @@ export function listsSuite(ground: Ground): void {
     })
   })
 
-  test.each(Object.entries(listMethods))('%s: a filter by what is out of reach is answered like one by what is missing', async (method, row) => {
+  test.each(Object.entries(listMethods))('%s: a filter by a record out of reach answers like one by a missing record', async (method, row) => {
     const world = ground.world()
     const universe = (await all((pageToken) => page(method, 'an operator', { pageToken }), row.plural)).uids
     const tries = callerRows.flatMap(([name, caller]) => realPlaces.flatMap((place) => filtersBy(method).map((filter) => ({ name, caller, place, filter }))))
@@ -115,7 +115,7 @@ export function listsSuite(ground: Ground): void {
         ).toEqual([])
         expect(total, label).toBe(String(uids.length))
         if (uids.length === 0) expect(found.raw, label).toBe(missing.raw)
-        // What the caller may see is found by its uid.
+        // Visible records are found by their uids.
         if (filter.field === 'uidp.ids') expect(uids, label).toEqual(visible.has(uid) ? [uid] : [])
       },
     )

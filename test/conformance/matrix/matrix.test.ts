@@ -13,7 +13,7 @@ import { referencesCoverage, referencesSuite } from './references-suite.ts'
 import { signedInSuite } from './signed-in-suite.ts'
 import { makeMatrixWorld, startMatrixServer, type MatrixWorld } from './world.ts'
 
-test('every method of the schema is in the matrix, once', () => {
+test('the access matrix contains every method of the schema exactly once', () => {
   const tables = [scopedMethods, listMethods, signedInMethods, externalMethods]
   const named = [...tables.flatMap((table) => Object.keys(table)), ...Object.keys(publicMethods), ...missingMethods]
   expect(named.sort()).toEqual(methods.map(caseName).sort())
@@ -21,7 +21,7 @@ test('every method of the schema is in the matrix, once', () => {
 
 referencesCoverage()
 
-describeOnStores('who may do what where', (store) => {
+describeOnStores('the access matrix', (store) => {
   let server: TestServer | undefined
   let world: MatrixWorld | undefined
   beforeAll(async () => {
@@ -36,7 +36,7 @@ describeOnStores('who may do what where', (store) => {
       return world
     }
     const sampled = (share: number) => (cell: string) => createHash('sha256').update(cell).digest().readUInt32BE() % share === 0
-    // The store has no part in it: on etcd a tenth of the cells shows that it is answered the same. Nor has the transport: of gRPC a fifth does.
+    // The decision does not depend on store or transport: on etcd a tenth of the cells is tried, over gRPC a fifth.
     const [everyCell, filters] = store === 'etcd' ? [10, 10] : transport === 'rest' ? [1, 1] : [runsAll ? 1 : 5, 5]
     const ground = { world: get, apiClient: () => get().server[transport], tried: sampled(everyCell) }
     placesSuite(ground)

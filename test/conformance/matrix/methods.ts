@@ -2,19 +2,19 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { grantedRole, type Things } from './world.ts'
 import { walkTerms } from '../walk/world.ts'
 
-/** A method that decides by capabilities at a place which the request names (docs/spec/conventions.md#method-scopes). */
+/** A method that needs capabilities at a place in the request (docs/spec/conventions.md#method-scopes). */
 export interface ScopedRow {
-  /** All of these are needed there, by their dotted names (docs/spec/conventions.md#method-scopes). */
+  /** The capabilities, all needed there, by dotted name (docs/spec/conventions.md#method-scopes). */
   readonly needs: readonly string[]
-  /** What the request is about. */
+  /** The kind of record in the request. */
   readonly about: keyof Things
-  /** A request about `uid`, with which the method succeeds if it may. `things` are the records next to it. */
+  /** Returns a request about `uid` that succeeds if permitted. `things` are the records of the same place. */
   readonly request: (uid: string, things: Things) => JsonObject
-  /** Where the caller must hold what the request confers (`grantedRole`), where it confers something (docs/spec/iam.md#no-escalation). */
+  /** Where the caller must hold the rights that the request grants (`grantedRole`), if it grants any (docs/spec/iam.md#no-escalation). */
   readonly confers?: 'there' | 'at the root'
-  /** Every other caller is refused, even with the needed capabilities. */
+  /** Callers other than operators are refused, even with the needed capabilities. */
   readonly operators?: true
-  /** Code 3 for whatever is no root, where it would be served else. */
+  /** A record that is not a root is code 3 where the request would otherwise succeed. */
   readonly onlyRoots?: true
 }
 
@@ -24,7 +24,7 @@ function row(needs: string, about: keyof Things, request: Request = (uid) => ({ 
   return { needs: needs.split(' '), about, request }
 }
 
-/** An update of a description, or of another field. */
+/** Returns an update of a description, or of another field. */
 function changed(member: string, change: JsonObject = { description: 'changed' }): Request {
   return (uid) => ({ [member]: { uid, ...change } })
 }
@@ -47,7 +47,7 @@ const sink = 'https://hooks.example.com/taproot'
 const groupEvents = ['dev.taproot.api.iam.group.']
 const account = { amazon: { account: '123456789012' } }
 const binding = (things: Things): JsonObject => ({ identityUid: things.identity, roleUid: grantedRole })
-/** A binding that is not there yet. */
+/** The uid of a person without a binding. */
 const person = 'd'.repeat(40)
 const scim = (identityProviderUid: string): JsonObject => ({ identityProviderUid })
 const image: Request = (repoUid, { digest }) => ({ repoUid, digest })
@@ -127,7 +127,7 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'AccountAssociationsService/DeleteAccountAssociation': row('account_associations.delete', 'association'),
   'AccountAssociationsService/CheckAccountAssociation': row('account_associations.list', 'association', (uid) => ({
     uid,
-    // An integration that the association does not configure: no remote service is called.
+    // A provider that the association does not configure, so no remote service is called.
     providerType: 'ACCOUNT_PROVIDER_TYPE_GOOGLE',
   })),
 
@@ -167,12 +167,12 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'TagHistoryService/RestoreTag': row('tag.create', 'repo', (repoUid, { digest }) => ({ repoUid, tag: 'latest', digest })),
 }
 
-/** A method that lists whatever its caller may see (docs/spec/conventions.md#list-reach). */
+/** A method that lists all records visible to its caller (docs/spec/conventions.md#list-reach). */
 export interface ListRow {
   readonly needs: string
-  /** What it lists: one of it lies in each place. */
+  /** The kind of its records, of which each place has one. */
   readonly of: keyof Things
-  /** Where the answer has it. */
+  /** The field of the answer that has the records. */
   readonly plural: string
 }
 
@@ -195,19 +195,19 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
 }
 
-/** A method that asks for no capability: what everybody with a token is answered. */
+/** A method without a needed capability, and its code for every caller with a token. */
 export interface PlainRow {
-  /** About the group of a place, or something in it, where the request names one. */
+  /** Returns a request about the group of a place or a record in it, if it names one. */
   readonly request: (things: Things) => JsonObject
   readonly code: number
-  /** What operators are answered, if that differs. */
+  /** The code for operators, if it differs. */
   readonly operators?: number
-  /** What is in the request. */
+  /** The kind of record in the request. */
   readonly about?: keyof Things
   readonly because: string
 }
 
-/** Methods for everybody who is signed in. Whom the answer would be another for, see test/conformance/walk/cases/cases-groups.ts. */
+/** Methods for every signed-in caller. Callers with another answer are in test/conformance/walk/cases/cases-groups.ts. */
 export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'IdentitiesService/LookupIdentity': { request: () => claimMatch, code: 0, because: 'docs/spec/identities.md#identity-lookup: never 404' },
   'GroupsService/LookupGroup': { request: () => ({}), code: 5, because: 'docs/spec/iam.md#group-lookup: every failure is the same' },
@@ -244,14 +244,14 @@ export const externalMethods: Readonly<Record<string, PlainRow>> = {
   'Auth/Register': { request: () => ({ code: 'none' }), code: 7, because: 'docs/spec/identities.md#registration: with the upstream token' },
 }
 
-/** Methods for everybody, and their code for an empty request. */
+/** Methods for everyone, and their code for an empty request. */
 export const publicMethods: Readonly<Record<string, number>> = {
   'PingService/Ping': 0,
-  // Nothing was left for no code.
+  // There is no session without a code.
   'Auth/GetHeadlessSession': 5,
 }
 
-/** Methods that this server does not have: code 12 for everybody, before any other question. */
+/** Methods that this server does not implement: code 12 for every caller, before any other check. */
 export const missingMethods: readonly string[] = [
   'SecurityAdvisoryService/ListDocuments',
   'SecurityAdvisoryService/ListVulnerabilityMetadata',

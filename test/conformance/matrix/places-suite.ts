@@ -6,11 +6,11 @@ import { expectedCode } from './expected.ts'
 import { scopedMethods, type ScopedRow } from './methods.ts'
 import type { MatrixWorld, Things } from './world.ts'
 
-/** What a suite of the matrix runs in. */
+/** The server and callers of a suite of the matrix. */
 export interface Ground {
   readonly world: () => MatrixWorld
   readonly apiClient: () => ApiClient
-  /** True for the cells that are tried: all, but where that would take too long. */
+  /** Returns true for cells to try: all, unless that would take too long. */
   readonly tried: (cell: string) => boolean
 }
 
@@ -19,7 +19,7 @@ interface Target {
   readonly things: Things
 }
 
-/** What a request about a place names. */
+/** Returns the target of a request in a place. */
 function targetIn({ things }: MatrixWorld, { about }: ScopedRow, place: Place): Target {
   const own = things.own
   if (place === 'missing') return { uid: nowhere(own[about]), things: own }
@@ -27,7 +27,7 @@ function targetIn({ things }: MatrixWorld, { about }: ScopedRow, place: Place): 
   return { uid: things[place][about], things: things[place] }
 }
 
-/** One question of the matrix. */
+/** One cell of the matrix. */
 interface Cell {
   readonly name: CallerName
   readonly caller: CallerRow
@@ -49,7 +49,7 @@ class Tried {
    * Also the answers to callers without a token.
    */
   readonly blind = new Map<string, Set<string>>()
-  /** Where a denial revealed whether a record exists. */
+  /** Denials that revealed whether a record exists. */
   readonly differences: string[] = []
 
   constructor(ground: Ground, method: string, row: ScopedRow) {
@@ -60,7 +60,7 @@ class Tried {
 
   #ask(name: CallerName, uid: string, things: Things): Promise<Reply> {
     const call = { name: this.#method, request: this.#row.request(uid, things), token: this.#ground.world().tokens[name] }
-    // A dry run makes every check, and leaves the world as it is.
+    // A dry run makes every check and changes nothing.
     return ask(this.#ground.apiClient(), { ...call, options: { validateOnly: true } })
   }
 
@@ -76,7 +76,7 @@ class Tried {
     const code = expectedCode(this.#row, caller, place)
     this.expected.set(key, code === 0 && this.#row.onlyRoots === true && uid.includes('/') ? 3 : code)
     if (reply.code === 5 || reply.code === 16) this.#note(`${reply.code}, ${uid.split('/').length}`, answerAbout(reply, uid))
-    // What a denial says of the role that is to be conferred follows from what is there.
+    // A denial about the granted role depends on existing records.
     const { needs, operators } = this.#row
     if (reply.code !== 7 || expectedCode({ needs, ...(operators === undefined ? {} : { operators }) }, caller, place) !== 7) return
     const missing = missingIn(things.place, uid)
@@ -85,24 +85,27 @@ class Tried {
       this.differences.push(`${key}: ${absent.raw}`)
   }
 
-  /** What is missing altogether, in uids of one part: no cell asks for it. */
+  /** Tries a uid of one part that does not exist, which no cell contains. */
   async tryRoot(): Promise<void> {
     const uid = nowhere('root')
     this.#note('5, 1', answerAbout(await this.#ask('an owner of the root', uid, this.#ground.world().things.own), uid))
   }
 }
 
-/** Every method at a place, for everybody, everywhere. */
+/** Tries every method of a place, for every caller, in every place. */
 export function placesSuite(ground: Ground): void {
-  test.each(Object.entries(scopedMethods))('%s: who may call it where; missing and foreign look the same', async (method, row) => {
-    const tried = new Tried(ground, method, row)
-    await forEach(
-      cells.filter(({ name, place }) => ground.tried(`${method} ${name} ${place}`)),
-      (cell) => tried.try(cell),
-    )
-    await tried.tryRoot()
-    expect(Object.fromEntries([...tried.codes].sort())).toEqual(Object.fromEntries([...tried.expected].sort()))
-    for (const [key, answers] of tried.blind) expect([...answers], key).toHaveLength(1)
-    expect(tried.differences).toEqual([])
-  })
+  test.each(Object.entries(scopedMethods))(
+    '%s: only permitted callers succeed in each group; missing and foreign groups look the same',
+    async (method, row) => {
+      const tried = new Tried(ground, method, row)
+      await forEach(
+        cells.filter(({ name, place }) => ground.tried(`${method} ${name} ${place}`)),
+        (cell) => tried.try(cell),
+      )
+      await tried.tryRoot()
+      expect(Object.fromEntries([...tried.codes].sort())).toEqual(Object.fromEntries([...tried.expected].sort()))
+      for (const [key, answers] of tried.blind) expect([...answers], key).toHaveLength(1)
+      expect(tried.differences).toEqual([])
+    },
+  )
 }

@@ -17,7 +17,7 @@ function isText(field: DescField): boolean {
   return field.fieldKind === 'map' || ((field.fieldKind === 'scalar' || field.fieldKind === 'list') && field.scalar === ScalarType.STRING)
 }
 
-/** Every text field of a request, at any depth, that the request is not about. */
+/** Yields every text field of a request, at any depth, except the one that names its subject. */
 function* textFields(desc: DescMessage, place: readonly string[] | undefined, above: readonly DescMessage[] = []): Generator<string> {
   if (above.includes(desc) || desc.typeName.startsWith('google.protobuf.')) return
   for (const field of desc.fields) {
@@ -32,9 +32,9 @@ function covers(pattern: string, field: string): boolean {
   return pattern.endsWith('.*') ? field.startsWith(pattern.slice(0, -1)) : field === pattern
 }
 
-/** Fails for a field that no table tries, and none says to name nothing. */
+/** Fails for a field that is neither tried by a table nor listed as naming nothing. */
 export function referencesCoverage(): void {
-  test('every field that could name a record is in the matrix, or is said to name none', () => {
+  test('the matrix contains every field that can name a record, or lists it as naming none', () => {
     const served = methods.filter((method) => !missingMethods.includes(caseName(method)))
     const fields = new Set(served.flatMap((method) => [...textFields(method.input, placeOf(method))]))
     const tried = [...[...references, ...namedAtSignIn].map(({ field }) => field), ...filterFields(), ...signedInFields()]
@@ -44,11 +44,11 @@ export function referencesCoverage(): void {
   })
 }
 
-/** What requests of the subgroup name elsewhere, for an owner of the root and one of the subgroup. */
+/** Requests in the subgroup that name a record elsewhere, by an owner of the root and one of the subgroup. */
 export function referencesSuite(ground: Ground): void {
   const callers = { root: 'an owner of the root', subgroup: 'an owner of the subgroup' } as const satisfies Record<string, CallerName>
 
-  test.each(references)('$field of $method may name $names: where; missing and foreign look the same', async (row) => {
+  test.each(references)('$field of $method may name $names only in permitted groups; missing and foreign records look the same', async (row) => {
     const world = ground.world()
     const values = valuesOf(row, world.things)
     await forEach(Object.entries(callers) as [keyof typeof callers, CallerName][], async ([column, caller]) => {
@@ -65,7 +65,7 @@ export function referencesSuite(ground: Ground): void {
       const codes = Object.fromEntries(places.map((place, at) => [place, replies[at]?.code]))
       const expected = Object.fromEntries(Object.keys(codes).map((place, at) => [place, row[column][at]]))
       expect({ caller, ...codes }).toEqual({ caller, ...expected })
-      // Code 7 says what the caller lacks in a place that they named themselves.
+      // Code 7 names a missing right in a place that the caller named.
       const refusals = replies.map((reply, at) => ({ reply, value: values[at] ?? '' })).filter(({ reply }) => reply.code !== 0 && reply.code !== 7)
       const texts = refusals.map(({ reply, value }) => answerAbout(reply, value).replaceAll('"<parent>"', '"/"').replaceAll('\\"<parent>\\"', '\\"/\\"'))
       expect([...new Set(texts)].length, texts.join('\n')).toBeLessThanOrEqual(1)

@@ -3,28 +3,28 @@ import { freshName } from '../../support/test-server.ts'
 import { missingIn, noDigest, nowhere } from './asking.ts'
 import { grantedRole, type Things } from './world.ts'
 
-/** The codes for a reference to something in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
+/** The codes for a reference to a record in each place: own, ancestor, sibling, other, missing in own, missing anywhere. */
 type Codes = readonly [own: number, ancestor: number, sibling: number, other: number, missingInOwn: number, missing: number]
 
-/** A field of a request that names a second record, next to the one that the request is about. */
+/** A field of a request that names a second record besides its subject. */
 export interface ReferenceRow {
   /** Fields of the schema, `<message>.<field>`, that this row tries. */
   readonly field: string
   readonly method: string
-  /** What the field names: one of it is in each place. */
+  /** The kind of record in the field, of which each place has one. */
   readonly names: keyof Things
-  /** A request about something in the caller's own subgroup, `own`, that names `value`. */
+  /** Returns a request about a record in the caller's subgroup, `own`, that names `value`. */
   readonly request: (value: string, own: Things) => JsonObject
-  /** For an owner of the root group, and for one of the subgroup alone. */
+  /** The codes for an owner of the root group, and for one of the subgroup alone. */
   readonly root: Codes
   readonly subgroup: Codes
-  /** What nothing is called, where the field holds no uid. */
+  /** Returns a missing value, if the field has no uid. */
   readonly missing?: () => string
   readonly because: string
 }
 
 const nothing: Codes = [3, 3, 3, 3, 3, 3]
-/** What lies at the group or above it, where the caller has reach there. */
+/** References upwards, to records in the group or above it, if the caller has reach there. */
 const upwards = { root: [0, 0, 3, 3, 3, 3], subgroup: [0, 3, 3, 3, 3, 3] } as const satisfies Pick<ReferenceRow, 'root' | 'subgroup'>
 const custom = {
   names: 'role',
@@ -39,7 +39,7 @@ const member = {
 const oidc = { issuer: 'https://login.idp.example', clientId: 'platform', clientSecret: 'a secret' }
 const person = 'd'.repeat(40)
 
-/** A caller with all rights in a place learns what exists there, and nothing of what is elsewhere. */
+/** A caller with all rights in a place learns which records exist there, and nothing about other places. */
 const held = { names: 'digest', missing: noDigest, because: 'docs/spec/registry.md#content-ownership: bytes are looked up per repo' } as const
 const repo = (own: Things, value: string): JsonObject => ({ repoUid: own.repo, digest: value })
 const source = {
@@ -50,7 +50,7 @@ const source = {
 } as const
 const synced = (value: string, own: Things): JsonObject => ({ parent: own.place, repo: { name: freshName('synced'), syncConfig: { source: value } } })
 
-/** Fields that name a second record, next to the one that the request is about. */
+/** Fields that name a second record besides the subject of the request. */
 export const references: readonly ReferenceRow[] = [
   {
     field: 'iam.v2.RoleBinding.identity_uid',
@@ -148,7 +148,7 @@ export const references: readonly ReferenceRow[] = [
     names: 'place',
     request: (scope, own) => ({ parent: own.provider, externalGroupRoleMapping: { externalGroupId: freshName('group'), roleUid: grantedRole, scope } }),
     root: [3, 0, 3, 3, 3, 3],
-    // That there is a root is in every uid; that the caller lacks something there is code 7.
+    // Every uid shows the root; a missing right there is code 7.
     subgroup: [3, 7, 3, 3, 3, 3],
     because: 'docs/spec/identities.md#group-mappings: the root, for now',
   },
@@ -252,7 +252,7 @@ export const references: readonly ReferenceRow[] = [
   },
 ]
 
-/** What the reference row names in each place, in the order of Codes. */
+/** Returns the value of the reference row in each place, in the order of Codes. */
 export function valuesOf(row: ReferenceRow, things: Readonly<Record<'own' | 'ancestor' | 'sibling' | 'other', Things>>): string[] {
   const { own, ancestor, sibling, other } = things
   const there = [own, ancestor, sibling, other].map((one) => one[row.names])
@@ -266,23 +266,23 @@ export const noReferences: readonly string[] = [
   ...['page_token', 'order_by', 'name', 'description', 'etag', 'capability'].map((field) => `*.${field}`),
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
-  // The name of a group at a foreign provider; an address; a random id.
+  // The name of a group at a foreign provider, an address, a random id.
   ...['events.v2.Subscription.sink', 'events.v2.Subscription.types', 'events.v2.PullEventsRequest.types', 'events.v2.PullEventsRequest.cursor'],
   ...['events.v2.WatchEventsRequest.types', 'events.v2.WatchEventsRequest.cursor'],
-  // Filters by what events contain: other events are not found, and no record is looked up.
+  // Filters by the content of events: no record is looked up.
   ...['actor', 'resource', 'method'].map((field) => `audit.v2.ListAuditEventsRequest.${field}`),
-  // Ids of events, which are found among those of one subscription.
+  // Event ids, which are looked up within one subscription.
   ...['events.v2.RedeliverEventsRequest.event_id', 'events.v2.ReplayEventsRequest.from_event_id'],
   ...['iam.v2.ExternalGroupRoleMapping.external_group_id', 'iam.v2.GroupInvite.email', 'iam.v2.ListGroupInvitesRequest.key_id'],
   // Names of limits, and numbers.
   'iam.v2.SetGroupLimitsRequest.resource_limits',
   // A public key.
   'auth.v1.GetHeadlessSessionRequest.code',
-  // Names of the platform's own: audiences, capabilities.
+  // Names of the platform itself: audiences, capabilities.
   ...['Exchange', 'ExchangeRefreshToken'].flatMap((rpc) => [`oidc.v1.${rpc}Request.aud`, `oidc.v1.${rpc}Request.cap`]),
-  // Documents of the configuration.
+  // Documents in the configuration.
   'iam.v2.AcceptTermsRequest.document_ids',
-  // Names within the one repo that the request is about, and what else stands in it.
+  // Names within the repo of the request, and its other fields.
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
   // Cloud identities of a sync.

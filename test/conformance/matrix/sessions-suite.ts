@@ -9,12 +9,12 @@ import type { TestPerson, Stage } from './stage.ts'
 
 const ttl = '3600s'
 
-/** The token of an exchange. */
+/** Exchanges a token and returns the new one. */
 async function exchanged(stage: Stage, token: string, request: JsonObject = {}): Promise<string> {
   return String((await stage.ok('Exchange', request, token))['token'])
 }
 
-/** A person who had a role binding before they registered. */
+/** Creates a person who had a role binding before they registered. */
 async function registered(stage: Stage, org: Organisation, role = 'viewer'): Promise<TestPerson> {
   const person = stage.person()
   await stage.bind(org, person.uid, role)
@@ -27,18 +27,18 @@ async function invite(stage: Stage, { group, token }: Organisation, more: JsonOb
   return { uid: String(made['uid']), code: String(made['code']) }
 }
 
-/** What a token holds, and where: as it says itself. */
+/** Returns the `cap` claim of a token. */
 function capOf(token: string): unknown {
   return decodeJwt(token)['cap']
 }
 
-/** Something of another organisation that requests of a sign-in can name. */
+/** Records of another organisation that sign-in requests can name. */
 interface ForeignThings {
   readonly group: string
   readonly identity: string
   readonly person: string
   readonly provider: string
-  /** Of an invite. */
+  /** The code of an invite. */
   readonly code: string
 }
 
@@ -47,26 +47,26 @@ async function foreignThings(stage: Stage, other: Organisation): Promise<Foreign
   return { group: other.group, identity: other.owner, person: person.uid, provider, code }
 }
 
-/** What nothing is called, of the same form. */
+/** Returns values of the same form without a record. */
 function missingLike(value: string): string[] {
   return /^[0-9a-f/]+$/.test(value) ? [missingSibling(value), nowhere(value)] : [value.split('').reverse().join('')]
 }
 
 interface SignInRow {
-  /** Of the schema: `<message>.<field>`. */
+  /** A field of the schema: `<message>.<field>`. */
   readonly field: string
   readonly rpc: string
   readonly bearer: 'an ID token for the platform' | 'an ID token for a client' | 'a refresh token'
   readonly names: keyof ForeignThings
   readonly request: (value: string) => JsonObject
-  /** 0 where a token is given, which holds nothing. */
+  /** The expected code; 0 if a token without rights is issued. */
   readonly code: number
 }
 
 const exchange = { rpc: 'Exchange', bearer: 'an ID token for the platform' } as const
 const refresh = { rpc: 'ExchangeRefreshToken', bearer: 'a refresh token' } as const
 
-/** Every field by which a request of a sign-in names a record. */
+/** Every field of a sign-in request that names a record. */
 export const namedAtSignIn: readonly SignInRow[] = [
   { field: 'oidc.v1.ExchangeRequest.scope', ...exchange, names: 'group', request: (scope) => ({ scope }), code: 0 },
   { field: 'oidc.v1.ExchangeRequest.scopes', ...exchange, names: 'group', request: (scope) => ({ scopes: [scope] }), code: 0 },
@@ -90,13 +90,13 @@ export const namedAtSignIn: readonly SignInRow[] = [
     request: (identityId) => ({ identityId }),
     code: 3,
   },
-  // Who is known in one organisation alone joins no other.
+  // A person known in one organisation alone joins no other.
   { field: 'auth.v1.RegisterRequest.code', rpc: 'Register', bearer: 'an ID token for a client', names: 'code', request: (code) => ({ code }), code: 5 },
 ]
 
-/** Attempts to get more by how one signs in, and by what was true once. */
+/** Attempts to gain rights by a way of signing in, or by rights that have ended. */
 export function sessionsSuite(get: () => Stage): void {
-  test("by the e-mail address that a foreign organisation's provider claims", async () => {
+  test("the e-mail address claimed by a foreign organisation's provider gives no access to a person's rights", async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const [mine, theirs] = [freshName('client'), freshName('client')]
@@ -104,7 +104,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.provider(other, theirs)
     const claims = { email: 'ceo@acme.example', email_verified: true }
     const { code } = await invite(stage, org, { email: 'ceo@acme.example' })
-    // As if the invite were not there.
+    // The answer is as if the invite did not exist.
     const mallory = stage.person()
     const foreign = await stage.refused(5, ['Register', { code }, await stage.external(mallory, theirs, claims)])
     const missing = await stage.refused(5, ['Register', { code: 'none' }, await stage.external(mallory, theirs, claims)])
@@ -114,7 +114,7 @@ export function sessionsSuite(get: () => Stage): void {
     expect(await stage.ok('Register', { code }, await stage.external(stage.person(), mine, claims))).toMatchObject({ group: org.group })
   })
 
-  test("by a sign-in at one's own provider as a person with rights elsewhere", async () => {
+  test("a sign-in at a provider of one's own as a person with rights elsewhere gives none of these rights", async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const theirs = freshName('client')
@@ -127,7 +127,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.refused(7, ['Auth/Delete', { id: victim.uid }, stolen])
   })
 
-  test('by exchanging a narrowed token again, for more', async () => {
+  test('exchanging a narrowed token again gives no more rights', async () => {
     const stage = get()
     const org = await stage.organisation()
     const person = await registered(stage, org, 'owner')
@@ -147,7 +147,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.refused(7, ['DeleteGroup', { uid: org.group }, restricted])
   })
 
-  test('by refreshing into more than the refresh token was cut to', async () => {
+  test('a refresh gives no more rights than those of the refresh token', async () => {
     const stage = get()
     const org = await stage.organisation()
     const team = await stage.group(org)
@@ -163,7 +163,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.refused(16, ['ExchangeRefreshToken', {}, refresh])
   })
 
-  test.each(namedAtSignIn)('by naming something foreign in $field: as if it were missing', async ({ rpc, bearer, names, request, code }) => {
+  test.each(namedAtSignIn)('naming a foreign record in $field fails as if it were missing', async ({ rpc, bearer, names, request, code }) => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const client = freshName('client')
@@ -186,7 +186,7 @@ export function sessionsSuite(get: () => Stage): void {
     for (const token of tokens) expect((await stage.ok('ListGroups', {}, token))['totalCount']).toBe('0')
   })
 
-  test('by an invite that was used, ran out, was deleted, or is for another group', async () => {
+  test('an invite that is used up, expired, deleted or for another group gives no rights', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const join = async (code: string, person = stage.person()): Promise<[string, JsonObject, string]> => ['Register', { code }, await stage.external(person)]
@@ -203,7 +203,7 @@ export function sessionsSuite(get: () => Stage): void {
     await expect.poll(() => stage.server.running.engine.services.clock.now()).toBeGreaterThan(end)
     const refusals = [used, ...(await Promise.all([deleted.code, roleless.code, late.code, 'none'].map(async (code) => stage.refused(5, await join(code)))))]
     expect(new Set(refusals.map(({ message }) => message)).size).toBe(1)
-    // A code is of one group, and gives nothing in another one.
+    // A code belongs to one group, and gives nothing in another.
     const { code } = await invite(stage, other)
     const person = stage.person()
     expect(await stage.ok(...(await join(code, person)))).toMatchObject({ group: other.group })
@@ -212,7 +212,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.refused(3, ['Register', { code, identityId: org.owner }, await stage.external(stage.person())])
   })
 
-  test('by a name that belonged to a group that is gone', async () => {
+  test('a group name that belonged to a deleted group gives no access to its records', async () => {
     const stage = get()
     const org = await stage.organisation()
     const name = freshName('team')
@@ -229,7 +229,7 @@ export function sessionsSuite(get: () => Stage): void {
     }
   })
 
-  test('by a live token of a deleted identity, or of a person who registered again', async () => {
+  test('a live token of a deleted identity, or of a person who registered again, gives no rights', async () => {
     const stage = get()
     const org = await stage.organisation()
     const member = await makeMember(stage.server, org.group, { role: 'owner' })
@@ -239,7 +239,7 @@ export function sessionsSuite(get: () => Stage): void {
     const earlier = await exchanged(stage, await stage.external(person))
     await stage.ok('Auth/Delete', { id: person.uid }, earlier)
     await stage.refused(16, ['Auth/Validate', {}, earlier])
-    // Their bindings were deleted with them; a person who registers again starts without any.
+    // Their bindings were deleted with them. A person who registers again starts without bindings.
     const { code } = await invite(stage, org)
     await stage.ok('Register', { code }, await stage.external(person))
     await stage.refused(16, ['Auth/Validate', {}, earlier])
@@ -247,7 +247,7 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.refused(7, ['CreateGroup', { parent: org.group, group: { name: freshName('team') } }, later])
   })
 
-  test('by a live token whose binding, or role, is gone', async () => {
+  test('a live token whose role or binding was deleted gives no rights', async () => {
     const stage = get()
     const org = await stage.organisation()
     const member = await makeMember(stage.server, org.group)
@@ -261,7 +261,7 @@ export function sessionsSuite(get: () => Stage): void {
     expect((await stage.ok('ListRepos', {}, restricted.token))['totalCount']).toBe('0')
   })
 
-  test('by a session whose mapping, role or provider is gone', async () => {
+  test('a session whose mapping, role or provider was deleted gives no rights', async () => {
     const stage = get()
     const org = await stage.organisation()
     const client = freshName('client')
@@ -281,9 +281,9 @@ export function sessionsSuite(get: () => Stage): void {
     await stage.ok('GetGroup', { uid: org.group }, session)
     await stage.refused(7, ['UpdateGroup', { group: { uid: org.group, description: 'mine' } }, session])
     for (const uid of mappings) await stage.ok('DeleteExternalGroupRoleMapping', { uid }, org.token)
-    // The next one has nothing of it.
+    // The next session has none of it.
     await stage.refused(7, ['GetGroup', { uid: org.group }, await exchanged(stage, external, named)])
-    // The one that is under way keeps the roles for its hour, as they are now, and nothing of those that are gone.
+    // The current session keeps its roles for an hour, in their current state, without deleted ones.
     await stage.ok('GetGroup', { uid: org.group }, session)
     await stage.ok('DeleteRole', { uid: role }, org.token)
     await stage.refused(7, ['GetGroup', { uid: org.group }, session])
@@ -291,11 +291,11 @@ export function sessionsSuite(get: () => Stage): void {
     for (const request of [{}, named]) await stage.refused(7, ['Exchange', request, external])
   })
 
-  test('by posing as another identity: with its uid, its subject, an issuer that one runs', async () => {
+  test('a caller can not pose as another identity by its uid, its subject, or an issuer under their control', async () => {
     const stage = get()
     const [org, other] = [await stage.organisation(), await stage.organisation()]
     const victim = await registered(stage, org, 'owner')
-    // An identity of one's own that claims the victim's issuer and subject is not the victim.
+    // An own identity that claims the victim's issuer and subject is not the victim.
     const claimMatch = { issuer: stage.issuer.issuer, subject: victim.subject }
     const mine = await stage.uid('CreateIdentity', { parent: other.group, identity: { name: 'me', claimMatch } }, other.token)
     const token = await exchanged(stage, await stage.external(victim), { identity: mine })

@@ -9,10 +9,10 @@ import { externalMethods, missingMethods, publicMethods, signedInMethods, type P
 import type { Ground } from './places-suite.ts'
 import type { Things } from './world.ts'
 
-/** The fields of the schema in which these methods name what they are about. */
+/** Returns the fields in which these methods name their subject. */
 export function signedInFields(): string[] {
   const marker = 'a marker'
-  // Whatever is taken of it is the marker.
+  // Every property is the marker.
   const things = new Proxy({}, { get: () => marker }) as Things
   return Object.entries({ ...signedInMethods, ...externalMethods }).flatMap(([name, row]) => {
     const { input } = methodNamed(name)
@@ -21,12 +21,12 @@ export function signedInFields(): string[] {
   })
 }
 
-/** Methods that ask for no capability, for everybody, about something in every place. */
+/** Methods without a needed capability, for every caller, about a record in every place. */
 export function signedInSuite(ground: Ground): void {
   const call = (name: string, caller: CallerName, request: JsonObject): Promise<Reply> =>
     ask(ground.apiClient(), { name, request, token: ground.world().tokens[caller] })
 
-  /** What is answered about each place, and about nothing. */
+  /** Returns the answers about each place, and about a missing record. */
   async function answersOf(name: string, caller: CallerName, row: PlainRow): Promise<{ codes: number[]; texts: Set<string> }> {
     const { about } = row
     const things: readonly Things[] = realPlaces.map((place) => ground.world().things[place])
@@ -34,27 +34,30 @@ export function signedInSuite(ground: Ground): void {
     const replies = await Promise.all([...things, ...absent].map(async (one) => ({ one, reply: await call(name, caller, row.request(one)) })))
     const texts = replies.map(({ one, reply }) => {
       const uid = about === undefined ? '' : one[about]
-      // Of uids with one part what they lie in is `/`.
+      // The parent of a uid with one part is `/`.
       return uid === '' ? '' : answerAbout(reply, uid).replaceAll('"<parent>"', '"/"').replaceAll('\\"<parent>\\"', '\\"/\\"')
     })
     return { codes: replies.map(({ reply }) => reply.code), texts: new Set(texts) }
   }
 
-  test.each(Object.entries({ ...signedInMethods, ...externalMethods }))('%s: the same for everybody who is signed in, about everything', async (name, row) => {
-    await forEach(callerRows, async ([caller, { anonymous }]) => {
-      const { codes, texts } = await answersOf(name, caller, row)
-      const answered = caller === 'an operator' ? (row.operators ?? row.code) : row.code
-      const code = anonymous === true ? 16 : answered
-      expect({ caller, codes: [...new Set(codes)] }).toEqual({ caller, codes: [code] })
-      expect([...texts], caller).toHaveLength(1)
-    })
-  })
+  test.each(Object.entries({ ...signedInMethods, ...externalMethods }))(
+    '%s: every signed-in caller gets the same answer about every record',
+    async (name, row) => {
+      await forEach(callerRows, async ([caller, { anonymous }]) => {
+        const { codes, texts } = await answersOf(name, caller, row)
+        const answered = caller === 'an operator' ? (row.operators ?? row.code) : row.code
+        const code = anonymous === true ? 16 : answered
+        expect({ caller, codes: [...new Set(codes)] }).toEqual({ caller, codes: [code] })
+        expect([...texts], caller).toHaveLength(1)
+      })
+    },
+  )
 
-  test.each(Object.entries(publicMethods))('%s: for everybody', async (name, code) => {
+  test.each(Object.entries(publicMethods))('%s: every caller gets the same answer, with or without a credential', async (name, code) => {
     await forEach(callerRows, async ([caller]) => expect((await call(name, caller, {})).code, caller).toBe(code))
   })
 
-  test.each(missingMethods)('%s: no caller has access, as long as the record does not exist', async (name) => {
+  test.each(missingMethods)('%s: every caller gets code 12, as this server does not implement the method', async (name) => {
     const request = routedRequest(methodNamed(name))
     await forEach(callerRows, async ([caller]) => expect((await call(name, caller, request)).code, caller).toBe(12))
   })

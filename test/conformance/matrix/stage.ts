@@ -12,11 +12,11 @@ import { makeRole } from '../walk/world.ts'
 /** A person with an account at the issuer. */
 export interface TestPerson {
   readonly subject: string
-  /** As whom they are known here. */
+  /** Their uid on this server. */
   readonly uid: string
 }
 
-/** What the attempts of one transport use: one server, and a new organisation for each attempt. */
+/** The server and issuer for attempts over one transport. Each attempt has a new organisation. */
 export class Stage {
   readonly server: TestServer
   readonly apiClient: ApiClient
@@ -41,7 +41,7 @@ export class Stage {
     return String((await this.ok(rpc, request, token))['uid'])
   }
 
-  /** The call must be refused so. */
+  /** Calls, and expects a refusal with this code. */
   async refused(code: number, call: readonly [rpc: string, request: JsonObject, token: string, options?: Options]): Promise<Reply> {
     const reply = await this.call(...call)
     expect({ rpc: call[0], request: call[1], code: reply.code, message: reply.message }).toMatchObject({ code })
@@ -56,7 +56,7 @@ export class Stage {
     return this.uid('CreateGroup', { parent: group, group: { name } }, token)
   }
 
-  /** An identity of the organisation that holds exactly these capabilities, in the root or elsewhere. */
+  /** Creates an identity of the organisation with exactly these capabilities, in the root group or elsewhere. */
   async holding({ group }: Organisation, capabilities: readonly string[], bindAt = group): Promise<{ uid: string; token: string; role: string }> {
     const role = await makeRole(this.server, group, capabilities)
     return { ...(await makeMember(this.server, group, { role, bindAt })), role }

@@ -11,7 +11,7 @@ import { grantedRole, makeMatrixWorld, startMatrixServer, type MatrixWorld, type
 let server: TestServer
 let world: MatrixWorld
 let registry: RegistryWorld
-/** A token of the development issuer, whose subject no identity here trusts. */
+/** A token of the development issuer for a subject that no identity here trusts. */
 let external: string
 let authorization: string
 let directories: Directories
@@ -27,7 +27,7 @@ beforeAll(async () => {
 })
 afterAll(() => server.stop())
 
-/** One class of method: a call that names something. */
+/** A call that names a record, for one class of methods. */
 interface Timed {
   readonly named: (things: Things) => string
   readonly call: (value: string, own: Things) => Promise<unknown>
@@ -51,7 +51,7 @@ const bindingOf = (own: Things, change: JsonObject): JsonObject => ({
   roleBinding: { identityUid: own.identity, roleUid: grantedRole, ...change },
 })
 
-/** Foreign against missing: a row for each way by which a request comes to a record. */
+/** Foreign against missing records: one row for each way to name a record in a request. */
 const timed: Readonly<Record<string, Timed>> = {
   'a read': { named: ({ repo }) => repo, call: api('GetRepo', (uid) => ({ uid })) },
   'a read over gRPC': { named: ({ repo }) => repo, call: api('GetRepo', (uid) => ({ uid }), 'grpc') },
@@ -98,7 +98,7 @@ interface Directories {
   readonly off: Directory
 }
 
-/** A provider, and the token that is shown to its SCIM server. */
+/** A provider, and the token presented to its SCIM server. */
 type Shown = readonly [provider: string, token: string]
 
 const foreign = ({ mine, theirs }: Directories): Shown => [theirs.provider, mine.scimToken]
@@ -106,7 +106,7 @@ const missing = ({ mine }: Directories): Shown => [missingIn(mine.group, mine.pr
 const off = (directories: Directories): Shown => [directories.off.provider, directories.off.scimToken]
 const bad = ({ mine }: Directories): Shown => [mine.provider, `cgscim_${'0'.repeat(64)}`]
 
-/** What a SCIM server refuses, against each other. */
+/** Refusals of a SCIM server that must take equally long. */
 const refusedByScim = {
   'a foreign provider and a missing one': [foreign, missing],
   'a foreign provider and a bad token': [foreign, bad],
@@ -129,7 +129,7 @@ function comparisonOf({ named, call, missing }: Timed, plantedMs = 0): Parameter
   return { one: planted, other: () => call(absent, own), pairs: 150, rounds: 4 }
 }
 
-describe('the time of an answer does not reveal whether a record is foreign or missing', () => {
+describe('the time of an answer does not reveal whether a record is foreign or missing:', () => {
   test.each(Object.entries(timed))('%s', { timeout: 120_000 }, async (_, row) => {
     expect(await compareTimings(comparisonOf(row))).toEqual([])
   })
@@ -138,7 +138,7 @@ describe('the time of an answer does not reveal whether a record is foreign or m
     expect(await compareTimings({ one: askedScim(one(directories)), other: askedScim(other(directories)), pairs: 150, rounds: 4 })).toEqual([])
   })
 
-  test('a quarter of a call more would be seen, or what is clear of the noise: on a quiet machine a fifth of a millisecond', { timeout: 120_000 }, async () => {
+  test('the comparison detects a difference of a quarter of a call, or of the noise of the machine', { timeout: 120_000 }, async () => {
     const row = timed['a read']
     if (row === undefined) throw new Error('no such row')
     let found = 0

@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks'
 
-/** The lower quartile: what else the machine does only ever makes a call longer, so it moves the upper ones. */
+/** Returns the lower quartile: other programs only make calls longer, which changes the upper quartiles. */
 function quartile(times: readonly number[]): number {
   return [...times].sort((one, other) => one - other)[Math.floor(times.length / 4)] ?? 0
 }
@@ -9,7 +9,7 @@ function difference(pairs: readonly (readonly [number, number])[]): number {
   return quartile(pairs.map(([one]) => one)) - quartile(pairs.map(([, other]) => other))
 }
 
-/** The largest difference of so many divisions of the same pairs that have nothing to do with what was asked. */
+/** Returns the largest difference among random divisions of the same pairs, as a measure of noise. */
 function noise(pairs: readonly (readonly [number, number])[], divisions: number): number {
   const shuffled = (): number => Math.abs(difference(pairs.map(([one, other]) => (Math.random() < 0.5 ? [one, other] : [other, one]))))
   return Math.max(...Array.from({ length: divisions }, shuffled))
@@ -21,28 +21,28 @@ async function timeOf(call: () => Promise<unknown>): Promise<number> {
   return performance.now() - start
 }
 
-/** Two questions that must take equally long, and how they are tried. */
+/** Two calls that must take equally long, and the number of samples. */
 export interface Comparison {
   readonly one: () => Promise<unknown>
   readonly other: () => Promise<unknown>
-  /** Calls of each in one round. */
+  /** Number of calls of each in one round. */
   readonly pairs: number
-  /** A difference must show in so many rounds, each time in the same direction. */
+  /** Number of rounds in which a difference must appear, each time in the same direction. */
   readonly rounds: number
 }
 
-/** What a round has shown, in milliseconds. */
+/** The result of a round, in milliseconds. */
 export interface Round {
   readonly difference: number
   readonly noise: number
   readonly usual: number
 }
 
-/** Asks both so often and compares. */
+/** Times both calls `pairs` times and compares them. */
 export async function round({ one, other, pairs }: Comparison): Promise<Round> {
   const times: [number, number][] = []
   while (times.length < pairs) {
-    // Which comes first is left to chance: the second may find something warm.
+    // The order is random, because the second call may find warm caches.
     if (Math.random() < 0.5) times.push([await timeOf(one), await timeOf(other)])
     else {
       const second = await timeOf(other)
@@ -52,7 +52,7 @@ export async function round({ one, other, pairs }: Comparison): Promise<Round> {
   return { difference: difference(times), noise: noise(times, 100), usual: quartile(times.map(([, time]) => time)) }
 }
 
-/** Less than a twentieth of a call is nothing that this can tell. */
+/** A difference below a twentieth of a call can not be detected. */
 const leastShare = 0.05
 
 /**

@@ -8,9 +8,9 @@ import { OciClient } from '../../registry/oci/oci-client.ts'
 import { confinedToken, trustedIssuer, walkTerms } from '../walk/world.ts'
 import type { CallerName, RealPlace } from './callers.ts'
 
-/** One thing of every kind in one group: uids, and what else requests name. */
+/** One record of every kind in one group: uids, and other values that requests name. */
 export interface Things {
-  /** The group that the others lie in. */
+  /** The group of the other records. */
   readonly place: string
   readonly group: string
   readonly identity: string
@@ -30,11 +30,11 @@ export interface Things {
   readonly subscription: string
   readonly repo: string
   readonly tag: string
-  /** An image that the repo holds, and that its tag pointed to before. */
+  /** An image in the repo to which its tag formerly pointed. */
   readonly digest: string
   /** A repo that is synced with the other one. */
   readonly mirror: string
-  /** The repo as an image reference names it. */
+  /** The repo as an image reference. */
   readonly repoPath: string
   readonly placeName: string
 }
@@ -48,7 +48,7 @@ export interface MatrixWorld {
   readonly identity: string
 }
 
-/** What a method is asked to confer, where it is asked to: every caller who may call such a method holds it. */
+/** The role that requests grant, which every permitted caller holds. */
 export const grantedRole = roleUid('libraries.python.pull')
 export const grantedCapability = 'libraries.python.list'
 
@@ -64,7 +64,7 @@ export function startMatrixServer(store: 'sqlite' | 'etcd'): Promise<TestServer>
   })
 }
 
-/** Makes a record as the operator; returns the answer. */
+/** Creates a record as the operator, and returns the answer. */
 export async function made(server: TestServer, rpc: string, request: JsonObject): Promise<JsonObject> {
   return ok(await server.rest.call(rpc, request, { token: await server.operatorToken() }))
 }
@@ -78,7 +78,7 @@ export function makeGroup(server: TestServer, parent: string, name = freshName('
   return uidOf(server, 'CreateGroup', parent === '' ? { group: { name } } : { parent, group: { name } })
 }
 
-/** A repo with a tag that was moved once. */
+/** Creates a repo with a tag that was moved once. */
 async function makeImage(server: TestServer, place: string, owner: string): Promise<Pick<Things, 'repo' | 'mirror' | 'tag' | 'digest' | 'repoPath'>> {
   const name = freshName('repo')
   const repo = await uidOf(server, 'CreateRepo', { parent: place, repo: { name } })
@@ -96,7 +96,7 @@ async function makeImage(server: TestServer, place: string, owner: string): Prom
   return { repo, mirror, tag: String(tag?.['uid']), digest, repoPath: `${names}/${name}` }
 }
 
-/** The names of a group and of those above it. */
+/** Returns the names of a group and of those above it. */
 async function pathOf(server: TestServer, place: string): Promise<string> {
   const [root = ''] = place.split('/')
   if (root === place) return root
@@ -116,7 +116,7 @@ async function makeProviders(
   return { provider, mappedProvider, mapping, scimProvider, scimEtag: String(etag) }
 }
 
-/** One thing of every kind in the group `place`. */
+/** Creates one record of every kind in the group `place`. */
 async function makeThings(server: TestServer, place: string, owner: string): Promise<Things> {
   const group = await makeGroup(server, place)
   const identity = await uidOf(server, 'CreateIdentity', { parent: place, identity: { name: 'thing', claimMatch } })
@@ -141,7 +141,7 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   }
 }
 
-/** Makes the tenants, what is in them, and everybody who calls. */
+/** Creates the tenants, their records, and all callers. */
 export async function makeMatrixWorld(server: TestServer): Promise<MatrixWorld> {
   const [ancestor, other] = [await makeGroup(server, ''), await makeGroup(server, '')]
   const [own, sibling] = [await makeGroup(server, ancestor), await makeGroup(server, ancestor)]
@@ -161,7 +161,7 @@ interface Member {
   readonly token: string
 }
 
-/** A person, owner of all three groups, who joined them. */
+/** Creates a person who owns all three groups and joined them. */
 async function ownerOfAll(server: TestServer, groups: readonly string[]): Promise<string> {
   const { uid, token } = await makePerson(server, { issuer: trustedIssuer, subject: freshName('person') })
   for (const parent of groups) {
@@ -173,14 +173,14 @@ async function ownerOfAll(server: TestServer, groups: readonly string[]): Promis
 
 type Groups = Readonly<Record<'own' | 'ancestor' | 'other', string>>
 
-/** A viewer of the root who owns the subgroup. */
+/** Creates a viewer of the root who owns the subgroup. */
 async function viewerAndOwner(server: TestServer, { own, ancestor }: Groups): Promise<string> {
   const { uid, token } = await makeMember(server, ancestor, { role: 'viewer' })
   await made(server, 'CreateRoleBinding', { parent: own, roleBinding: { identityUid: uid, roleUid: roleUid('owner') } })
   return token
 }
 
-/** An operator's token of a sign-in by a provider of some group. */
+/** Returns an operator's token from a sign-in by the provider of a group. */
 async function operatorByProvider(server: TestServer, group: string): Promise<string> {
   const { config, running } = server
   const [operator] = config.bootstrap.operators

@@ -40,7 +40,7 @@ function held(store: Store): { store: Store; waiting: (() => void)[] } {
   return { store: slow, waiting }
 }
 
-describe('sweeping', () => {
+describe('the sweep of dependents of a deleted record', () => {
   const pick = picker(3)
   const group = newUid(pick)
   const [one, two] = [newUid(pick, group), newUid(pick, group)]
@@ -102,7 +102,7 @@ describe('sweeping', () => {
     await rm(directory, { recursive: true, force: true })
   })
 
-  test('a mark whose sweep fails holds up no other', async () => {
+  test('the sweep of dependents of a deleted record is not delayed by a deletion mark whose sweep fails', async () => {
     for (const identity of [one, two]) await removeIdentity(identity)
     const [first, second] = cache.tables.cascades().map(({ uid }) => cascadeKey(uid)) as [string, string] // of two identities
     const transact: Store['transact'] = async (transaction, signal) => {
@@ -115,7 +115,7 @@ describe('sweeping', () => {
     expect(await store.get(second, soon())).toBeUndefined()
   })
 
-  test('what is behind the guards of a mutation is read for all of them at once', async () => {
+  test('the sweep of dependents of a deleted record reads the state of all blocking guards of a mutation at once', async () => {
     await removeIdentity(one)
     const gate = Promise.withResolvers<void>()
     const asked: string[] = []
@@ -133,7 +133,7 @@ describe('sweeping', () => {
     expect(await blocking).toBe(false)
   })
 
-  test('a binding is not changed any more once its identity is marked, so that no key of its is left', async () => {
+  test('the sweep of dependents of a deleted record leaves no key of a binding that changes while its identity is marked for deletion', async () => {
     const kind = kinds.get('RoleBinding')
     if (kind === undefined) throw new Error('no kind')
     const record = await create(plain('RoleBinding', newUid(pick, group), { identity: one, role }))
@@ -148,7 +148,7 @@ describe('sweeping', () => {
     await expectSoundStore(store)
   })
 
-  test('a sweep that was overtaken by another touches nothing, also where the uid is in use again', async () => {
+  test('the sweep of dependents of a deleted record changes nothing after another sweep overtook it, even if the uid is in use again', async () => {
     const person = newUid(pick)
     const place = plain('RoleBinding', newUid(pick, group), { identity: person, role })
     await create(plain('Identity', person, { relationship_type: '1' }))
@@ -175,7 +175,7 @@ describe('sweeping', () => {
     await expectSoundStore(store)
   })
 
-  test('a late sweep does not end a later one', async () => {
+  test('the sweep of dependents of a deleted record does not end a later sweep when it finishes late', async () => {
     const person = newUid(pick)
     const identity = plain('Identity', person, { relationship_type: '1' })
     await create(identity)

@@ -37,7 +37,7 @@ class Step implements fc.AsyncCommand<NaiveWorld, Real> {
   }
 }
 
-describeOnStores('random calls', (store) => {
+describeOnStores('random API calls', (store) => {
   let real: Real
   beforeAll(async () => {
     real = await start(store)
@@ -45,7 +45,7 @@ describeOnStores('random calls', (store) => {
   afterAll(() => real.server.stop())
 
   test(
-    'answer as the naive model does: creates, updates, deletes and lists with page tokens, by callers of different reach',
+    'random API calls get the same answers as a simple model: creates, updates, deletes and lists, by callers with different reach',
     { timeout: timeoutUnlessSoaking(120_000) },
     async () => {
       const endMs = performance.now() + budgetMs

@@ -56,27 +56,23 @@ describeOnStores('racing moves of a tag', (kind) => {
     return records.length
   }
 
-  test(
-    `two replicas that move one tag ${4 * moves} times: every change has its record, and the last one is what the tag is`,
-    { timeout: 120_000 },
-    async () => {
-      const repo = await make(operator, 'CreateRepo', { parent: group, repo: { name: freshName('repo') } })
-      let moved = 0
-      const worker = async (id: number): Promise<void> => {
-        for (let round = 0; round < moves; round++) {
-          const reply = await operator.call('CreateTag', { parent: repo, tag: { name: 'latest', digest: digest(id * 1000 + round) } })
-          expect([0, 10]).toContain(reply.code)
-          if (reply.code === 0) moved += 1
-        }
+  test(`two replicas that move one tag ${4 * moves} times record every move, and the last record is the tag's state`, { timeout: 120_000 }, async () => {
+    const repo = await make(operator, 'CreateRepo', { parent: group, repo: { name: freshName('repo') } })
+    let moved = 0
+    const worker = async (id: number): Promise<void> => {
+      for (let round = 0; round < moves; round++) {
+        const reply = await operator.call('CreateTag', { parent: repo, tag: { name: 'latest', digest: digest(id * 1000 + round) } })
+        expect([0, 10]).toContain(reply.code)
+        if (reply.code === 0) moved += 1
       }
-      await Promise.all([1, 2, 3, 4].map(worker))
-      // Every digest is another one: each move that succeeded is a change.
-      expect(await expectSound(repo, 'latest')).toBe(moved)
-      expect(moved).toBeGreaterThan(2 * moves)
-    },
-  )
+    }
+    await Promise.all([1, 2, 3, 4].map(worker))
+    // Every digest is another one: each move that succeeded is a change.
+    expect(await expectSound(repo, 'latest')).toBe(moved)
+    expect(moved).toBeGreaterThan(2 * moves)
+  })
 
-  test('tag moves that race deletions: the history matches the outcome, and ends with the current state', { timeout: 120_000 }, async () => {
+  test("tag moves that race with deletions leave a history that ends with the tag's state", { timeout: 120_000 }, async () => {
     for (let round = 0; round < 15; round++) {
       const repo = await make(operator, 'CreateRepo', { parent: group, repo: { name: freshName('repo') } })
       const first = await operator.call('CreateTag', { parent: repo, tag: { name: 'latest', digest: digest(0) } })

@@ -44,14 +44,14 @@ async function makePlace(spec: Spec): Promise<Place> {
   return { ...organisation, team, lead, ann, above, secretRole, here, maker }
 }
 
-specSuite('explain and access', (spec) => {
+specSuite('Explain and ListAccess', (spec) => {
   const explain = (token: string, question: { identity: string; capability: string; resource: string }) => spec.call('Explain', question, { token })
   const explained = async (token: string, question: Parameters<typeof explain>[1]): Promise<JsonObject> => ok(await explain(token, question))
   const access = (token: string, request: JsonObject) => spec.ok('ListAccess', request, { token })
   const holders = (body: JsonObject): unknown[] => itemsOf(body, 'access').map(({ identity }) => (identity as JsonObject)['uid'])
 
   // docs/spec/iam.md#explain-and-access
-  test('an answer names what is granted with its binding, group and role, by either name of the capability', async () => {
+  test('Explain and ListAccess explain a granted capability with its binding, group and role, by either name of the capability', async () => {
     const { group, team, token, owner } = await makePlace(spec)
     const answer = await explained(token, { identity: owner, capability: 'CAP_IAM_GROUPS_UPDATE', resource: team })
     expect(answer).toMatchObject({
@@ -68,7 +68,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#explain-and-access
-  test('an answer names what is missing: the capability, or any permission', async () => {
+  test('Explain and ListAccess explain a missing capability, and a caller without any permission', async () => {
     const { group, team, token, lead, ann } = await makePlace(spec)
     expect(await explained(token, { identity: ann, capability: 'repo.create', resource: team })).toMatchObject({
       allowed: false,
@@ -85,13 +85,13 @@ specSuite('explain and access', (spec) => {
     })
   })
 
-  test('granting bindings come first, in any group', async () => {
+  test('Explain and ListAccess list granting bindings first, in any group', async () => {
     const { team, token, ann, above, here } = await makePlace(spec)
     const answer = await explained(token, { identity: ann, capability: 'groups.delete', resource: team })
     expect(answer).toMatchObject({ allowed: true, bindings: [{ uid: above, effect: 'BINDING_EFFECT_GRANTS' }, { uid: here }] })
   })
 
-  test('a binding above that the asker may not list grants as usual, and the answer says nothing else about it', async () => {
+  test('Explain and ListAccess count a binding of a higher group that the caller may not list, and show nothing else about it', async () => {
     const { group, team, lead, owner, ann, above, here, secretRole } = await makePlace(spec)
     const answer = await explained(lead.token, { identity: ann, capability: 'groups.delete', resource: team })
     expect(answer).toMatchObject({
@@ -109,7 +109,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#explain-and-access
-  test('an identity that is missing, and one that the asker can know nothing of, get the same answer', async () => {
+  test("Explain and ListAccess answer the same about a missing identity and one out of the caller's reach", async () => {
     const { team, lead, owner } = await makePlace(spec)
     const other = await makeOrganisation(spec.server)
     const stranger = (await makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('eve') })).uid
@@ -127,7 +127,7 @@ specSuite('explain and access', (spec) => {
     expect([...seen]).toHaveLength(1)
   })
 
-  test('the resource may be a record of any kind; one that is missing or out of reach is code 5', async () => {
+  test('Explain and ListAccess accept a record of any kind as the resource; a missing or unreachable one is code 5', async () => {
     const { group, token, owner, ann, above, lead, team } = await makePlace(spec)
     const repo = uidOf(await spec.ok('CreateRepo', { parent: team, repo: { name: 'repo' } }, { token }))
     for (const resource of [repo, owner, above, lead.uid, group, team])
@@ -143,7 +143,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#explain-and-access
-  test('access is complete, in pages, in the orders of role bindings', async () => {
+  test('Explain and ListAccess list all access in pages, in the orders of role bindings', async () => {
     const { group, team, token, owner, lead, ann, maker } = await makePlace(spec)
     const members: string[] = []
     for (let at = 0; at < 5; at++) members.push((await makeMember(spec.server, at % 2 === 0 ? group : team, { role: 'viewer' })).uid)
@@ -165,7 +165,7 @@ specSuite('explain and access', (spec) => {
     expect(itemsOf(skipped, 'access')).toEqual(itemsOf(await access(token, { resource: team }), 'access').slice(3))
   })
 
-  test('access shows each binding as the list of role bindings does', async () => {
+  test('Explain and ListAccess show each binding as the list of role bindings does', async () => {
     const { team, token, maker } = await makePlace(spec)
     for (const row of itemsOf(await access(token, { resource: team }), 'access')) {
       const { uid, identity, group, role, createTime } = await spec.ok('GetRoleBinding', { uid: uidOf(row) }, { token })
@@ -174,7 +174,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/conventions.md#page-tokens
-  test('a page token of another resource, capability, order or caller is code 3; an expired one starts again', async () => {
+  test('Explain and ListAccess refuse a page token of another resource, capability, order or caller with code 3; an expired one starts again', async () => {
     const { group, team, token, owner } = await makePlace(spec)
     const second = (await makeMember(spec.server, group, { role: 'owner' })).token
     const pageToken = String((await access(token, { resource: team, pageSize: 1 }))['nextPageToken'])
@@ -187,7 +187,7 @@ specSuite('explain and access', (spec) => {
     expect(itemsOf(again.body, 'access')).toEqual(itemsOf(await access(await spec.server.tokenFor(owner), { resource: team, pageSize: 1 }), 'access'))
   })
 
-  test('access by capability has whom a role that grants it is bound to', async () => {
+  test('list, for a capability, every identity with a role that grants it', async () => {
     const { team, token, owner, lead, ann, above, maker } = await makePlace(spec)
     const byRole = await access(token, { resource: team, capability: 'roles.list' })
     expect(itemsOf(byRole, 'access').map(uidOf)).toContain(above)
@@ -195,7 +195,7 @@ specSuite('explain and access', (spec) => {
     expect(new Set(holders(await access(token, { resource: team, capability: 'groups.update' })))).toEqual(new Set([maker, owner, lead.uid]))
   })
 
-  test('a person who has yet to register is listed as such, and has no permissions until then', async () => {
+  test('Explain and ListAccess list a person who has not registered yet, with no permissions until then', async () => {
     const { team, token } = await makePlace(spec)
     const person = { issuer: 'https://people.example', subject: freshName('bob') }
     const identity = personUid(person.issuer, person.subject)
@@ -213,7 +213,7 @@ specSuite('explain and access', (spec) => {
     expect(await row()).toMatchObject({ registered: true })
   })
 
-  test('operators appear only by their bindings: no answer shows what they hold by configuration', async () => {
+  test('Explain and ListAccess show operators only by their bindings, never by their rights from the configuration', async () => {
     const { group, team, token, maker } = await makePlace(spec)
     const operator = await spec.server.operatorToken()
     const made = itemsOf(await access(token, { resource: team }), 'access').find(({ identity }) => (identity as JsonObject)['uid'] === maker)
@@ -224,7 +224,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#explain-and-access
-  test("an asker's restricted token sees less, and what the answers say stays true", async () => {
+  test('Explain and ListAccess show less to a caller with a restricted token, and nothing false', async () => {
     const { group, team, owner, ann, here } = await makePlace(spec)
     const restricted = await spec.server.tokenFor(owner, { scopes: [trustedUid(team)], capabilities: setOf(['role_bindings.list']) })
     const question = { identity: ann, capability: 'groups.delete', resource: team }
@@ -236,7 +236,7 @@ specSuite('explain and access', (spec) => {
   })
 
   // docs/spec/iam.md#suspended-organisations
-  test('a suspended organisation is closed to its members, and operators learn that it is suspended', async () => {
+  test('Explain and ListAccess refuse members of a suspended organisation, and show operators that it is suspended', async () => {
     const { group, team, owner, token } = await makePlace(spec)
     await suspend(spec.server, group)
     const question = { identity: owner, capability: 'groups.create', resource: team }

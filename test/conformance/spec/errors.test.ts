@@ -23,7 +23,7 @@ function createIn(kind: SpecKind, parent: string): [rpc: string, request: JsonOb
 
 specSuiteEverywhere('errors', (spec) => {
   // docs/spec/errors.md#missing-records
-  test.each(everyKind)('every access to a missing $kind is 404 with ResourceInfo', async (kind) => {
+  test.each(everyKind)('every call that names a missing $kind is 404 with ResourceInfo', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     for (const uid of [`${group}/0000000000000000`, `${group}/0000000000000000/0000000000000000`]) {
       for (const [rpc, request] of callsOn(kind, uid)) {
@@ -40,7 +40,7 @@ specSuiteEverywhere('errors', (spec) => {
   })
 
   // docs/spec/errors.md#missing-records
-  test.each(everyKind)('a $kind is missing once it is deleted, for deletes too', async (kind) => {
+  test.each(everyKind)('a deleted $kind is missing, also for a second delete', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     await spec.ok(`Delete${kind.kind}`, { uid }, { token })
@@ -48,7 +48,7 @@ specSuiteEverywhere('errors', (spec) => {
   })
 
   // docs/spec/errors.md#missing-records
-  test.each(everyKind)('the uid of another kind is a missing $kind', async (kind) => {
+  test.each(everyKind)('the uid of another kind of record is a missing $kind', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const others = specKinds.filter(({ kind: name }) => name !== kind.kind)
     for (const other of others) {
@@ -82,7 +82,7 @@ specSuiteEverywhere('errors', (spec) => {
   })
 
   // docs/spec/errors.md#error-info
-  test("every error carries the request id, the client's own where it sent one", async () => {
+  test('every error contains the request id, which a client may choose', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const requestId = freshName('request')
     const viewer = await makeMember(spec.server, group, { role: 'viewer' })
@@ -130,7 +130,7 @@ specSuiteEverywhere('errors', (spec) => {
 
 specSuiteEverywhere('order of checks', (spec) => {
   // docs/spec/conventions.md#order-of-checks
-  test.each(everyKind)('$kind: without a token everything is code 16', async (kind) => {
+  test.each(everyKind)('$kind: without a token every call is code 16', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     const calls = [uid, `${group}/0000000000000000`, 'x'].flatMap((target) => [...callsOn(kind, target), createIn(kind, target)])
@@ -138,7 +138,7 @@ specSuiteEverywhere('order of checks', (spec) => {
   })
 
   // docs/spec/conventions.md#order-of-checks
-  test.each(everyKind)('$kind: without reach an existing one is 404 exactly like a missing one', async (kind) => {
+  test.each(everyKind)('$kind: an existing record out of reach is 404, exactly like a missing one', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const stranger = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
@@ -159,7 +159,7 @@ specSuiteEverywhere('order of checks', (spec) => {
   })
 
   // docs/spec/conventions.md#order-of-checks
-  test.each(everyKind)('$kind: reach without the capability is code 7, before existence and validation', async (kind) => {
+  test.each(everyKind)('$kind: a record in reach without the capability is code 7, before existence and validation', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const viewer = await makeMember(spec.server, group, { role: 'viewer' })
     const uid = uidOf(await create(spec, kind, { group }, { token }))
@@ -184,7 +184,7 @@ specSuiteEverywhere('order of checks', (spec) => {
   })
 
   // docs/spec/conventions.md#order-of-checks
-  test('a batch: token, reach, capability, existence, validation', async () => {
+  test('a batch checks token, reach, capability, existence and validation, in this order', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const stranger = await makeOrganisation(spec.server)
     const viewer = await makeMember(spec.server, group, { role: 'viewer' })
@@ -197,7 +197,7 @@ specSuiteEverywhere('order of checks', (spec) => {
   })
 
   // docs/spec/conventions.md#order-of-checks
-  test('validation comes before state', async () => {
+  test('validation is checked before the state of the record', async () => {
     const { group, owner, token } = await makeOrganisation(spec.server)
     const operator = await spec.server.operatorToken()
     await spec.ok('UpdateGroup', { group: { uid: group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token: operator })
@@ -210,7 +210,7 @@ specSuiteEverywhere('order of checks', (spec) => {
   })
 
   // docs/spec/conventions.md#method-scopes
-  test('one capability of a group covers what is below it, never its parents or siblings', async () => {
+  test('a capability in a group covers that group and those below, never its parents or siblings', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const viewer = await makeMember(spec.server, group, { role: 'viewer', bindAt: sub })

@@ -23,7 +23,7 @@ specSuiteEverywhere('list filters and reach', (spec) => {
   }
 
   // docs/spec/conventions.md#list-filters
-  test('uidp.descendants_of gives what is below a group at any depth, not the group', async () => {
+  test('uidp.descendants_of returns everything below a group at any depth, without the group', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     expect(await groups({ descendantsOf: group }, token)).toEqual([sub, sibling, deep].sort())
     expect(await groups({ descendantsOf: sub }, token)).toEqual([deep])
@@ -31,14 +31,14 @@ specSuiteEverywhere('list filters and reach', (spec) => {
   })
 
   // docs/spec/conventions.md#list-filters
-  test('uidp.children_of gives direct children only', async () => {
+  test('uidp.children_of returns direct children only', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     expect(await groups({ childrenOf: group }, token)).toEqual([sub, sibling].sort())
     expect(await groups({ childrenOf: sub }, token)).toEqual([deep])
   })
 
   // docs/spec/conventions.md#list-filters
-  test('uidp.ancestors_of gives every group above, ids those uids, in_root the roots; together they narrow', async () => {
+  test('uidp.ancestors_of returns all groups above, ids the given uids, in_root the root groups; together they narrow', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     expect(await groups({ ancestorsOf: deep }, token)).toEqual([group, sub])
     expect(await groups({ ids: [deep, group, `${group}/0000000000000000`] }, token)).toEqual([group, deep])
@@ -63,7 +63,7 @@ specSuiteEverywhere('list filters and reach', (spec) => {
   })
 
   // docs/spec/conventions.md#list-reach
-  test('a filter outside reach gives an empty list, not an error', async () => {
+  test('a filter by a group out of reach returns an empty list, not an error', async () => {
     const [own, other] = [await tree(), await tree()]
     for (const uidp of [{ descendantsOf: other.group }, { childrenOf: other.sub }, { ids: [other.group, other.sub] }, { ancestorsOf: other.deep }]) {
       for (const kind of specKinds) {
@@ -75,14 +75,14 @@ specSuiteEverywhere('list filters and reach', (spec) => {
   })
 
   // docs/spec/conventions.md#list-reach
-  test('without filter a caller sees and counts their own groups only', async () => {
+  test('without a filter a caller sees and counts only records in reach', async () => {
     const own = await tree()
     await tree()
     expect(await groups({}, own.token)).toEqual([own.group, own.sub, own.sibling, own.deep].sort())
   })
 
   // docs/spec/conventions.md#list-reach
-  test('a caller who is bound on two subgroups sees these and what is below', async () => {
+  test('a caller with bindings on two subgroups sees these and everything below', async () => {
     const { group, sub, sibling, deep, token } = await tree()
     const member = await makeMember(spec.server, group, { role: 'viewer', bindAt: deep })
     const roleBinding = { identityUid: member.uid, roleUid: roleUid('viewer') }
@@ -105,7 +105,7 @@ specSuiteEverywhere('list filters and reach', (spec) => {
   })
 
   // docs/spec/tokens.md#narrowing
-  test('a token that its exchange narrowed to one group lists that group only', async () => {
+  test('a token narrowed to one group lists only that group', async () => {
     const { owner, sub, deep } = await tree()
     const restricted = await spec.server.tokenFor(owner, { scopes: [trustedUid(sub)] })
     expect(await groups({}, restricted)).toEqual([sub, deep])

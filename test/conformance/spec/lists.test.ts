@@ -74,7 +74,7 @@ specSuiteEverywhere('list parameters', (spec) => {
 
   // docs/spec/conventions.md#page-size
   test.each([
-    ['absent is 50', {}, 50],
+    ['of absence is 50', {}, 50],
     ['0 is 50', { pageSize: 0 }, 50],
     ['1 is 1', { pageSize: 1 }, 1],
     ['200 is 200', { pageSize: 200 }, 200],
@@ -95,7 +95,7 @@ specSuiteEverywhere('list parameters', (spec) => {
   })
 
   // docs/spec/conventions.md#lists
-  test('page tokens lead through all results once; the last page has no token', async () => {
+  test('page tokens lead through all results exactly once; the last page has no token', async () => {
     const { parent, token, all } = await bulkOf(spec)
     const { uids, pages } = await walk({ uidp: { childrenOf: parent }, pageSize: 41 }, { token })
     expect(pages).toBe(5)
@@ -133,14 +133,14 @@ specSuiteEverywhere('list parameters', (spec) => {
         ['created', 1],
       ],
     ],
-  ] as const)('order_by %s is kept across cursors, ties by uid', async (_, orderBy, terms) => {
+  ] as const)('order_by %s stays the same across pages, with ties in the order of uids', async (_, orderBy, terms) => {
     const { parent, token, all } = await bulkOf(spec)
     const { uids } = await walk({ uidp: { childrenOf: parent }, pageSize: 60, ...(orderBy === '' ? {} : { orderBy }) }, { token })
     expect(uids).toEqual(sorted(all, terms))
   })
 
   // docs/spec/conventions.md#ordering
-  test('records of one time and one name come in the order of their uids, also in descending lists', async () => {
+  test('records with the same time and name are in the order of their uids, also in descending lists', async () => {
     const { group, token: early } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, early)
     const made = await spec.clock.hold(async () => Promise.all(Array.from({ length: 12 }, () => identityUnder(spec, parent, early, 'twin'))))
@@ -190,7 +190,7 @@ specSuiteEverywhere('list parameters', (spec) => {
   })
 
   // docs/spec/conventions.md#skip
-  test('skip leaves out that many results, skipped echoes it, totalCount stays', async () => {
+  test('skip leaves out that many results, skipped returns the number, and totalCount is unchanged', async () => {
     const { parent, token, all } = await bulkOf(spec)
     const order = sorted(all, [['name', 1]])
     for (const skip of [0, 1, 60, 204]) {
@@ -201,7 +201,7 @@ specSuiteEverywhere('list parameters', (spec) => {
   })
 
   // docs/spec/conventions.md#skip
-  test('skip beyond the end gives an empty last page', async () => {
+  test('skip beyond the end returns an empty last page', async () => {
     const { parent, token } = await bulkOf(spec)
     const page = await list({ uidp: { childrenOf: parent }, skip: 1_000_000 }, { token })
     expect(page).toMatchObject({ identities: [], skipped: 1_000_000, totalCount: String(bulkSize) })
@@ -209,7 +209,7 @@ specSuiteEverywhere('list parameters', (spec) => {
   })
 
   // docs/spec/conventions.md#skip
-  test('together with a token skip counts from the cursor, and skipped echoes skip alone', async () => {
+  test("with a page token, skip counts from the token's position, and skipped returns skip alone", async () => {
     const { parent, token, all } = await bulkOf(spec)
     const order = sorted(all, [['name', -1]])
     const request = { uidp: { childrenOf: parent }, orderBy: 'name desc', pageSize: 10 }

@@ -6,7 +6,7 @@ import { expectFailure, itemsOf, specSuiteEverywhere, uidOf } from './spec-suite
 
 const dayMs = 24 * 3_600_000
 
-specSuiteEverywhere('page token life', (spec) => {
+specSuiteEverywhere('the lifetime of page tokens', (spec) => {
   const first = async (token: string, request: JsonObject): Promise<string> =>
     String((await spec.ok('ListIdentities', { pageSize: 2, ...request }, { token }))['nextPageToken'])
   const refused = (token: string, request: JsonObject) => spec.call('ListIdentities', { pageSize: 2, ...request }, { token })
@@ -19,7 +19,7 @@ specSuiteEverywhere('page token life', (spec) => {
   }
 
   // docs/spec/conventions.md#page-tokens
-  test('a page token of less than three days goes on; an expired one restarts from the beginning without an error', async () => {
+  test('a page token younger than three days continues; an expired one restarts from the beginning without an error', async () => {
     const { group, owner, token, uids } = await filled()
     const request = { uidp: { childrenOf: group }, pageSize: 2 }
     const pageToken = await first(token, request)

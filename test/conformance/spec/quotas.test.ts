@@ -33,7 +33,7 @@ specSuite(
     const newGroup = ({ group, token }: Organisation, parent = group): Promise<Reply> =>
       spec.call('CreateGroup', { parent, group: { name: freshName('team') } }, { token })
 
-    test('a reached limit refuses one more, by name and use; a deletion makes room', async () => {
+    test('a reached limit refuses one more record and names limit and use; a deletion makes room', async () => {
       const org = await organisationWith(spec, { groups: 3 })
       const first = uidOf((await newGroup(org)).body)
       expect((await newGroup(org, first)).code).toBe(0)
@@ -47,7 +47,7 @@ specSuite(
       expectFailure(await newGroup(org), exceeded)
     })
 
-    test('a dry run is refused as the call would be, and takes nothing', async () => {
+    test('a dry run over a limit is refused like the call, and uses nothing up', async () => {
       const org = await organisationWith(spec, { groups: 2 })
       const dryRun = (): Promise<Reply> =>
         spec.call('CreateGroup', { parent: org.group, group: { name: freshName('team') } }, { token: org.token, validateOnly: true })
@@ -56,7 +56,7 @@ specSuite(
       expectFailure(await dryRun(), exceeded)
     })
 
-    test('limits are of one kind and one organisation each', async () => {
+    test('limits apply to one kind of record in one organisation', async () => {
       const [org, other] = [await organisationWith(spec, { groups: 1, repositories: 1 }), await organisationWith(spec, {})]
       expectFailure(await newGroup(org), exceeded)
       expect((await newGroup(other)).code).toBe(0)
@@ -65,7 +65,7 @@ specSuite(
       await spec.ok('CreateRole', { parent: org.group, role: { name: 'reader', capabilities: ['CAP_REPO_LIST'] } }, { token: org.token })
     })
 
-    test('tags are counted, moves of a tag are not', async () => {
+    test('tags count towards the limit, moves of a tag do not', async () => {
       const org = await organisationWith(spec, { tags: 1 })
       const repo = uidOf(await spec.ok('CreateRepo', { parent: org.group, repo: { name: 'app' } }, { token: org.token }))
       const tag = (name: string, digit: string): Promise<Reply> =>
@@ -87,7 +87,7 @@ specSuite(
       expect((await batch(1)).code).toBe(0)
     })
 
-    test('the bytes of records are counted in MiB, and growing a record counts', async () => {
+    test('the size of records counts in MiB, including the growth of a record', async () => {
       const org = await organisationWith(spec, { record_mib: 1 })
       const { server } = spec
       const bytes = (): number => server.running.engine.cache.tables.usageOf(org.group as never)?.bytes ?? 0
@@ -104,7 +104,7 @@ specSuite(
       expect(metadataOf(refused)).toMatchObject({ limit: 'record_mib', max: '0', use: '1' })
     })
 
-    test('operators set all limits at once, members read them, and no other caller sets them', async () => {
+    test('operators set all limits at once, members read them, and no other caller can set them', async () => {
       const org = await organisationWith(spec, { groups: 5, clusters: 2 })
       const operator = { token: await spec.server.operatorToken() }
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: org.token })).toMatchObject({ resourceLimits: { groups: 5, clusters: 2 } })
@@ -123,7 +123,7 @@ specSuite(
       })
     })
 
-    test('a limit below the current use deletes nothing and admits nothing more', async () => {
+    test('a limit below the current use deletes nothing and allows no more', async () => {
       const org = await organisationWith(spec, {})
       for (let at = 0; at < 3; at++) expect((await newGroup(org)).code).toBe(0)
       await spec.ok('SetGroupLimits', { uid: org.group, resourceLimits: { groups: 2 } }, { token: await spec.server.operatorToken() })
@@ -132,14 +132,14 @@ specSuite(
       expect((await newGroup(org)).code).toBe(0)
     })
 
-    test('organisations start with the configured limits: those of operators with others than those that people make for themselves', async () => {
+    test('new organisations start with the configured limits, which differ for those of operators and self-service ones', async () => {
       const own = await organisationMadeBy(spec, (await makePerson(spec.server, { issuer: 'https://issuer.example', subject: freshName('person') })).token)
       expect(own['resourceLimits']).toEqual({ groups: 2, repositories: 1 })
       const theirs = await organisationMadeBy(spec, await spec.server.operatorToken())
       expect(theirs['resourceLimits']).toEqual({ idps: 4 })
     })
 
-    test('events, moves of tags and idempotency keys are shown as the leader counted them last', async () => {
+    test('events, tag moves and idempotency keys are shown as last counted by the leader', async () => {
       const org = await makeOrganisation(spec.server)
       const { store } = spec.server.running.engine
       const signal = AbortSignal.timeout(10_000)
@@ -156,7 +156,7 @@ specSuite(
       expect((await store.range({ prefix: `x/usage/${org.group}`, limit: 1 }, signal)).entries).toEqual(entries)
     })
 
-    test('an organisation that is deleted leaves nothing of its limits behind', async () => {
+    test('a deleted organisation leaves no limits or counters behind', async () => {
       const operator = { token: await spec.server.operatorToken() }
       const uid = uidOf(await organisationMadeBy(spec, operator.token))
       await spec.ok('SetGroupLimits', { uid, resourceLimits: { groups: 4 } }, operator)

@@ -29,7 +29,7 @@ interface Raw {
 }
 
 specSuiteEverywhere(
-  'REST as it is on the wire',
+  'the format of the REST API',
   (spec) => {
     const send = async (verb: string, path: string, options: { token?: string; body?: unknown; headers?: Record<string, string> } = {}): Promise<Raw> => {
       const { token, body, headers } = options
@@ -85,14 +85,14 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#lists
-    test('an empty list has all members but the token', async () => {
+    test('an empty list has all members except the page token', async () => {
       const { token } = await makeOrganisation(spec.server)
       const { text } = await send('GET', `/iam/v2/groups?name=${freshName('unknown')}`, { token })
       expect(JSON.parse(text)).toEqual({ groups: [], totalCount: '0', skipped: 0 })
     })
 
     // docs/spec/resources.md#record-fields
-    test('an identity has exactly its fields', async () => {
+    test('an identity has exactly the documented fields', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/identities/${group}`, { token, body: { name: 'exact', claimMatch: claimMatch() } })
       expect(json).toMatchObject({ name: 'exact', description: '' })
@@ -102,7 +102,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#role-binding-fields
-    test('a role binding has exactly its fields, and no input fields', async () => {
+    test('a role binding has exactly the documented fields, and no input fields', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/roleBindings/${group}`, { token, body: { identityUid: owner, roleUid: roleUid('viewer') } })
       expect(Object.keys(json).filter((key) => !['etag', 'updateTime', 'managedBy'].includes(key))).toEqual(
@@ -116,7 +116,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/iam.md#role-binding-fields
-    test('the e-mail of a bound identity is empty when it is not known, and never absent', async () => {
+    test('the e-mail address of a bound identity is empty if unknown, and never absent', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const { json } = await send('POST', `/iam/v2/roleBindings/${group}`, { token, body: { identityUid: owner, roleUid: roleUid('viewer') } })
       expect(json['identity']).toMatchObject({ email: '' })
@@ -139,7 +139,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/errors.md#preconditions
-    test('a group with children: the whole error', async () => {
+    test('the error for deleting a group with children has exactly the documented body', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       await subgroup(spec, sub, token)
@@ -159,7 +159,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#query-parameters
-    test('list parameters in snake and camel spelling, order_by with an escaped blank', async () => {
+    test('list parameters are accepted in snake and camel case, order_by with an escaped blank', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
       const names = async (query: string): Promise<unknown[]> =>
@@ -185,7 +185,7 @@ specSuiteEverywhere(
     )
 
     // docs/spec/resources.md#uid-shape
-    test('a uid in a path may have its slashes escaped', async () => {
+    test('slashes of a uid in a path may be escaped', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       expect(await send('GET', `/iam/v2/groups/${encodeURIComponent(sub)}`, { token })).toMatchObject({ status: 200, json: { uid: sub } })
@@ -194,7 +194,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#create
-    test('a root group is posted to the collection with or without a slash', async () => {
+    test('a root group is posted to the collection with or without a trailing slash', async () => {
       const token = await spec.server.operatorToken()
       for (const path of ['/iam/v2/groups', '/iam/v2/groups/']) {
         expect(await send('POST', path, { token, body: { name: freshName('root') } })).toMatchObject({
@@ -231,7 +231,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#request-bodies
-    test('with a mask that names fields an unknown key of the body is ignored, without one and with * it is code 3', async () => {
+    test('with a mask of fields an unknown key of the body is ignored; without a mask and with * it is code 3', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const patch = (query: string, headers = {}): Promise<Raw> =>
         send('PATCH', `/iam/v2/groups/${group}${query}`, { token, body: { description: 'new', colour: 'red' }, headers })
@@ -242,7 +242,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/errors.md#field-violations
-    test('fields of the body are named in JSON names, parameters as they were written', async () => {
+    test('errors show fields of the body by JSON name, and parameters as written', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const message = async (verb: string, path: string, body?: unknown): Promise<unknown> => (await send(verb, path, { token, body })).json['message']
       expect(await message('POST', `/iam/v2/roleBindings/${group}`, {})).toBe('Invalid argument: identityUid: is required')
@@ -258,7 +258,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/resources.md#output-only-fields
-    test('output-only fields of a body are ignored, whatever they hold', async () => {
+    test('output-only fields of a body are ignored, whatever their value', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const body = { name: 'ignored', uid: 5, createTime: 'long ago', status: 'NO_STATUS', resourceLimits: [] }
       expect(await send('POST', `/iam/v2/groups/${group}`, { token, body })).toMatchObject({ status: 200, json: { name: 'ignored' } })
@@ -281,7 +281,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#request-bodies
-    test('malformed JSON 400, wrong content type 415, over its limit 413, each code 3', async () => {
+    test('malformed JSON is 400, a wrong content type 415, a body over its limit 413, each with code 3', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const path = `/iam/v2/groups/${group}`
       const rows = [
@@ -297,7 +297,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/errors.md#http-statuses
-    test('another verb on a known path is 405 with code 12, an unknown path 404', async () => {
+    test('another verb on a known path is 405 with code 12, an unknown path is 404', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const put = await send('PUT', `/iam/v2/groups/${group}`, { token, body: {} })
       expect(put).toMatchObject({ status: 405, json: { code: 12 } })
@@ -306,14 +306,14 @@ specSuiteEverywhere(
     })
 
     // docs/spec/errors.md#http-statuses
-    test('401 carries a Bearer challenge', async () => {
+    test('a 401 answer contains a Bearer challenge', async () => {
       const { status, headers, json } = await send('GET', '/iam/v2/groups')
       expect([status, json['code']]).toEqual([401, 16])
       expect(headers.get('www-authenticate')).toMatch(/^Bearer/)
     })
 
     // docs/spec/conventions.md#etag-preconditions
-    test('the ETag header is quoted, and If-Match takes it as it is, weak, in a list or as *', async () => {
+    test('the ETag header is quoted, and If-Match accepts it unchanged, weak, in a list or as *', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made = await send('POST', `/iam/v2/groups/${group}`, { token, body: { name: 'tagged' } })
       const path = `/iam/v2/groups/${uidOf(made.json)}`
@@ -336,7 +336,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#page-tokens
-    test('the header Page-Token-Restarted tells an expired token', async () => {
+    test('the header Page-Token-Restarted marks an expired page token', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       for (const name of ['one', 'two', 'three']) await identityUnder(spec, group, token, name)
       const path = `/iam/v2/identities?uidp.children_of=${group}&page_size=1`
@@ -350,7 +350,7 @@ specSuiteEverywhere(
     })
 
     // docs/spec/conventions.md#dry-run
-    test('validateOnly is taken in both spellings; another value is code 3 and changes nothing', async () => {
+    test('validateOnly is accepted in both spellings; another value is code 3 and changes nothing', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const post = (query: string): Promise<Raw> => send('POST', `/iam/v2/groups/${group}?${query}`, { token, body: { name: 'dry' } })
       for (const query of ['validateOnly=true', 'validate_only=true']) expect(await post(query)).toMatchObject({ status: 200 })

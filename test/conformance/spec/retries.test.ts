@@ -15,7 +15,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
     (await spec.ok(kind.list, { uidp: { childrenOf: parent } }, { token }))['totalCount']
 
   // docs/spec/conventions.md#idempotency-keys
-  test.each(everyKind)('$kind: the same key and body make one record and answer it as it is now', async (kind) => {
+  test.each(everyKind)('$kind: the same key and body create one record and return its current state', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -31,7 +31,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test.each(everyKind)('$kind: another body under the same key is code 3 and makes nothing', async (kind) => {
+  test.each(everyKind)('$kind: another body with the same key is code 3 and creates nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -41,7 +41,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test.each(everyKind)('$kind: a replay after the record was deleted is 404 and makes nothing', async (kind) => {
+  test.each(everyKind)('$kind: a replay after the deletion of the record is 404 and creates nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -86,7 +86,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test('a replay is authorized again', async () => {
+  test('a replay is checked for authorisation again', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'owner' })
     const options = { token: member.token, idempotencyKey: freshName('key') }
@@ -111,7 +111,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test('the same create sent several times at once makes one record', async () => {
+  test('the same create sent several times at once creates one record', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const parent = await subgroup(spec, group, token)
     const options = { token, idempotencyKey: freshName('key') }
@@ -124,7 +124,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test('a batch is replayed whole', async () => {
+  test('a replayed batch returns the whole batch', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const members = [await makeMember(spec.server, group), await makeMember(spec.server, group)]
     const requests = members.map(({ uid }) => ({ roleBinding: { identityUid: uid, roleUid: roleUid('viewer') } }))
@@ -136,7 +136,7 @@ specSuiteEverywhere('retries with an Idempotency-Key', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test('a root group is replayed too', async () => {
+  test('the creation of a root group is replayed too', async () => {
     const options = { token: await spec.server.operatorToken(), idempotencyKey: freshName('key') }
     const group = { name: freshName('root') }
     const made = await spec.ok('CreateGroup', { group }, options)
@@ -155,7 +155,7 @@ specSuiteEverywhere('dry runs', (spec) => {
   const dry = (token: string): Options => ({ token, validateOnly: true })
 
   // docs/spec/conventions.md#dry-run
-  test.each(everyKind)('$kind: create, update and delete with validateOnly answer as ever and change nothing', async (kind) => {
+  test.each(everyKind)('$kind: create, update and delete with validateOnly return the usual answer and change nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const draft = await kind.draft(spec, group)
     const other = await kind.draft(spec, group)
@@ -190,7 +190,7 @@ specSuiteEverywhere('dry runs', (spec) => {
   })
 
   // docs/spec/conventions.md#dry-run
-  test('a dry run makes every check: bad input, rights, names, children, uses, owners, etags', async () => {
+  test('a dry run makes every check: input, rights, names, children, uses, owners, etags', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token, 'taken')
     const identity = await identityUnder(spec, sub, token)
@@ -212,7 +212,7 @@ specSuiteEverywhere('dry runs', (spec) => {
   })
 
   // docs/spec/conventions.md#dry-run
-  test('a dry run does not use up its key', async () => {
+  test('a dry run does not use up its idempotency key', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const idempotencyKey = freshName('key')
     const first = { name: 'first', claimMatch: claimMatch() }

@@ -21,7 +21,7 @@ specSuite('updates', (spec) => {
   const change = (identity: JsonObject, request: JsonObject, options: Options) => spec.ok('UpdateIdentity', { identity, ...request }, options)
 
   // docs/spec/conventions.md#update-masks
-  test.each(everyKind)('$kind: without a mask the fields of the body change, others keep their value', async (kind) => {
+  test.each(everyKind)('$kind: without a mask the fields in the body change, and others keep their value', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(spec, kind, { group }, { token })
     const changed = await spec.ok(`Update${kind.kind}`, { [kind.field]: { uid: uidOf(made), ...(await kind.change(spec, group)) } }, { token })
@@ -35,7 +35,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update
-  test.each(everyKind)('$kind: the answer is the whole resource, its updateTime moved forward, its etag new, also for a change of nothing', async (kind) => {
+  test.each(everyKind)('$kind: an update returns the whole resource with a later updateTime and a new etag, even without a change', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const draft = await kind.draft(spec, group)
     const made = await create(spec, kind, { group, draft }, { token })
@@ -46,7 +46,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/resources.md#output-only-fields
-  test.each(everyKind)('$kind: a record can be sent back whole, with a change, with and without the wildcard', async (kind) => {
+  test.each(everyKind)('$kind: a record can be sent back complete, with a change, with and without the wildcard mask', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(spec, kind, { group }, { token }))
     const change = await kind.change(spec, group)
@@ -63,7 +63,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/resources.md#output-only-fields
-  test('a subgroup that shows its inherited kind can be sent back whole', async () => {
+  test('a subgroup that shows an inherited kind can be sent back complete', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await spec.ok('UpdateGroup', { group: { uid: group, kind: 'ORG_KIND_CUSTOMER' } }, { token: await spec.server.operatorToken() })
     const sub = await spec.ok('CreateGroup', { parent: group, group: { name: 'sub' } }, { token })
@@ -74,7 +74,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('a mask changes only what it names; other body fields are ignored', async () => {
+  test('a mask changes only the named fields; other body fields are ignored', async () => {
     const { made, uid, token } = await identityWith()
     const body = { uid, name: 'new name', description: 'new', company: 'new company' }
     const changed = await change(body, { updateMask: 'description' }, { token })
@@ -82,7 +82,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('a mask that names a field the body lacks clears it', async () => {
+  test('a mask that names a field missing in the body clears it', async () => {
     const { uid, token } = await identityWith()
     expect(await change({ uid, name: 'new name' }, { updateMask: 'name,company' }, { token })).toMatchObject({
       name: 'new name',
@@ -92,14 +92,14 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('a mask reaches into nested fields', async () => {
+  test('a mask can name nested fields', async () => {
     const { uid, token } = await identityWith()
     const changed = await change({ uid, claimMatch: { subject: 'new', issuer: 'https://ignored.example' } }, { updateMask: 'claimMatch.subject' }, { token })
     expect(changed['claimMatch']).toEqual({ issuer: 'https://issuer.example', subject: 'new', audience: 'old', claims: { team: 'old' }, claimPatterns: {} })
   })
 
   // docs/spec/conventions.md#update-masks
-  test('a mask that names a field below a message the body lacks clears that field and no other', async () => {
+  test('a mask that names a field of a missing message clears that field and no other', async () => {
     const { made, group, uid, token } = await identityWith()
     const match = made['claimMatch'] as JsonObject
     const { audience: _, ...others } = match
@@ -115,7 +115,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('an empty text clears one of several fields, too', async () => {
+  test('an empty string clears one of several fields, too', async () => {
     const { made, uid, token } = await identityWith()
     const { audience: _, ...others } = made['claimMatch'] as JsonObject
     const changed = await change({ uid, claimMatch: { audience: '' } }, { updateMask: 'claimMatch.audience' }, { token })
@@ -125,7 +125,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('the wildcard replaces everything: what the body lacks goes to its zero value', async () => {
+  test('the wildcard mask replaces the record: fields missing in the body are cleared', async () => {
     const { made, uid, token } = await identityWith()
     const claimMatch = { issuer: 'https://new.example', subject: 'new' }
     const changed = await change({ uid, name: 'new name', claimMatch }, { updateMask: '*' }, { token })
@@ -134,7 +134,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/conventions.md#update
-  test.each(everyKind)('$kind: the wildcard with an empty body is refused where a field is required, and changes nothing', async (kind) => {
+  test.each(everyKind)('$kind: the wildcard mask with an empty body is refused if a field is required, and changes nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(spec, kind, { group }, { token })
     const reply = await spec.call(`Update${kind.kind}`, { [kind.field]: { uid: uidOf(made) }, updateMask: '*' }, { token })
@@ -170,7 +170,7 @@ specSuite('updates', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('who changes how an identity signs in must hold all that it confers', async () => {
+  test("a change of an identity's sign-in needs a caller who holds all rights of the identity", async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_IDENTITY_UPDATE', 'CAP_IAM_IDENTITY_LIST']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'updater', capabilities } }, { token }))
@@ -199,14 +199,14 @@ specSuite('updates', (spec) => {
     })
 
     // docs/spec/conventions.md#update-masks
-    test('without a mask nested keys count one by one', async () => {
+    test('without a mask nested keys are applied one by one', async () => {
       const { uid, token } = await identityWith()
       const changed = await change({ uid, claimMatch: { subject: 'new' } }, {}, { token })
       expect(changed['claimMatch']).toMatchObject({ issuer: 'https://issuer.example', subject: 'new', audience: 'old', claims: { team: 'old' } })
     })
 
     // docs/spec/conventions.md#update-masks
-    test('mask paths may be snake or camel case, the parameter too', async () => {
+    test('mask paths and the parameter may be in snake or camel case', async () => {
       const { uid, token } = await identityWith()
       for (const [at, query] of [
         'updateMask=claim_match.subject',
@@ -230,7 +230,7 @@ specSuite('updates', (spec) => {
     })
 
     // docs/spec/resources.md#output-only-fields
-    test('the uid comes from the path; another one in the body is ignored', async () => {
+    test('the uid of the path is used; another one in the body is ignored', async () => {
       const [one, other] = [await identityWith(), await identityWith()]
       expect(await patch(one.uid, { uid: other.uid, description: 'new' }, one.token)).toMatchObject({ status: 200, body: { uid: one.uid, description: 'new' } })
       expect(await spec.ok('GetIdentity', { uid: other.uid }, { token: other.token })).toEqual(other.made)
@@ -251,7 +251,7 @@ specSuiteEverywhere('etags', (spec) => {
     spec.call(`Update${kind.kind}`, { [kind.field]: record, ...request }, options)
 
   // docs/spec/resources.md#etags
-  test.each(everyKind)('$kind: get, create, update and lists carry the etag, which is in the header too', async (kind) => {
+  test.each(everyKind)('$kind: get, create, update and lists return the etag, also in the header', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const created = await spec.call(`Create${kind.kind}`, { parent: group, [kind.field]: await kind.draft(spec, group) }, { token })
     const uid = uidOf(created.body)
@@ -270,7 +270,7 @@ specSuiteEverywhere('etags', (spec) => {
   })
 
   // docs/spec/conventions.md#etag-preconditions
-  test.each(everyKind)('$kind: If-Match that does not match is code 10 on update and delete, and changes nothing', async (kind) => {
+  test.each(everyKind)('$kind: a wrong If-Match is code 10 on update and delete, and changes nothing', async (kind) => {
     const { group, token } = await makeOrganisation(spec.server)
     const first = await create(spec, kind, { group }, { token })
     const uid = uidOf(first)
@@ -283,7 +283,7 @@ specSuiteEverywhere('etags', (spec) => {
   })
 
   // docs/spec/conventions.md#etag-preconditions
-  test('the etag in a body counts like If-Match', async () => {
+  test('the etag in a body works like If-Match', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const [uid, etag] = [uidOf(made), etagOf(made)]
@@ -297,7 +297,7 @@ specSuiteEverywhere('etags', (spec) => {
   })
 
   // docs/spec/conventions.md#etag-preconditions
-  test('the etag in a body does not count where the mask excludes it', async () => {
+  test('the etag in a body is ignored if the mask excludes it', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid } = await identityUnder(spec, group, token)
     const identity = { uid: String(uid), etag: 'stale', description: 'two' }
@@ -305,7 +305,7 @@ specSuiteEverywhere('etags', (spec) => {
   })
 
   // docs/spec/conventions.md#etag-preconditions
-  test('of two writers who read the same state one loses nothing to the other', async () => {
+  test('of two writers who read the same state, the second is refused', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const write = (description: string) => spec.call('UpdateIdentity', { identity: { uid: uidOf(made), description } }, { token, ifMatch: etagOf(made) })
@@ -316,7 +316,7 @@ specSuiteEverywhere('etags', (spec) => {
   })
 
   // docs/spec/conventions.md#etag-preconditions
-  test('If-Match of a record that is gone is 404', async () => {
+  test('If-Match for a deleted record is 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     await spec.ok('DeleteIdentity', { uid: uidOf(made) }, { token })

@@ -10,13 +10,13 @@ export interface BadField {
   readonly set?: JsonObject
   /** Fields (JSON names) to leave out. */
   readonly clear?: readonly string[]
-  /** What BadRequest names; the field that `breaks` names first where absent. */
+  /** The fields in BadRequest. If absent, the field of the first constraint in `breaks`. */
   readonly fields?: readonly string[]
   readonly only?: 'rest' | 'grpc'
   readonly code?: number
 }
 
-/** Each oneof of which a member is required -> the member that an error names: a oneof's own name can't be written. */
+/** Each oneof with a required member, and the member that errors name, because clients can't write the name of a oneof. */
 const members: Readonly<Record<string, string>> = {
   relationship: 'claim_match',
   iss: 'issuer',
@@ -43,7 +43,7 @@ function common(prefix: string, bad: BadField): Omit<BadInput, 'request'> {
   }
 }
 
-/** The faults in the resource of a create request; `resource` is its field, proto name. */
+/** Returns the faults in the resource of a create request. `resource` is its field, as a proto name. */
 export function inCreate(resource: string, errors: readonly BadField[]): BadInput[] {
   const key = camelCase(resource)
   return errors.map((bad) => ({
@@ -55,7 +55,7 @@ export function inCreate(resource: string, errors: readonly BadField[]): BadInpu
   }))
 }
 
-/** The same faults in an update, whose mask names the fields at fault. */
+/** Returns the same faults in an update whose mask names the faulty fields. */
 export function inUpdate(resource: string, errors: readonly BadField[]): BadInput[] {
   const key = camelCase(resource)
   return errors.map((bad) => ({
@@ -67,15 +67,15 @@ export function inUpdate(resource: string, errors: readonly BadField[]): BadInpu
   }))
 }
 
-/** `count` characters. */
+/** Returns a text of `count` characters. */
 export function long(count: number): string {
   return 'a'.repeat(count)
 }
 
-/** A map with `count` entries. */
+/** Returns a map with `count` entries. */
 export function pairs(count: number): JsonObject {
   return Object.fromEntries(Array.from({ length: count }, (_, at) => [`key${at}`, 'value']))
 }
 
-/** Text that has the shape of a uid but is longer than any. */
+/** Text in the form of a uid that is longer than any uid. */
 export const longUid = `${'a'.repeat(40)}${`/${'b'.repeat(16)}`.repeat(13)}`

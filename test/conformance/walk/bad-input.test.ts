@@ -10,14 +10,17 @@ import type { BadInput } from './cases/method-case.ts'
 import { rawGrpc, rawRest } from './raw-call.ts'
 import { auditLines, makeWorld, startWalkServer, storeRevision, swept, tokenWith, type World } from './world.ts'
 
-/** A refusal in the form that is compared. */
+/** A refusal, in the form for comparison. */
 interface Refusal {
   readonly code: number
   readonly fields: readonly string[]
   readonly httpStatus: number | undefined
 }
 
-/** `requests[0].role_binding` -> `requests.role_binding`, `claim_match.claims["x"]` -> `claim_match.claims`: whose key it is does not matter here. */
+/**
+ * Removes indexes and map keys, which do not matter here: `requests[0].role_binding` -> `requests.role_binding`, `claim_match.claims["x"]` ->
+ * `claim_match.claims`.
+ */
 function withoutKeys(field: string): string {
   return field.replaceAll(/\[(?:\d+|"[^"]*")\]/g, '')
 }
@@ -27,7 +30,7 @@ function fieldsOf(reply: Reply): string[] {
   return violations.map(({ field }) => String(field))
 }
 
-/** What a bad input is an instance of: the sort of rule that it breaks, else the code that it gets. */
+/** Returns the kind of rule that a bad input breaks, or its expected code. */
 function ruleOf({ breaks: [broken] = [], code = 3 }: BadInput): string {
   return broken?.slice(broken.lastIndexOf(':') + 1) ?? `code ${code}`
 }
@@ -59,14 +62,14 @@ describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
       return { ...answer, fields: answer.fields.map((field) => schemaName(field, transport)) }
     }
     const reply = await server[transport].call(walked.name, call.request, { ...bad.options, token: call.token, requestId: 'bad-input' })
-    // Decisions: what is not there is named (a path that nothing serves would not be).
+    // A missing record is named in the error; a path that nothing serves would not be.
     if (reply.code === 5)
       expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: expect.stringMatching(/^[a-z]+\.taproot\.dev\//), resourceName: expect.any(String) })
     expect(reply.details['ErrorInfo']).toMatchObject({ reason: expect.any(String), metadata: { requestId: 'bad-input' } })
     return { code: reply.code, fields: fieldsOf(reply).map((field) => schemaName(field, transport)), httpStatus: reply.httpStatus }
   }
 
-  describe.each(walk)('$name refuses', (walked) => {
+  describe.each(walk)('$name refuses bad input:', (walked) => {
     const { method, row } = walked
     let valid: JsonObject
     let token: string
@@ -94,7 +97,7 @@ describe.each(['rest', 'grpc'] as const)('bad inputs over %s', (transport) => {
     const bad = walked.access === 'scoped' ? walked.row.badInputs.find(({ breaks = [], only }) => only === undefined && breaks.length > 0) : undefined
     return bad === undefined ? [] : [{ ...walked, bad }]
   })
-  test.each(constrained)('$name looks at the caller before the input', async ({ name, method, row, bad }) => {
+  test.each(constrained)('$name checks the caller before the input', async ({ name, method, row, bad }) => {
     const request = await bad.request?.(await row.request(world), world)
     const codeFor = async (token: string | undefined): Promise<number> => {
       const reply = await server[transport].call(name, request ?? {}, { token, requestId: 'order' })

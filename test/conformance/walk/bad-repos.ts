@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { long, pairs, type BadField } from './bad-fields.ts'
 
-/** One fault in a part of the repo: where the part lies, and what is wrong there. */
+/** Returns faults in one nested part of a repo, at the path of that part. */
 function inPart(place: string, wrap: (part: JsonObject) => JsonObject): (what: string, breaks: string | readonly string[], part: JsonObject) => BadField {
   return (what, breaks, part) =>
     typeof breaks === 'string'
@@ -15,7 +15,7 @@ const contents = inPart('custom_overlay.contents', (part) => ({ customOverlay: {
 const accounts = inPart('custom_overlay.accounts', (part) => ({ customOverlay: { accounts: part } }))
 const certificates = inPart('custom_overlay.certificates', (part) => ({ customOverlay: { certificates: part } }))
 
-/** `count` texts, no two alike. */
+/** Returns `count` different texts. */
 function texts(count: number, text = (at: number): string => `text${at}`): string[] {
   return Array.from({ length: count }, (_, at) => text(at))
 }
@@ -122,5 +122,5 @@ const badCertificates: readonly BadField[] = [
   certificates('a provider whose name is too long', 'providers[]:string.max_len', { providers: [long(256)] }),
 ]
 
-/** Every fault of a repo that the schema names. What keys, certificates and hosts must be is in test/conformance/spec/registry/registry-overlay.test.ts. */
+/** Every fault of a repo that the schema describes. Rules of keys, certificates and hosts are in test/conformance/spec/registry/registry-overlay.test.ts. */
 export const badRepo: readonly BadField[] = [...badPlain, ...badSync, ...badContents, ...badMaps, ...badAccounts, ...badCertificates]

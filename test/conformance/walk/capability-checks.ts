@@ -7,7 +7,7 @@ import type { Walked } from './cases/cases.ts'
 import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
 import { auditLines, confinedToken, missingSibling, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
 
-/** What every method is called with, for every kind of caller. */
+/** The four cases that are tried for every method and every kind of caller. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
 type Aspect = (typeof aspects)[number]
 
@@ -17,14 +17,14 @@ export interface Subject extends Walked {
   readonly apiClient: ApiClient
 }
 
-/** Asserts; a sentence about a method. */
+/** Checks one property of a method. */
 type Check = (subject: Subject) => Promise<void>
 
-/** Tokens that are none. */
+/** Texts that are not tokens. */
 const garbage = ['garbage', 'a.b.c', 'Bearer']
 /** A readable token without a signature: `{"alg":"none"}.{"sub":"x"}.` */
 const unsigned = 'eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.'
-/** A capability that no method needs: it makes a caller known, and no more. */
+/** A capability that no method needs: it only makes a caller known to the organisation. */
 const useless = 'libraries.python.list'
 
 function needs({ method, row }: Subject): string[] {
@@ -33,7 +33,7 @@ function needs({ method, row }: Subject): string[] {
 
 const uidText: unknown = expect.stringMatching(/^[0-9a-f]{40}/)
 
-/** One audit line for each mutation and each denial, none for other reads; it says who, what and on what. */
+/** Expects one audit line for each change and each denial, and none for other reads, with caller, method and subject. */
 function expectAudited({ world, apiClient, method, access }: Subject, reply: Reply, requestId: string): void {
   const lines = auditLines(world.server, requestId).map(({ fields }) => fields)
   const isDenial = reply.code === 7 || reply.code === 16
@@ -45,14 +45,14 @@ function expectAudited({ world, apiClient, method, access }: Subject, reply: Rep
     outcome: isDenial ? 'denied' : 'done',
     method: `${method.service}/${method.rpc}`,
     transport: apiClient.name === 'rest' ? 'http' : 'grpc',
-    // Before a token is verified, the caller is unknown.
+    // Before its token is verified, the caller is unknown.
     ...(access === 'external' || reply.code === 16 ? {} : { identity: uidText }),
     ...(isDenial ? { code: reply.code } : { subject: uidText }),
   }
   expect(lines).toEqual([expect.objectContaining(line)])
 }
 
-/** Makes the call and asserts what was logged of it: never the token. */
+/** Makes the call and checks its log lines, which never contain the token. */
 async function call(subject: Subject, request: JsonObject, options: Options = {}): Promise<Reply> {
   const { world, apiClient, name } = subject
   const requestId = freshName('walk')
@@ -64,7 +64,7 @@ async function call(subject: Subject, request: JsonObject, options: Options = {}
   return reply
 }
 
-/** A call that must change nothing. */
+/** Makes a call that must change nothing. */
 async function refused(subject: Subject, request: JsonObject, options: Options): Promise<Reply> {
   const { server } = subject.world
   await swept(server)
@@ -78,7 +78,7 @@ function requestIdOf({ details }: Reply): string {
   return String((details['ErrorInfo']?.['metadata'] as JsonObject | undefined)?.['requestId']) // the shape of google.rpc.ErrorInfo
 }
 
-/** A refusal with everything that is particular to one call taken out, for comparing. */
+/** Returns a refusal without the parts that differ between calls, for comparison. */
 function shapeOf(reply: Reply, uid: string): unknown {
   const { code, message, details, httpStatus } = reply
   return JSON.parse(
@@ -88,7 +88,7 @@ function shapeOf(reply: Reply, uid: string): unknown {
   )
 }
 
-/** What the audit log has of the call that was refused so. */
+/** Returns the audit lines of the refused call. */
 function auditOf({ world }: Subject, reply: Reply): unknown[] {
   return auditLines(world.server, requestIdOf(reply)).map(({ fields }) => fields)
 }
@@ -97,7 +97,7 @@ function listed(subject: Subject, reply: Reply): string[] {
   return ((ok(reply)[pluralOf(subject.method)] ?? []) as JsonObject[]).map(({ uid }) => String(uid)) // a list answer
 }
 
-/** Code 7 that says which capabilities are missing, and where: at what the request is about, or where it would grant something. */
+/** Expects code 7 with the missing capabilities and their place: the subject of the request, or the place of a grant. */
 function expectDenied({ method, world }: Subject, request: JsonObject, denial: { reply: Reply; missing: readonly string[] }): void {
   const { reply, missing } = denial
   expect(reply.code, reply.message).toBe(7)
@@ -108,7 +108,7 @@ function expectDenied({ method, world }: Subject, request: JsonObject, denial: {
   else expect([world.group, world.subgroup]).toContain(scope)
 }
 
-/** The answer about what is there must be that about what is missing, word for word. */
+/** Expects the same answer about an existing record as about a missing one, word for word. */
 async function expectHidden(subject: Subject, request: JsonObject, token: string): Promise<void> {
   const { method } = subject
   const uid = placeIn(method, request)
@@ -116,7 +116,7 @@ async function expectHidden(subject: Subject, request: JsonObject, token: string
   const found = await refused(subject, request, { token })
   expect(found.code, found.message).toBe(5)
   expect(found.details['ResourceInfo']).toMatchObject({ resourceName: uid })
-  // What the answer hides the log says.
+  // The log contains what the answer hides.
   await expect.poll(() => auditOf(subject, found)).toEqual([expect.objectContaining({ outcome: 'denied', identity: uidText, subject: uid, code: 5 })])
   const absent = await refused(subject, movedTo(method, request, missing), { token })
   expect(shapeOf(found, uid)).toEqual(shapeOf(absent, missing))
@@ -126,7 +126,7 @@ const noToken: Check = async (subject) => {
   const request = await subject.row.request(subject.world)
   expect((await refused(subject, request, {})).code).toBe(16)
   for (const token of garbage) expect((await refused(subject, request, { token })).code, token).toBe(16)
-  // At the exchange the token is what is asked about: a bad one is refused like one that does not match (docs/spec/tokens.md#exchange-errors).
+  // At the exchange the token is the subject of the request: a bad one is refused like one that does not match (docs/spec/tokens.md#exchange-errors).
   const { code, message } = await refused(subject, request, { token: unsigned })
   expect(code, message).toBe(subject.access === 'external' ? externalOf(subject).codes.unsigned : 16)
   if (subject.access === 'external') expect(message).toMatch(/^verifying token: /)
@@ -154,7 +154,7 @@ const scoped = {
     const { world, row, method } = subject
     const request = await row.request(world)
     await expectHidden(subject, request, world.other.token)
-    // What is missing looks the same to those who would see it.
+    // A missing record looks the same to permitted callers.
     const uid = placeIn(method, request)
     if (uid === world.group) return
     const missing = missingSibling(uid)
@@ -184,7 +184,7 @@ const scoped = {
     ok(await refused(subject, request, { token, validateOnly: true }))
     const denied = await refused(subject, request, { token: await tokenWith(world, []), validateOnly: true })
     expect(denied.code).toBe(7)
-    // Nothing of it is left: the same request can still be made.
+    // The dry run left nothing behind: the same request still succeeds.
     ok(await call(subject, request, { token }))
   },
   async 'a token narrowed to what is needed'(subject) {
@@ -206,7 +206,7 @@ const operators = {
   'other tenant': async (subject) => expectHidden(subject, await subject.row.request(subject.world), subject.world.other.token),
 } satisfies Record<Aspect, Check>
 
-/** Makes a record in the root group, in the subgroup and in the other organisation. */
+/** Creates a record in the root group, in the subgroup and in the other organisation. */
 async function fill({ world, row, name }: Subject): Promise<ListCase> {
   if (row.list === undefined) throw new Error(`${name} needs \`list\``)
   for (const parent of [world.group, world.subgroup, world.other.group]) await row.list.item(world, parent)
@@ -217,7 +217,7 @@ function isBelow(uid: string, group: string): boolean {
   return uid.startsWith(`${group}/`)
 }
 
-/** Nothing of the organisation is in the answer, however it is asked for. */
+/** Expects that no answer contains a record of the organisation, with any filter. */
 async function expectNothing(subject: Subject, token: string): Promise<void> {
   const { world, row } = subject
   const { filters } = await fill(subject)
@@ -234,7 +234,7 @@ async function expectNothing(subject: Subject, token: string): Promise<void> {
   expect(all.filter((uid) => uid === world.group || isBelow(uid, world.group))).toEqual([])
 }
 
-/** Only what lies in the subgroup, and that. */
+/** Expects exactly the records of the subgroup. */
 async function expectSubgroupOnly(subject: Subject, token: string): Promise<void> {
   const { world, row } = subject
   const uids = listed(subject, await refused(subject, await row.request(world), { token }))
@@ -264,7 +264,7 @@ const list = {
   async 'other tenant'(subject) {
     const { world, row, apiClient } = subject
     await expectNothing(subject, world.other.token)
-    // A filter outside of reach is answered like one on nothing.
+    // A filter by a group out of reach answers like one by a missing group.
     const found = await call(subject, await row.request(world), { token: world.other.token })
     const absent = await call(subject, { uidp: { descendantsOf: missingSibling(world.group) } }, { token: world.other.token })
     expect(found.body, apiClient.name).toEqual(absent.body)
@@ -295,7 +295,7 @@ const signedIn = {
     const request = await row.request(world)
     ok(await call(subject, request, { token: await (row.caller?.(world) ?? tokenWith(world, [])) }))
   },
-  // There is nothing to lack: an identity without any role gets what its standing earns.
+  // No capability can be missing: an identity without any role gets the answer for its standing.
   async denied(subject) {
     await expectOutsider(subject, (await makeMember(subject.world.server, subject.world.group)).token)
   },
@@ -304,7 +304,7 @@ const signedIn = {
     const { world, row } = subject
     await expectOutsider(subject, world.other.token)
     const reply = await call(subject, await row.request(world), { token: world.other.token })
-    // The answer shows nothing of the organisation, except what was in the question.
+    // The answer contains nothing of the organisation, except the text of the question.
     const question = JSON.stringify(await row.request(world))
     if (!question.includes(world.group)) expect(JSON.stringify([reply.body, reply.details])).not.toContain(world.group)
   },
@@ -338,7 +338,7 @@ const external = {
     expect((await refused(subject, request, { token: await stranger(world) })).code).toBe(codes.stranger)
   },
   'no token': noToken,
-  // What is another tenant's and what is not there get the same answer (docs/spec/tokens.md#exchange-errors).
+  // Records of another tenant and missing records get the same answer (docs/spec/tokens.md#exchange-errors).
   async 'other tenant'(subject) {
     const { world, row } = subject
     await row.request(world)
@@ -360,7 +360,7 @@ async function answersAnyone(subject: Subject, token: string | undefined): Promi
 const open = {
   allowed: async (subject) => answersAnyone(subject, await tokenWith(subject.world, [])),
   denied: async (subject) => answersAnyone(subject, (await makeMember(subject.world.server, subject.world.group)).token),
-  // A token is not looked at (docs/spec/conventions.md#public-methods).
+  // The token is ignored (docs/spec/conventions.md#public-methods).
   async 'no token'(subject) {
     await answersAnyone(subject, undefined)
     for (const token of garbage) await answersAnyone(subject, token)
@@ -368,7 +368,7 @@ const open = {
   'other tenant': (subject) => answersAnyone(subject, subject.world.other.token),
 } satisfies Record<Aspect, Check> & Record<string, Check>
 
-/** Who may call, by how the method decides; the four aspects for each do not compile away. */
+/** The checks for each kind of access. The type requires all four cases for each. */
 export const capabilityChecks: Readonly<Record<Access, Readonly<Record<Aspect, Check> & Record<string, Check>>>> = {
   scoped,
   operators,

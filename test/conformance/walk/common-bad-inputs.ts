@@ -4,12 +4,12 @@ import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { long, longUid } from './bad-fields.ts'
 import { camelCase, movedTo, placeIn, placeOf, type BadInput, type MethodCase } from './cases/method-case.ts'
 
-/** A message of `length` bytes and a few more, whose only field is unknown to every type: field 2000, a text. */
+/** Returns a message of little more than `length` bytes whose only field is unknown to every type: field 2000, a text. */
 function hugeMessage(length: number): Uint8Array {
   return new BinaryWriter().tag(2000, WireType.LengthDelimited).string(long(length)).finish()
 }
 
-/** What every method refuses. */
+/** Bad inputs of every method. */
 function everywhere({ maxRequestBytes }: MethodRow): readonly BadInput[] {
   return [
     { what: 'validateOnly that is neither true nor false', only: 'rest', raw: { query: { validateOnly: 'maybe' } }, fields: ['validate_only'] },
@@ -20,7 +20,7 @@ function everywhere({ maxRequestBytes }: MethodRow): readonly BadInput[] {
   ]
 }
 
-/** What every method of this version refuses over REST: what is not known. The methods of the version before ignore it. */
+/** Bad inputs of every REST method of version 2: unknown names, which methods of version 1 ignore. */
 function unknowns({ service, http, input }: MethodRow): readonly BadInput[] {
   if (!service.includes('.v2.')) return []
   const hasPlace = input.fields.some(({ name }) => name === 'uidp')
@@ -36,7 +36,7 @@ function unknowns({ service, http, input }: MethodRow): readonly BadInput[] {
   ]
 }
 
-/** What every method with a REST body refuses. */
+/** Bad inputs of every method with a REST body. */
 function bodies({ maxRequestBytes }: MethodRow): readonly BadInput[] {
   const tooLarge = JSON.stringify({ description: long(maxRequestBytes) })
   return [
@@ -57,7 +57,7 @@ function withUidp(uidp: JsonObject): (valid: JsonObject) => JsonObject {
   return (valid) => ({ ...valid, uidp })
 }
 
-/** What every list refuses. */
+/** Bad inputs of every list. */
 const lists: readonly BadInput[] = [
   { what: 'a negative page size', breaks: ['page_size:int32.gte'], request: withField('pageSize', -1), fields: ['page_size'] },
   { what: 'a page size that is no number', only: 'rest', request: withField('pageSize', 'many'), fields: ['page_size'] },
@@ -71,7 +71,7 @@ const lists: readonly BadInput[] = [
   { what: 'a page token that is too long', breaks: ['page_token:string.max_len'], request: withField('pageToken', long(4097)), fields: ['page_token'] },
 ]
 
-/** What every list refuses that is narrowed by place. */
+/** Bad inputs of every list with a filter by place. */
 const placedLists: readonly BadInput[] = [
   {
     what: 'descendants of too long a text',
@@ -101,12 +101,12 @@ const placedLists: readonly BadInput[] = [
   { what: 'an in_root that is neither true nor false', only: 'rest', request: withUidp({ inRoot: 'maybe' }), fields: ['uidp.in_root'] },
 ]
 
-/** True if a path without the uid matches another method, or none. The uid is part of a resource or of a deletion, or the path goes on behind it. */
+/** Returns whether a path without the uid matches another method or none. The uid is part of a resource or of a deletion, or the path continues after it. */
 function isRouted(method: MethodRow, place: readonly string[]): boolean {
   return method.verb === 'delete' || place.length > 1 || /\}[/:]/.test(method.http[0]?.template ?? '')
 }
 
-/** What a method refuses whose request names one resource by its uid. */
+/** Bad inputs of a method whose request names one resource by its uid. */
 function places(method: MethodRow): BadInput[] {
   const place = placeOf(method)
   const field = place?.at(-1)
@@ -119,10 +119,10 @@ function places(method: MethodRow): BadInput[] {
     { what: `a ${field} that is no uid`, request: at('not-a-uid'), code: 5 },
     { what: `a ${field} in capitals`, request: (valid) => movedTo(method, valid, placeIn(method, valid).toUpperCase().replace(/^\d/, 'A')), code: 5 },
     { what: `a ${field} with an empty segment`, request: at(`${'a'.repeat(40)}//${'b'.repeat(16)}`), code: 5 },
-    // A parent that may be a name, too, has a length of its own.
+    // The maximum length of a parent that may be a name differs.
     ...(method.scope === 'unscoped' && method.verb === 'create' ? [] : [{ what: `a ${field} longer than any`, request: at(longUid), code: 5 }]),
   ]
-  // Over REST a GET without uid is the list; CreateGroup without parent makes an organisation.
+  // Over REST a GET without uid is the list, and CreateGroup without a parent creates an organisation.
   if (method.scope !== 'scoped' || method.verb === 'get') return malformed
   const breaks = place.length === 1 ? [`${field}:required`] : [`${place[0] ?? ''}:required`]
   return [
@@ -137,7 +137,7 @@ function places(method: MethodRow): BadInput[] {
   ]
 }
 
-/** What every update refuses. */
+/** Bad inputs of every update. */
 function updates(method: MethodRow): BadInput[] {
   const resource = camelCase(method.scopePath[0] ?? '')
   return [
@@ -160,14 +160,14 @@ function updates(method: MethodRow): BadInput[] {
 
 const deletes: readonly BadInput[] = [{ what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 }]
 
-/** All bad inputs of a method: those of its row and those that follow from its shape. */
+/** Returns all bad inputs of a method: those of its row and those that follow from its form. */
 export function badInputsOf(method: MethodRow, row: MethodCase): readonly BadInput[] {
   const hasBody = method.http[0]?.body !== ''
   return [
     ...everywhere(method),
     ...unknowns(method),
     ...(hasBody ? bodies(method) : []),
-    // ListAccess is of no kind, and pages as lists do.
+    // ListAccess belongs to no kind, and has pages like a list.
     ...(method.input.fields.some(({ name }) => name === 'order_by') ? lists : []),
     ...(['list', 'custom'].includes(method.verb) && method.input.fields.some(({ name }) => name === 'uidp') ? placedLists : []),
     ...places(method),

@@ -13,7 +13,7 @@ export function constraintsOf(desc: DescMessage): ReadonlySet<string> {
   return new Set(messageConstraints(desc, '', []))
 }
 
-/** Rules that say when others apply. */
+/** Rules that decide whether others apply. */
 const modifiers: ReadonlySet<string> = new Set(['ignore'])
 
 function* messageConstraints(desc: DescMessage, prefix: string, above: readonly DescMessage[]): Generator<string> {
@@ -22,7 +22,7 @@ function* messageConstraints(desc: DescMessage, prefix: string, above: readonly 
   for (const field of desc.fields) {
     if (field.name === 'etag' || fieldAccess(field).outputOnly) continue
     const path = `${prefix}${field.name}`
-    // The scope of a request inside another one may be left to the outer one.
+    // A request inside another may inherit the scope of the outer one.
     const inherited = above.length > 0 && getOption(field, iam_scope)
     if (fieldAccess(field).required && !inherited) yield `${path}:required`
     if (hasOption(field, fieldRules)) yield* rulesOf(path, getOption(field, fieldRules))
@@ -36,7 +36,7 @@ function messageOf(field: DescField): DescMessage | undefined {
   return field.fieldKind === 'list' || field.fieldKind === 'map' ? field.message : undefined
 }
 
-/** One line for each rule that is set, those of items, keys and values under a path of their own. */
+/** Yields one line for each rule; rules of items, keys and values have their own path. */
 function* rulesOf(path: string, rules: FieldRules): Generator<string> {
   if (rules.required) yield `${path}:required`
   if (rules.cel.length + rules.celExpression.length > 0) yield `${path}:cel`

@@ -20,40 +20,40 @@ function isHandled(method: MethodRow): boolean {
   return handlers.has(method) || apiClientNames.has(methodName(method))
 }
 
-/** Packages of the schema of which this server serves every method. */
+/** Packages of the schema whose methods this server serves completely. */
 const servedPackages = ['taproot.auth.v1', 'taproot.iam.v2', 'taproot.oidc.v1', 'taproot.ping.v2']
 
 function packageOf({ service }: MethodRow): string {
   return service.slice(0, service.lastIndexOf('.'))
 }
 
-describe('the walk covers the schema', () => {
-  test.each(servedPackages)('every method of %s is handled', (name) => {
+describe('the test tables cover the schema', () => {
+  test.each(servedPackages)('every method of %s has a handler', (name) => {
     const found = methods.filter((method) => packageOf(method) === name)
     expect(found).not.toEqual([])
     expect(found.filter((method) => !isHandled(method)).map(caseName)).toEqual([])
   })
 
-  test('a domain is served, and so offered by reflection and the command line, where its methods have handlers', () => {
+  test('a domain is offered by reflection and the command line exactly if its methods have handlers', () => {
     const wrong = methods.filter((method) => isServedDomain(method.domain) !== isHandled(method))
     expect(wrong.map(caseName)).toEqual([])
   })
 
-  test.each(methods.filter(({ kind = '' }) => kinds.has(kind)))('$rpc, of a kind that is served, has a handler', (method) => {
+  test.each(methods.filter(({ kind = '' }) => kinds.has(kind)))('$rpc, of a served kind of record, has a handler', (method) => {
     expect(isHandled(method)).toBe(true)
   })
 
-  test.each(methods.filter(isHandled))('$rpc, which has a handler, has a row', (method) => {
+  test.each(methods.filter(isHandled))('$rpc, which has a handler, has a row in the tables', (method) => {
     expect(Object.keys(cases)).toContain(caseName(method))
   })
 
-  test.each(walk)('$name has a handler, every capability check and a bad input', ({ method, access, row }) => {
+  test.each(walk)('$name has a handler, a test of every capability check and a test of bad input', ({ method, access, row }) => {
     expect(isHandled(method)).toBe(true)
     expect(Object.keys(capabilityChecks[access])).toEqual(expect.arrayContaining([...aspects]))
     expect(badInputsOf(method, row)).not.toEqual([])
   })
 
-  test.each(walk)('$name has a bad input for each constraint of the schema, and for no other', ({ method, row }) => {
+  test.each(walk)('$name has bad input for each constraint of the schema, and for no other', ({ method, row }) => {
     const broken = badInputsOf(method, row).flatMap(({ breaks = [] }) => breaks)
     // Required uids of reads: over REST a path without one is another method.
     const constraints = [...constraintsOf(method.input)].filter((constraint) => !(method.verb === 'get' && constraint === 'uid:required'))

@@ -8,14 +8,14 @@ import { StatusSchema } from '../../../src/gen/google/rpc/status_pb.ts'
 import { camelCase, type RawChange } from './cases/method-case.ts'
 import type { World } from './world.ts'
 
-/** What a raw call was answered. */
+/** The answer to a raw call. */
 export interface RawReply {
   readonly code: number
   readonly fields: readonly string[]
   readonly httpStatus: number | undefined
 }
 
-/** A call that does not go through the generated clients. */
+/** A call that does not use the generated clients. */
 export interface RawCall {
   readonly method: MethodRow
   readonly request: JsonObject
@@ -23,7 +23,7 @@ export interface RawCall {
   readonly change: RawChange
 }
 
-/** The request's path: the route's variables filled from it. */
+/** Returns the path of the request: the variables of the route are replaced by its fields. */
 function pathOf(template: string, request: JsonObject): string {
   const path = template.replaceAll(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => {
     let at: unknown = request
@@ -34,7 +34,7 @@ function pathOf(template: string, request: JsonObject): string {
   return path.replace(/\/+$/, '').replace('/:', ':')
 }
 
-/** Over HTTP, the method's first route. */
+/** Makes the call over HTTP, by the method's first route. */
 export async function rawRest(world: World, call: RawCall): Promise<RawReply> {
   const [binding] = call.method.http
   if (binding === undefined) throw new Error(`${call.method.rpc} has no route`)
@@ -50,7 +50,7 @@ export async function rawRest(world: World, call: RawCall): Promise<RawReply> {
   return { code: answer.code, fields, httpStatus: response.status }
 }
 
-/** Over gRPC. */
+/** Makes the call over gRPC. */
 export function rawGrpc(world: World, call: RawCall): Promise<RawReply> {
   const { method, change } = call
   const client = new Client(`127.0.0.1:${world.server.config.api.port}`, credentials.createInsecure())

@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import type { MethodRow } from '../../../src/base/schema/method.ts'
 import { camelCase } from './cases/method-case.ts'
 
-/** A request with every variable of the method's route filled. */
+/** Returns a request with every variable of the method's route set. */
 export function routedRequest(method: MethodRow): JsonObject {
   const request: JsonObject = {}
   for (const [, variable = '', pattern] of (method.http[0]?.template ?? '').matchAll(/\{([a-z_.]+)(?:=([^}]*))?\}/g)) {

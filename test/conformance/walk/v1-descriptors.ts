@@ -11,9 +11,9 @@ import {
 } from '@bufbuild/protobuf/wkt'
 
 /**
- * The messages of version 1 that `auth` and the token exchange use, as their public clients have them.
- * They are written by hand, independent of the schema and of the generated code.
- * `s` text, `b` flag, `i` 32-bit number, `bytes`, `ts` time, `[]` repeated, `{}` a map from texts to numbers; else a message of this table.
+ * The messages of version 1 that `auth` and the token exchange use, with the descriptors of their public clients. They are written by hand, independent of
+ * the schema and of the generated code. `s` text, `b` flag, `i` 32-bit number, `bytes`, `ts` time, `[]` repeated, `{}` a map from texts to numbers; else a
+ * message of this table.
  */
 const messages: Readonly<Record<string, string>> = {
   Group: '1 id s, 2 name s, 3 description s, 4 resource_limits {}, 5 verified b, 6 kind i, 7 status i',
@@ -71,7 +71,7 @@ const file = create(FileDescriptorProtoSchema, {
 
 const files = createFileRegistry(file, () => file_google_protobuf_timestamp.proto)
 
-/** The message of this name. */
+/** Returns the descriptor of the message with this name. */
 export function v1Message(name: string): DescMessage {
   const found = files.getMessage(`v1.${name}`)
   if (found === undefined) throw new Error(`no message ${name}`)

@@ -13,7 +13,7 @@ interface V1Method {
   readonly input: string
   readonly output: string
   readonly rest: readonly [verb: string, path: string]
-  /** What of an answer must be there. */
+  /** The required parts of the answer. */
   readonly answer: (world: World) => JsonObject
 }
 
@@ -21,7 +21,7 @@ const text: unknown = expect.stringMatching(/./)
 const time: unknown = expect.stringMatching(/Z$/)
 const rawToken = { token: text, expiry: time }
 
-/** Every method that clients of version 1 call, under the names and with the messages that they have. */
+/** Every method that clients of version 1 call, with their names and messages. */
 const table: Readonly<Record<string, V1Method>> = {
   'Auth/Validate': {
     input: 'Empty',
@@ -70,15 +70,15 @@ const table: Readonly<Record<string, V1Method>> = {
   },
 }
 
-/** The full names under which clients call a service: those of the API family drop the version. */
+/** Returns the full names by which clients call a service. Names of the API family have no version. */
 function servicesOf(name: string): string[] {
   return name.startsWith('Auth/') ? ['taproot.auth.v1', 'chainguard.platform.auth'] : ['taproot.oidc.v1', 'chainguard.platform.oidc']
 }
 
-/** Numbers of fields from here on are the platform's own: clients of the family skip them. */
+/** Field numbers from here on are Taproot's own; clients of the API family skip them. */
 const firstOwnNumber = 1000
 
-/** The numbers of fields, at any depth, that the descriptors do not know. */
+/** Returns field numbers, at any depth, that the descriptors do not contain. */
 function unknownNumbers(desc: DescMessage, message: Message): number[] {
   const reflected = reflect(desc, message)
   const inner = desc.fields.flatMap((field) => {
@@ -89,7 +89,7 @@ function unknownNumbers(desc: DescMessage, message: Message): number[] {
   return [...(message.$unknown ?? []).map(({ no }) => no), ...inner]
 }
 
-describe('messages of clients of version 1', () => {
+describe('messages of version 1 clients', () => {
   let server: TestServer
   let world: World
   let client: Client
@@ -125,7 +125,7 @@ describe('messages of clients of version 1', () => {
     })
   }
 
-  test('the table has every method of auth and of the token exchange', () => {
+  test('messages of version 1 clients cover every method of auth and of the token exchange', () => {
     const known = methods.filter(({ service }) => /^taproot\.(?:auth|oidc)\.v1\./.test(service)).map(caseName)
     expect(Object.keys(table).toSorted()).toEqual(known.toSorted())
   })

@@ -22,16 +22,16 @@ import {
   type TestServer,
 } from '../../support/test-server.ts'
 
-/** The documents of the walk's server (configuration `terms`). */
+/** The terms documents in the configuration of the server. */
 export const walkTerms = [
   { id: 'walk-terms', label: 'Terms', url: 'https://example.com/terms' },
   { id: 'walk-privacy', label: 'Privacy', url: 'https://example.com/privacy' },
 ] as const
 
-/** An issuer whose e-mail claims count (configuration `issuers`). */
+/** An issuer in the configuration whose e-mail claims are trusted. */
 export const trustedIssuer = 'https://login.example'
 
-/** What requests of the walk are about: an organisation with a subgroup, and another tenant. */
+/** The records that requests of the walk name: an organisation with a subgroup, and another tenant. */
 export interface World extends Organisation {
   readonly server: TestServer
   readonly subgroup: string
@@ -43,10 +43,10 @@ export interface World extends Organisation {
 
 /** What `plainRole` grants. */
 export const plainCapability = 'groups.list'
-/** Reach that is of no use to any method of the walk. */
+/** A capability that no method of the walk needs. */
 const uselessCapability = 'libraries.python.list'
 
-/** A server whose configuration the walk needs. */
+/** Starts a server with the configuration that the walk needs. */
 export function startWalkServer(): Promise<TestServer> {
   return startTestServer({
     store: 'sqlite',
@@ -54,7 +54,7 @@ export function startWalkServer(): Promise<TestServer> {
   })
 }
 
-/** Makes both tenants. */
+/** Creates both tenants. */
 export async function makeWorld(server: TestServer): Promise<World> {
   const organisation = await makeOrganisation(server)
   const other = await makeOrganisation(server)
@@ -66,25 +66,25 @@ export async function makeWorld(server: TestServer): Promise<World> {
   return { ...organisation, server, subgroup, other, plainRole, plainRoleName }
 }
 
-/** Makes a record as an operator; returns its uid. */
+/** Creates a record as an operator, and returns its uid. */
 export async function made(world: World, rpc: string, request: JsonObject): Promise<string> {
   return String(ok(await world.server.rest.call(rpc, request, { token: await world.server.operatorToken() }))['uid'])
 }
 
-/** Makes a custom role below `group`; returns its uid. */
+/** Creates a custom role below `group`, and returns its uid. */
 export async function makeRole(server: TestServer, group: string, capabilities: readonly string[]): Promise<string> {
   const names = capabilities.map((name) => capabilityByName(name)?.enumName ?? name)
   const request = { parent: group, role: { name: freshName('role'), capabilities: names } }
   return String(ok(await server.rest.call('CreateRole', request, { token: await server.operatorToken() }))['uid'])
 }
 
-/** A token of a new identity of the organisation that holds exactly these capabilities on its root group. Without any, it holds an unused one. */
+/** Returns a token of a new identity of the organisation with exactly these capabilities on its root group, or with an unused one. */
 export async function tokenWith(world: World, capabilities: readonly string[]): Promise<string> {
   const role = await makeRole(world.server, world.group, [...capabilities, uselessCapability])
   return (await makeMember(world.server, world.group, { role })).token
 }
 
-/** A token of the organisation's owner, cut to these capabilities or these groups. */
+/** Returns a token of the organisation's owner, restricted to these capabilities or groups. */
 export function restrictedToken(world: World, restrictions: { capabilities?: CapabilitySet; scopes?: readonly string[] }): Promise<string> {
   const { capabilities, scopes } = restrictions
   return world.server.tokenFor(world.owner, {
@@ -93,7 +93,7 @@ export function restrictedToken(world: World, restrictions: { capabilities?: Cap
   })
 }
 
-/** Puts a record into the store past all rules: what no method makes, or makes no longer. */
+/** Writes a record to the store without any check, for states that no method creates (any more). */
 async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; record: Message }): Promise<void> {
   const { store, cache } = server.running.engine
   const changes = new ChangeSet()
@@ -106,7 +106,7 @@ async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; reco
   await cache.barrier(AbortSignal.timeout(5_000))
 }
 
-/** A token of a person, registered here, whose e-mail address the trusted issuer asserts. */
+/** Returns a token of a registered person with an e-mail address from the trusted issuer. */
 export async function personToken({ server }: World, email: string): Promise<string> {
   const subject = freshName('person')
   const uid = personUid(trustedIssuer, subject)
@@ -131,17 +131,17 @@ export function missingSibling(uid: string): string {
   return parent === rootParent ? randomBytes(20).toString('hex') : `${parent}/${randomBytes(8).toString('hex')}`
 }
 
-/** The revision of the last commit: the same one later means that nothing at all was written between. */
+/** Returns the revision of the last commit. An equal one later means that nothing was written in between. */
 export function storeRevision(server: TestServer): Promise<number> {
   return server.running.engine.store.revision(AbortSignal.timeout(5_000))
 }
 
-/** The audit lines of one call. */
+/** Returns the audit lines of one call. */
 export function auditLines(server: TestServer, requestId: string): LogLine[] {
   return server.logs.filter(({ message, fields }) => message === 'audit' && fields['requestId'] === requestId)
 }
 
-/** Waits until nothing is left to be swept, so that nothing writes behind a test's back. */
+/** Waits until all sweeps have ended, so that no sweep writes during a test. */
 export async function swept(server: TestServer, boundMs = 5_000): Promise<void> {
   const { cascader } = server.running.engine.services
   for (const end = Date.now() + boundMs; await cascader.finish(AbortSignal.timeout(boundMs));)

@@ -8,26 +8,26 @@ import { valueSets } from './value-sets.ts'
 
 const testTimeoutMs = 180_000
 
-describeWithPart('kube-apiserver', 'a real API server', () => {
+describeWithPart('kube-apiserver', 'a real Kubernetes API server', () => {
   let kube: Kube
 
   beforeAll(async () => {
     kube = await startKube()
     for (const namespace of [release.namespace, 'mirrors']) await kube.kubectl(['create', 'namespace', namespace])
-    // Pods, also those that only a template makes, are held to the strictest standard; a breach is a warning here.
+    // Pods and pod templates must meet the strictest standard; a violation is a warning here.
     await kube.kubectl(['label', 'namespace', release.namespace, 'pod-security.kubernetes.io/warn=restricted', 'pod-security.kubernetes.io/enforce=restricted'])
     await kube.kubectl(['apply', '-f', '-'], foreignDefinitions())
     await kube.kubectl(['wait', '--for=condition=Established', 'crd', '--all', '--timeout=60s'])
   }, testTimeoutMs)
   afterAll(async () => kube?.stop())
 
-  /** A bare pod is refused where its service account is not there: a dry run makes none. */
+  /** Creates the service accounts: a bare pod without its service account is refused, and a dry run creates none. */
   async function makeAccounts(text: string): Promise<void> {
     const items = objectsOf(text).filter(({ kind }) => kind === 'ServiceAccount')
     await kube.kubectl(['apply', '--server-side', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items }))
   }
 
-  test.for(Object.entries(valueSets))('accepts every object: %s', { timeout: testTimeoutMs }, async ([, values]) => {
+  test.for(Object.entries(valueSets))('a real Kubernetes API server accepts every object of the chart: %s', { timeout: testTimeoutMs }, async ([, values]) => {
     const text = await renderText(values)
     await makeAccounts(text)
     const accepted = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-f', '-'], text)
@@ -35,12 +35,12 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
   })
 
   test.each<[string, keyof typeof valueSets, RegExp, string, string]>([
-    ['a field that a route has not', 'a Gateway for both hosts', /hostnames:/, 'hosts:', '.spec.hosts: field not declared in schema'],
+    ['an unknown field of a route', 'a Gateway for both hosts', /hostnames:/, 'hosts:', '.spec.hosts: field not declared in schema'],
     ['a Service without a port', 'a Gateway for both hosts', /^ +port: 80$(?=\n---)/m, '', 'port: Required value'],
-    ['a field that a monitor has not', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
+    ['an unknown field of a monitor', 'watched by Prometheus', /interval: 15s/, 'every: 15s', '.spec.endpoints[0].every: field not declared in schema'],
     ['a rule without an expression', 'watched by Prometheus', /^ +expr:.*$/m, '', 'spec.groups[0].rules[0].expr: Required value'],
     ['an invalid time', 'watched by Prometheus', /for: 1m/, 'for: soon', 'spec.groups[0].rules[0].for'],
-  ])('would refuse %s', { timeout: testTimeoutMs }, async (_, set, right, wrong, complaint) => {
+  ])('a real Kubernetes API server refuses a changed chart with %s', { timeout: testTimeoutMs }, async (_, set, right, wrong, complaint) => {
     const text = await renderText(valueSets[set])
     await makeAccounts(text)
     const broken = text.replace(right, wrong)
@@ -48,13 +48,13 @@ describeWithPart('kube-apiserver', 'a real API server', () => {
     await expect(kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '-f', '-'], broken)).rejects.toThrow(complaint)
   })
 
-  test('accepts the base for kustomize', { timeout: testTimeoutMs }, async () => {
+  test('a real Kubernetes API server accepts the kustomize base', { timeout: testTimeoutMs }, async () => {
     await kube.kubectl(['create', 'namespace', 'taproot'])
     const base = resolve(import.meta.dirname, '../../../deploy/kustomize/base')
     await kube.kubectl(['apply', '--server-side', '--dry-run=server', '--validate=strict', '--warnings-as-errors', '-k', base])
   })
 
-  test('stores the rendered objects unchanged: no default replaces a value', { timeout: testTimeoutMs }, async () => {
+  test('a real Kubernetes API server stores the rendered objects unchanged: no API server default replaces a value', { timeout: testTimeoutMs }, async () => {
     const text = await renderText({})
     await makeAccounts(text)
     const answer = await kube.kubectl(['apply', '--server-side', '--dry-run=server', '-o', 'json', '-f', '-'], text)

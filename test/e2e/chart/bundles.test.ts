@@ -20,7 +20,7 @@ interface Answer {
   readonly body: string
 }
 
-/** One HTTPS call; rejects where TLS fails. */
+/** Makes one HTTPS call. Rejects if TLS fails. */
 async function call(url: string, options: RequestOptions & { readonly body?: string }): Promise<Answer> {
   const { body, ...rest } = options
   const sent = request(url, { timeout: 5000, agent: false, ...rest })
@@ -30,7 +30,7 @@ async function call(url: string, options: RequestOptions & { readonly body?: str
   return { status: response.statusCode, body: await text(response) }
 }
 
-/** A member's arguments as the chart has them, on this machine: names of pods become `localhost` with ports of their own. */
+/** Returns a member's arguments in the chart, for this machine: pod names become `localhost` with separate ports. */
 function localArguments(args: readonly string[], member: { index: number; ports: readonly number[]; directory: string }): string[] {
   const { index, ports, directory } = member
   const [client, peer, metrics] = ports.slice(3 * index)
@@ -56,45 +56,49 @@ function clientOptions(data: SecretData | undefined, withCertificate = true): Re
 }
 
 describeWithPart('etcd', 'the bundled etcd', () => {
-  test('three members find each other by the created certificates, and serve no client without one', { timeout: testTimeoutMs }, async () => {
-    const objects = await render({ etcd: { replicas: 3 } })
-    const { args } = one(objects, 'StatefulSet', 'taproot-etcd').spec.template.spec.containers[0]
-    const { directory, secrets } = await makeSecretFiles(wantedOf(objects))
-    const ports = await freePorts(9)
-    let output = ''
-    for (const index of [0, 1, 2]) {
-      const child = spawn(requirePart('etcd'), localArguments(args, { index, ports, directory }), { stdio: ['ignore', 'ignore', 'pipe'] })
-      child.stderr.on('data', (chunk) => (output = (output + String(chunk)).slice(-4000)))
-      onTestFinished(async () => {
-        if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
-      })
-    }
-    const client = clientOptions(secrets['taproot-etcd-client'])
-    const put = { method: 'POST', body: JSON.stringify({ key: 'YQ==', value: 'Yg==' }) }
-    const deadline = performance.now() + 60_000
-    for (const index of [0, 1, 2]) {
-      const url = `https://localhost:${ports[3 * index]}/v3/kv/put`
-      const written = (): Promise<boolean> =>
-        call(url, { ...client, ...put }).then(
-          ({ status }) => status === 200,
-          () => false,
-        )
-      while (!(await written())) {
-        if (performance.now() > deadline) throw new Error(`etcd does not take writes:\n${output}`)
-        await delay(100)
+  test(
+    'the bundled etcd has three members that connect with the created certificates, and refuse clients without one',
+    { timeout: testTimeoutMs },
+    async () => {
+      const objects = await render({ etcd: { replicas: 3 } })
+      const { args } = one(objects, 'StatefulSet', 'taproot-etcd').spec.template.spec.containers[0]
+      const { directory, secrets } = await makeSecretFiles(wantedOf(objects))
+      const ports = await freePorts(9)
+      let output = ''
+      for (const index of [0, 1, 2]) {
+        const child = spawn(requirePart('etcd'), localArguments(args, { index, ports, directory }), { stdio: ['ignore', 'ignore', 'pipe'] })
+        child.stderr.on('data', (chunk) => (output = (output + String(chunk)).slice(-4000)))
+        onTestFinished(async () => {
+          if (child.exitCode === null && child.kill('SIGKILL')) await once(child, 'exit')
+        })
       }
-      await expect(call(url, { ...clientOptions(secrets['taproot-etcd-client'], false), ...put })).rejects.toThrow()
-      await expect(call(url, { ...clientOptions(secrets['taproot-upstream-tls']), ...put })).rejects.toThrow()
-    }
-    // What the probes ask.
-    for (const path of ['livez', 'readyz']) expect((await fetch(`http://127.0.0.1:${ports[2]}/${path}`)).status).toBe(200)
-    const members = await call(`https://localhost:${ports[0]}/v3/cluster/member/list`, { ...client, method: 'POST', body: '{}' })
-    expect(JSON.parse(members.body).members).toHaveLength(3)
-  })
+      const client = clientOptions(secrets['taproot-etcd-client'])
+      const put = { method: 'POST', body: JSON.stringify({ key: 'YQ==', value: 'Yg==' }) }
+      const deadline = performance.now() + 60_000
+      for (const index of [0, 1, 2]) {
+        const url = `https://localhost:${ports[3 * index]}/v3/kv/put`
+        const written = (): Promise<boolean> =>
+          call(url, { ...client, ...put }).then(
+            ({ status }) => status === 200,
+            () => false,
+          )
+        while (!(await written())) {
+          if (performance.now() > deadline) throw new Error(`etcd does not take writes:\n${output}`)
+          await delay(100)
+        }
+        await expect(call(url, { ...clientOptions(secrets['taproot-etcd-client'], false), ...put })).rejects.toThrow()
+        await expect(call(url, { ...clientOptions(secrets['taproot-upstream-tls']), ...put })).rejects.toThrow()
+      }
+      // The paths of the probes.
+      for (const path of ['livez', 'readyz']) expect((await fetch(`http://127.0.0.1:${ports[2]}/${path}`)).status).toBe(200)
+      const members = await call(`https://localhost:${ports[0]}/v3/cluster/member/list`, { ...client, method: 'POST', body: '{}' })
+      expect(JSON.parse(members.body).members).toHaveLength(3)
+    },
+  )
 })
 
 describeWithPart('registry', 'the bundled registry', () => {
-  test('takes the password that is made, over the certificate that is made, and nothing else', { timeout: testTimeoutMs }, async () => {
+  test('the bundled registry accepts the created password over the created certificate, and nothing else', { timeout: testTimeoutMs }, async () => {
     const { directory, secrets } = await makeSecretFiles(wantedOf(await render()))
     const { 'ca.crt': ca } = secrets['taproot-upstream-tls'] ?? {}
     const { password, htpasswd } = secrets['taproot-upstream'] ?? {}
@@ -110,7 +114,7 @@ describeWithPart('registry', 'the bundled registry', () => {
     expect((await ask('/v2/')).status).toBe(401)
     expect((await ask('/v2/', 'taproot:wrong')).status).toBe(401)
     expect((await ask('/v2/', `taproot:${password?.toString()}`)).status).toBe(200)
-    // What the probes ask.
+    // The path of the probes.
     expect((await ask('/')).status).toBe(200)
   })
 })

@@ -8,7 +8,7 @@ const values = valueSets['what teams set every day']
 const workloads = ['api', 'registry', 'controller', 'etcd', 'upstream'] as const
 const kindOf = (name: string): string => (name === 'etcd' || name === 'upstream' ? 'StatefulSet' : 'Deployment')
 
-describeWithPart('helm', 'values that teams set every day', () => {
+describeWithPart('helm', 'commonly used values of the chart', () => {
   let objects: readonly Rendered[] = []
   beforeAll(async () => {
     objects = await render(values)
@@ -16,7 +16,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
 
   const workload = (name: string): Rendered => one(objects, kindOf(name), `taproot-${name}`)
 
-  test.for(workloads)('reach the workload and the service account of %s', (name) => {
+  test.for(workloads)('set annotations and labels of the workload and the service account of %s', (name) => {
     const given = values[name]
     expect(workload(name).metadata.annotations).toMatchObject(given.annotations)
     expect(workload(name).metadata.labels).toMatchObject(given.labels)
@@ -24,7 +24,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect([account.annotations, account.labels]).toMatchObject([given.serviceAccount.annotations, given.serviceAccount.labels])
   })
 
-  test.for(workloads)('reach the pods of %s', (name) => {
+  test.for(workloads)('set the pod fields of %s', (name) => {
     const given = values[name]
     const pod = workload(name)['spec'].template.spec
     const { hostAliases, dnsPolicy, dnsConfig, initContainers, envFrom } = given
@@ -42,7 +42,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect(own.volumeMounts).toContainEqual(given.extraVolumeMounts[0])
   })
 
-  test('a default feature can be switched off for one workload', { timeout: testTimeoutMs }, async () => {
+  test('chart values can switch a default security setting off for one workload', { timeout: testTimeoutMs }, async () => {
     const found = await render({
       api: { containerSecurityContext: { readOnlyRootFilesystem: false } },
       pods: { containerSecurityContext: { privileged: false } },
@@ -52,7 +52,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect([contextOf('api'), contextOf('registry')]).toEqual([{ ...own, readOnlyRootFilesystem: false }, own])
   })
 
-  test('a HorizontalPodAutoscaler decides how many pods there are', () => {
+  test('chart values with a HorizontalPodAutoscaler leave the number of pods to it', () => {
     expect(workload('api')['spec'].replicas).toBeUndefined()
     const { spec } = one(objects, 'HorizontalPodAutoscaler', 'taproot-api')
     expect(spec).toMatchObject({ minReplicas: 2, maxReplicas: 9, scaleTargetRef: { kind: 'Deployment', name: 'taproot-api' } })
@@ -63,7 +63,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect(names(objects, 'HorizontalPodAutoscaler')).toEqual(['taproot-api'])
   })
 
-  test('budgets, strategies, services and claims are as they say', () => {
+  test('set budgets, update strategies, services and volume claims', () => {
     expect(one(objects, 'PodDisruptionBudget', 'taproot-api')['spec']).toMatchObject({ minAvailable: '50%' })
     expect(one(objects, 'PodDisruptionBudget', 'taproot-api')['spec']).not.toHaveProperty('maxUnavailable')
     expect(one(objects, 'PodDisruptionBudget', 'taproot-registry')['spec'].maxUnavailable).toBe(2)
@@ -86,7 +86,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     }
   })
 
-  test('names, annotations and monitors of all objects', () => {
+  test('set names, common annotations and monitors of all objects', () => {
     const exceptions = ['CustomResourceDefinition', 'ValidatingAdmissionPolicy', 'ValidatingAdmissionPolicyBinding']
     for (const { kind, metadata } of objects.filter((object) => !exceptions.includes(object.kind) && object.metadata.name !== 'own')) {
       expect(metadata.annotations, `${kind} ${metadata.name}`).toMatchObject(values.commonAnnotations)
@@ -102,7 +102,7 @@ describeWithPart('helm', 'values that teams set every day', () => {
     expect(one(objects, 'ConfigMap', 'own')).toMatchObject({ metadata: { namespace: 'platform' }, data: { release: 'taproot' } })
   })
 
-  test('the pods of helm test are placed as they say', () => {
+  test('place the pods of helm test', () => {
     const { nodeSelector, tolerations, affinity, priorityClassName, dnsConfig } = values.tests
     const pods = objects.filter(({ kind }) => kind === 'Pod')
     expect(pods.map(({ metadata }) => metadata.name)).toEqual(['taproot-test-api', 'taproot-test-registry'])
@@ -115,26 +115,26 @@ describeWithPart('helm', 'values that teams set every day', () => {
   })
 
   test.each<[sentence: string, values: Values, image: string, etcd: string]>([
-    ['as it is', { image: { repository: 'taproot', tag: '1' } }, 'taproot:1', 'gcr.io/etcd-development/etcd:v3.6.8'],
-    ['one registry', { image: { registry: 'one.example', tag: '1' } }, 'one.example/taproot:1', 'gcr.io/etcd-development/etcd:v3.6.8'],
+    ['no override', { image: { repository: 'taproot', tag: '1' } }, 'taproot:1', 'gcr.io/etcd-development/etcd:v3.6.8'],
+    ['one registry for one image', { image: { registry: 'one.example', tag: '1' } }, 'one.example/taproot:1', 'gcr.io/etcd-development/etcd:v3.6.8'],
     [
-      'all registries',
+      'one registry for all images',
       { global: { imageRegistry: 'all.example:5000' }, image: { tag: '1' } },
       'all.example:5000/taproot:1',
       'all.example:5000/etcd-development/etcd:v3.6.8',
     ],
     [
-      'one over all, in place of the one in the name',
+      'an override in place of the registry in an image name',
       { global: { imageRegistry: 'all.example' }, image: { registry: 'one.example/mirror', repository: 'localhost:5000/platform/taproot', tag: '1' } },
       'one.example/mirror/platform/taproot:1',
       'all.example/etcd-development/etcd:v3.6.8',
     ],
-  ])('images come from the registry that is named: %s', { timeout: testTimeoutMs }, async (_, given, image, etcd) => {
+  ])('chart values choose the registry of images: %s', { timeout: testTimeoutMs }, async (_, given, image, etcd) => {
     const found = podSpecs(await render(given)).map(({ name, spec }) => [name, spec.containers[0].image])
     expect(Object.fromEntries(found)).toMatchObject({ 'taproot-api': image, 'taproot-test-api': image, 'taproot-etcd': etcd })
   })
 
-  test("settings of the controller start no other role's pods again", { timeout: testTimeoutMs }, async () => {
+  test('chart values of the controller restart no pods of other roles', { timeout: testTimeoutMs }, async () => {
     const [before, after] = await Promise.all([{}, { kubernetes: { pullSecrets: { enabled: true }, mirror: { limit: 5 } } }].map(render))
     const digestOf = (found: readonly Rendered[] | undefined, role: string): unknown => one(found ?? [], 'Deployment', `taproot-${role}`)['spec'].template
     for (const role of ['api', 'registry']) expect(digestOf(after, role)).toEqual(digestOf(before, role))

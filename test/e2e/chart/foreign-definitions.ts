@@ -1,4 +1,4 @@
-/** A schema of a definition. What a schema does not name, the API server refuses under `--validate=strict`. */
+/** The schema of a definition. Under `--validate=strict` the API server refuses fields that it lacks. */
 type Schema = Readonly<Record<string, unknown>>
 
 const text = (pattern?: string): Schema => ({ type: 'string', minLength: 1, ...(pattern !== undefined && { pattern }) })
@@ -12,7 +12,7 @@ const port: Schema = { type: 'integer', minimum: 1, maximum: 65_535 }
 const duration = text('^([0-9]+(ms|s|m|h|d|w|y))+$')
 const metricLabel = text('^[a-zA-Z_][a-zA-Z0-9_]*$')
 
-/** The chart treats HTTPRoute and GRPCRoute alike: all requests of a host go to one Service, and a Service needs a port. */
+/** The chart treats HTTPRoute and GRPCRoute alike: all requests of a host are routed to one Service, and a Service needs a port. */
 const route = object({
   parentRefs: listOf(object({ name, namespace: name, sectionName: name, port }, ['name'])),
   hostnames: listOf(text(`^([*][.])?${label}([.]${label})*$`)),
@@ -35,7 +35,7 @@ const serviceMonitor = object(
 const rule = object({ alert: text(), expr: text(), for: duration, labels: texts, annotations: texts }, ['expr'])
 const prometheusRule = object({ groups: listOf(object({ name: text(), rules: listOf(rule) }, ['name'])) })
 
-/** Foreign kinds that the chart creates objects of on request. They have the fields that it sets, as their projects define them, and no others. */
+/** Foreign kinds of which the chart can create objects. They have the fields that it sets, as their projects define them, and no others. */
 const foreignKinds = [
   { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'HTTPRoute', spec: route },
   { group: 'gateway.networking.k8s.io', version: 'v1', kind: 'GRPCRoute', spec: route },
@@ -53,7 +53,7 @@ export function foreignDefinitions(): string {
       kind: 'CustomResourceDefinition',
       metadata: {
         name: `${singular}s.${group}`,
-        // The API server protects the group of the Gateway API: only what its project approved may be in it.
+        // The API server protects the group of the Gateway API: it may contain only approved definitions.
         annotations: { 'api-approved.kubernetes.io': 'unapproved, for tests' },
       },
       spec: {

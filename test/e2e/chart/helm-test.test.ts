@@ -15,7 +15,7 @@ import { listenOnLoopback } from '../../support/parts/loopback.ts'
 const host = 'registry.example.com'
 const realm = 'https://platform.example.com/token'
 
-/** A registry host that answers as ours does, over TLS where it has a certificate. Resolves to its address. */
+/** Starts a server that answers like the registry host, over TLS if it has a certificate. Resolves to its address. */
 async function startHost(certificate?: TestCertificate): Promise<string> {
   const answer = (_: unknown, response: ServerResponse): void => {
     response.writeHead(401, { 'WWW-Authenticate': `Bearer realm="${realm}",service="${host}"` }).end()
@@ -26,13 +26,13 @@ async function startHost(certificate?: TestCertificate): Promise<string> {
   return `${certificate === undefined ? 'http' : 'https'}://localhost:${port}`
 }
 
-describeWithPart('helm', "the chart's tests of a release", () => {
+describeWithPart('helm', 'the helm test pods', () => {
   const podOf = async (): Promise<Rendered['spec']> => {
     const tls = { existingSecret: 'registry-tls' }
     const objects = await render({ baseUrl: 'https://platform.example.com', registry: { host, tls } })
     return one(objects, 'Pod', 'taproot-test-registry').spec
   }
-  /** Runs what the pod runs, against another address. */
+  /** Runs the script of the pod against another address. */
   const run = async (service: string, authority: string | undefined): Promise<{ code: number | null; printed: string }> => {
     const [{ command, args, env }] = (await podOf()).containers
     const file = join(await freshDirectory(), 'ca.crt')
@@ -46,7 +46,7 @@ describeWithPart('helm', "the chart's tests of a release", () => {
     return { code, printed: (await out) + (await err) }
   }
 
-  test('trust the authority in the Secret, for the name that clients know', async () => {
+  test('the helm test pods trust the certificate authority in the Secret, for the public host name', async () => {
     const certificate = selfSigned(host)
     expect(await run(await startHost(certificate), certificate.certificate)).toEqual({
       code: 0,
@@ -56,13 +56,13 @@ describeWithPart('helm', "the chart's tests of a release", () => {
     expect(volumes[0].projected.sources).toEqual([{ secret: { name: 'registry-tls', items: [{ key: 'ca.crt', path: 'ca.crt' }], optional: true } }])
   })
 
-  test('trust no other authority', async () => {
+  test('the helm test pods trust no other certificate authority', async () => {
     const address = await startHost(selfSigned(host))
     for (const authority of [selfSigned(host).certificate, undefined])
       expect(await run(address, authority)).toMatchObject({ code: 1, printed: expect.stringMatching(/SELF_SIGNED|unable to verify|self-signed/) as unknown })
   })
 
-  test('take no certificate of another name, not that of the Service either', async () => {
+  test('the helm test pods refuse a certificate of another name, even that of the Service', async () => {
     const certificate = selfSigned('localhost')
     expect(await run(await startHost(certificate), certificate.certificate)).toMatchObject({
       code: 1,
@@ -70,7 +70,7 @@ describeWithPart('helm', "the chart's tests of a release", () => {
     })
   })
 
-  test('need no certificate where pods have none', async () => {
+  test('the helm test pods need no certificate if the pods serve without TLS', async () => {
     expect(await run(await startHost(), undefined)).toMatchObject({ code: 0 })
   })
 })

@@ -7,13 +7,13 @@ import { runKubeClient, type KubeClientResult } from '../../support/parts/kubern
 /** The chart's folder. */
 export const chartDirectory = resolve(import.meta.dirname, '../../../charts/taproot')
 
-/** Where renderings of tests are installed to. */
+/** The release and namespace of rendered charts. */
 export const release = { name: 'taproot', namespace: 'platform' } as const
 
-/** Values as in a values file. */
+/** Values, as in a values file. */
 export type Values = Readonly<Record<string, unknown>>
 
-/** An object of a rendering. What it holds depends on its kind. */
+/** An object of a rendered chart. Its fields depend on its kind. */
 export interface Rendered {
   readonly apiVersion: string
   readonly kind: string
@@ -28,7 +28,7 @@ export interface Rendered {
   readonly [field: string]: any
 }
 
-/** Runs a real helm on the chart with these values; never throws for what it answers. No cluster is asked. */
+/** Runs a real helm on the chart with these values, without a cluster. Does not throw if helm fails. */
 export async function helm(command: readonly string[], values: Values): Promise<KubeClientResult> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-values-'))
   try {
@@ -40,7 +40,7 @@ export async function helm(command: readonly string[], values: Values): Promise<
   }
 }
 
-/** What `helm template` prints; throws with its complaint where it refuses. */
+/** Returns the output of `helm template`. Throws its error message if it fails. */
 export async function renderText(values: Values, place: { readonly name: string; readonly namespace: string } = release): Promise<string> {
   const { code, stdout, stderr } = await helm(['template', place.name, chartDirectory, '--namespace', place.namespace], values)
   if (code !== 0) throw new Error(stderr)
@@ -61,7 +61,7 @@ export async function render(values: Values = {}): Promise<readonly Rendered[]> 
   return objectsOf(await renderText(values))
 }
 
-/** The only object of that kind and name. Throws where there is not exactly one. */
+/** Returns the only object of that kind and name. Throws unless there is exactly one. */
 export function one(objects: readonly Rendered[], kind: string, name: string): Rendered {
   const [found, ...more] = objects.filter((object) => object.kind === kind && object.metadata.name === name)
   if (found === undefined || more.length > 0) throw new Error(`${found === undefined ? 'no' : 'more than one'} ${kind} ${name}`)
@@ -76,7 +76,7 @@ export function names(objects: readonly Rendered[], kind: string): string[] {
     .sort()
 }
 
-/** Specs of all pods, by the name of what makes them. */
+/** Returns the specs of all pods, by the name of their workload. */
 export function podSpecs(objects: readonly Rendered[]): readonly { readonly name: string; readonly spec: Rendered['spec'] }[] {
   return objects.flatMap(({ kind, metadata: { name }, spec }) => {
     if (kind === 'Pod') return [{ name, spec }]

@@ -22,7 +22,7 @@ interface Rule {
   readonly verbs: readonly string[]
 }
 
-/** The rules with one verb removed, for each verb of each rule. A rule without verbs is dropped. */
+/** Returns the rules with one verb removed, for each verb of each rule. A rule without verbs is dropped. */
 function withoutEachVerb(rules: readonly Rule[]): readonly { readonly verb: string; readonly rules: readonly Rule[] }[] {
   return rules.flatMap((rule, at) =>
     rule.verbs.map((verb) => {
@@ -58,7 +58,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     return createKubeClient({ endpoint: { from: 'token', server, ca, token }, userAgent: 'test', random: systemRandom })
   }
 
-  /** Runs it `afterMs` from now; returns what became of each Secret. */
+  /** Runs the command with a clock `afterMs` ahead. Returns the action for each Secret. */
   async function make(what: Wanted = wanted, { afterMs = 0, by = client, timeoutMs = 10_000 } = {}): Promise<Readonly<Record<string, string>>> {
     const report: Record<string, string> = {}
     const clock = { now: () => systemClock.now() + afterMs }
@@ -80,14 +80,14 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
 
   const every = (action: string, of: readonly string[] = all) => Object.fromEntries(of.map((name) => [name, action]))
 
-  test('makes all that the chart needs; a second time it changes nothing', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets creates all Secrets that the chart needs, and changes nothing the second time', { timeout: testTimeoutMs }, async () => {
     expect(await make()).toEqual(every('make'))
     const before = await Promise.all(all.map(secret))
     expect(await make()).toEqual(every('keep'))
     expect(await Promise.all(all.map(secret))).toEqual(before)
   })
 
-  test('it creates exactly the Secrets of its purpose', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets creates Secrets with the content that each use needs', { timeout: testTimeoutMs }, async () => {
     await make()
     expect(parseKeyEncryptionKey((await secret('taproot-encryption')).data['key'] ?? Buffer.alloc(0))).toHaveLength(32)
     const authority = await certificate('taproot-authority')
@@ -106,7 +106,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await certificate('taproot-etcd-client')).keyUsage).toEqual(['1.3.6.1.5.5.7.3.2'])
   })
 
-  test('creates only missing Secrets, and never changes those of the user', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets creates only missing Secrets, and never changes those of the user', { timeout: testTimeoutMs }, async () => {
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-encryption', '--from-literal=key=mine'])
     await kube.kubectl(['-n', wanted.namespace, 'create', 'secret', 'generic', 'taproot-etcd-server', '--from-literal=tls.crt=mine'])
     const report = await make(wanted, { afterMs: 20 * yearMs })
@@ -114,7 +114,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect((await secret('taproot-encryption')).data).toEqual({ key: Buffer.from('mine') })
   })
 
-  test('renews certificates that near their end, under the same authority, and nothing else', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets renews certificates close to expiry, under the same authority, and nothing else', { timeout: testTimeoutMs }, async () => {
     await make()
     const authority = await certificate('taproot-authority')
     expect(await make(wanted, { afterMs: 0.9 * yearMs })).toEqual(every('keep'))
@@ -124,7 +124,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(renewed.verify(authority.publicKey)).toBe(true)
   })
 
-  test('renews a certificate that lacks a name or a use, or whose authority is gone', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets renews a certificate with a missing name or usage, or without its authority', { timeout: testTimeoutMs }, async () => {
     await make()
     const renamed = wanted.secrets.map((one) =>
       one.kind === 'certificate' && one.name === 'taproot-upstream-tls' ? { ...one, dnsNames: ['upstream.example.com'] } : one,
@@ -135,14 +135,14 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     expect(await make({ ...wanted, secrets: renamed })).toEqual({ ...every('keep'), 'taproot-authority': 'make', ...every('renew', certificates) })
   })
 
-  test('several at once end with one authority and certificates under it', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets run several times at once, leaves one authority and certificates signed by it', { timeout: testTimeoutMs }, async () => {
     await Promise.all(Array.from({ length: 5 }, () => make()))
     const authority = await certificate('taproot-authority')
     for (const name of certificates) expect((await certificate(name)).verify(authority.publicKey), name).toBe(true)
     expect(await make()).toEqual(every('keep'))
   })
 
-  test('has the rights that the chart gives it, and needs each of them', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets has exactly the rights in the chart, and needs each of them', { timeout: testTimeoutMs }, async () => {
     const role = one(objects, 'Role', 'taproot-init-secrets')
     const install = async (rules: readonly unknown[]): Promise<void> => {
       const inNamespace = ['ServiceAccount', 'RoleBinding'].map((kind) => one(objects, kind, 'taproot-init-secrets'))
@@ -172,7 +172,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
     }
   })
 
-  test('reports each action on its output', { timeout: testTimeoutMs }, async () => {
+  test('taproot init-secrets reports each action on its output', { timeout: testTimeoutMs }, async () => {
     const args = ['init-secrets', '--kubeconfig', kube.kubeconfigFile, '--wanted', JSON.stringify(wanted)]
     const first = await runProcess({ args, cwd: await freshDirectory() })
     expect(first).toMatchObject({ code: 0, stderr: '' })

@@ -11,7 +11,7 @@ async function build(name: string): Promise<readonly Rendered[]> {
   return objectsOf(await mustRunKubeClient('kubectl', ['kustomize', `${folder}/${name}`], { kubeconfigFile: '/dev/null' }))
 }
 
-/** What the chart renders, without what only Helm needs. */
+/** Returns the rendered chart without the parts that only Helm needs. */
 function withoutHelm(text: string): string {
   return text
     .replaceAll('app.kubernetes.io/managed-by: Helm', 'app.kubernetes.io/managed-by: kustomize')
@@ -21,14 +21,18 @@ function withoutHelm(text: string): string {
 }
 
 describeWithPart('kubectl', 'deploy/kustomize', () => {
-  test('base/taproot.yaml is what the chart renders (`npx vitest run test/e2e/chart/kustomize.test.ts -u` renews it)', { timeout: testTimeoutMs }, async () => {
-    const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {})
-    expect(code, stderr).toBe(0)
-    const notice = '# Rendered from charts/taproot with its defaults: `npx vitest run test/e2e/chart/kustomize.test.ts -u`.\n'
-    await expect(notice + withoutHelm(stdout)).toMatchFileSnapshot('../../../deploy/kustomize/base/taproot.yaml')
-  })
+  test(
+    'base/taproot.yaml equals the rendered chart (`npx vitest run test/e2e/chart/kustomize.test.ts -u` updates it)',
+    { timeout: testTimeoutMs },
+    async () => {
+      const { stdout, stderr, code } = await helm(['template', 'taproot', chartDirectory, '--namespace', 'taproot', '--skip-tests'], {})
+      expect(code, stderr).toBe(0)
+      const notice = '# Rendered from charts/taproot with its defaults: `npx vitest run test/e2e/chart/kustomize.test.ts -u`.\n'
+      await expect(notice + withoutHelm(stdout)).toMatchFileSnapshot('../../../deploy/kustomize/base/taproot.yaml')
+    },
+  )
 
-  test('builds, the overlay too', { timeout: testTimeoutMs }, async () => {
+  test('the base and the overlay build', { timeout: testTimeoutMs }, async () => {
     expect(names(await build('base'), 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry'])
     const api = one(await build('example'), 'Deployment', 'taproot-api')
     expect(api['spec'].replicas).toBe(3)

@@ -8,13 +8,13 @@ import { parseWanted, type Wanted } from '../../../src/cli/init-secrets/wanted.t
 import { systemClock, systemRandom } from '../../../src/server/runtime.ts'
 import type { Rendered } from './helm.ts'
 
-/** What the Job of a rendering has to create. Throws if there is no Job. */
+/** Returns the Secrets that the Job of a rendered chart creates. Throws if there is no Job. */
 export function wantedOf(objects: readonly Rendered[]): Wanted {
   const job = objects.find(({ kind }) => kind === 'Job')
   return parseWanted(job?.['spec'].template.spec.containers[0].args.at(-1))
 }
 
-/** Secrets as files of `<directory>/<name of the Secret>/<entry>`, as pods have them; removed after the test. */
+/** Writes Secrets to files `<directory>/<Secret>/<entry>`, like in pods. They are removed after the test. */
 export async function makeSecretFiles(wanted: Wanted): Promise<{ readonly directory: string; readonly secrets: Readonly<Record<string, SecretData>> }> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-secrets-'))
   onTestFinished(() => rm(directory, { recursive: true, force: true }))

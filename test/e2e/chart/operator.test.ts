@@ -11,11 +11,11 @@ import { freshDirectory, isReady, startProcess } from '../process/harness/taproo
 import { chartDirectory } from './helm.ts'
 
 const testTimeoutMs = 180_000
-/** As a cloud provider signs: not kubeadm's, and at a place that is not the API server. */
+/** An issuer like that of a cloud provider: neither kubeadm's nor the address of the API server. */
 const issuer = 'https://oidc.cloud.example/id/4711/'
 const subject = 'system:serviceaccount:platform:taproot-admin'
 
-/** Runs a script of `helm test` as its pod does; resolves with what it printed and its code. */
+/** Runs a script of `helm test` like its pod. Resolves with its output and exit code. */
 async function runScript(name: string, env: Readonly<Record<string, string>>): Promise<{ output: string; code: number }> {
   const parts = ['client', name].map((part) => readFile(join(chartDirectory, 'files', 'tests', `${part}.mjs`), 'utf8'))
   const script = (await Promise.all(parts)).join('\n')
@@ -26,7 +26,7 @@ async function runScript(name: string, env: Readonly<Record<string, string>>): P
   return { output, code }
 }
 
-describeWithPart('kube-apiserver', 'the service account of the release is an operator', () => {
+describeWithPart('kube-apiserver', 'the service account of the release as operator', () => {
   let kube: Kube
   let directory: string
 
@@ -40,7 +40,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
   const tokenOf = async (account: string, audience: string): Promise<string> =>
     (await kube.kubectl(['-n', 'platform', 'create', 'token', account, '--audience', audience])).trim()
 
-  /** Settings as the chart makes them: the keys come from the API server, which is shown the pod's own token. */
+  /** Returns the settings of the chart: the keys come from the API server, to which the pod's own token is presented. */
   async function settings(): Promise<Readonly<Record<string, string>>> {
     directory = await freshDirectory()
     const [caFile, tokenFile] = ['ca.crt', 'token'].map((name) => join(directory, name))
@@ -65,7 +65,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
       `kubernetes.issuer is https://kubernetes.default.svc.cluster.local: set it to ${issuer}, or leave it empty`,
     ],
     ['', 'restart the pods of the release'],
-  ] as const)('helm test names the issuer that is not known, and what to do (kubernetes.issuer: "%s")', { timeout: testTimeoutMs }, async ([known, advice]) => {
+  ] as const)('helm test names the unknown issuer and the remedy (kubernetes.issuer: "%s")', { timeout: testTimeoutMs }, async ([known, advice]) => {
     const env = { ...(await settings()), TAPROOT_KUBERNETES_ISSUER: 'https://kubernetes.default.svc.cluster.local' }
     const etcd = { endpoints: kube.etcd.endpoints, prefix: `/advice-${known.length}` }
     const { homes, baseUrl } = await makeApiHomes(1, { etcd, env })
@@ -81,7 +81,7 @@ describeWithPart('kube-apiserver', 'the service account of the release is an ope
     expect(output).toContain(`the issuer is unknown: \\"${issuer}\\"`)
   })
 
-  test('it makes the first root group as NOTES say; others may not; helm test passes', { timeout: testTimeoutMs }, async () => {
+  test('the operator creates the first root group as NOTES explain, others may not, and helm test passes', { timeout: testTimeoutMs }, async () => {
     const upstream = await startRegistry()
     try {
       const env = { ...(await settings()), TAPROOT_REGISTRY_UPSTREAM_URL: upstream.url }

@@ -48,7 +48,7 @@ const placement = {
   resources: { requests: { cpu: '1', memory: '1Gi' }, limits: { memory: '1Gi' } },
 }
 
-/** A container that the strictest standard admits. */
+/** A container that the strictest Pod Security Standard admits. */
 const sidecar = {
   name: 'sidecar',
   image: 'example.com/sidecar:1',
@@ -56,7 +56,7 @@ const sidecar = {
   securityContext: { readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } },
 }
 
-/** What teams set every day, for each workload. */
+/** Commonly used values, for each workload. */
 const daily = {
   annotations: { 'example.com/team': 'platform' },
   labels: { 'example.com/tier': 'one' },
@@ -73,7 +73,7 @@ const daily = {
   containerSecurityContext: { runAsGroup: 3000 },
 }
 
-/** Values that differ in kind: each is rendered, and accepted by a real API server. */
+/** Sets of values. Each is rendered, and accepted by a real API server. */
 export const valueSets = {
   'as it is, for trying out': {},
   'production: stores of your own behind an Ingress': {

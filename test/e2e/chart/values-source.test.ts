@@ -11,15 +11,15 @@ test.for([
   ['a string', "# Text.\nkey: ''", { type: 'string', description: 'Text.', default: '' }],
   ['a number', '# Amount.\nkey: 3', { type: 'integer', description: 'Amount.', minimum: 0, maximum: 1_000_000, default: 3 }],
   ['an empty list', '# Peers.\nkey: []', { type: 'array', description: 'Peers.', items: { type: 'object' }, default: [] }],
-  ['keywords in one line', '# Port.\n# @schema maximum: 9\nkey: 3', { type: 'integer', description: 'Port.', minimum: 0, maximum: 9, default: 3 }],
+  ['keywords on one line', '# Port.\n# @schema maximum: 9\nkey: 3', { type: 'integer', description: 'Port.', minimum: 0, maximum: 9, default: 3 }],
   [
-    'keywords in lines',
+    'keywords on several lines',
     '# One\n# of two.\n# @schema\n# enum:\n#   - a\n#   - b\nkey: a',
     { type: 'string', description: 'One of two.', enum: ['a', 'b'], default: 'a' },
   ],
-  ['a form', '# Labels.\n# @schema stringMap\nkey: {}', { type: 'object', description: 'Labels.', additionalProperties: { type: 'string' }, default: {} }],
+  ['a type', '# Labels.\n# @schema stringMap\nkey: {}', { type: 'object', description: 'Labels.', additionalProperties: { type: 'string' }, default: {} }],
   [
-    'a default with a form',
+    'a default with a type',
     '# Limits.\n# @schema object\nkey:\n  cpu: 1',
     { type: 'object', description: 'Limits.', additionalProperties: true, default: { cpu: 1 } },
   ],
@@ -34,7 +34,7 @@ test.for([
       additionalProperties: false,
     },
   ],
-] as const)('values.yaml describes %s', ([, source, expected]) => {
+] as const)('the generator reads from values.yaml %s', ([, source, expected]) => {
   expect(propertiesOf(source)).toEqual({ key: expected })
 })
 
@@ -43,8 +43,8 @@ test.for([
   ['no description below a section', '# A.\na:\n  b: 1', 'a.b has no description'],
   ['a form that does not exist', '# A.\n# @schema texts\na: {}', 'a: "@schema texts" is unknown; use one of: amount'],
   ['no default', '# A.\na:', 'a needs a default'],
-  ['a fraction', '# A.\na: 0.5', 'a needs a default'],
-  ['a key twice', '# A.\na: 1\n# B.\na: 2', 'Map keys must be unique'],
+  ['a default that is a fraction', '# A.\na: 0.5', 'a needs a default'],
+  ['a duplicate key', '# A.\na: 1\n# B.\na: 2', 'Map keys must be unique'],
 ] as const)('the generator refuses %s', ([, source, message]) => {
   expect(() => propertiesOf(source)).toThrow(message)
 })

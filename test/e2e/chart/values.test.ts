@@ -12,34 +12,38 @@ import { valueSets } from './value-sets.ts'
 const testTimeoutMs = 120_000
 const gateway = { enabled: true, parentRefs: [{ name: 'public' }] }
 
-/** Values that are refused, and what the complaint names. */
+/** Values that are refused, and the parts of the error message. */
 const refused: readonly (readonly [sentence: string, values: Values, named: readonly string[]])[] = [
-  ['a key that is not there', { replicas: 3 }, ['replicas']],
-  ['a key that is not there, deep down', { api: { ingress: { host: 'x' } } }, ['/api/ingress', 'host']],
-  ['text for a number', { api: { replicas: 'three' } }, ['/api/replicas']],
-  ['two members', { etcd: { replicas: 2 } }, ['/etcd/replicas']],
+  ['an unknown key', { replicas: 3 }, ['replicas']],
+  ['an unknown nested key', { api: { ingress: { host: 'x' } } }, ['/api/ingress', 'host']],
+  ['text in place of a number', { api: { replicas: 'three' } }, ['/api/replicas']],
+  ['two etcd members', { etcd: { replicas: 2 } }, ['/etcd/replicas']],
   ['a URL with a slash at its end', { baseUrl: 'https://platform.example.com/' }, ['/baseUrl']],
   ['a tag in place of a digest', { image: { digest: 'latest' } }, ['/image/digest']],
-  ['a name that no object may have', { encryption: { existingSecret: 'My_Secret' } }, ['/encryption/existingSecret']],
+  ['an invalid object name', { encryption: { existingSecret: 'My_Secret' } }, ['/encryption/existingSecret']],
   ['an operator without a subject', { operators: [{ issuer: 'https://login.example.com' }] }, ['/operators/0', 'subject']],
-  ['configuration that the chart sets', { config: { store: { kind: 'sqlite' } } }, ['/config', 'store']],
-  ['configuration that is not there', { config: { log: { colour: 'red' } } }, ['/config/log', 'colour']],
-  ['configuration of another type', { config: { registry: { collect: { graceHours: 'long' } } } }, ['/config/registry/collect/graceHours']],
-  ['a size that is none', { etcd: { persistence: { size: 'large' } } }, ['/etcd/persistence/size']],
+  ['configuration that the chart itself sets', { config: { store: { kind: 'sqlite' } } }, ['/config', 'store']],
+  ['an unknown configuration key', { config: { log: { colour: 'red' } } }, ['/config/log', 'colour']],
+  ['a configuration value of another type', { config: { registry: { collect: { graceHours: 'long' } } } }, ['/config/registry/collect/graceHours']],
+  ['an invalid size', { etcd: { persistence: { size: 'large' } } }, ['/etcd/persistence/size']],
   [
-    'no store, no upstream, half a credential: all at once',
+    'no store, no upstream, half a credential: all reported at once',
     { etcd: { enabled: false }, upstream: { enabled: false, external: { username: 'x' } } },
     ['etcd.external.endpoints is missing', 'upstream.external.url is missing', 'upstream.external: set both username and passwordSecret'],
   ],
   ['Secrets that do not exist', { initSecrets: { enabled: false } }, ['taproot-encryption', 'taproot-etcd-server', 'taproot-upstream-tls']],
-  ['less time than a pod needs to go', { registry: { terminationGracePeriodSeconds: 10, drainSeconds: 10 } }, ['registry.terminationGracePeriodSeconds']],
-  ['more pods at least than at most', { api: { autoscaling: { enabled: true, minReplicas: 6 } } }, ['api.autoscaling.minReplicas must not be more than']],
   [
-    'one claim for three members',
+    'a grace period shorter than a pod needs to stop',
+    { registry: { terminationGracePeriodSeconds: 10, drainSeconds: 10 } },
+    ['registry.terminationGracePeriodSeconds'],
+  ],
+  ['a minimum of pods above the maximum', { api: { autoscaling: { enabled: true, minReplicas: 6 } } }, ['api.autoscaling.minReplicas must not be more than']],
+  [
+    'one volume claim for three members',
     { etcd: { replicas: 3, persistence: { existingClaim: 'data' } } },
     ['etcd.persistence.existingClaim works with one member only'],
   ],
-  ['a budget that is no number', { api: { podDisruptionBudget: { minAvailable: 'half' } } }, ['/api/podDisruptionBudget/minAvailable']],
+  ['a disruption budget that is not a number', { api: { podDisruptionBudget: { minAvailable: 'half' } } }, ['/api/podDisruptionBudget/minAvailable']],
   ['a route to no Gateway', { api: { httpRoute: { enabled: true } } }, ['api.httpRoute.parentRefs']],
   [
     'HTTP and gRPC on one host of one listener',
@@ -54,10 +58,10 @@ const refused: readonly (readonly [sentence: string, values: Values, named: read
 ]
 
 const clusterIssuer = 'https://oidc.cloud.example/id/4711/'
-/** Where pods of the chart have the token that names the cluster's issuer. */
+/** The path of the token that contains the cluster's issuer in pods of the chart. */
 const mountedToken = '/var/run/secrets/taproot/kubernetes/token'
 
-/** A file of the rendered ConfigMap in a role, as a pod of a cluster loads it whose issuer is not kubeadm's. */
+/** Loads a file of the rendered ConfigMap in a role, like a pod of a cluster whose issuer is not kubeadm's. */
 async function loadRendered(text: string, role: Role): Promise<ReturnType<typeof loadConfig>> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-rendered-'))
   try {
@@ -71,14 +75,14 @@ async function loadRendered(text: string, role: Role): Promise<ReturnType<typeof
   }
 }
 
-describeWithPart('helm', 'values', () => {
-  test.for(refused)('are refused: %s', { timeout: testTimeoutMs }, async ([, values, named]) => {
+describeWithPart('helm', 'values of the chart', () => {
+  test.for(refused)('values of the chart are refused: %s', { timeout: testTimeoutMs }, async ([, values, named]) => {
     const { code, stderr } = await helm(['template', 'taproot', chartDirectory], values)
     expect(code).not.toBe(0)
     for (const part of named) expect(stderr).toContain(part)
   })
 
-  test.for(Object.entries(valueSets))('%s: make a configuration that Taproot takes', { timeout: testTimeoutMs }, async ([, values]) => {
+  test.for(Object.entries(valueSets))('%s: render a configuration that Taproot accepts', { timeout: testTimeoutMs }, async ([, values]) => {
     const objects = await render(values)
     const map = objects.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.endsWith('-config'))
     const roles: readonly Role[] = objects.some(({ kind, metadata }) => kind === 'Deployment' && metadata.name.endsWith('-registry'))
@@ -89,7 +93,7 @@ describeWithPart('helm', 'values', () => {
     if (ofController !== undefined) expect((await loadRendered(ofController, 'controller')).config.kubernetes.lease.namespace).toBe('platform')
   })
 
-  test('the operator is the service account of the release, whose tokens the cluster signs', { timeout: testTimeoutMs }, async () => {
+  test('values of the chart make the service account of the release an operator, with tokens signed by the cluster', { timeout: testTimeoutMs }, async () => {
     const jwksUri = 'https://kubernetes.default.svc/openid/v1/jwks'
     const subject = 'system:serviceaccount:platform:taproot-admin'
     const given = 'https://issuer.example'
@@ -103,7 +107,7 @@ describeWithPart('helm', 'values', () => {
     }
   })
 
-  test('the token that names the issuer is mounted in every role', { timeout: testTimeoutMs }, async () => {
+  test('mount the service account token that contains the issuer in every role', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
     for (const role of ['api', 'registry', 'controller']) {
       const { volumes, containers } = one(objects, 'Deployment', `taproot-${role}`).spec.template.spec
@@ -115,7 +119,7 @@ describeWithPart('helm', 'values', () => {
     }
   })
 
-  test('files that the configuration names are mounted', { timeout: testTimeoutMs }, async () => {
+  test('mount the files that the configuration names', { timeout: testTimeoutMs }, async () => {
     const values = valueSets['production: stores of your own behind an Ingress']
     const objects = await render({ ...values, api: { ...values.api, tls: { existingSecret: 'api-tls' } } })
     const { config } = await loadRendered(one(objects, 'ConfigMap', 'taproot-config')['data']['taproot.yaml'], 'api')

@@ -22,7 +22,7 @@ describeWithCluster('a one-node cluster', () => {
   })
   afterAll(() => cluster?.stop())
 
-  /** Runs the command of the image, or a script on its Node, to its end; what it printed. */
+  /** Runs the command of the image, or a script on its Node, to its end. Returns the output. */
   const runToEnd = async (name: string, container: object, more: object = {}): Promise<string> => {
     await cluster.kubectl(
       ['apply', '-f', '-'],
@@ -33,7 +33,7 @@ describeWithCluster('a one-node cluster', () => {
   }
   const script = (...lines: string[]): object => ({ command: ['node', '--input-type=module', '--eval', lines.join('\n')] })
 
-  test('runs the command in a pod without rights, on a root that is read-only', async () => {
+  test('a one-node cluster runs the command in an unprivileged pod with a read-only root file system', async () => {
     expect(await runToEnd('version', { args: ['--version'] })).toBe(`${version}\n`)
     expect(await runToEnd('help', {})).toContain('Usage: taproot')
     const write = script(
@@ -43,7 +43,7 @@ describeWithCluster('a one-node cluster', () => {
     expect(await runToEnd('write', write)).toBe('EROFS 65532\n')
   })
 
-  test('serves it by the name of a Service, to pods and to the machine', async () => {
+  test('a one-node cluster serves the command by the name of a Service, to pods and to the host', async () => {
     const container = {
       args: ['dev'],
       env: [{ name: 'TAPROOT_LISTEN', value: '0.0.0.0' }],
@@ -67,7 +67,7 @@ describeWithCluster('a one-node cluster', () => {
     expect(await cluster.kubectl(['exec', 'deployment/platform', '--', 'taproot', '--version'])).toBe(`${version}\n`)
   })
 
-  test('gives pods a token and a certificate with which they reach the API server by its name', async () => {
+  test('a one-node cluster gives pods a token and a certificate for the API server and its name', async () => {
     const asked = script(
       "import { readFileSync } from 'node:fs'",
       "const token = readFileSync('/var/run/secrets/kubernetes.io/serviceaccount/token', 'utf8')",
@@ -80,12 +80,12 @@ describeWithCluster('a one-node cluster', () => {
     expect(await runToEnd('whoami', { ...asked, ...trust })).toBe('system:serviceaccount:default:default\n')
   })
 
-  test('answers at once that other names are nowhere', async () => {
+  test('a one-node cluster answers look-ups of unknown names at once', async () => {
     const asked = script("import { lookup } from 'node:dns/promises'", "console.log(await lookup('registry.example.com').catch((error) => error.code))")
     expect(await runToEnd('elsewhere', asked)).toBe('ENOTFOUND\n')
   })
 
-  test('keeps what a pod writes to a volume that it claims', async () => {
+  test('a one-node cluster keeps files that a pod writes to a claimed volume', async () => {
     await cluster.addVolumes(2)
     const spec = { accessModes: ['ReadWriteOnce'], resources: { requests: { storage: '1Gi' } } }
     await cluster.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'PersistentVolumeClaim', metadata: { name: 'kept' }, spec }))
@@ -94,7 +94,7 @@ describeWithCluster('a one-node cluster', () => {
     expect(await runToEnd('reads', script("import { readFileSync } from 'node:fs'", "console.log(readFileSync('kept', 'utf8'))"), { volumes })).toBe('here\n')
   })
 
-  test('pulls an image from a registry in it, under a name of its own', async () => {
+  test('a one-node cluster pulls an image from its own registry by its own name', async () => {
     await cluster.importPrograms({ name: 'taproot.test/registry:1', programs: [requirePart('registry')] })
     await cluster.kubectl(['apply', '-f', '-'], JSON.stringify({ apiVersion: 'v1', kind: 'List', items: registryObjects() }))
     await orReport(cluster, () => cluster.kubectl(['wait', 'pod/registry', '--for=condition=Ready', '--timeout=120s']))
@@ -105,22 +105,22 @@ describeWithCluster('a one-node cluster', () => {
     await orReport(cluster, () => cluster.kubectl(['wait', 'pod/pulled', '--for=condition=Ready', '--timeout=120s']))
   })
 
-  test('answers helm, and has no release of its own', async () => {
+  test('a one-node cluster works with helm, and has no release at first', async () => {
     expect(JSON.parse(await cluster.helm(['list', '--all-namespaces', '--output', 'json']))).toEqual([])
   })
 
-  test('leaves nothing when it is stopped with pods in it', async () => {
+  test('a one-node cluster removes everything when it is stopped with running pods', async () => {
     await cluster.stop()
     expect(await leftOf(cluster.place)).toEqual([])
   })
 
-  test('leaves nothing when a part of it does not start', async () => {
+  test('a one-node cluster removes everything when one part fails to start', async () => {
     await expect(startCluster({ kubeletFlags: { 'no-such-flag': 'x' } })).rejects.toThrow('unknown flag: --no-such-flag')
     expect(await leftOf(cluster.place)).toEqual([])
   })
 })
 
-/** As the chart's pods are: no rights, nothing that can be written but a folder for data. */
+/** Returns a pod like those of the chart: without rights, with one writable folder for data. */
 function podSpec(image: string, container: object): object {
   const securityContext = { readOnlyRootFilesystem: true, allowPrivilegeEscalation: false, capabilities: { drop: ['ALL'] } }
   const volumeMounts = [{ name: 'data', mountPath: '/var/lib/taproot' }]
@@ -134,7 +134,7 @@ function podSpec(image: string, container: object): object {
   }
 }
 
-/** A CNCF distribution registry that keeps nothing. */
+/** Returns the objects of a CNCF distribution registry without persistent storage. */
 function registryObjects(): object[] {
   const metadata = { name: 'registry', labels: { app: 'registry' } }
   const configuration = { version: 0.1, storage: { inmemory: {} }, http: { addr: `:${ports.registry}` } }

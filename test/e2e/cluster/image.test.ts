@@ -29,7 +29,7 @@ interface Sbom {
   readonly components: readonly { readonly name: string; readonly version: string }[]
 }
 
-describeWithCluster('the image', () => {
+describeWithCluster('the container image', () => {
   let home = ''
   let manifest: Manifest
   beforeAll(async () => {
@@ -42,15 +42,15 @@ describeWithCluster('the image', () => {
   }, 900_000)
   afterAll(() => rm(home, { recursive: true, force: true }))
 
-  /** What the base brings is in the layers before it. */
+  /** The layer of this image. The layers before it are those of the base image. */
   const ourLayer = (): string => blob(manifest.layers.at(-1) ?? manifest.config)
   const blob = ({ digest }: Blob): string => join(home, 'blobs', digest.replace(':', '/'))
 
-  test('is smaller than 120 MB as it is pulled', () => {
+  test('the container image is smaller than 120 MB compressed', () => {
     expect(manifest.layers.reduce((sum, { size }) => sum + size, 0)).toBeLessThan(limitBytes)
   })
 
-  test('runs the command as a user that is not root, and says what it is', async () => {
+  test('the container image runs the command as a user other than root, and shows its version', async () => {
     const { version, license, description } = await readJson<Record<string, string>>(join(root, 'package.json'))
     const { config } = await readJson<ImageConfig>(blob(manifest.config))
     expect(config.User).toBe('65532:65532')
@@ -64,7 +64,7 @@ describeWithCluster('the image', () => {
     })
   })
 
-  test('has the packages that the lock file calls for at run time, and no other', async () => {
+  test('the container image contains exactly the runtime packages of the lock file', async () => {
     const lock = await readJson<{ packages: Readonly<Record<string, { dev?: boolean; optional?: boolean; version: string }>> }>(join(root, 'package-lock.json'))
     const wanted = Object.entries(lock.packages).filter(([path, { dev }]) => path !== '' && dev !== true && !/^node_modules\/node(-bin-setup)?$/.test(path))
     const installed = new Map((await packagesIn(join(home, 'opt', 'taproot', 'node_modules'))).map(({ path, version }) => [path, version]))
@@ -73,7 +73,7 @@ describeWithCluster('the image', () => {
     expect([...installed.keys()].filter((path) => !wanted.some(([known]) => known === path))).toEqual([])
   })
 
-  test('names each of its packages in the list that comes with it', async () => {
+  test('the container image lists each of its packages in its software bill of materials', async () => {
     const sbom = await readJson<Sbom>(join(home, 'opt', 'taproot', 'sbom.cdx.json'))
     expect(sbom).toMatchObject({
       bomFormat: 'CycloneDX',
@@ -85,13 +85,13 @@ describeWithCluster('the image', () => {
     expect(installed.filter((known) => !named.has(known))).toEqual([])
   })
 
-  test('belongs to root, and nothing in it may be written by others', async () => {
+  test('the container image belongs to root, and no other user can write its files', async () => {
     const lines = (await run('tar', ['--list', '--verbose', '--numeric-owner', `--file=${ourLayer()}`])).trim().split('\n')
     const theirs = lines.filter((line) => !/^.{10} 0\/0 /.test(line) || (!line.startsWith('l') && /^.{8}w/.test(line) && !/^.{9}t/.test(line)))
     expect(theirs.map((line) => line.split(' ').at(-1))).toEqual(['var/lib/taproot/'])
   })
 
-  test('has neither tests nor tools in it', async () => {
+  test('the container image contains no tests and no tools', async () => {
     expect((await readdir(join(home, 'opt', 'taproot'))).sort()).toEqual([
       '.compile-cache',
       'LICENSE',
@@ -104,7 +104,7 @@ describeWithCluster('the image', () => {
   })
 })
 
-/** The packages below, each by its path as a lock file has it. */
+/** Returns the packages in a folder by their path in a lock file. */
 async function packagesIn(modules: string, under = 'node_modules'): Promise<{ path: string; name: string; version: string }[]> {
   const entries = (await readdir(modules)).filter((name) => !name.startsWith('.'))
   const names = await Promise.all(

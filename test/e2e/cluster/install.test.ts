@@ -18,7 +18,7 @@ import { awaitRelease, importImages, podsOf, putRelease, release, taprootImages,
 
 const root = join(import.meta.dirname, '..', '..', '..')
 const samples = join(root, 'deploy', 'samples')
-/** Once it has hosts of its own. */
+/** The host names after the change of values. */
 const hosts = { api: 'platform.example.com', registry: 'registry.example.com' }
 const readyWithinMs = 120_000
 
@@ -26,7 +26,7 @@ describeWithCluster('a release in a cluster', () => {
   let cluster: Cluster
   let tag = ''
   let notes = ''
-  /** What each test leaves for the next. */
+  /** State that later tests use. */
   let user: ReleaseUser
   beforeAll(async () => {
     cluster = await startCluster()
@@ -40,7 +40,7 @@ describeWithCluster('a release in a cluster', () => {
   const ready = (): Promise<void> => orReport(cluster, () => awaitRelease(cluster))
   const larger = (): Values => ({ image: { repository: taprootImages[1], tag, pullPolicy: 'Never' }, api: { replicas: 3 }, registry: { replicas: 3 } })
 
-  test('is ready within two minutes, each role in pods of its own, and passes its tests', async () => {
+  test('a release in a cluster is ready within two minutes, each role in its own pods, and passes helm test', async () => {
     const start = performance.now()
     notes = await put('install')
     await ready()
@@ -51,13 +51,13 @@ describeWithCluster('a release in a cluster', () => {
     expect(await orReport(cluster, () => cluster.helm(['test', release, '--namespace', release]))).toMatch(/(Phase: +Succeeded[^]*){2}/)
   })
 
-  test('lets its operator make the first root group, as its notes say', async () => {
+  test('a release in a cluster lets its operator create the first root group, as the notes explain', async () => {
     await user.makeOrganisation(notes)
     const { groups } = await user.record(ask(user.request('/iam/v2/groups')))
     expect(groups).toMatchObject([{ uid: user.group }])
   })
 
-  test('keeps what objects say, and shows what the API holds', async () => {
+  test('a release in a cluster applies Kubernetes objects to the API, and mirrors API records as objects', async () => {
     await cluster.kubectl(['apply', '--filename', samples])
     await user.allReady()
     expect(await user.record(ask(user.request(`/iam/v2/groups/${await user.uidOf('platformgroup/web')}`)))).toMatchObject({
@@ -72,7 +72,7 @@ describeWithCluster('a release in a cluster', () => {
     )
   })
 
-  test('accepts an image from a service account that an object grants access, and returns it', async () => {
+  test('a release in a cluster accepts an image from a service account that an object grants access, and returns it', async () => {
     await user.pushImage()
     expect(await user.runCrane('pulls', ['export', image, '-'])).toContain(layerContent)
   })
@@ -184,10 +184,10 @@ describeWithCluster('a release in a cluster', () => {
       await rm(home, { recursive: true, force: true })
     })
 
-    /** How crane gets there from the machine, signed in as the service account of the samples. */
+    /** Options for crane on the machine, signed in as the service account of the samples. */
     const outside = (): CraneOptions => ({ env: { DOCKER_CONFIG: home, HTTP_PROXY: edge.url, http_proxy: edge.url, NO_PROXY: '', no_proxy: '' } })
 
-    test('records and images are reached', async () => {
+    test('a release in a cluster serves records and images', async () => {
       const headers = { authorization: `Bearer ${user.operator}`, host: hosts.api }
       expect(await user.record(ask({ url: `${edge.url}/iam/v2/groups/${user.group}`, headers }))).toMatchObject({ uid: user.group })
       const path = `${hosts.registry}/acme/web/shop`
@@ -196,7 +196,7 @@ describeWithCluster('a release in a cluster', () => {
       expect({ stdout, stderr }).toMatchObject({ stdout: expect.stringContaining(layerContent) })
     })
 
-    test('a cluster pulls with the Secret of a pull token, until it is revoked', async () => {
+    test('a release in a cluster lets a cluster pull with the Secret of a pull token, until the token is revoked', async () => {
       const name = `${hosts.registry}/acme/web/pause:1`
       await pushProgramImage({ name, programs: [requirePart('pause')] }, outside())
       await cluster.addRegistry(hosts.registry, `http://${hosts.registry}`)

@@ -11,8 +11,8 @@ import { enterNetwork, makeNetwork } from './harness/network.ts'
 import { claimPlace } from './harness/remains/claim-place.ts'
 import { removeRemains } from './harness/remains/remains.ts'
 
-describeWithCluster('what a cluster leaves when its test is killed', () => {
-  test('is removed by the next that takes its place: processes, mounts, network, cgroups, files', async () => {
+describeWithCluster('processes and files left by a killed cluster test', () => {
+  test('processes and files left by a killed cluster test are removed by the next cluster in the same place: processes, mounts, network, cgroups, files', async () => {
     const place = await claimPlace()
     await makeCgroups(place.name)
     await makeNetwork(place)
@@ -27,7 +27,7 @@ describeWithCluster('what a cluster leaves when its test is killed', () => {
     expect(await processesOfCgroups(place.name)).toContain(pod.pid)
     expect((await leftOf(place)).length).toBeGreaterThan(3)
 
-    // A process that is gone.
+    // The id of a process that has ended.
     await writeFile(join(place.directory, 'owner'), String(spawnSync('true').pid))
     const next = await claimPlace()
     expect(next.name).toBe(place.name)
@@ -38,7 +38,7 @@ describeWithCluster('what a cluster leaves when its test is killed', () => {
     expect(await leftOf(place)).toEqual([])
   })
 
-  test('is not touched while its test runs', async () => {
+  test('processes and files left by a killed cluster test are not touched while their test still runs', async () => {
     const [first, second] = [await claimPlace(), await claimPlace()]
     expect(second.name).not.toBe(first.name)
     for (const place of [first, second]) await removeRemains(place)

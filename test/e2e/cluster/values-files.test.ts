@@ -12,30 +12,30 @@ import { shell } from './harness/shell.ts'
 import { nodeName } from './harness/servers.ts'
 
 const root = join(import.meta.dirname, '..', '..', '..')
-/** As a cloud provider signs: not kubeadm's. */
+/** An issuer like that of a cloud provider, not kubeadm's. */
 const issuer = 'https://oidc.cloud.example/id/4711'
 const rowTimeout = 900_000
 const waitMs = 120_000
 
-/** What a values file is tried with. */
+/** The cluster and release in which a values file is tried. */
 interface Trial {
   readonly cluster: Cluster
   readonly user: ReleaseUser
   readonly outside: OutsideStores
-  /** Upgrades to these values and the other image, and waits until all of it is ready. */
+  /** Upgrades to these values and the other image, and waits until everything is ready. */
   upgrade(values: Values): Promise<void>
 }
 
 interface Row {
   readonly title: string
   readonly values: (trial: Pick<Trial, 'cluster' | 'outside'>) => Values
-  /** What the cluster needs before. */
+  /** Prepares the cluster. */
   readonly prepare?: (trial: Pick<Trial, 'cluster' | 'outside'>) => Promise<unknown>
-  /** What has to be true of the release as it is installed. */
+  /** Checks the installed release. */
   readonly installed: (trial: Trial) => Promise<void>
-  /** What happens under load; a plain upgrade where absent. */
+  /** The change under load; a plain upgrade if absent. */
   readonly change?: (trial: Trial, values: Values) => Promise<void>
-  /** What has to be true afterwards. */
+  /** Checks the release after the change. */
   readonly changed?: (trial: Trial) => Promise<void>
 }
 
@@ -66,7 +66,7 @@ const untilPods = (cluster: Cluster, count: number): Promise<void> =>
     until(async () => (await Promise.all(served.map((component) => podsOf(cluster, component)))).every((pods) => pods.length === count), waitMs),
   )
 
-/** The lifetimes, in seconds, that the pods of a role say their client certificate of etcd still has. */
+/** Returns the remaining lifetimes in seconds of the etcd client certificates, from the metrics of a role's pods. */
 async function certificateLifetimes(cluster: Cluster, component: string): Promise<number[]> {
   const selector = `app.kubernetes.io/component=${component}`
   const addresses = await cluster.kubectl(['-n', release, 'get', 'pods', '-l', selector, '-o', 'jsonpath={.items[*].status.podIP}'])
@@ -76,7 +76,7 @@ async function certificateLifetimes(cluster: Cluster, component: string): Promis
 
 const rows: readonly Row[] = [
   {
-    title: "defaults where the issuer is not kubeadm's",
+    title: 'defaults on a cluster whose token issuer is not the one of kubeadm',
     prepare: async ({ cluster }) => {
       await cluster.kubectl(['create', 'namespace', 'ops'])
       await cluster.kubectl(['-n', 'ops', 'create', 'serviceaccount', 'robot'])
@@ -92,7 +92,7 @@ const rows: readonly Row[] = [
     },
   },
   {
-    title: 'etcd and registry outside, over TLS, whose certificates change meanwhile',
+    title: 'external etcd and registry, over TLS, with certificates that change',
     prepare: async ({ cluster, outside }) => {
       await cluster.kubectl(['create', 'namespace', release])
       await outside.putSecrets('first')
@@ -138,7 +138,7 @@ const rows: readonly Row[] = [
         '-o',
         'jsonpath={range .items[*]}{.metadata.annotations.example\\.com/owner}{" "}{end}',
       ])
-      // api and registry twice, controller twice, etcd, upstream, the Job, two pods of helm test.
+      // Two pods each of api, registry and controller, then etcd, upstream, the Job, and two pods of helm test.
       expect(annotations.trim().split(' ')).toEqual(Array<string>(11).fill('platform-team'))
     },
     change: async ({ cluster, upgrade }) => {
@@ -152,7 +152,7 @@ const rows: readonly Row[] = [
   },
 ]
 
-describeWithCluster('a values file', () => {
+describeWithCluster('a release with a values file', () => {
   let cluster: Cluster
   let outside: OutsideStores
   let tag = ''
@@ -190,13 +190,13 @@ describeWithCluster('a values file', () => {
     expect(await orReport(cluster, () => cluster.helm(['test', release, '--namespace', release]))).toMatch(/(Phase: +Succeeded[^]*){2}/)
   }
 
-  /** What there is of the release outside its namespace. */
+  /** Returns the objects of the release outside its namespace. */
   const clusterObjects = (): Promise<string> => {
     const kinds = 'clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingadmissionpolicybindings,crds'
     return cluster.kubectl(['get', kinds, '-l', `app.kubernetes.io/instance=${release}`, '-o', 'name'])
   }
 
-  test.for(rows)('$title: installs, passes helm test, upgrades under load, goes', { timeout: rowTimeout }, async (row) => {
+  test.for(rows)('$title: installs, passes helm test, upgrades under load, uninstalls', { timeout: rowTimeout }, async (row) => {
     const user = new ReleaseUser(cluster)
     const upgrade = async (values: Values): Promise<void> => void (await put('upgrade', values))
     const trial: Trial = { cluster, outside, user, upgrade }

@@ -14,13 +14,13 @@ const root = join(import.meta.dirname, '..', '..', '..')
 /** The Git revision of the earlier version. */
 const previous = process.env['TAPROOT_PREVIOUS'] ?? '6fa7e7b'
 
-/** A version as it is released: its chart, and its image on the node. */
+/** A released version: its chart, and its image on the node. */
 interface Version {
   readonly chart: string
   readonly image: { readonly repository: string; readonly tag: string; readonly pullPolicy: 'Never' }
 }
 
-describeWithCluster('an earlier version and this one, in turn', () => {
+describeWithCluster('the previous version and this one in turn', () => {
   let cluster: Cluster
   let home: string
   let user: ReleaseUser
@@ -46,7 +46,7 @@ describeWithCluster('an earlier version and this one, in turn', () => {
     await rm(home, { recursive: true, force: true })
   })
 
-  /** Two pods of each role, so that both versions serve at once for a while. */
+  /** Installs or upgrades with two pods of each role, so that both versions serve at the same time. */
   const put = async (command: 'install' | 'upgrade', { chart, image }: Version): Promise<string> => {
     const values = valuesToTry(image.tag, { image, api: { replicas: 2 }, registry: { replicas: 2 } })
     const notes = await putRelease(cluster, command, { chart, values })
@@ -54,7 +54,7 @@ describeWithCluster('an earlier version and this one, in turn', () => {
     return notes
   }
 
-  test('the earlier one is installed and used', async () => {
+  test('the previous version is installed and used', async () => {
     const notes = await put('install', earlier)
     await user.signIn(notes)
     await user.makeOrganisation(notes)
@@ -64,7 +64,7 @@ describeWithCluster('an earlier version and this one, in turn', () => {
     web = await user.uidOf('platformgroup/web')
   })
 
-  test.each(['upgrade', 'downgrade', 'upgrade again'])('%s: every request is answered, and all records are there', async (step) => {
+  test.each(['upgrade', 'downgrade', 'upgrade again'])('during %s every request is answered, and all records remain', async (step) => {
     await user.underLoad(async () => void (await put('upgrade', step === 'downgrade' ? earlier : current)))
     expect(await user.record(ask(user.request(`/iam/v2/groups/${web}`)))).toMatchObject({ uid: web, name: 'web' })
     expect(await user.uidOf('platformgroup/web')).toBe(web)

@@ -18,12 +18,12 @@ function rowsOf(heading: string): string[][] {
 }
 
 describe('docs/cli.md', () => {
-  it('lists every kind with its names and filters, and no other', () => {
+  it('docs/cli.md lists every kind of record with its names and filters, and no other', () => {
     const kinds = rowsOf('get').filter(([name = '']) => !name.startsWith('-'))
     expect(kinds).toEqual(clientKinds.map(({ names: [plural, ...others], filters }) => [plural, others.join(', '), filters.join(', ')]))
   })
 
-  it('lists how server and caller are given, with the variables', () => {
+  it('docs/cli.md lists the options and variables for server and caller', () => {
     const rows = rowsOf('Which server, and as whom').map(([option, variable]) => [option, variable])
     expect(rows).toEqual(connectionOptions().map(({ flags }, at) => [flags, Object.values(clientVariables)[at]]))
     for (const [at, { description }] of connectionOptions().entries()) expect(description).toContain(`(${Object.values(clientVariables)[at] ?? ''})`)
@@ -38,7 +38,7 @@ describe('docs/cli.md', () => {
     expect((text.match(/(?<![\w-])--?[a-zA-Z][a-z-]*/g) ?? []).filter((option) => !known.has(option))).toEqual([])
   })
 
-  it('says the exit codes and how often a request is sent again', () => {
+  it('docs/cli.md contains the exit codes and the number of retries', () => {
     expect([...page.matchAll(/^\| (\d) +\|/gm)].map((match) => Number(match[1]))).toEqual([0, ...Object.values(exitCodes)])
     expect(page).toContain(`at most ${retryLimits.retries} times, if the wait is at most ${retryLimits.longestWaitMs / 1000} seconds`)
   })

@@ -23,23 +23,23 @@ function firstCells(heading: string): string[] {
 }
 
 describe('docs/errors.md', () => {
-  it('lists every reason that the source gives, and no other', () => {
+  it('docs/errors.md lists every reason in the source, and no other', () => {
     const reasons = found(/(?:\breason: |notRestorable\()'([A-Z_]+)'/g)
     expect(reasons.length).toBeGreaterThan(5)
     expect(firstCells('Reasons').toSorted()).toEqual(reasons)
   })
 
-  it('lists every type of violation that the source gives, and no other', () => {
+  it('docs/errors.md lists every type of violation in the source, and no other', () => {
     const types = found(/(?:\btype: |notRestorable\()'([A-Z_]+)'/g)
     expect(types.length).toBeGreaterThan(2)
     expect(firstCells('Violations').toSorted()).toEqual(types)
   })
 
-  it('lists every type of detail', () => {
+  it('docs/errors.md lists every type of detail', () => {
     expect(firstCells('Details').toSorted()).toEqual(found(/\breadonly type: '([A-Z][A-Za-z]+)'/g))
   })
 
-  it('lists every code that the source throws, with its name and HTTP status', () => {
+  it('docs/errors.md lists every code that the source returns, with its name and HTTP status', () => {
     const thrown = new Set([...found(/new DomainError\((\d+)/g), ...found(/\b(?:exchange|direct): (\d+)/g)])
     const rows = [...page.matchAll(/^\| (\d+) +\| `([A-Z_]+)` +\| (\d+) +\|/gm)].map(([, code = '', name, status]) => ({ code, name, status }))
     expect(new Set(rows.map(({ code }) => code))).toEqual(thrown)

@@ -4,7 +4,7 @@ import { startControllerWorld, type ControllerWorld } from '../../kubernetes/con
 import { describeWithPart } from '../../support/parts/require-part.ts'
 
 const section = /\n## What it looks like\n(.*?)\n## /s.exec(readFileSync('docs/kubernetes.md', 'utf8'))?.[1] ?? ''
-/** The commands of the section in their order, each with what the page says that it prints. */
+/** The commands of the section in order, each with the output on the page. */
 const steps = [...section.matchAll(/```console\n(.*?)```/gs)].flatMap(([, block = '']) =>
   block
     .split(/^\$ /m)
@@ -12,7 +12,7 @@ const steps = [...section.matchAll(/```console\n(.*?)```/gs)].flatMap(([, block 
     .map((step) => ({ command: step.split('\n')[0] ?? '', shown: step.split('\n').slice(1).join('\n') })),
 )
 
-/** The same for each run: without uids, ages, widths of columns and empty lines. */
+/** Removes what differs between runs: uids, ages, column widths and empty lines. */
 const essence = (text: string): readonly string[] =>
   text
     .split('\n')
@@ -32,13 +32,13 @@ describeWithPart('kube-apiserver', 'docs/kubernetes.md, what kubectl prints for 
   })
   afterAll(() => world?.stop())
 
-  test('shows apply, wait, get and explain', () => {
+  test('docs/kubernetes.md shows apply, wait, get and explain', () => {
     expect(new Set(steps.map(({ command }) => command.split(' ', 2).join(' ')))).toEqual(
       new Set(['kubectl apply', 'kubectl wait', 'kubectl get', 'kubectl explain']),
     )
   })
 
-  test.each(steps)('$command', async ({ command, shown }) => {
+  test.each(steps)('the command works as shown: $command', async ({ command, shown }) => {
     expect(essence(await world.objects.kube.kubectl(command.split(' ').slice(1)))).toEqual(essence(shown))
   })
 })

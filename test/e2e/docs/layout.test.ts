@@ -7,12 +7,12 @@ import { describe, expect, onTestFinished, test } from 'vitest'
 const tool = join(import.meta.dirname, '..', '..', '..', 'tools', 'layout.js')
 const walks = 'docs/contributing/life-of-a-request.md'
 
-/** `count` empty files in a folder of src, or of `top`, by path. */
+/** Returns `count` empty files in a folder of src, or of `top`, by path. */
 function files(folder: string, count: number, top = 'src'): Record<string, string> {
   return Object.fromEntries(Array.from({ length: count }, (_, at) => [`${top}/${folder}/file${at}.ts`, '']))
 }
 
-/** What `tools/layout.js` prints about a repository with these files, line by line. */
+/** Returns the output lines of `tools/layout.js` for a repository with these files. */
 function problemsOf(tree: Readonly<Record<string, string>>): string[] {
   const root = mkdtempSync(join(tmpdir(), 'taproot-layout-'))
   onTestFinished(() => rmSync(root, { recursive: true, force: true }))
@@ -37,19 +37,19 @@ const walk = (count: number): string => Array.from({ length: count }, (_, at) =>
 
 describe('the layout check', () => {
   test.each<[string, Record<string, string>, RegExp[]]>([
-    ['what keeps the rules', files('engine', 20), []],
-    ['a folder of 21 files', files('engine', 21), [/^src\/engine has 21 files/]],
-    ['a folder of 21 test files', files('engine', 21, 'test'), [/^test\/engine has 21 files/]],
-    ['a folder of two test files', files('engine', 2, 'test'), []],
-    ['a folder of two files', files('engine', 2), [/^src\/engine has 2 entries/]],
-    ['a folder of one file and two folders', { ...files('iam', 1), ...files('iam/records', 3), ...files('iam/scim', 3) }, []],
+    ['accepts files within the rules', files('engine', 20), []],
+    ['refuses a folder of 21 files', files('engine', 21), [/^src\/engine has 21 files/]],
+    ['refuses a folder of 21 test files', files('engine', 21, 'test'), [/^test\/engine has 21 files/]],
+    ['accepts a folder of two test files', files('engine', 2, 'test'), []],
+    ['refuses a folder of two files', files('engine', 2), [/^src\/engine has 2 entries/]],
+    ['accepts a folder of one file and two folders', { ...files('iam', 1), ...files('iam/records', 3), ...files('iam/scim', 3) }, []],
     [
-      'a small helper with one user in its folder',
+      'refuses a small helper with one user in its folder',
       { ...files('engine', 3), 'src/engine/user.ts': "import { a } from './file0.ts'" },
       [/^src\/engine\/file0.ts has 1 lines and only src\/engine\/user.ts imports it/],
     ],
     [
-      'a small helper with two users, one of them a test',
+      'accepts a small helper with two users, one of them a test',
       {
         ...files('engine', 3),
         'src/engine/user.ts': "import { a } from './file0.ts'",
@@ -57,22 +57,30 @@ describe('the layout check', () => {
       },
       [],
     ],
-    ['a small helper of another folder', { ...files('engine', 3), 'src/iam/user.ts': "import { a } from '../engine/file0.ts'", ...files('iam', 3) }, []],
     [
-      'a helper of 40 lines with one user',
+      'accepts a small helper of another folder',
+      { ...files('engine', 3), 'src/iam/user.ts': "import { a } from '../engine/file0.ts'", ...files('iam', 3) },
+      [],
+    ],
+    [
+      'accepts a helper of 40 lines with one user',
       { ...files('engine', 3), 'src/engine/file0.ts': '\n'.repeat(39), 'src/engine/user.ts': "import { a } from './file0.ts'" },
       [],
     ],
-    ['generated code', files('gen', 40), []],
+    ['ignores generated code', files('gen', 40), []],
     [
-      'a type that two files export',
+      'refuses a type that two files export',
       { 'src/base/one.ts': 'export interface Place {}', 'src/store/two.ts': 'export class Place {}' },
       [/^type Place is exported by src\/base\/one.ts and src\/store\/two.ts/],
     ],
-    ['a type that one file exports, and another has for itself', { 'src/base/one.ts': 'export type Place = 1', 'src/store/two.ts': 'type Place = 2' }, []],
-    ['a walk of 18 files', { ...files('walked', 18), [walks]: `# Walks\n## A create\n${walk(18)}\n` }, []],
-    ['a walk of 19 files', { ...files('walked', 19), [walks]: `# Walks\n## A create\n${walk(19)}\n` }, [/"A create" passes 19 files/]],
-    ['a walk past a file that is gone', { [walks]: '# Walks\n## A create\n`src/gone.ts`\n' }, [/src\/gone.ts does not exist/]],
+    [
+      'accepts a type that one file exports and another declares for itself',
+      { 'src/base/one.ts': 'export type Place = 1', 'src/store/two.ts': 'type Place = 2' },
+      [],
+    ],
+    ['accepts a request path of 18 files', { ...files('walked', 18), [walks]: `# Walks\n## A create\n${walk(18)}\n` }, []],
+    ['refuses a request path of 19 files', { ...files('walked', 19), [walks]: `# Walks\n## A create\n${walk(19)}\n` }, [/"A create" passes 19 files/]],
+    ['refuses a request path through a missing file', { [walks]: '# Walks\n## A create\n`src/gone.ts`\n' }, [/src\/gone.ts does not exist/]],
   ])('%s', (_title, tree, expected) => {
     const problems = problemsOf(tree)
     expect(problems).toHaveLength(expected.length)

@@ -15,7 +15,7 @@ const pages = [
     .map((path) => join('docs', path)),
 ]
 
-/** The links of a page that lead to files of the repository, relative to its root. Links in code do not count. */
+/** Returns the links of a page to files of the repository, relative to its root, except those in code. */
 function links(path: string): string[] {
   const prose = read(path).replaceAll(/`[^`\n]+`/g, '')
   const targets = [...prose.matchAll(/\]\(([^)\s]+)\)/g)].map((match) => match[1] ?? '')
@@ -27,17 +27,17 @@ function namesIn(path: string, pattern: RegExp): string[] {
   return [...read(path).matchAll(pattern)].map((match) => match[1] ?? '')
 }
 
-describe('the pages', () => {
-  it.each(pages)('%s links to files that are there', (path) => {
+describe('the documentation pages', () => {
+  it.each(pages)('%s links to existing files', (path) => {
     expect(links(path).filter((target) => !existsSync(join(root, target)))).toEqual([])
   })
 
-  it('the index has every page and every decision', () => {
+  it('docs/README.md lists every page and every decision record', () => {
     const indexed = links('docs/README.md')
     expect(pages.filter((path) => path.startsWith('docs') && path !== join('docs', 'README.md') && !indexed.includes(path))).toEqual([])
   })
 
-  it('README.md has at most 500 words of prose and 150 lines, code and tables aside', () => {
+  it('README.md has at most 500 words of prose and 150 lines, without code and tables', () => {
     const lines = read('README.md')
       .replaceAll(/^```[\s\S]*?^```$/gm, '')
       .split('\n')
@@ -46,7 +46,7 @@ describe('the pages', () => {
     expect(lines.join(' ').split(/\s+/).length).toBeLessThanOrEqual(500)
   })
 
-  it('README.md builds and pushes the image that the chart pulls then', () => {
+  it('README.md builds and pushes the same image that the chart pulls', () => {
     const { appVersion } = parse(read('charts/taproot/Chart.yaml')) as { readonly appVersion: string }
     const [repository = ''] = namesIn('README.md', /^\$ helm install .*--set image\.repository=(\S+)/gm)
     expect(repository).not.toBe('')
@@ -57,7 +57,7 @@ describe('the pages', () => {
     expect(appVersion).toBe(packageJson.version)
   })
 
-  it('every page that names the version names the same one', () => {
+  it('every page shows the same version', () => {
     const { version } = packageJson
     const lock = JSON.parse(read('package-lock.json')) as { readonly version: string; readonly packages: { readonly '': { readonly version: string } } }
     expect([lock.version, lock.packages[''].version]).toEqual([version, version])
@@ -67,7 +67,7 @@ describe('the pages', () => {
     expect(new Set(namesIn('docs/contributing/releasing.md', /\bv?(\d+\.\d+\.\d+)\b/g))).toEqual(new Set([version]))
   })
 
-  it('operations.md lists every metric of our own', () => {
+  it('operations.md lists every metric of this program', () => {
     const metrics = ['src/transport/metrics.ts', 'src/server/server.ts', 'src/server/audit/open-audit-trail.ts'].flatMap((path) =>
       namesIn(path, /name: '(taproot_[a-z_]+)'/g),
     )
@@ -75,7 +75,7 @@ describe('the pages', () => {
     expect(metrics.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
   })
 
-  it('operations.md lists every sort of entries that is removed', () => {
+  it('operations.md lists every kind of entry that the leader expires', () => {
     expect(expiredSorts.filter((name) => !read('docs/operations.md').includes(`\`${name}\``))).toEqual([])
   })
 

@@ -1,9 +1,9 @@
-/** One shell block of a page, and what the page shows as its output. */
+/** One shell block of a page, and the output shown after it. */
 export interface Step {
   /** The block's first line, to name the step by. */
   readonly title: string
   readonly script: string
-  /** Marked `sh (keeps running)`: it is started in a terminal of its own. */
+  /** True if it is marked `sh (keeps running)`: it is started in another terminal. */
   readonly keepsRunning: boolean
   /** The text of the `json` or `text` block that follows the shell block directly. */
   readonly shown: string | undefined
@@ -14,7 +14,7 @@ const fence = /^```([^\n]*)\n([\s\S]*?)^```$/gm
 interface Block {
   readonly info: string
   readonly text: string
-  /** Where it is in the page. */
+  /** Its position in the page. */
   readonly from: number
   readonly to: number
 }
@@ -42,7 +42,7 @@ export function headingsWithCommands(page: string): string[] {
   return headings.filter((heading) => blocksOf(page, heading).some(isCommand))
 }
 
-/** The shell blocks of the section under `## <heading>`, in order. Throws where there is none. */
+/** Returns the shell blocks of the section under `## <heading>`, in order. Throws if there are none. */
 export function readmeSteps(page: string, heading: string): Step[] {
   const blocks = blocksOf(page, heading)
   const steps = blocks.flatMap((block, at): Step[] => {

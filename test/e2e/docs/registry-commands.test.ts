@@ -21,7 +21,7 @@ function commandsOf(heading: string): string {
   return commands
 }
 
-/** A development server, a client of its registry host as the owner, and a shell with the page's variables. */
+/** Starts a development server, a client of its registry host as the owner, and a shell with the variables of the page. */
 async function makeReader(): Promise<{ home: DevHome; client: OciClient; run: (commands: string, env?: Record<string, string>) => Promise<string> }> {
   const home = await makeDevHome()
   await startDev(home)
@@ -44,7 +44,7 @@ async function repoUid(home: DevHome): Promise<string> {
   return repos[0]?.uid ?? ''
 }
 
-test('history and restore: a tag returns to its target of a given time', { timeout: 60_000 }, async () => {
+test('restore: a tag returns to its digest at a given time', { timeout: 60_000 }, async () => {
   const { home, client, run } = await makeReader()
   const { digest } = await client.pushImage('demo/app', 'latest')
   const pushed = new Date().toISOString()
@@ -57,7 +57,7 @@ test('history and restore: a tag returns to its target of a given time', { timeo
   expect((await client.send('HEAD', '/v2/demo/app/manifests/latest')).headers['docker-content-digest']).toBe(digest)
 })
 
-test('deprecation: who pulls the tag is warned', { timeout: 60_000 }, async () => {
+test('deprecation: a pull of the tag shows a warning', { timeout: 60_000 }, async () => {
   const { home, client, run } = await makeReader()
   const { digest } = await client.pushImage('demo/app', '1.26')
   expect((await client.send('GET', '/v2/demo/app/manifests/1.26')).headers['warning']).toBeUndefined()
@@ -66,7 +66,7 @@ test('deprecation: who pulls the tag is warned', { timeout: 60_000 }, async () =
   expect((await client.send('GET', '/v2/demo/app/manifests/1.26')).headers['warning']).toContain('deprecated')
 })
 
-test('pull tokens: made, listed, revoked', { timeout: 60_000 }, async () => {
+test('pull tokens are created, listed and revoked', { timeout: 60_000 }, async () => {
   const { client, run } = await makeReader()
   await client.pushImage('demo/web/app', '1')
   const [create = '', list = '', revoke = ''] = commandsOf('Pull tokens').replace('acme/web', 'demo/web').trim().split('\n')

@@ -16,7 +16,7 @@ import { indexType, manifestOf, OciClient } from '../../registry/oci/oci-client.
 
 const page = await readFile(join(import.meta.dirname, '..', '..', '..', 'docs', 'registry.md'), 'utf8')
 
-/** The blocks of the page of this sort whose first line says what file they are. */
+/** Returns the code blocks of the page whose first line names this file. */
 function filesNamed(name: string): string[] {
   const blocks = [...page.matchAll(/^```yaml\n([\s\S]*?)^```$/gm)].map((match) => match[1] ?? '')
   const found = blocks.filter((block) => block.startsWith(`# ${name}`))
@@ -30,7 +30,7 @@ async function folder(): Promise<string> {
   return made
 }
 
-/** An organisation and a token of its owner for the registry host. */
+/** Creates an organisation and a token of its owner for the registry host. */
 async function organisationNamed(server: TestServer, name?: string): Promise<{ group: string; token: string }> {
   const { group, owner } = await makeOrganisation(server, name)
   const { host } = server.config.registry
@@ -39,7 +39,7 @@ async function organisationNamed(server: TestServer, name?: string): Promise<{ g
   return { group, token }
 }
 
-/** What the page takes as given: the API, and a token of an issuer; it is that of an owner of the group. */
+/** Returns the preconditions of the page: the API, and an issuer's token of an owner of the group. */
 async function externalOwner(server: TestServer, group: string): Promise<{ API: string; OIDC: string }> {
   const { issuer } = server.devIssuer
   const person = await makePerson(server, { issuer, subject: 'mover' })
@@ -50,12 +50,12 @@ async function externalOwner(server: TestServer, group: string): Promise<{ API: 
 }
 
 describeWithPart('registry', 'docs/registry.md', () => {
-  test('the configuration of distribution is one that it starts with, and that Taproot pushes to and deletes from', { timeout: 60_000 }, async () => {
+  test('the shown configuration starts a distribution registry, and Taproot can push to it and delete from it', { timeout: 60_000 }, async () => {
     const directory = await folder()
     const { certificate, key } = selfSigned('upstream.internal')
     const files = { 'upstream.crt': certificate, 'upstream.key': key, password: registryAccount.password }
     for (const [name, content] of Object.entries(files)) await writeFile(join(directory, name), content, { mode: 0o600 })
-    // The account of the tests' registries, as `htpasswd -nB` prints it.
+    // The account of the test registries, in the format of `htpasswd -nB`.
     await writeFile(join(directory, 'htpasswd'), `${registryAccount.username}:$2a$04$iXbL6ZrOzBodMYgHeWUDAOD0JsFBEaOaEcwTLzGCvVPW.TELdcRPm\n`)
     const configurationFile = join(directory, 'distribution.yml')
     await writeFile(configurationFile, (filesNamed('distribution.yml')[0] ?? '').replaceAll('/etc/distribution/', `${directory}/`))
@@ -86,7 +86,7 @@ describeWithPart('registry', 'docs/registry.md', () => {
 
 describeWithPart('crane', 'moving a registry in', () => {
   describeWithPart('registry', 'docs/registry.md', () => {
-    test('crane cp as the page has it copies every tag of every image, digests as they are', { timeout: 120_000 }, async () => {
+    test('the shown crane cp commands copy every tag of every image with the same digests', { timeout: 120_000 }, async () => {
       const script = [/```sh\n(TOKEN=[\s\S]*?)```/, /```sh\n(crane auth login old[\s\S]*?)```/].map((block) => block.exec(page)?.[1] ?? 'false').join('\n')
       const old = await startRegistry()
       onTestFinished(() => old.stop())
@@ -101,10 +101,10 @@ describeWithPart('crane', 'moving a registry in', () => {
       const pushed: string[] = []
       for (const path of ['nginx', 'redis']) for (const tag of ['1', '2']) pushed.push(`${path}:${tag} ${(await client.pushImage(path, tag)).digest}`)
       const env = { ...process.env, PATH: `${dirname(requirePart('crane'))}:${process.env['PATH'] ?? ''}`, DOCKER_CONFIG: directory, ...credential }
-      // Not every machine has jq.
+      // jq is not installed on every machine.
       const jq = `jq() { node -pe 'JSON.parse(fs.readFileSync(0)).token'; }\n`
       const commands = jq + script.replaceAll('old.example.com', oldHost).replaceAll('registry.example.com', newHost)
-      // The server is in this process: it must be able to answer.
+      // The server runs in this process, so it must not be blocked.
       const shell = spawn('bash', ['-ec', commands], { env, stdio: ['ignore', 'ignore', 'pipe'] })
       const said = text(shell.stderr)
       const [status] = (await once(shell, 'exit')) as [number | null] // a cast of the event's arguments
@@ -136,9 +136,9 @@ test.each(filesNamed('taproot.yaml').map((content, at) => ({ at: at + 1, content
   },
 )
 
-test('the table of refusals has every status and code that the host answers with, and no other', async () => {
+test('the table of refusals has every status and code of the registry host, and no other', async () => {
   const directory = join(import.meta.dirname, '..', '..', '..', 'src', 'registry')
-  // The answer of an upstream is not checked here.
+  // The answers of an upstream are not checked here.
   const files = (await readdir(directory, { recursive: true })).filter((path) => path.endsWith('.ts') && !path.startsWith('upstream'))
   const sources = (await Promise.all(files.map((path) => readFile(join(directory, path), 'utf8')))).join('\n')
   const special = [...sources.matchAll(/(?:RegistryError\(|\bcode: )'([A-Z_]+)'[^\n]*?\bstatus: (\d{3})\b/g)].map(

@@ -8,18 +8,18 @@ const rows = page
   .split('\n')
   .filter((line) => line.startsWith('| ') && !line.startsWith('| who  ') && !line.startsWith('| ---'))
 
-/** The tests that a row names: a file, and where it has many a part of the title. */
+/** The tests in a row: a file, and a part of the title if the file has many. */
 function testsOf(row: string): { file: string; title: string | undefined }[] {
   const cell = row.split('|').at(-2) ?? ''
   return [...cell.matchAll(/(test\/[\w/.-]+\.ts)(?: "([^"]+)")?/g)].map(([, file = '', title]) => ({ file, title }))
 }
 
 describe('docs/security.md', () => {
-  test('has a table of threats', () => {
+  test('docs/security.md has a table of more than 20 threats', () => {
     expect(rows.length).toBeGreaterThan(20)
   })
 
-  test.each(rows.map((row) => [row.split('|')[2]?.trim() ?? '', row] as const))('names tests that exist: %s', (_tries, row) => {
+  test.each(rows.map((row) => [row.split('|')[2]?.trim() ?? '', row] as const))('docs/security.md names existing tests: %s', (_tries, row) => {
     const tests = testsOf(row)
     expect(tests).not.toEqual([])
     for (const { file, title = '' } of tests) expect(readFileSync(file, 'utf8').replaceAll("\\'", "'"), `${file}: ${title}`).toContain(title)

@@ -9,7 +9,7 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-/** Where `printed` lacks what `shown` says: objects may have more members, lists have the same items, `…` in a text stands for any text. */
+/** Returns where `printed` lacks parts of `shown`. Objects may have more members, lists have the same items, `…` in a text matches any text. */
 export function jsonDifferences(shown: unknown, printed: unknown, path = '$'): string[] {
   if (typeof shown === 'string' && typeof printed === 'string') {
     return asPattern(shown).test(printed) ? [] : [`${path}: shown ${JSON.stringify(shown)}, printed ${JSON.stringify(printed)}`]
@@ -30,7 +30,7 @@ function parseJson(text: string): unknown {
   try {
     return JSON.parse(text) as unknown
   } catch {
-    // Not JSON: recognised by the missing result.
+    // Not JSON: the result is missing.
     return undefined
   }
 }
@@ -50,7 +50,7 @@ export function missingLines(shown: string, printed: string): string[] {
     })
 }
 
-/** Where a command's output is not what a page shows: JSON, JSON and a last line `HTTP <status>`, or lines. */
+/** Returns where a command's output differs from the page: JSON, JSON and a last line `HTTP <status>`, or lines. */
 export function outputDifferences(shown: string, printed: string): string[] {
   const status = /\nHTTP \d+\s*$/.exec(shown)?.[0].trim() ?? ''
   const json = parseJson(shown.trim().slice(0, shown.trim().length - status.length))

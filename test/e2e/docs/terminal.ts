@@ -9,14 +9,14 @@ import { freePorts } from '../../support/parts/free-port.ts'
 import { requirePart } from '../../support/parts/require-part.ts'
 
 const repository = join(import.meta.dirname, '..', '..', '..')
-/** What a clone has that the commands need. */
+/** The files of a clone that the commands need. */
 const links = ['package.json', 'package-lock.json', 'node_modules', 'src', 'tools', 'bin', 'proto']
-/** What this harness keeps in addition to the commands' own files: programs, the output of blocks that keep running, failed commands. */
+/** The folder of this harness: programs, output of blocks that keep running, failed commands. */
 const own = 'harness'
-/** The ports that the pages name. */
+/** The ports on the pages. */
 const pagePorts = [8080, 9090, 5000, 8081, 9091, 8082, 9092, 2379, 2380]
 
-/** What one block printed. */
+/** The output of one block. */
 export interface Printed {
   readonly stdout: string
   readonly stderr: string
@@ -24,20 +24,20 @@ export interface Printed {
   readonly failures: readonly string[]
 }
 
-/** One bash for all blocks, in a fresh folder that looks like a clone: variables and functions stay, as in a person's terminal. */
+/** One bash for all blocks, in a new folder that looks like a clone. Variables and functions stay, as in a person's terminal. */
 export interface Terminal {
   run(script: string): Promise<Printed>
-  /** Starts a block that keeps running, as in another terminal; resolves once `isUp` holds for what it printed. */
+  /** Starts a block that keeps running, as in another terminal. Resolves once `isUp` holds for its output. */
   start(script: string, isUp: (printed: string) => boolean): Promise<void>
-  /** The files of the folder that git would offer to commit: new, and not ignored. */
+  /** Returns new files of the folder that git would add: those not ignored. */
   untracked(): string[]
-  /** A page's text with the ports that stand in for its own, where that is needed. */
+  /** Returns a page's text with replaced ports, if ports were replaced. */
   asShown(text: string): string
-  /** Ends everything as Ctrl-C would and removes the folder; resolves when all has ended. */
+  /** Interrupts everything like Ctrl-C and removes the folder. Resolves when all has ended. */
   close(): Promise<void>
 }
 
-/** Runs a command in a network of its own, in which every port is free; most systems let only root do so. */
+/** Runs a command in its own network, in which every port is free. On most systems this needs root. */
 const isolation = { program: 'unshare', args: ['--net'] } as const
 const loopbackUp = ['ip', 'link', 'set', 'lo', 'up'] as const
 
@@ -45,7 +45,7 @@ function hasOwnNetwork(): boolean {
   return spawnSync(isolation.program, [...isolation.args, ...loopbackUp]).status === 0
 }
 
-/** Without a network of its own, other ports replace those of the pages. They are put into the blocks, and into settings of listeners on default ports. */
+/** Without its own network, other ports replace those of the pages, in the blocks and in settings of listeners on default ports. */
 async function standIns(): Promise<{ substitute: (text: string) => string; env: Record<string, string> }> {
   const free = await freePorts(pagePorts.length)
   const standIn = new Map(pagePorts.map((port, at) => [port, String(free[at])]))
@@ -75,13 +75,13 @@ async function makeFolder(): Promise<string> {
   for (const name of ['etcd', 'grpcurl', 'crane'] as const) await symlink(requirePart(name), join(folder, own, name))
   await copyFile(join(repository, '.gitignore'), join(folder, '.gitignore'))
   git(folder, 'init', '--quiet')
-  // Links to folders are files to git, whose own ignored names are folders.
+  // Git treats links to folders as files, but its ignore rules name folders.
   git(folder, 'add', '--force', '.')
   return folder
 }
 
 function git(folder: string, ...args: string[]): string {
-  // Without what git tells its hooks: that is about another repository.
+  // Removes variables that git sets for its hooks, because they name another repository.
   const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('GIT_')))
   const { status, stdout, stderr } = spawnSync('git', args, { cwd: folder, env, encoding: 'utf8' })
   if (status !== 0) throw new Error(`git ${args.join(' ')}: ${stderr}`)
@@ -97,7 +97,7 @@ async function until(check: () => boolean | Promise<boolean>, describe: () => st
   }
 }
 
-/** Opens a terminal. Throws where a real part is missing. */
+/** Opens a terminal. Throws if a real part is missing. */
 export async function openTerminal(): Promise<Terminal> {
   const folder = await makeFolder()
   const isolated = hasOwnNetwork()
@@ -129,7 +129,7 @@ class Bash implements Terminal {
     this.#exited = once(shell, 'exit')
     shell.stdout?.on('data', (chunk) => (this.#stdout += String(chunk)))
     shell.stderr?.on('data', (chunk) => (this.#stderr += String(chunk)))
-    // Job control gives each block that keeps running a process group of its own, as Ctrl-C reaches it. They end with this shell, the last one first.
+    // With job control each block that keeps running has its own process group, as for Ctrl-C. They end with this shell, the last one first.
     this.#send(`trap 'for job in $(jobs -p | sort -rn); do kill -INT -- -$job; wait $job; done' EXIT`)
     this.#send(`set -m -o pipefail -E; trap 'echo "exit $? of: $BASH_COMMAND" >> ${own}/failures' ERR`)
     if (options.isolated) this.#send(loopbackUp.join(' '))

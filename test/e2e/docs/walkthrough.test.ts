@@ -7,7 +7,7 @@ import { headingsWithCommands, readmeSteps, type Step } from './readme-steps.ts'
 import { missingLines, outputDifferences } from './shown-output.ts'
 import { openTerminal, type Terminal } from './terminal.ts'
 
-/** What the pages' reader has. A machine without it shows that in the title of the skipped tests. */
+/** Programs that the reader of the pages has. A missing one is named in the title of the skipped tests. */
 const missing = ['bash', 'curl', 'git', 'npm', 'openssl', 'tar'].filter((tool) => spawnSync(tool, ['--version']).error !== undefined)
 const skipped = missing.length > 0 && process.env['REQUIRE_ALL_PARTS'] !== '1'
 const describeForReaders = describe.skipIf(skipped)
@@ -43,7 +43,7 @@ function sectionsOf({ pages, headings }: (typeof walks)[number]): { heading: str
 }
 
 /** One terminal for all sections of a walk: each continues where the previous one ended, as for a reader. */
-describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
+describeWithParts(['etcd', 'grpcurl', 'crane'], 'the commands of the documentation', () => {
   describe.each(walks)(title, (walk) => {
     let terminal: Terminal
     let broken = false
@@ -76,7 +76,7 @@ describeWithParts(['etcd', 'grpcurl', 'crane'], 'the pages', () => {
       })
     }
 
-    it.skipIf(skipped)('they leave nothing in the clone that git would offer to commit', ({ skip }) => {
+    it.skipIf(skipped)('the steps leave no files that git would add', ({ skip }) => {
       if (broken) skip('a step failed')
       expect(terminal.untracked()).toEqual([])
     })

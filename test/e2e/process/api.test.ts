@@ -31,10 +31,10 @@ async function until(condition: () => Promise<boolean>): Promise<void> {
   }
 }
 
-test('taproot api is ready only when it serves, and not while it stops; SIGTERM lets running calls end and is code 0', async () => {
+test('taproot api is ready only while it serves, and on SIGTERM finishes running calls and exits with code 0', async () => {
   const home = await oneHome()
   const api = await startApi(home)
-  // Ready: so the API answers, here that there is no token.
+  // Ready, so the API answers: here with the error for a missing token.
   expect((await home.rest.call('ListGroups', {})).code).toBe(16)
   expect((await home.rest.call('PingService/Ping', {})).code).toBe(0)
   const half = connect(home.apiPort, '127.0.0.1').on('error', () => undefined)
@@ -50,7 +50,7 @@ test('taproot api is ready only when it serves, and not while it stops; SIGTERM 
   half.destroy()
 })
 
-test('taproot api that is to drain serves on, not ready any more, and gives connections up after an answer', async () => {
+test('taproot api that drains still answers, reports not ready, and closes each connection after its answer', async () => {
   const home = await oneHome()
   const api = await startApi({ ...home, env: { ...home.env, TAPROOT_STOP_DRAIN_SECONDS: '5' } })
   const agent = new Agent({ keepAlive: true, maxSockets: 1 })
@@ -66,18 +66,18 @@ test('taproot api that is to drain serves on, not ready any more, and gives conn
   expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
   const ending = api.end('SIGTERM')
   await until(async () => !(await isReady(home.opsPort)))
-  // Over the connection from before, and over a new one.
+  // Over the existing connection, and over a new one.
   for (const answer of [await ask(), await ask()])
     expect({ status: answer.statusCode, connection: answer.headers.connection }).toEqual({ status: 200, connection: 'close' })
   expect((await home.rest.call('PingService/Ping', {})).code).toBe(0)
-  // Its client was asked to reconnect, and did.
+  // The client was asked to reconnect, and did.
   expect((await grpc.call('PingService/Ping', {})).code).toBe(0)
   expect((await ending).code).toBe(0)
   agent.destroy()
   grpc.close()
 })
 
-test('taproot api without its etcd is alive, says that it is not ready, and gets ready by itself', async () => {
+test('taproot api without its etcd stays alive, reports not ready, and becomes ready by itself', async () => {
   const etcd = await startEtcd()
   onTestFinished(() => etcd.stop())
   await etcd.members[0]?.kill()
@@ -92,7 +92,7 @@ test('taproot api without its etcd is alive, says that it is not ready, and gets
   expect((await home.rest.call('ListGroups', {})).code).toBe(16)
 })
 
-test('taproot api that never saw its etcd stops on SIGTERM within 5 s with code 0', async () => {
+test('taproot api that never reached its etcd stops on SIGTERM within 5 s with code 0', async () => {
   const [home] = (await makeApiHomes(1, { etcd: { endpoints: ['http://127.0.0.1:1'], prefix: '/taproot' } })).homes
   if (home === undefined) throw new Error('one home')
   const api = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
@@ -102,7 +102,7 @@ test('taproot api that never saw its etcd stops on SIGTERM within 5 s with code 
   expect(performance.now() - startedAt).toBeLessThan(5_000)
 })
 
-test.each(['api.port', 'ops.port'])('a busy %s is one line that names the setting, and code 1', async (setting) => {
+test.each(['api.port', 'ops.port'])('a busy %s ends in one line that names the setting, and code 1', async (setting) => {
   const home = await oneHome()
   const busy = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void busy.close())
@@ -117,9 +117,9 @@ test.each(['api.port', 'ops.port'])('a busy %s is one line that names the settin
 })
 
 test.each([
-  ['that is not there', undefined],
+  ['that does not exist', undefined],
   ['that is too short', 'short'],
-])('an encryption key file %s is one line, and code 1', async (_, content) => {
+])('an encryption key file %s ends in one line, and code 1', async (_, content) => {
   const home = await oneHome()
   const keyFile = join(home.cwd, 'other.key')
   if (content !== undefined) await writeFile(keyFile, content)
@@ -129,7 +129,7 @@ test.each([
   expect(stderr.trimEnd().split('\n')).toEqual([expect.stringMatching(/^taproot: .*key/)])
 })
 
-test('another encryption key than the one that the store was made with is refused', async () => {
+test('an encryption key other than that of the store is refused', async () => {
   const home = await oneHome()
   await (await startApi(home)).end('SIGTERM')
   const keyFile = join(home.cwd, 'other.key')
@@ -141,7 +141,7 @@ test('another encryption key than the one that the store was made with is refuse
   await startApi(home)
 })
 
-test('taproot api stops in order when its token names another issuer, so that its restart uses that; a token of the same one changes nothing', async () => {
+test('taproot api stops in an orderly way to restart with a new issuer in its token; a new token of the same issuer changes nothing', async () => {
   const [first, next] = ['https://kubernetes.default.svc.cluster.local', 'https://oidc.cloud.example/id/4711']
   const mount = await mountSecret({ token: tokenWithClaims({ iss: first, jti: '1' }) })
   onTestFinished(() => mount.remove())

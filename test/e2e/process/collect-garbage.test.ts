@@ -27,7 +27,7 @@ async function push(home: DevHome, tag: string, content: string): Promise<void> 
 }
 
 describe('taproot collect-garbage', () => {
-  test('refuses while the server runs; then removes what nothing needs, and keeps what a tag needs', async () => {
+  test('taproot collect-garbage refuses while the server runs; afterwards removes unneeded content, and keeps what a tag needs', async () => {
     const home = await makeDevHome()
     const dev = await startDev(home)
     await push(home, 'kept', 'a')
@@ -64,8 +64,8 @@ describe('taproot collect-garbage', () => {
 
   test.each([
     ['an invalid number of hours', ['--grace-hours', 'soon'], 'Use a number of hours', 2],
-    ['a store that is not there', [], 'there is no store', 1],
-  ])('with %s it says so and makes nothing', async (_title, options, message, exitCode) => {
+    ['a store that does not exist', [], 'there is no store', 1],
+  ])('taproot collect-garbage reports %s and creates nothing', async (_title, options, message, exitCode) => {
     const cwd = await freshDirectory()
     const { code, stderr } = await runProcess({ args: ['collect-garbage', ...options], env: {}, cwd })
     expect(code).toBe(exitCode)

@@ -18,7 +18,7 @@ function lines(text: string): string[] {
 }
 
 describe('taproot --help', () => {
-  test('names every command and how settings are given, with variables that exist', async () => {
+  test('taproot --help names every command, how to give settings, and existing variables only', async () => {
     const { code, stdout, stderr } = await run(['--help'])
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
     for (const command of ['dev', 'api', 'registry', 'token', 'pull-token', 'encryption-key', 'get', 'tree', 'whoami', 'config'])
@@ -46,32 +46,35 @@ describe('taproot --help', () => {
   })
 })
 
-describe('a command that can not be run', () => {
+describe('a command line with a mistake', () => {
   test.each([
     ['an unknown command', ['serve'], 'serve'],
-    ['an argument too many', ['dev', 'now'], 'now'],
+    ['one argument too many', ['dev', 'now'], 'now'],
     ['an unknown option', ['api', '--port', '1'], '--port'],
     ['a missing option', ['token'], '--subject'],
     ['an option without its value', ['token', '--subject'], '--subject'],
     ['a claim without a value', ['token', '--subject', 's', '--claim', 'branch'], '--claim'],
     ['a claim without a name', ['token', '--subject', 's', '--claim', '=main'], '--claim'],
     ['an unknown role', ['config', '--role', 'root'], 'root'],
-    ['secrets to make that are not said', ['init-secrets'], '--wanted'],
-    ['secrets to make that are no JSON', ['init-secrets', '--wanted', 'all'], '--wanted'],
-    ['secrets to make of a cluster that is not said', ['init-secrets', '--wanted', '{"namespace":"a","labels":{},"secrets":[]}'], '--kubeconfig'],
-    ['a Secret with a name that none has', ['pull-token', 'create', '--group', 'demo', '--secret', 'Pull_Me'], '--secret'],
-    ['a Secret in another format', ['pull-token', 'create', '--group', 'demo', '--secret', 'pull', '--json'], '--json'],
-    ['an address without a registry', ['pull-token', 'list', '--url', 'http://127.0.0.1:1'], '--registry'],
-    ['a file that is not there', ['dev', '--config', 'absent.yaml'], 'absent.yaml', 1],
-  ])('%s: one line that names it, code 2 (1 where settings are at fault), nothing made', async (_, args, named, ending = 2) => {
-    const cwd = await freshDirectory()
-    const { code, stdout, stderr } = await run(args, { cwd })
-    expect({ code, stdout }).toEqual({ code: ending, stdout: '' })
-    expect(lines(stderr)).toEqual([expect.stringContaining(named)])
-    await expect(stat(join(cwd, '.taproot'))).rejects.toThrow('ENOENT')
-  })
+    ['a missing list of Secrets', ['init-secrets'], '--wanted'],
+    ['a list of Secrets that is not JSON', ['init-secrets', '--wanted', 'all'], '--wanted'],
+    ['a missing cluster for Secrets', ['init-secrets', '--wanted', '{"namespace":"a","labels":{},"secrets":[]}'], '--kubeconfig'],
+    ['an invalid name of a Secret', ['pull-token', 'create', '--group', 'demo', '--secret', 'Pull_Me'], '--secret'],
+    ['an unsupported format of a Secret', ['pull-token', 'create', '--group', 'demo', '--secret', 'pull', '--json'], '--json'],
+    ['a registry that does not follow from the address', ['pull-token', 'list', '--url', 'http://127.0.0.1:1'], '--registry'],
+    ['a missing file', ['dev', '--config', 'absent.yaml'], 'absent.yaml', 1],
+  ])(
+    'a command line with a mistake fails with one line that names it, code 2 (1 for settings), and creates nothing: %s',
+    async (_, args, named, ending = 2) => {
+      const cwd = await freshDirectory()
+      const { code, stdout, stderr } = await run(args, { cwd })
+      expect({ code, stdout }).toEqual({ code: ending, stdout: '' })
+      expect(lines(stderr)).toEqual([expect.stringContaining(named)])
+      await expect(stat(join(cwd, '.taproot'))).rejects.toThrow('ENOENT')
+    },
+  )
 
-  test.each(['dev', 'api', 'config'])('%s with faults in its settings: each on a line of its own, code 1, nothing made', async (command) => {
+  test.each(['dev', 'api', 'config'])('a command with faulty settings fails with one line for each, code 1, and creates nothing: %s', async (command) => {
     const cwd = await freshDirectory()
     await writeFile(join(cwd, 'taproot.yaml'), 'api:\n  prot: 1\nops:\n  port: many\nflavour: sweet\n')
     const { code, stdout, stderr } = await run([command, '--config', 'taproot.yaml'], { cwd, env: { TAPROOT_STORE_KIND: 'paper' } })
@@ -82,8 +85,8 @@ describe('a command that can not be run', () => {
     await expect(stat(join(cwd, '.taproot'))).rejects.toThrow('ENOENT')
   })
 
-  test('controller out of a pod without a kubeconfig, or with one that is not there: it is named, and the store is not asked', async () => {
-    // An etcd that is not there would be waited for.
+  test('a command line with a mistake names a missing kubeconfig of the controller outside a pod, without a connection to the store', async () => {
+    // With an etcd that does not exist the process would wait.
     const cwd = await freshDirectory()
     await writeFile(join(cwd, 'key'), Buffer.alloc(32).toString('base64'))
     const env = {
@@ -102,7 +105,7 @@ describe('a command that can not be run', () => {
     expect(absent.stderr).toBe('taproot: kubernetes.kubeconfig (TAPROOT_KUBERNETES_KUBECONFIG): absent: ENOENT: no such file or directory\n')
   })
 
-  test('api on etcd without endpoints and key: both are named', async () => {
+  test('a command line with a mistake names both missing settings of api on etcd: endpoints and key', async () => {
     const { code, stderr } = await run(['api'], { env: { TAPROOT_STORE_KIND: 'etcd' } })
     expect(code).toBe(1)
     expect(lines(stderr)).toEqual([expect.stringContaining('TAPROOT_STORE_ETCD_ENDPOINTS'), expect.stringContaining('TAPROOT_ENCRYPTION_KEY_FILE')])
@@ -110,7 +113,7 @@ describe('a command that can not be run', () => {
 })
 
 describe('taproot config', () => {
-  test('prints the settings in effect: the file, variables over it, credentials masked', async () => {
+  test('taproot config prints the settings in effect: those of the file, overridden by variables, with masked credentials', async () => {
     const cwd = await freshDirectory()
     const upstream = 'url: https://robot:hunter2@registry.internal'
     await writeFile(join(cwd, 'taproot.yaml'), `api:\n  port: 8181\nops:\n  port: 9191\nregistry:\n  upstream:\n    ${upstream}\n`)
@@ -127,7 +130,7 @@ describe('taproot config', () => {
     expect(stdout).not.toMatch(/hunter2|swordfish|robot|user:/)
   })
 
-  test('it prints a valid configuration file', async () => {
+  test('taproot config prints a valid configuration file', async () => {
     const cwd = await freshDirectory()
     const { stdout } = await run(['config', '--role', 'api'], { cwd })
     await writeFile(join(cwd, 'printed.yaml'), stdout)
@@ -135,7 +138,7 @@ describe('taproot config', () => {
     expect(parse(again.stdout)).toEqual(parse(stdout))
   })
 
-  test('an unknown variable is only a warning', async () => {
+  test('taproot config reports an unknown variable as a warning only', async () => {
     const { code, stdout, stderr } = await run(['config'], { env: { TAPROOT_API_PROT: '8181' } })
     expect(code).toBe(0)
     expect(parse(stdout)).toMatchObject({ api: { port: 8080 } })
@@ -151,7 +154,7 @@ describe('taproot token', () => {
     return stdout.trim()
   }
 
-  test('works before the first start; the server that starts then accepts it for an identity with these claims', async () => {
+  test('taproot token works before the first start; the server started then accepts the token for an identity with these claims', async () => {
     const home = await makeDevHome()
     const right = await mint(home, '--subject', 'ci-deployer', '--claim', 'branch=main', '--claim', 'digest=a=b')
     const baseUrl = `http://localhost:${home.apiPort}`
@@ -162,7 +165,7 @@ describe('taproot token', () => {
     const group = String((ok(await home.rest.call('ListGroups', {}, { token }))['groups'] as { uid: string }[])[0]?.uid)
     const claimMatch = { issuer: `${baseUrl}/dev/issuer`, subject: 'ci-deployer', claims: { branch: 'main', digest: 'a=b' } }
     const identity = String(ok(await home.rest.call('CreateIdentity', { parent: group, identity: { name: 'ci', claimMatch } }, { token }))['uid'])
-    // A built-in role's uid is known beforehand (docs/spec/resources.md#fixed-uids).
+    // The uid of a built-in role is known in advance (docs/spec/resources.md#fixed-uids).
     const roleUid = createHash('sha256').update('taproot:role:viewer').digest('hex').slice(0, 40)
     ok(await home.rest.call('CreateRoleBinding', { parent: group, roleBinding: { identityUid: identity, roleUid } }, { token }))
 

@@ -12,14 +12,14 @@ import { etcdSettings, shareEtcd } from '../../support/parts/etcd.ts'
 import { makeDevHome, readToken, startDev } from './harness/dev-home.ts'
 import { runProcess } from './harness/taproot-process.ts'
 
-/** Issue: "second start under 3 s". */
+/** Maximum time of a second start. */
 const secondStartMs = 3_000
-/** Other test files load the machine at the same time: the quickest of so many starts counts, */
+/** Number of starts of which the quickest counts, because other test files load the machine. */
 const measuredStarts = 5
-/** and where even `taproot --help` is slow, a start may take so many times as long as that. */
+/** On a slow machine, a start may take this many times as long as `taproot --help`. */
 const timesHelp = 4
 
-/** What a shell prints for a line that was printed. */
+/** Runs a printed command in a shell, and returns its output. */
 async function paste(line: string, cwd: string): Promise<string> {
   const { stdout } = await promisify(execFile)('sh', ['-c', line.replace('curl ', 'curl -sS --fail-with-body ')], {
     cwd,
@@ -29,7 +29,7 @@ async function paste(line: string, cwd: string): Promise<string> {
 }
 
 describe('taproot dev', () => {
-  test('first start: few lines, a line to paste that works, a token for the owner only; second start: the same demo group', async () => {
+  test('taproot dev prints few lines, a command that works and a token for the owner only; a second start has the same demo group', async () => {
     const home = await makeDevHome()
     const first = await startDev(home)
     expect(first.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(12)
@@ -51,7 +51,7 @@ describe('taproot dev', () => {
     expect((await second.end('SIGTERM')).code).toBe(0)
   })
 
-  test('a second start takes less than 3 s', async () => {
+  test('taproot dev starts the second time in less than 3 s', async () => {
     const home = await makeDevHome()
     await (await startDev(home)).end('SIGINT')
     let quickestMs = Infinity
@@ -68,7 +68,7 @@ describe('taproot dev', () => {
     expect(quickestMs).toBeLessThan(limitMs)
   }, 120_000)
 
-  test('development issuer: discovery and keys are served at <baseUrl>/dev/issuer', async () => {
+  test('taproot dev serves discovery and keys of the development issuer at <baseUrl>/dev/issuer', async () => {
     const home = await makeDevHome()
     await startDev(home)
     const issuer = `http://localhost:${home.apiPort}/dev/issuer`
@@ -79,7 +79,7 @@ describe('taproot dev', () => {
     for (const key of keys) expect(key).not.toHaveProperty('d')
   })
 
-  test.each(['SIGINT', 'SIGTERM'] as const)('%s stops it within 5 s with code 0, whatever clients leave open', async (signal) => {
+  test.each(['SIGINT', 'SIGTERM'] as const)('taproot dev stops on %s within 5 s with code 0, whatever connections clients keep open', async (signal) => {
     const home = await makeDevHome()
     const dev = await startDev(home)
     const half = connect(home.apiPort, '127.0.0.1')
@@ -96,7 +96,7 @@ describe('taproot dev', () => {
       te: 'trailers',
     })
     stream.on('error', () => undefined).write(Buffer.of(0, 0, 0))
-    // What was sent before is read before this is answered.
+    // Earlier requests are read before this one is answered.
     ok(await home.rest.call('ListGroups', {}, { token: await readToken(home) }))
     const startedAt = performance.now()
     const { code, stderr } = await dev.end(signal)
@@ -105,7 +105,7 @@ describe('taproot dev', () => {
     for (const socket of [half, silent, ops, session]) socket.destroy()
   })
 
-  test.each(['api.port', 'ops.port'])('a busy %s is one line that names the setting, and code 1', async (setting) => {
+  test.each(['api.port', 'ops.port'])('taproot dev fails on a busy %s with one line that names the setting, and code 1', async (setting) => {
     const home = await makeDevHome()
     const busy = createServer().listen(0, '127.0.0.1')
     onTestFinished(() => void busy.close())
@@ -121,7 +121,7 @@ describe('taproot dev', () => {
     expect(stderr).toContain(String(port))
   })
 
-  test('a second process on the same data is refused in one line; the first goes on', async () => {
+  test('taproot dev refuses a second process on the same data in one line; the first continues', async () => {
     const home = await makeDevHome()
     await startDev(home)
     const others = await makeDevHome()
@@ -131,7 +131,7 @@ describe('taproot dev', () => {
     ok(await home.rest.call('ListGroups', {}, { token: await readToken(home) }))
   })
 
-  test('the same on etcd: what it made is found by the next start', async () => {
+  test('taproot dev works the same on etcd: the next start finds what the first created', async () => {
     const home = await makeDevHome(etcdSettings(await shareEtcd()))
     const first = await startDev(home)
     const demo = ok(await home.rest.call('ListGroups', {}, { token: await readToken(home) }))

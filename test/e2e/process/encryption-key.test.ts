@@ -9,7 +9,7 @@ import { freshDirectory, runProcess, type Ending } from './harness/taproot-proce
 
 describeWithPart('etcd', 'taproot encryption-key', () => {
   test(
-    'replaces the key while servers run: with both keys servers start, then with the new one alone; what is sealed is read by all',
+    'taproot encryption-key replaces the key while servers run: servers start with both keys, then with the new one, and read all encrypted data',
     { timeout: 120_000 },
     async () => {
       const cwd = await freshDirectory()
@@ -43,12 +43,12 @@ describeWithPart('etcd', 'taproot encryption-key', () => {
   )
 
   test.for([
-    ['a key file that is not there', ['add', '--key-file', 'absent'], 2, 'absent'],
-    ['a key that is none', ['add', '--key-file', 'short'], 2, '--key-file short'],
+    ['a key file that does not exist', ['add', '--key-file', 'absent'], 2, 'absent'],
+    ['an invalid key', ['add', '--key-file', 'short'], 2, '--key-file short'],
     ['no store', ['retire', '--key-file', 'key'], 1, 'there is no store'],
-    ['no key', ['add'], 2, '--key-file'],
-    ['a store without a key, which is not made', ['add', '--key-file', 'key'], 1, 'there is no key at', { TAPROOT_STORE_SQLITE_PATH: 'key' }],
-  ] as const)('%s: one line', async ([, args, code, named, env = {}]) => {
+    ['no key file', ['add'], 2, '--key-file'],
+    ['a store without a key', ['add', '--key-file', 'key'], 1, 'there is no key at', { TAPROOT_STORE_SQLITE_PATH: 'key' }],
+  ] as const)('taproot encryption-key fails with one line on %s', async ([, args, code, named, env = {}]) => {
     const cwd = await freshDirectory()
     await writeFile(join(cwd, 'short'), 'too short')
     await writeFile(join(cwd, 'key'), randomBytes(32))

@@ -18,7 +18,7 @@ const kills = campaignLength({ short: 3, full: 50 })
 /** Longest time of deliveries before a kill, in milliseconds. */
 const deliveringMs = 300
 const groupsPerRound = 10
-/** A process that takes the leadership over does so in less, in milliseconds. */
+/** Maximum time in milliseconds until another process takes over the leadership. */
 const takeOverMs = 15_000
 
 async function eventSettings(): Promise<Record<string, string>> {
@@ -27,7 +27,7 @@ async function eventSettings(): Promise<Record<string, string>> {
   return { TAPROOT_EVENTS_NETWORKS: '["127.0.0.0/8","::1"]', TAPROOT_EVENTS_CA_FILE: caFile, TAPROOT_RATE_LIMIT_ENABLED: 'false' }
 }
 
-/** A sink that refuses one request in five, and is slow now and then. */
+/** Starts a sink that refuses one request in five, and is slow now and then. */
 async function unreliableSink(): Promise<Sink> {
   const sink = await startSink((received, response) => {
     const reply = (): void => answer(randomInt(5) === 0 ? 503 : 200)(received, response)
@@ -38,7 +38,7 @@ async function unreliableSink(): Promise<Sink> {
   return sink
 }
 
-/** The subjects whose events the sink accepted or may yet accept: those that it saw. */
+/** Returns the subjects of the events that the sink received: it accepted them or may yet do so. */
 function seenBy(sink: Sink): Set<string> {
   return new Set(sink.received.map(({ headers }) => String(headers['ce-subject'])))
 }
@@ -52,7 +52,7 @@ interface Target {
 async function makeGroups({ client, token, parent }: Target, made: string[], name: string): Promise<void> {
   for (let number = 0; number < groupsPerRound; number += 1) {
     const reply = await client.call('CreateGroup', { parent, group: { name: `${name}-${number}` } }, { token })
-    // What got no answer may have happened: only what was acknowledged must arrive.
+    // A change without an answer may have happened. Only acknowledged changes must arrive.
     if (reply.code === 0) made.push(String(reply.body['uid']))
   }
 }
@@ -62,7 +62,7 @@ async function subscribe({ client, token, parent }: Target, sink: Sink): Promise
   ok(await client.call('CreateSubscription', { parent, subscription }, { token }))
 }
 
-/** Waits until every acknowledged group's event arrived; refused ones are tried again. */
+/** Waits until the event of every acknowledged group arrived; refused ones are sent again. */
 async function allArrive(sink: Sink, made: readonly string[]): Promise<void> {
   sink.respond(answer(200))
   const deadline = performance.now() + 60_000
@@ -139,7 +139,7 @@ test(
   },
 )
 
-/** The index of the process that leads. */
+/** Returns the index of the leading process. */
 async function leaderOf(homes: readonly { readonly opsPort: number }[], processes: readonly (TaprootProcess | undefined)[]): Promise<number> {
   for (;;) {
     for (const [index, { opsPort }] of homes.entries()) {

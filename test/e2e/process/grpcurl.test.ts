@@ -43,7 +43,7 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
     return JSON.parse(stdout) as JsonObject
   }
 
-  test('lists every service, under our names and under those of public clients', async () => {
+  test("grpcurl with reflection lists every service, under Taproot's names and under those of existing clients", async () => {
     const { code, stdout } = await run(address, 'list')
     expect(code).toBe(0)
     const listed = stdout.trim().split('\n')
@@ -53,18 +53,18 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
     for (const name of packages) expect(listed).toContain(`${name}.GroupsService`)
   })
 
-  test('asks for the health of the server and of one service', async () => {
+  test('grpcurl with reflection reads the health of the server and of one service', async () => {
     for (const service of ['', 'taproot.iam.v2.GroupsService']) {
       expect(await answer('grpc.health.v1.Health/Check', { service })).toEqual({ status: 'SERVING' })
     }
   })
 
-  test.each(packages)('describes %s.Groups with its methods and their requests', async (name) => {
+  test.each(packages)('grpcurl with reflection describes %s.Groups with its methods and their requests', async (name) => {
     const { stdout } = await run(address, 'describe', `${name}.GroupsService`)
     for (const rpc of ['CreateGroup', 'GetGroup', 'ListGroups', 'UpdateGroup', 'DeleteGroup']) expect(stdout).toContain(`rpc ${rpc} (`)
   })
 
-  test.each(packages)('creates, gets, lists, updates and deletes a group through %s', async (name) => {
+  test.each(packages)('grpcurl with reflection creates, gets, lists, updates and deletes a group through %s', async (name) => {
     const groupName = freshName('team')
     const made = await answer(`${name}.GroupsService/CreateGroup`, { parent: organisation.group, group: { name: groupName, description: 'first' } })
     const { uid } = made as { uid: string }
@@ -81,7 +81,7 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
     expect(stderr).toContain('Code: NotFound')
   })
 
-  test.each(packages)('shows error details through %s', async (name) => {
+  test.each(packages)('grpcurl with reflection shows error details through %s', async (name) => {
     const uid = `${organisation.group}/0000000000000000`
     const missing = await call(`${name}.GroupsService/GetGroup`, { uid }, ['-format-error'])
     expect(JSON.parse(missing.stderr)).toMatchObject({
@@ -106,12 +106,12 @@ describeWithPart('grpcurl', 'grpcurl with reflection', (program) => {
       message: expect.stringMatching(/^Precondition failed: /) as unknown,
       details: expect.arrayContaining([expect.objectContaining({ violations: [expect.objectContaining({ type: 'RESOURCE_NOT_EMPTY' })] })]) as unknown,
     })
-    // Without -format-error it prints the same for people.
+    // Without -format-error it prints the same error as text.
     const plain = await call(`${name}.GroupsService/GetGroup`, { uid })
     expect(plain.stderr).toMatch(/Code: NotFound[\s\S]*google\.rpc\.ResourceInfo/)
   })
 
-  test('no token and a bad one are Unauthenticated', async () => {
+  test('grpcurl with reflection gets Unauthenticated without a token and with an invalid one', async () => {
     const request = ['-d', '{}', address, 'taproot.iam.v2.GroupsService/ListGroups']
     expect((await run(...request)).stderr).toContain('Code: Unauthenticated')
     expect((await run('-H', 'authorization: Bearer x.y.z', ...request)).stderr).toContain('Code: Unauthenticated')
@@ -136,13 +136,13 @@ describe.each(aliasPackages)('a client that calls %s', (name) => {
     'a custom verb': ['LookupIdentity', () => ({ issuer: 'https://issuer.example', subject: 'someone' })],
   } as const satisfies Record<string, readonly [string, () => JsonObject]>
 
-  test.each(Object.entries(requests))('gets the same answer: %s', async (_, [rpc, request]) => {
+  test.each(Object.entries(requests))('a client of other service names gets the same answer: %s', async (_, [rpc, request]) => {
     const { token } = organisation
     const [ours, theirs] = [await server.grpc.call(rpc, request(), { token }), await alias.call(rpc, request(), { token })]
     expect(comparable(theirs)).toEqual(comparable(ours))
   })
 
-  test('writes what the other names read', async () => {
+  test('a client of other service names can change records that clients of the other names read', async () => {
     const { token, group } = organisation
     const made = ok(await alias.call('CreateGroup', { parent: group, group: { name: freshName('alias') } }, { token }))
     expect(ok(await server.grpc.call('GetGroup', { uid: String(made['uid']) }, { token }))).toEqual(made)
@@ -166,11 +166,11 @@ describe('a client of the earlier path segment /v2beta1/', () => {
     ['a missing record', () => `groups/${'0'.repeat(40)}`],
     ['hydrated bindings', () => `roleBindings?uidp.children_of=${organisation.group}`],
     ['a bad parameter', () => 'groups?page_size=-1'],
-  ])('gets the same answer: %s', async (_, path) => {
+  ])('a client of the earlier path segment /v2beta1/ gets the same answer: %s', async (_, path) => {
     expect(await send(`/iam/v2beta1/${path()}`)).toEqual(await send(`/iam/v2/${path()}`))
   })
 
-  test('creates, changes and deletes', async () => {
+  test('a client of the earlier path segment /v2beta1/ can create, change and delete records', async () => {
     const made = await send(`/iam/v2beta1/groups/${organisation.group}`, { method: 'POST', body: JSON.stringify({ name: freshName('beta') }) })
     expect(made.status).toBe(200)
     const { uid } = made.body as { uid: string }
@@ -182,7 +182,7 @@ describe('a client of the earlier path segment /v2beta1/', () => {
   })
 })
 
-/** An answer without what differs from call to call. */
+/** Returns an answer without the parts that differ between calls. */
 function comparable(answered: { readonly code?: number; readonly message?: string; readonly details?: object; readonly body: JsonObject }): JsonObject {
   const { code = 0, message = '', details = {}, body } = answered
   const text = JSON.stringify({ code, message, details, body })

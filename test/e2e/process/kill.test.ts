@@ -11,7 +11,7 @@ import { makeApiHomes, startApi, type ApiHome } from './harness/api-home.ts'
 import { makeDevHome, readToken, startDev, type DevHome } from './harness/dev-home.ts'
 import { startProcess, type TaprootProcess } from './harness/taproot-process.ts'
 
-/** Issue: "kill -9 of `npm start` 20 times during writes loses nothing that was acknowledged". */
+/** Number of kills. */
 const kills = campaignLength({ short: 5, full: 20 })
 const firstStarts = campaignLength({ short: 2, full: 5 })
 const pairKills = campaignLength({ short: 2, full: 6 })
@@ -37,32 +37,28 @@ async function demoOf(home: DevHome): Promise<WriterTarget & { owner: string }> 
   return { apiClient: home.rest, token, owner, group: owner.split('/')[0] ?? '' }
 }
 
-test(
-  `taproot dev: killed ${kills} times while it writes, and while it starts, it has all that was acknowledged`,
-  { timeout: timeoutUnlessSoaking(240_000) },
-  async () => {
-    const home = await makeDevHome()
-    const writers = Array.from({ length: writersPerProcess }, () => new Writer())
-    let group: string | undefined
-    for (let round = 0; round <= kills; round += 1) {
-      if (round % 5 === 4) await killWhileStarting(home)
-      const running = await startDev(home)
-      const target = await demoOf(home)
-      expect(target.group).toBe((group ??= target.group))
-      expect(await differences(target, writers, [target.owner])).toEqual([])
-      if (round === kills) continue
-      const before = totalOf(writers)
-      const writing = writers.map((writer) => writer.write(target, new AbortController().signal))
-      await until(() => totalOf(writers) >= before + 10)
-      await delay(randomInt(writingMs))
-      await running.end('SIGKILL')
-      // Each ends with the write that got no answer.
-      await Promise.all(writing)
-    }
-  },
-)
+test(`taproot dev, killed ${kills} times during writes and starts, keeps every acknowledged change`, { timeout: timeoutUnlessSoaking(240_000) }, async () => {
+  const home = await makeDevHome()
+  const writers = Array.from({ length: writersPerProcess }, () => new Writer())
+  let group: string | undefined
+  for (let round = 0; round <= kills; round += 1) {
+    if (round % 5 === 4) await killWhileStarting(home)
+    const running = await startDev(home)
+    const target = await demoOf(home)
+    expect(target.group).toBe((group ??= target.group))
+    expect(await differences(target, writers, [target.owner])).toEqual([])
+    if (round === kills) continue
+    const before = totalOf(writers)
+    const writing = writers.map((writer) => writer.write(target, new AbortController().signal))
+    await until(() => totalOf(writers) >= before + 10)
+    await delay(randomInt(writingMs))
+    await running.end('SIGKILL')
+    // Each writer ends with the write that got no answer.
+    await Promise.all(writing)
+  }
+})
 
-test('taproot dev: killed at any moment of its first start, it starts', { timeout: timeoutUnlessSoaking(120_000) }, async () => {
+test('taproot dev, killed at any moment of its first start, can start again', { timeout: timeoutUnlessSoaking(120_000) }, async () => {
   for (let round = 0; round < firstStarts; round += 1) {
     const home = await makeDevHome()
     await killWhileStarting(home)
@@ -81,7 +77,7 @@ async function killWhileStarting(home: DevHome): Promise<void> {
   await starting.end('SIGKILL')
 }
 
-/** Two processes of role `api` on one store, and a token that both accept. It belongs to an operator who signed in with a token of an external issuer. */
+/** Starts two `api` processes on one store, and returns a token of an operator, from an external issuer, that both accept. */
 async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: TaprootProcess[]; token: string }> {
   const etcd = await shareEtcd()
   const key = await testKey()
@@ -102,14 +98,14 @@ async function startPair(): Promise<{ homes: readonly ApiHome[]; processes: Tapr
 }
 
 test(
-  'taproot api on etcd: of two processes that write, one is killed; the other goes on and has all that both acknowledged',
+  'taproot api on etcd: one of two writing processes is killed; the other continues with every acknowledged change of both',
   { timeout: timeoutUnlessSoaking(240_000) },
   async () => {
     const { homes, processes, token } = await startPair()
     const [first, second] = homes
     if (first === undefined || second === undefined) throw new Error('two homes')
     const group = String(ok(await first.rest.call('CreateGroup', { group: { name: 'shared' } }, { token }))['uid'])
-    // The operator's person owns the group that they made.
+    // The operator's person owns the group that they created.
     const others = [decodeJwt(token).sub ?? '']
     const sides = [first, second].map((home, index) => ({
       home,
@@ -133,7 +129,7 @@ test(
       await until(() => totalOf(living.writers) > atKill + 5)
       enough.abort()
       await Promise.all(uncut)
-      // What the one that is gone acknowledged, the other shows.
+      // The remaining process shows the changes that the killed one acknowledged.
       expect(await differences(living.target, all, others)).toEqual([])
       processes[dying.index] = await startApi(dying.home)
       expect(await differences(dying.target, all, others)).toEqual([])

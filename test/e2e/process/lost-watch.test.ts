@@ -10,20 +10,20 @@ import { startTcpProxy, type TcpProxy } from '../../support/parts/tcp-proxy.ts'
 import { readiness, until } from './harness/ops.ts'
 
 /**
- * The time in which a replica notices a silent link. A watch that was quiet for 3 s asks the cluster, which has 5 s to answer.
- * The keepalive of gRPC takes 9 s at most. The rest is for a busy machine.
+ * Time in which a replica notices a silent link. A watch that was quiet for 3 s asks the cluster, which has 5 s to answer. The keepalive of gRPC takes 9 s at
+ * most. The rest is for a busy machine.
  */
 const noticedMs = 9_000 + 4_000
-/** Within which it is back once the link is. */
+/** Maximum time until it recovers after the link does. */
 const healedMs = 10_000
 
-/** Two replicas: the way of one to etcd can fail, that of the other can not. */
+/** Two replicas: the connection of one to etcd can fail, that of the other can not. */
 interface Scene {
   readonly etcd: EtcdCluster
   readonly server: TestServer
   readonly other: TestServer
   readonly group: string
-  /** Does the same to the ways to all members. */
+  /** Applies the same fault to the connections to all members. */
   links(fault: Exclude<keyof TcpProxy, 'port' | 'close' | 'connections'>): void
   /** The other replica changes the group. */
   change(description: string): Promise<void>
@@ -67,7 +67,7 @@ async function isReady(server: TestServer): Promise<boolean> {
   return (await readiness(server)).status === 200
 }
 
-/** Not ready in time, and no read is answered, over either transport. */
+/** Expects that it is not ready in time, and answers no read, over either transport. */
 async function expectLost({ server, group }: Scene, withinMs: number): Promise<void> {
   await until(async () => !(await isReady(server)), withinMs)
   expect(await readiness(server)).toEqual({ status: 503, text: 'not ready: snapshot\n' })
@@ -77,12 +77,12 @@ async function expectLost({ server, group }: Scene, withinMs: number): Promise<v
     for (const read of [await apiClient.call('GetGroup', { uid: group }, { token }), await apiClient.call('ListGroups', {}, { token })]) {
       expect(read).toMatchObject({ code: 14, details: { ErrorInfo: { reason: 'UNAVAILABLE' }, RetryInfo: {} } })
     }
-    // Refused, not waited for.
+    // Refused at once, without waiting.
     expect(performance.now() - startedAt).toBeLessThan(1_000)
   }
 }
 
-/** Ready in time, and its first answer has what was last acknowledged. */
+/** Expects that it is ready in time, and that its first answer shows the last acknowledged change. */
 async function expectHealed(scene: Scene, description: string, withinMs = healedMs): Promise<void> {
   const { server, group } = scene
   const token = await server.operatorToken()
@@ -97,8 +97,8 @@ function loads({ logs }: TestServer): number {
   return logs.filter(({ message }) => message === 'loaded').length
 }
 
-describeWithPart('etcd', 'a replica that loses its watch is not ready, answers no read, and heals by itself', () => {
-  test('after a cut link', { timeout: 60_000 }, async () => {
+describeWithPart('etcd', 'a replica without its watch is not ready, answers no read, and recovers by itself', () => {
+  test('a replica without its watch catches up after a cut connection', { timeout: 60_000 }, async () => {
     const scene = await setScene({ members: 1 })
     scene.links('cut')
     await expectLost(scene, 2_000)
@@ -108,24 +108,28 @@ describeWithPart('etcd', 'a replica that loses its watch is not ready, answers n
     expect(loads(scene.server)).toBe(1)
   })
 
-  test('after a link that went silent, which it notices in time; until then reads are late and not stale', { timeout: 90_000 }, async () => {
-    const scene = await setScene({ members: 1 })
-    const { server, group } = scene
-    const token = await server.operatorToken()
-    scene.links('stall')
-    const startedAt = performance.now()
-    await scene.change('while silent')
-    while (await isReady(server)) {
-      expect(await server.rest.call('GetGroup', { uid: group }, { token })).toMatchObject({ code: 14 })
-      expect(performance.now() - startedAt).toBeLessThan(noticedMs + 6_000)
-    }
-    await expectLost(scene, noticedMs)
-    scene.links('resume')
-    await expectHealed(scene, 'while silent')
-    expect(loads(server)).toBe(1)
-  })
+  test(
+    'a replica without its watch catches up after its link stopped delivering, noticed within the time limit; reads in between are late, never stale',
+    { timeout: 90_000 },
+    async () => {
+      const scene = await setScene({ members: 1 })
+      const { server, group } = scene
+      const token = await server.operatorToken()
+      scene.links('stall')
+      const startedAt = performance.now()
+      await scene.change('while silent')
+      while (await isReady(server)) {
+        expect(await server.rest.call('GetGroup', { uid: group }, { token })).toMatchObject({ code: 14 })
+        expect(performance.now() - startedAt).toBeLessThan(noticedMs + 6_000)
+      }
+      await expectLost(scene, noticedMs)
+      scene.links('resume')
+      await expectHealed(scene, 'while silent')
+      expect(loads(server)).toBe(1)
+    },
+  )
 
-  test('after only its own link went silent, without a read, in time', { timeout: 60_000 }, async () => {
+  test('a replica without its watch catches up in time after only its own link stopped delivering, without a read', { timeout: 60_000 }, async () => {
     const scene = await setScene({ members: 1 })
     scene.links('stall')
     await until(async () => !(await isReady(scene.server)), noticedMs)
@@ -133,7 +137,7 @@ describeWithPart('etcd', 'a replica that loses its watch is not ready, answers n
     await until(() => isReady(scene.server), healedMs)
   })
 
-  test('after history that it missed was compacted: it reloads', { timeout: 90_000 }, async () => {
+  test('a replica without its watch reloads after changes that it missed were compacted', { timeout: 90_000 }, async () => {
     const scene = await setScene({ members: 1 })
     scene.links('stall')
     for (const description of ['one', 'two', 'three']) await scene.change(description)
@@ -145,7 +149,7 @@ describeWithPart('etcd', 'a replica that loses its watch is not ready, answers n
     expect(loads(scene.server)).toBe(2)
   })
 
-  test('after etcd was killed and started again', { timeout: 60_000 }, async () => {
+  test('a replica without its watch catches up after etcd was killed and restarted', { timeout: 60_000 }, async () => {
     const scene = await setScene({ members: 1 })
     await scene.change('before')
     await scene.etcd.members[0]?.kill()
@@ -155,7 +159,7 @@ describeWithPart('etcd', 'a replica that loses its watch is not ready, answers n
     expect(loads(scene.server)).toBe(1)
   })
 
-  test('after etcd ended the watch because its members lost their leader', { timeout: 120_000 }, async () => {
+  test('a replica without its watch catches up after etcd ended the watch because its members lost their leader', { timeout: 120_000 }, async () => {
     const scene = await setScene({ members: 3 })
     await scene.change('before')
     const [, second, third] = scene.etcd.members
@@ -166,7 +170,7 @@ describeWithPart('etcd', 'a replica that loses its watch is not ready, answers n
     expect(loads(scene.server)).toBe(1)
   })
 
-  test('while every member is replaced by a new one, one after the other', { timeout: 240_000 }, async () => {
+  test('a replica without its watch continues while every member is replaced, one after the other', { timeout: 240_000 }, async () => {
     const scene = await setScene({ members: 3 })
     for (const index of [0, 1, 2]) {
       await scene.etcd.replace(index)

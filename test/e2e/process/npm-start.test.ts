@@ -7,7 +7,7 @@ import { makeDevHome, type DevHome } from './harness/dev-home.ts'
 
 const checkout = resolve(import.meta.dirname, '../../..')
 
-/** `npm start` as a person types it, in a process group of its own. */
+/** Runs `npm start` like a person, in its own process group. */
 function npmStart(home: DevHome): ChildProcess {
   const env = { PATH: process.env['PATH'] ?? '', HOME: process.env['HOME'] ?? '', ...home.env, TAPROOT_DATA_DIR: join(home.cwd, 'data') }
   const child = spawn('npm', ['start'], { cwd: checkout, env, stdio: 'ignore', detached: true })
@@ -15,7 +15,7 @@ function npmStart(home: DevHome): ChildProcess {
     try {
       if (child.pid !== undefined) process.kill(-child.pid, 'SIGKILL')
     } catch (error) {
-      // The whole group has ended: that is what the test is about.
+      // The whole group has ended, as the test expects.
       if (!(error instanceof Error) || !('code' in error) || error.code !== 'ESRCH') throw error
     }
   })
@@ -38,19 +38,23 @@ async function until(condition: () => Promise<boolean>, withinMs: number): Promi
   }
 }
 
-test.each(['SIGTERM', 'SIGKILL'] as const)('%s to npm alone leaves no server behind, and the next npm start runs', { timeout: 90_000 }, async (signal) => {
-  const home = await makeDevHome()
-  const first = npmStart(home)
-  await until(() => answers(home), 60_000)
-  const ended = once(first, 'exit')
-  first.kill(signal)
-  await ended
-  const second = npmStart(home)
-  const secondEnded = once(second, 'exit')
-  await until(async () => !(await answers(home)), 10_000)
-  await until(() => answers(home), 60_000)
-  second.kill('SIGTERM')
-  await secondEnded
-  await until(async () => !(await answers(home)), 10_000)
-  expect(await answers(home)).toBe(false)
-})
+test.each(['SIGTERM', 'SIGKILL'] as const)(
+  '%s to the npm process alone leaves no server behind, and the next npm start runs',
+  { timeout: 90_000 },
+  async (signal) => {
+    const home = await makeDevHome()
+    const first = npmStart(home)
+    await until(() => answers(home), 60_000)
+    const ended = once(first, 'exit')
+    first.kill(signal)
+    await ended
+    const second = npmStart(home)
+    const secondEnded = once(second, 'exit')
+    await until(async () => !(await answers(home)), 10_000)
+    await until(() => answers(home), 60_000)
+    second.kill('SIGTERM')
+    await secondEnded
+    await until(async () => !(await answers(home)), 10_000)
+    expect(await answers(home)).toBe(false)
+  },
+)

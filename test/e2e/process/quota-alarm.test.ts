@@ -17,7 +17,7 @@ import { metricOf, readiness, until } from './harness/ops.ts'
 const quotaBytes = 16 * 1024 * 1024
 const day = 24 * 3_600_000
 
-/** Fills etcd until it raises its alarm: with old events, which are trimmed once anybody can. */
+/** Fills etcd with old events until it raises its alarm. The events are removed as soon as a leader can. */
 async function fillWithOldEvents({ running }: TestServer, nowMs: number): Promise<void> {
   for (let count = 0; ; count += 1) {
     try {
@@ -35,7 +35,7 @@ async function oldEvents({ running }: TestServer, nowMs: number): Promise<number
   return entries.length
 }
 
-/** As docs/operations.md says. */
+/** Makes room as docs/operations.md describes. */
 async function makeRoom(etcd: EtcdCluster): Promise<void> {
   for (const member of etcd.members) {
     const { header } = (await member.call('maintenance/status')) as { header: { revision: string } } // a cast of etcd's answer
@@ -68,50 +68,57 @@ async function started(options: Parameters<typeof startTestServer>[0]): Promise<
 
 const full = { code: 8, details: { ErrorInfo: { reason: 'STORE_FULL' }, RetryInfo: { retryDelay: expect.stringMatching(/^[1-9]/) as unknown } } }
 
-describeWithPart('etcd', 'an etcd whose quota is used up', () => {
-  test('writes are refused with STORE_FULL over both transports, reads go on, and all heals by itself', { timeout: 120_000 }, async () => {
-    const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
-    onTestFinished(() => etcd.stop())
-    const clock = new TestClock()
-    const server = await started({ store: 'etcd', etcd, clock })
-    const { group, token } = await makeOrganisation(server)
-    const child = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'child' } }, { token }))['uid'])
-    await until(async () => (await metricOf(server, 'taproot_leader')) === 1)
-    await fillWithOldEvents(server, clock.now())
+describeWithPart('etcd', 'an etcd with a used-up quota', () => {
+  test(
+    'an etcd with a used-up quota refuses writes with STORE_FULL over both transports, serves reads, and recovers by itself',
+    { timeout: 120_000 },
+    async () => {
+      const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
+      onTestFinished(() => etcd.stop())
+      const clock = new TestClock()
+      const server = await started({ store: 'etcd', etcd, clock })
+      const { group, token } = await makeOrganisation(server)
+      const child = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: 'child' } }, { token }))['uid'])
+      await until(async () => (await metricOf(server, 'taproot_leader')) === 1)
+      await fillWithOldEvents(server, clock.now())
 
-    for (const apiClient of [server.rest, server.grpc]) {
-      const writes = [
-        await apiClient.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token, idempotencyKey: `key-${apiClient.name}` }),
-        await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }),
-        await apiClient.call('DeleteGroup', { uid: child }, { token }),
-        await apiClient.call(
-          'CreateIdentity',
-          { parent: group, identity: { name: 'n', claimMatch: { issuer: 'https://i.example', subject: 's' } } },
-          { token },
-        ),
-      ]
-      for (const write of writes) expect(write).toMatchObject(full)
-      expect(ok(await apiClient.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))).toMatchObject({ totalCount: '1', groups: [{ uid: child }] })
-      expect(ok(await apiClient.call('GetGroup', { uid: child }, { token }))).toMatchObject({ uid: child, description: '' })
-      expect(ok(await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token, validateOnly: true }))).toMatchObject({
-        uid: child,
-      })
-    }
-    const refused = await server.rest.call('DeleteGroup', { uid: child }, { token })
-    expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])
-    expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
+      for (const apiClient of [server.rest, server.grpc]) {
+        const writes = [
+          await apiClient.call('CreateGroup', { parent: group, group: { name: 'more' } }, { token, idempotencyKey: `key-${apiClient.name}` }),
+          await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }),
+          await apiClient.call('DeleteGroup', { uid: child }, { token }),
+          await apiClient.call(
+            'CreateIdentity',
+            { parent: group, identity: { name: 'n', claimMatch: { issuer: 'https://i.example', subject: 's' } } },
+            { token },
+          ),
+        ]
+        for (const write of writes) expect(write).toMatchObject(full)
+        expect(ok(await apiClient.call('ListGroups', { uidp: { descendantsOf: group } }, { token }))).toMatchObject({
+          totalCount: '1',
+          groups: [{ uid: child }],
+        })
+        expect(ok(await apiClient.call('GetGroup', { uid: child }, { token }))).toMatchObject({ uid: child, description: '' })
+        expect(ok(await apiClient.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token, validateOnly: true }))).toMatchObject({
+          uid: child,
+        })
+      }
+      const refused = await server.rest.call('DeleteGroup', { uid: child }, { token })
+      expect([refused.httpStatus, Number(refused.header('retry-after'))]).toEqual([429, 30])
+      expect(await readiness(server)).toEqual({ status: 200, text: 'ok\n' })
 
-    // Deletes of unwatched keys are allowed. The leader's expiry gives compaction something to free.
-    clock.advance(11 * 60_000)
-    await until(async () => (await oldEvents(server, clock.now())) === 0)
-    await makeRoom(etcd)
-    ok(await server.rest.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }))
-    ok(await server.grpc.call('DeleteGroup', { uid: child }, { token }))
-    expect(server.running.engine.cache.state.kind).toBe('live')
-  })
+      // Deletes of unwatched keys are allowed. The leader's expiry gives compaction something to free.
+      clock.advance(11 * 60_000)
+      await until(async () => (await oldEvents(server, clock.now())) === 0)
+      await makeRoom(etcd)
+      ok(await server.rest.call('UpdateGroup', { group: { uid: child, description: 'changed' } }, { token }))
+      ok(await server.grpc.call('DeleteGroup', { uid: child }, { token }))
+      expect(server.running.engine.cache.state.kind).toBe('live')
+    },
+  )
 
   test(
-    'without a leader, and with keys that are due, a full etcd is started on and read; nothing spins; old entries are removed',
+    'a full etcd lets a server start and read without a leader and with overdue keys, without busy loops, and old entries are removed',
     { timeout: 180_000 },
     async () => {
       const etcd = await startEtcd({ flags: [`--quota-backend-bytes=${quotaBytes}`] })
@@ -123,7 +130,7 @@ describeWithPart('etcd', 'an etcd whose quota is used up', () => {
       await fillWithOldEvents(first, clock.now())
       await first.stop()
 
-      // A successor of the signing key is due, and can't be written.
+      // A new signing key is due, and can't be written.
       clock.advance(signingKeySchedule.rotateEveryMs + day)
       const server = await started({ store: 'etcd', etcd, env, clock })
       const token = await server.tokenFor(owner)

@@ -31,7 +31,7 @@ async function layer(home: DevHome): Promise<string> {
 }
 
 describe('taproot dev', () => {
-  test('serves the registry host, and keeps a token of the owner for it', async () => {
+  test('taproot dev serves the registry host, and writes a registry token for the owner', async () => {
     const home = await makeDevHome()
     const dev = await startDev(home)
     const host = `localhost:${home.env['TAPROOT_REGISTRY_PORT']}`
@@ -53,7 +53,7 @@ describe('taproot dev', () => {
     await again.end('SIGTERM')
   })
 
-  test('over TLS', async () => {
+  test('taproot dev serves the registry host over TLS', async () => {
     const { certificate, key } = selfSigned('localhost')
     const cwd = await freshDirectory()
     await writeFile(join(cwd, 'cert.pem'), certificate)
@@ -73,7 +73,7 @@ describe('taproot dev', () => {
 })
 
 describe('taproot registry', () => {
-  test('serves the registry host on the store and an upstream registry, and goes on without the API process', async () => {
+  test('taproot registry serves the registry host on the store and an upstream registry, and continues without the API process', async () => {
     const upstream = await startRegistry()
     onTestFinished(() => upstream.stop())
     const [port = 0, opsPort = 0, apiPort = 0] = await freePorts(3)
@@ -122,7 +122,7 @@ describe('taproot registry', () => {
     expect(await isReady(opsPort)).toBe(true)
     const ending = registry.end('SIGTERM')
     await expect.poll(() => isReady(opsPort), { timeout: 3_000, interval: 20 }).toBe(false)
-    // It serves on until nothing is led to it any more.
+    // It still serves while requests arrive.
     const last = await history()
     expect({ status: last.status, connection: last.headers.get('connection') }).toEqual({ status: 200, connection: 'close' })
     expect((await ending).code).toBe(0)
@@ -131,7 +131,7 @@ describe('taproot registry', () => {
   test.each([
     ['without an upstream', {}, 'registry.upstream.url (TAPROOT_REGISTRY_UPSTREAM_URL) is missing'],
     ['with an invalid address', { TAPROOT_REGISTRY_UPSTREAM_URL: 'https://registry.example/path' }, 'registry.upstream.url'],
-  ])('%s: one line that names the setting, code 1', async (_, env, named) => {
+  ])('taproot registry fails %s with one line that names the setting, and code 1', async (_, env, named) => {
     const cwd = await freshDirectory()
     const [port = 0, opsPort = 0, apiPort = 0] = await freePorts(3)
     const ports = { TAPROOT_REGISTRY_PORT: String(port), TAPROOT_OPS_PORT: String(opsPort), TAPROOT_API_PORT: String(apiPort), TAPROOT_DATA_DIR: cwd }

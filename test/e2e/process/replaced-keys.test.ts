@@ -8,7 +8,7 @@ const polling = { timeout: 15_000, interval: 50 }
 const base64 = (text: string): string => Buffer.from(text).toString('base64')
 
 describeWithPart('etcd', 'keys that are removed from the store', () => {
-  test('signing keys: every process has a new one at once, the same; tokens of the old one are refused', { timeout: 60_000 }, async () => {
+  test('after a replacement of signing keys every process has the same new key at once, and refuses tokens of the old one', { timeout: 60_000 }, async () => {
     const [env, etcd] = [await sharedKey(), await startEtcd()]
     onTestFinished(() => etcd.stop())
     const servers = await Promise.all([startTestServer({ store: 'etcd', etcd, env }), startTestServer({ store: 'etcd', etcd, env })])

@@ -14,7 +14,7 @@ import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { commit, silentLog, soon } from '../../store/store-harness.ts'
 import { readiness, until } from './harness/ops.ts'
 
-/** A replica whose way to etcd can be cut, and another, started when it is needed, that stands at etcd itself. */
+/** A replica whose connection to etcd can be cut, and another with a direct connection, started on demand. */
 interface Scene {
   readonly etcd: EtcdCluster
   readonly member: EtcdMember
@@ -23,7 +23,7 @@ interface Scene {
   readonly env: Readonly<Record<string, string>>
   readonly clock: TestClock
   readonly directory: string
-  /** Where the proxy leads. */
+  /** Changes the target of the proxy. */
   aim(port: number): void
 }
 
@@ -56,7 +56,7 @@ async function revisionOf(endpoints: readonly string[]): Promise<number> {
   return (await storeAt(endpoints).range({ prefix: 'x/none', limit: 1 }, soon())).revision
 }
 
-/** Replaces the store's state by that of the backup, while the replica cannot reach it. */
+/** Replaces the state of the store by that of the backup, while the replica can not reach it. */
 type Restore = (scene: Scene, backup: string, seen: number) => Promise<void>
 
 const putBack: Restore = async ({ member }, backup) => {
@@ -66,7 +66,7 @@ const putBack: Restore = async ({ member }, backup) => {
   await member.restart()
 }
 
-/** Other replicas went on from the backup before this one came back, further than it had seen. */
+/** Lets other replicas continue from the backup to a later revision than this replica had seen. */
 async function overtake({ etcd, env, clock }: Scene, seen: number): Promise<void> {
   const other = await startTestServer({ store: 'etcd', etcd, env, clock })
   try {
@@ -76,7 +76,7 @@ async function overtake({ etcd, env, clock }: Scene, seen: number): Promise<void
   }
 }
 
-/** As if restored into a new cluster: another id. */
+/** Restores as into a new cluster: with another id. */
 async function intoAnotherCluster(scene: Scene, backup: string): Promise<void> {
   await putBack(scene, backup, 0)
   const other = await startEtcd({ token: 'restored' })
@@ -98,7 +98,7 @@ const restores: Readonly<Record<string, Restore>> = {
 
 describeWithPart('etcd', 'a backup of etcd restored under a running replica', () => {
   test.each(Object.entries(restores))(
-    '%s: it answers nothing from before, then from the backup, rights and keys included',
+    '%s: the replica never answers from before the restore, and then serves the backup, rights and keys included',
     { timeout: 120_000 },
     async (_, restore) => {
       const scene = await setScene()
@@ -124,7 +124,7 @@ describeWithPart('etcd', 'a backup of etcd restored under a running replica', ()
       const newcomer = await makeMember(server, group, { role: 'viewer' })
       expect((await server.rest.call('GetGroup', { uid: kept }, { token: newcomer.token })).code).toBe(0)
       expect((await server.rest.call('GetGroup', { uid: kept }, { token: reader.token })).code).toBe(5)
-      // A signing key that the backup does not have.
+      // A signing key that is not in the backup.
       const { signingKeys } = server.running.engine
       clock.advance(signingKeySchedule.rotateEveryMs - signingKeySchedule.publishAheadMs + 60_000)
       await until(() => signingKeys.all().length === 2)
@@ -139,7 +139,7 @@ describeWithPart('etcd', 'a backup of etcd restored under a running replica', ()
       await restore(scene, backup, seen)
       proxy.resume()
 
-      // Whatever is answered from now on is right.
+      // Every answer from now on is right.
       const answers = new Set<number>()
       await until(async () => {
         const { code } = await server.rest.call('GetGroup', { uid: madeLater }, { token: tokens.operator })

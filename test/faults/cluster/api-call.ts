@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { restClient, type Reply } from '../../support/api-clients.ts'
 import type { ApiProcess } from './api-process.ts'
 
-/** How long an answer is waited for, in milliseconds. */
+/** Maximum wait for an answer, in milliseconds. */
 const answerMs = 6_000
 
 /** A call that is not part of any history. */
@@ -12,7 +12,7 @@ export interface ApiCall {
   readonly token: string
 }
 
-/** The answer; undefined where the connection broke, or the process does not run or does not answer in time. */
+/** Returns the answer; undefined if the connection broke, or the process does not run or answer in time. */
 export async function replyOf(api: ApiProcess, { rpc, request, token }: ApiCall): Promise<Reply | undefined> {
   const { promise, resolve } = Promise.withResolvers<undefined>()
   const timer = setTimeout(() => resolve(undefined), answerMs)
@@ -26,7 +26,7 @@ export async function replyOf(api: ApiProcess, { rpc, request, token }: ApiCall)
   }
 }
 
-/** The body of an answer that is a success, else undefined. */
+/** Returns the body of a successful answer, else undefined. */
 export async function bodyOf(api: ApiProcess, call: ApiCall): Promise<JsonObject | undefined> {
   const reply = await replyOf(api, call)
   return reply?.code === 0 ? reply.body : undefined

@@ -5,7 +5,7 @@ import { until } from './until.ts'
 
 const root = resolve(import.meta.dirname, '../../..')
 
-/** The program in a tree of sources. Versions before 0.2.0 have it in src/cmd. */
+/** Returns the program in a source tree. Versions before 0.2.0 have it in src/cmd. */
 function programIn(source: string): string {
   const program = join(source, 'src/cli/taproot.ts')
   return existsSync(program) ? program : join(source, 'src/cmd/taproot.ts')
@@ -13,10 +13,10 @@ function programIn(source: string): string {
 
 const clock = join(import.meta.dirname, 'jumping-clock.ts')
 
-/** How long a process may take until it is ready, with a store that answers. */
+/** Maximum time until a process is ready, with a store that answers. */
 export const apiStartMs = 60_000
 
-/** Where a process of role `api` is started again and again. */
+/** The folder and settings of an `api` process that is started repeatedly. */
 export interface ApiOptions {
   readonly name: string
   readonly directory: string
@@ -44,7 +44,7 @@ export class ApiProcess {
     return this.#child.running
   }
 
-  /** True once it ended though nothing killed it, also after it was started again. */
+  /** True once it ended without being killed, also after a restart. */
   get died(): boolean {
     return this.#child.died
   }
@@ -62,7 +62,7 @@ export class ApiProcess {
     this.#child.start({ command, env: { FAULTS_CLOCK_OFFSET_MS: String(this.#offsetMs) } })
   }
 
-  /** The next start runs the program of another version, or again that of this one. */
+  /** Changes the version of the program for the next start, or back to the current one. */
   changeVersion(other: string): void {
     this.#source = this.#source === root ? other : root
   }
@@ -86,15 +86,13 @@ export class ApiProcess {
     this.#child.resume()
   }
 
-  /** Sets its wall clock to the machine's plus this, also after a restart. */
+  /** Sets its wall clock to the machine's plus an offset, also after a restart. */
   jump(offsetMs: number): void {
     this.#offsetMs = offsetMs
     this.#child.send({ offsetMs })
   }
 
-  /**
-   * Resolves once `/readyz` succeeds; throws if the process has ended by itself. It waits for a killed process, which another part of the run starts again.
-   */
+  /** Resolves once `/readyz` succeeds. Throws if the process ended by itself. Waits for a killed process, which another part of the run restarts. */
   async ready(signal?: AbortSignal): Promise<void> {
     const look = async (): Promise<boolean> => {
       if (this.died) throw new Error(`${this.name} has ended by itself, see ${this.logFile}`)
@@ -103,7 +101,7 @@ export class ApiProcess {
     await until(look, { withinMs: apiStartMs, what: `${this.name} is ready`, signal })
   }
 
-  /** What `/readyz` says. */
+  /** Returns whether `/readyz` reports ready. */
   async isReady(): Promise<boolean> {
     try {
       const response = await fetch(`http://127.0.0.1:${this.ports.ops}/readyz`, { signal: AbortSignal.timeout(2_000) })

@@ -16,14 +16,14 @@ async function program(script: string): Promise<Child> {
   return child
 }
 
-/** True if a process has ended and its parent does not know yet. */
+/** Returns whether a process has ended without its parent having been informed. */
 function isZombie(pid: number): boolean {
   return /^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'))
 }
 
 const forever = 'setInterval(() => undefined, 1000)'
 
-test('a program that was killed has not died', async () => {
+test('a program that the test killed does not count as died', async () => {
   const child = await program(forever)
   await child.kill()
   expect(child.died).toBe(false)
@@ -33,7 +33,7 @@ test.each([
   ['an exception', 'throw new Error("x")'],
   ['an exit with code 0', ''],
   ['a signal', 'process.kill(process.pid, "SIGTERM")'],
-])('a program that ended by %s has died, also after it was started again', async (_, script) => {
+])('a program that ended by %s counts as died, also after it was restarted', async (_, script) => {
   const child = await program(script)
   await vi.waitUntil(() => !child.running)
   child.start({ command: [process.execPath, '-e', forever] })
@@ -41,10 +41,10 @@ test.each([
   expect(child.died).toBe(true)
 })
 
-test('a program that ended in the moment in which it was to be killed has died', async () => {
+test('a program that ended by itself just when it was to be killed counts as died', async () => {
   const child = await program('process.exit(1)')
   const { pid = 0 } = child
-  // Gone, while its end was not seen here: nothing here runs meanwhile.
+  // The process ended, but this process has not been informed, because no callback runs in between.
   while (!isZombie(pid));
   await child.kill()
   expect(child.died).toBe(true)

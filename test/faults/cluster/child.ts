@@ -2,7 +2,7 @@ import { spawn, type ChildProcess } from 'node:child_process'
 import { openSync, closeSync } from 'node:fs'
 import { programEnvironment } from '../../support/parts/own-program.ts'
 
-/** How a program is started. */
+/** Options of a program. */
 export interface ChildOptions {
   readonly command: readonly string[]
   readonly env?: Readonly<Record<string, string>>
@@ -13,7 +13,7 @@ export interface ChildOptions {
   readonly channel?: boolean
 }
 
-/** A program that is killed, suspended and started again. It never outlives this process. */
+/** A program that can be killed, suspended and restarted. It never outlives this process. */
 export class Child {
   readonly #options: ChildOptions
   #process: ChildProcess | undefined
@@ -34,7 +34,7 @@ export class Child {
     return this.running ? this.#process?.pid : undefined
   }
 
-  /** Starts the program; `changes` goes over its environment. */
+  /** Starts the program. `changes` override its command and environment. */
   start(changes: { readonly command?: readonly string[]; readonly env?: Readonly<Record<string, string>> } = {}): void {
     if (this.running) throw new Error('it runs already')
     const { command, env = {}, cwd, logFile, channel = false } = { ...this.#options, ...(changes.command === undefined ? {} : { command: changes.command }) }
@@ -54,12 +54,12 @@ export class Child {
     process.once('exit', kill)
     child.once('exit', (_code, signal) => {
       process.off('exit', kill)
-      // One that ended just before it was to be killed, ended by itself.
+      // A program that ended just before its kill ended by itself.
       if (!this.#killed || signal !== 'SIGKILL') this.#died = true
     })
   }
 
-  /** True once it ended though nothing killed it, also after it was started again. */
+  /** True once it ended without being killed, also after a restart. */
   get died(): boolean {
     return this.#died
   }
@@ -69,7 +69,7 @@ export class Child {
     const child = this.#process
     if (child === undefined || !this.running) return
     this.#killed = true
-    // Not `events.once`: that rejects where anything else about the program fails meanwhile.
+    // `events.once` would reject on any other error of the program.
     const { promise, resolve } = Promise.withResolvers<unknown>()
     child.once('exit', resolve)
     child.kill('SIGKILL')
@@ -81,12 +81,12 @@ export class Child {
     this.#process?.kill('SIGSTOP')
   }
 
-  /** Lets it go on. */
+  /** Resumes it. */
   resume(): void {
     this.#process?.kill('SIGCONT')
   }
 
-  /** Sends a message over the channel; one to a program that has just been killed is lost. */
+  /** Sends a message over the channel. A message to a program that was just killed is lost. */
   send(message: Readonly<Record<string, unknown>>): void {
     if (this.running) this.#process?.send(message, () => undefined)
   }

@@ -8,7 +8,7 @@ const run = promisify(execFile)
 const blockBytes = 64 * 1024
 const fillerName = 'filler'
 
-/** A small file system in memory, that can be filled. */
+/** A small file system in memory that can be filled. */
 export class Disk {
   readonly directory: string
 
@@ -16,14 +16,14 @@ export class Disk {
     this.directory = directory
   }
 
-  /** Mounts one of so many bytes at a new directory. Throws where this user or machine may not mount: it needs Linux and root. */
+  /** Mounts one of `bytes` bytes at a new directory. Throws if this user or machine can not mount: it needs Linux and root. */
   static async mount(directory: string, bytes: number): Promise<Disk> {
     await mkdir(directory, { recursive: true })
     await run('mount', ['-t', 'tmpfs', '-o', `size=${bytes},mode=0700`, 'taproot-faults', directory])
     return new Disk(directory)
   }
 
-  /** Takes all the room that is left, but for less than a page. */
+  /** Uses up the free space except for less than a page. */
   async fill(): Promise<void> {
     const file = await open(join(this.directory, fillerName), 'a')
     try {
@@ -42,7 +42,7 @@ export class Disk {
     }
   }
 
-  /** Gives the room back. */
+  /** Frees that space. */
   async free(): Promise<void> {
     await rm(join(this.directory, fillerName), { force: true })
   }
@@ -52,12 +52,12 @@ export class Disk {
   }
 }
 
-/** Bounds how large any file of a running process may become, on Linux; undefined takes the bound away. Files that are larger can't grow. */
+/** Limits the size of each file of a running process, on Linux; undefined removes the limit. Larger files can't grow. */
 export async function limitFileSize(pid: number, bytes: number | undefined): Promise<void> {
   await run('prlimit', ['--pid', String(pid), `--fsize=${bytes ?? 'unlimited'}:unlimited`])
 }
 
-/** Why no disk can be mounted here, in one line; undefined where one can. */
+/** Returns in one line why no disk can be mounted here; undefined if one can. */
 export async function missingMount(): Promise<string | undefined> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-mount-'))
   try {
@@ -70,7 +70,7 @@ export async function missingMount(): Promise<string | undefined> {
   }
 }
 
-/** Why file sizes can't be limited here, in one line; undefined where they can. */
+/** Returns in one line why file sizes can't be limited here; undefined if they can. */
 export async function missingLimit(): Promise<string | undefined> {
   try {
     await run('prlimit', ['--version'])

@@ -10,7 +10,7 @@ import { until } from './until.ts'
 
 const run = promisify(execFile)
 
-/** A part's program. Throws the one-line reason where this machine can't provide it. */
+/** Returns the path of a part's program. Throws a one-line reason if this machine can't provide it. */
 export function programOf(name: Parameters<typeof ensurePart>[0]): string {
   const part = ensurePart(name)
   if (!('path' in part)) throw new Error(part.reason)
@@ -22,13 +22,13 @@ export interface EtcdClusterOptions {
   readonly directory: string
   readonly network: Network
   readonly members: number
-  /** How large a member's database may grow; etcd's own default if absent. */
+  /** Maximum size of a member's database; etcd's default if absent. */
   readonly quotaBytes?: number | undefined
-  /** True where leaders stay though the machine is busy: a member waits 10 s for its leader, not 1 s. */
+  /** True if leaders must stay on a busy machine: a member waits 10 s for its leader, not 1 s. */
   readonly hasLongTimeouts?: boolean
 }
 
-/** Many small snapshots of the log, so that a member that was away is brought up to date both ways that etcd knows. */
+/** Many small snapshots of the log, so that a member that was down catches up by both mechanisms of etcd. */
 const memberFlags = ['--snapshot-count', '1000', '--snapshot-catchup-entries', '200']
 
 /** Real etcd members whose connections to one another go through the network's proxies. */
@@ -48,7 +48,7 @@ export class EtcdCluster {
   static async start({ directory, network, members: count, quotaBytes, hasLongTimeouts = false }: EtcdClusterOptions): Promise<EtcdCluster> {
     await mkdir(directory, { recursive: true })
     const program = programOf('etcd')
-    // Peers name themselves by their id in every request. Which member has which id is known once all run.
+    // Peers identify themselves by their id in every request. The ids of the members are known once all run.
     const names = new Map<string, string>()
     const sender = (bytes: Buffer): (() => string | undefined) | undefined => {
       const id = /x-server-from: ([0-9a-f]+)/i.exec(bytes.toString('latin1', 0, 4096))?.[1]
@@ -87,7 +87,7 @@ export class EtcdCluster {
     }
   }
 
-  /** The member that leads, as a majority's members say; waits for one. */
+  /** Returns the leader that a majority of members agrees on; waits for one. */
   async leader(): Promise<Member> {
     let found: Member | undefined
     const look = async (): Promise<boolean> => {
@@ -109,7 +109,7 @@ export class EtcdCluster {
     throw new Error('no etcd member serves')
   }
 
-  /** The database as it is now, as a file for `restore`. */
+  /** Returns the current database as a file for `restore`. */
   async backup(): Promise<string> {
     const file = join(this.#directory, `backup-${Date.now()}.db`)
     await writeFile(file, await (await this.anyHealthy()).snapshot())

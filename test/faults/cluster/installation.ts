@@ -20,34 +20,34 @@ import { until } from './until.ts'
 /** `cluster`: two API processes on three etcd members. `embedded`: one API process on an SQLite file. */
 export type InstallationKind = 'cluster' | 'embedded'
 
-/** How an installation is started. */
+/** Options of an installation. */
 export interface InstallationOptions {
   readonly kind: InstallationKind
-  /** Of etcd, or of the disk that the SQLite file is on: small where a schedule fills it; as it is otherwise. */
+  /** Size of etcd's database or of the SQLite file's disk in bytes, for schedules that fill it; the default if absent. */
   readonly roomBytes?: number | undefined
 }
 
 const members = 3
 const replicas = { cluster: 2, embedded: 1 } as const satisfies Record<InstallationKind, number>
 const operatorSubject = 'operator'
-/** How long all processes together may keep sign-in unavailable, in milliseconds. */
+/** Maximum time in milliseconds for which all processes together may keep sign-in unavailable. */
 const exchangeMs = 60_000
 const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} }
 
-/** Real processes with all that they need, in a directory of their own. */
+/** Real processes and their stores, in their own directory. */
 export interface Installation {
   readonly kind: InstallationKind
   /** Data and logs of all processes. */
   readonly directory: string
   readonly network: Network
-  /** Where the store is etcd. */
+  /** Set if the store is etcd. */
   readonly etcd: EtcdCluster | undefined
-  /** Where the store is a file on a disk of its own. */
+  /** Set if the store is a file on its own disk. */
   readonly disk: Disk | undefined
   readonly apis: readonly ApiProcess[]
-  /** An operator's access token, of whichever process answers. */
+  /** Returns an operator's access token from any process that answers. */
   token(): Promise<string>
-  /** The store itself, past all proxies and caches. An embedded one opens only while no process runs. */
+  /** Opens the store itself, without proxies and caches. An embedded store opens only while no process runs. */
   openStore(): Store
   /** Kills every process by its id; `keep` leaves the directory. */
   stop(options: { keep: boolean }): Promise<void>
@@ -57,7 +57,7 @@ export interface Installation {
 export async function startInstallation({ kind, roomBytes }: InstallationOptions): Promise<Installation> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-faults-'))
   const network = new Network(packetDropper())
-  // What was started, last first.
+  // Cleanups of started parts, the last one first.
   const cleanups: (() => Promise<unknown>)[] = [() => network.close()]
   const stopAll = async (): Promise<void> => {
     for (const cleanup of cleanups.splice(0)) await cleanup()
@@ -119,7 +119,7 @@ async function makeApis({ directory, network, etcd, disk, issuer, count }: ApiPa
     TAPROOT_RATE_LIMIT_ENABLED: 'false',
     TAPROOT_ISSUERS: JSON.stringify([{ issuer: issuer.issuer, allowPrivate: true }]),
     TAPROOT_BOOTSTRAP_OPERATORS: JSON.stringify([{ issuer: issuer.issuer, subject: operatorSubject }]),
-    // Processes start often: what they compile is kept.
+    // Processes start often, so their compiled code is cached.
     NODE_COMPILE_CACHE: join(tmpdir(), 'taproot-faults-compile-cache'),
   }
   const apis = await Promise.all(
@@ -144,14 +144,14 @@ async function makeApis({ directory, network, etcd, disk, issuer, count }: ApiPa
   return { apis, baseUrl }
 }
 
-/** The members' client URLs as one process sees them, each through a proxy of its own. Each process begins with another member. */
+/** Returns the members' client URLs for one process, each through its own proxy. Each process begins with a different member. */
 async function proxiedEndpoints({ etcd, network, from, first }: { etcd: EtcdCluster; network: Network; from: string; first: number }): Promise<string[]> {
   const inTurn = [...etcd.members.slice(first), ...etcd.members.slice(0, first)]
   const ports = await Promise.all(inTurn.map((member) => network.proxy({ to: member.name, targetPort: Number(new URL(member.clientUrl).port), from })))
   return ports.map((port) => `http://127.0.0.1:${port}`)
 }
 
-/** Waits for a process that answers: all of them may be down for a moment. */
+/** Waits for a process that answers, because all of them may be down for a moment. */
 async function exchange(apis: readonly ApiProcess[], issuer: Issuer, audience: string): Promise<string> {
   const call = { rpc: 'SecurityTokenService/Exchange', request: {}, token: await issuer.token(operatorSubject, audience) }
   let answer: JsonObject | undefined

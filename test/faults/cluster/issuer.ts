@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import { exportJWK, generateKeyPair, SignJWT } from 'jose'
 import { closeNow, listenOnLoopback } from '../../support/parts/loopback.ts'
 
-/** How long the issuer's own tokens are valid: longer than clocks jump. */
+/** Lifetime of the issuer's own tokens in seconds: longer than clocks jump. */
 const lifeSeconds = 24 * 3600
 const algorithm = 'ES256'
 const kid = 'faults'
@@ -10,7 +10,7 @@ const kid = 'faults'
 /** A token issuer on loopback. */
 export interface Issuer {
   readonly issuer: string
-  /** A token that names this subject, for this audience. */
+  /** Returns a token for this subject and audience. */
   token(subject: string, audience: string): Promise<string>
   close(): Promise<void>
 }

@@ -13,5 +13,5 @@ process.on('message', (message: { readonly offsetMs?: number }) => {
   offsetMs = message.offsetMs ?? offsetMs
 })
 process.on('disconnect', () => process.exit(0))
-// The channel alone must not keep the program.
+// The channel alone must not keep the program running.
 process.channel?.unref()

@@ -2,10 +2,10 @@ import { join } from 'node:path'
 import { Child } from './child.ts'
 import { until } from './until.ts'
 
-/** How long a member may take until it serves, with a cluster that has a majority. */
+/** Maximum time until a member serves, in a cluster with a majority. */
 export const memberStartMs = 60_000
 
-/** What etcd's JSON gateway returns about a member. */
+/** The answer of etcd's JSON gateway about a member. */
 export interface MemberStatus {
   readonly memberId: string
   readonly leaderId: string
@@ -13,7 +13,7 @@ export interface MemberStatus {
   readonly dbSize: number
 }
 
-/** Where a member is and what it is started with. */
+/** The paths, ports and options of a member. */
 export interface MemberOptions {
   readonly name: string
   readonly program: string
@@ -26,7 +26,7 @@ export interface MemberOptions {
   readonly flags: readonly string[]
 }
 
-/** One etcd member, on its real ports: what is asked here does not go through a proxy. */
+/** One etcd member on its real ports. Calls of this class do not go through a proxy. */
 export class Member {
   readonly name: string
   readonly directory: string
@@ -49,7 +49,7 @@ export class Member {
     return this.#child.running
   }
 
-  /** True once it ended though nothing killed it, also after it was started again. */
+  /** True once it ended without being killed, also after a restart. */
   get died(): boolean {
     return this.#child.died
   }
@@ -62,7 +62,7 @@ export class Member {
     return join(this.directory, `${this.name}.${this.#generation}`)
   }
 
-  /** The next start uses a new data directory, which the caller fills, and this cluster token. */
+  /** Uses a new data directory, which the caller fills, and this cluster token for the next start. */
   renew(token: string): void {
     this.#generation += 1
     this.#token = token
@@ -101,7 +101,7 @@ export class Member {
     await until(() => this.isHealthy(), { withinMs: memberStartMs, what: `etcd member ${this.name} serves`, signal, everyMs: 50 })
   }
 
-  /** True where it answers a linearizable read; an alarm about space does not count. */
+  /** Returns whether it answers a linearizable read. An alarm about space does not count. */
   async isHealthy(): Promise<boolean> {
     try {
       const response = await fetch(`http://127.0.0.1:${this.#options.ports.metrics}/health?exclude=NOSPACE`, { signal: AbortSignal.timeout(2_000) })
@@ -112,7 +112,7 @@ export class Member {
     }
   }
 
-  /** Its status; undefined where it does not answer. */
+  /** Returns its status; undefined if it does not answer. */
   async status(): Promise<MemberStatus | undefined> {
     try {
       // The gateway's answer, see etcd's rpc.proto.
@@ -127,7 +127,7 @@ export class Member {
     }
   }
 
-  /** Makes one call of etcd's JSON gateway. Throws where it fails or takes longer than `withinMs`. */
+  /** Makes one call to etcd's JSON gateway. Throws if it fails or takes longer than `withinMs`. */
   async call(path: string, request: Readonly<Record<string, unknown>>, withinMs = 30_000): Promise<unknown> {
     const response = await fetch(`${this.clientUrl}/v3/${path}`, { method: 'POST', body: JSON.stringify(request), signal: AbortSignal.timeout(withinMs) })
     const text = await response.text()
@@ -135,7 +135,7 @@ export class Member {
     return JSON.parse(text)
   }
 
-  /** The whole database as etcd's snapshot call streams it: the file that `etcdutl snapshot restore` takes. */
+  /** Returns the whole database from etcd's snapshot call, as the file for `etcdutl snapshot restore`. */
   async snapshot(): Promise<Buffer> {
     const response = await fetch(`${this.clientUrl}/v3/maintenance/snapshot`, { method: 'POST', body: '{}', signal: AbortSignal.timeout(60_000) })
     const lines = (await response.text()).split('\n').filter((line) => line !== '')

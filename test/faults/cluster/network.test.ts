@@ -3,7 +3,7 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { Network, type LinkState } from './network.ts'
 
-/** What one end of a connection has received, and whether it still stands. */
+/** The received bytes of one end of a connection, and whether it is open. */
 interface End {
   readonly socket: Socket
   readonly text: () => string
@@ -38,13 +38,13 @@ function closed(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()))
 }
 
-test.each(['stalled', 'dropping'] satisfies LinkState[])('a %s link keeps back what is sent, and it arrives in order once the link is open', async (state) => {
+test.each(['stalled', 'dropping'] satisfies LinkState[])('a %s link delays what is sent, and delivers it in order once the link is open', async (state) => {
   const { network, a, b } = await connection()
   network.set('a', 'b', { state })
   a.socket.write('one ')
   a.socket.write('two ')
   b.socket.write('back ')
-  // The other way is open, so that what was sent before has reached the proxy.
+  // The opposite direction is open, so earlier bytes have reached the proxy.
   await vi.waitUntil(() => a.text() === 'back ')
   expect(b.text()).toBe('hello ')
   network.set('a', 'b', { state: 'open' })
@@ -54,7 +54,7 @@ test.each(['stalled', 'dropping'] satisfies LinkState[])('a %s link keeps back w
 test.each([
   ['an orderly end', (socket: Socket) => void socket.end('last ')],
   ['a reset', (socket: Socket) => void socket.resetAndDestroy()],
-])('a dropping link keeps back %s too: the other end stands until the link is open', async (_, end) => {
+])('a dropping link also delays %s: the other end stays connected until the link is open', async (_, end) => {
   const { network, a, b } = await connection()
   network.setBoth('a', 'b', { state: 'dropping' })
   const gone = closed(a.socket)
@@ -68,7 +68,7 @@ test.each([
   await closed(b.socket)
 })
 
-test('a network that can drop packets is asked to, for the ports of the links that lose them and for no others', async () => {
+test('the firewall drops packets for the ports of dropping links, and for no others', async () => {
   const asked: unknown[] = []
   const network = new Network((packets) => asked.push(packets))
   onTestFinished(() => network.close())

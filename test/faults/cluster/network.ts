@@ -3,28 +3,28 @@ import { connect, createServer, type AddressInfo, type Socket } from 'node:net'
 import { asksForMessages, MessageSplitter } from './raft-messages.ts'
 
 /**
- * What may happen to the bytes from one node to another. `stalled` keeps them back, and the ends of connections too: all of it arrives in order once the link is
- * open. `dropping` loses packets where they can be lost, those that begin a connection too, and is `stalled` elsewhere. `cut` breaks the connections and refuses new ones.
+ * The state of a link from one node to another. `stalled` delays all bytes and ends of connections until the link is open, in order. `dropping` loses packets
+ * where possible, including those that start a connection, and is `stalled` otherwise. `cut` breaks the connections and refuses new ones.
  */
 export type LinkState = 'open' | 'stalled' | 'dropping' | 'cut'
 
-/** The way from one node to another. The way back is a link of its own. */
+/** The link from one node to another. The opposite direction is another link. */
 export interface Link {
   readonly state: LinkState
-  /** How much later bytes arrive, in milliseconds. */
+  /** Delay of bytes in milliseconds. */
   readonly delayMs: number
-  /** How many bytes come through per second. */
+  /** Bandwidth in bytes per second. */
   readonly bytesPerSecond: number
-  /** Keeps back the messages of etcd's peers that it is true for, while all others pass them. */
+  /** Holds the messages between etcd peers for which it returns true. All others pass them. */
   readonly holds?: ((message: Buffer) => boolean) | undefined
 }
 
 const openLink: Link = { state: 'open', delayMs: 0, bytesPerSecond: Infinity }
 
-/** How much a connection keeps for a slow or stalled reader before its writer has to wait. */
+/** Bytes that a connection buffers for a slow or stalled reader before its writer has to wait. */
 const keptBytes = 1 << 20
 
-/** One way of a connection. */
+/** One direction of a connection. */
 class Way {
   readonly #source: Socket
   readonly #sink: Socket
@@ -49,7 +49,7 @@ class Way {
       this.#ended = true
       this.flush()
     })
-    // Any end comes after what was sent before it.
+    // The end of a connection arrives after its earlier bytes.
     source.on('close', (hadError) => {
       this.#broken = hadError || !source.readableEnded
       this.flush()
@@ -58,12 +58,12 @@ class Way {
     sink.on('close', () => clearTimeout(this.#timer))
   }
 
-  /** From now on messages of etcd's peers come this way. */
+  /** Splits later bytes into messages between etcd peers. */
   splitMessages(): void {
     this.#messages = new MessageSplitter()
   }
 
-  /** True while a message is kept back. */
+  /** True while a message is held. */
   get isHolding(): boolean {
     return this.#held.length > 0
   }
@@ -82,13 +82,13 @@ class Way {
     this.flush()
   }
 
-  /** Passes on what is due; called again when the link changes. */
+  /** Forwards the bytes that are due. Called again when the link changes. */
   flush(): void {
     clearTimeout(this.#timer)
     const { state, delayMs, holds } = this.#link()
     if (holds === undefined) for (const message of this.#held.splice(0)) this.#take(message)
     if (state !== 'open' || this.#sink.destroyed) return
-    // A link that is slow no more brings at once what it kept back.
+    // A link without delay delivers its delayed bytes at once.
     if (delayMs === 0) this.#lastDueMs = 0
     for (let head = this.#queue[0]; head !== undefined && !this.#sink.writableNeedDrain; head = this.#queue[0]) {
       const waitMs = delayMs === 0 ? 0 : head.dueMs - performance.now()
@@ -123,7 +123,7 @@ class Connection {
     })
     for (const socket of [client, upstream]) {
       socket.setNoDelay(true)
-      // A reset is what the network is for.
+      // Resets are expected in this network.
       socket.on('error', () => socket.destroy())
     }
   }
@@ -132,13 +132,13 @@ class Connection {
     return this.#client.destroyed && this.#upstream.destroyed
   }
 
-  /** Applies the present state of its links. */
+  /** Applies the current state of its links. */
   refresh(isCut: boolean): void {
     if (isCut) this.destroy()
     else for (const way of this.#ways) way.flush()
   }
 
-  /** True while it keeps back a message. */
+  /** True while it holds a message. */
   get isHolding(): boolean {
     return this.#ways.some((way) => way.isHolding)
   }
@@ -149,25 +149,25 @@ class Connection {
   }
 }
 
-/** Drops the packets to or from these ports of 127.0.0.1, and no others any more. */
+/** Drops the packets to or from these ports of 127.0.0.1, and no others any longer. */
 export type DropPackets = (packets: readonly ({ readonly to: number } | { readonly from: number })[]) => void
 
-/** A proxy's way in. */
+/** The sender and receiver of a proxy. */
 export interface ProxyOptions {
   /** The node behind it. */
   readonly to: string
   readonly targetPort: number
-  /** Who connects: a node's name, or how to learn from the first bytes what gives its name. Both may be undefined for a while. */
+  /** The sender: a node's name, or a function that finds it from the first bytes. Both may be undefined for a while. */
   readonly from: string | ((bytes: Buffer) => (() => string | undefined) | undefined)
 }
 
-/** Nodes that talk through proxies, each of whose links can be slow, stalled or cut, or lose what is sent. */
+/** Nodes that communicate through proxies. Each link can be slow, stalled or cut, or lose packets. */
 export class Network {
   readonly #links = new Map<string, Link>()
   readonly #connections = new Map<Connection, { readonly from: () => string | undefined; readonly to: string }>()
   readonly #closers: (() => Promise<unknown>)[] = []
   readonly #dropPackets: DropPackets | undefined
-  /** The proxies of one sender each: whose packets are theirs is known by the port. */
+  /** The proxies with one sender each: their packets are identified by the port. */
   readonly #lossy: { readonly from: string; readonly to: string; readonly port: number }[] = []
 
   /** Without `dropPackets` no link loses packets. */
@@ -180,7 +180,7 @@ export class Network {
     return this.#links.get(`${from}>${to}`) ?? openLink
   }
 
-  /** Changes the link from one node to another; connections feel it at once. */
+  /** Changes the link from one node to another. Open connections change at once. */
   set(from: string, to: string, change: Partial<Link>): void {
     this.#links.set(`${from}>${to}`, { ...this.link(from, to), ...change })
     this.#refresh()
@@ -192,7 +192,7 @@ export class Network {
     this.set(other, one, change)
   }
 
-  /** True while a message from one node to another is kept back by `holds`. The receiver opened the connection on which it comes. */
+  /** True while `holds` delays a message from one node to another. The receiver opened the connection of the message. */
   isHolding(from: string, to: string): boolean {
     return [...this.#connections].some(([connection, ends]) => ends.to === from && ends.from() === to && connection.isHolding)
   }

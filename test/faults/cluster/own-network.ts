@@ -4,7 +4,7 @@ import { readlinkSync } from 'node:fs'
 import { ensurePart } from '../../../tools/parts.js'
 import type { DropPackets } from './network.ts'
 
-/** Names the network of the process that started this one. */
+/** Variable with the network of the process that started this one. */
 const outerVariable = 'FAULTS_OUTER_NETWORK'
 const outer = process.env[outerVariable]
 
@@ -12,7 +12,10 @@ function ownNetwork(): string {
   return readlinkSync('/proc/self/ns/net')
 }
 
-/** Drops packets in this process's own network, as `runInOwnNetwork` makes one; undefined where it has none: a machine's network is not touched. */
+/**
+ * Returns a function that drops packets in this process's own network, see `runInOwnNetwork`; undefined without one, because the machine's network is not
+ * changed.
+ */
 export function packetDropper(): DropPackets | undefined {
   const nft = ensurePart('nft')
   if (outer === undefined || outer === ownNetwork() || !('path' in nft)) return undefined
@@ -21,15 +24,15 @@ export function packetDropper(): DropPackets | undefined {
     const rules = packets.map((packet) => ('to' in packet ? `tcp dport ${packet.to} drop` : `tcp sport ${packet.from} drop`)).join('\n')
     if (rules === last) return
     last = rules
-    // One transaction: no packet comes between the old rules and the new ones.
+    // One transaction, so that no packet passes between the old rules and the new ones.
     const input = `table ip faults\ndelete table ip faults\ntable ip faults {\nchain input {\ntype filter hook input priority 0\n${rules}\n}\n}\n`
     execFileSync(nft.path, ['-f', '-'], { input })
   }
 }
 
 /**
- * Runs this program again in a network that has nothing but a loopback, so that its packets can be dropped. Resolves with its exit code; undefined where this
- * process is that one already, or the machine can't make one: that takes root, on Linux.
+ * Runs this program again in a network with only a loopback interface, so that its packets can be dropped. Resolves with its exit code; undefined if this
+ * process already is that one, or the machine can't create a network: it needs root on Linux.
  */
 export async function runInOwnNetwork(): Promise<number | undefined> {
   if (outer !== undefined || process.platform !== 'linux' || process.getuid?.() !== 0) return undefined
@@ -41,7 +44,7 @@ export async function runInOwnNetwork(): Promise<number | undefined> {
     stdio: 'inherit',
     env: { ...process.env, [outerVariable]: ownNetwork() },
   })
-  // Ctrl-C reaches both. It is the other that ends.
+  // Ctrl-C reaches both processes. The inner one ends.
   process.on('SIGINT', () => undefined)
   process.on('SIGTERM', () => child.kill('SIGTERM'))
   const [code] = (await once(child, 'exit')) as [number | null]

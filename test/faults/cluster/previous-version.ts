@@ -9,14 +9,14 @@ const root = resolve(import.meta.dirname, '../../..')
 
 let directory: string | undefined
 
-/** Where the earlier version's files are; undefined until one was extracted. */
+/** Returns the folder of the earlier version's files; undefined until one was extracted. */
 export function previousVersion(): string | undefined {
   return directory
 }
 
 /**
- * Puts the program as of a Git revision into a temporary directory, for processes of the action `change version`. It uses the packages that are installed now.
- * Resolves with the directory, which the caller removes. Rejects where Git does not know the revision.
+ * Extracts the program of a Git revision into a temporary directory, for processes of the action `change version`. It uses the installed packages. Resolves
+ * with the directory, which the caller removes. Rejects if Git does not know the revision.
  */
 export async function extractVersion(revision: string): Promise<string> {
   const place = await mkdtemp(join(tmpdir(), 'taproot-previous-'))

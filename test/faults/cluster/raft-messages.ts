@@ -1,29 +1,29 @@
 const frameHeadBytes = 8
-/** raftpb.Message begins with its type: field 1, a varint. A member that is no leader sends proposals (2) on to the leader. */
+/** raftpb.Message begins with its type: field 1, a varint. A follower forwards proposals (2) to the leader. */
 const proposalStart = Buffer.from([0x08, 0x02])
 
-/** True for a message of etcd's peers that forwards a proposal to the leader. */
+/** Returns whether a message between etcd peers forwards a proposal to the leader. */
 export function isProposal(message: Buffer): boolean {
-  // Behind the HTTP chunk's length and the frame's.
+  // After the length of the HTTP chunk and that of the frame.
   const at = message.indexOf('\r\n') + 2 + frameHeadBytes
   return message.subarray(at, at + proposalStart.length).equals(proposalStart)
 }
 
-/** True where a request asks a member for the messages that it has for the one who asks. */
+/** Returns whether a request asks a member for its messages to the sender. */
 export function asksForMessages(request: Buffer): boolean {
   return request.toString('latin1', 0, 64).startsWith('GET /raft/stream/message/')
 }
 
 /**
- * Cuts the answer to such a request into its head and its messages, each as one HTTP chunk. So messages can be held back one by one, and others pass them.
- * The body is chunked, and consists of messages behind their length in 8 bytes (etcd's rafthttp).
+ * Splits the answer to such a request into its head and its messages, each as one HTTP chunk. So single messages can be held while others pass. The body is
+ * chunked, and has each message after its length in 8 bytes (etcd's rafthttp).
  */
 export class MessageSplitter {
   #raw = Buffer.alloc(0)
   #body = Buffer.alloc(0)
   #isInBody = false
 
-  /** The units that are complete with these bytes. */
+  /** Returns the units that these bytes complete. */
   split(bytes: Buffer): Buffer[] {
     this.#raw = Buffer.concat([this.#raw, bytes])
     const units: Buffer[] = []
@@ -39,7 +39,7 @@ export class MessageSplitter {
     return units
   }
 
-  /** Moves one complete chunk's content to the body; false where none is there. */
+  /** Moves the content of one complete chunk to the body. Returns false if there is none. */
   #takeChunk(): boolean {
     const lineEnd = this.#raw.indexOf('\r\n')
     if (lineEnd < 0) return false

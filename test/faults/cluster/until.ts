@@ -1,16 +1,16 @@
 import { setTimeout as delay } from 'node:timers/promises'
 
-/** How a wait is bounded. */
+/** The limits of a wait. */
 export interface UntilOptions {
   readonly withinMs: number
-  /** What is waited for, for the error. */
+  /** The awaited condition, for the error message. */
   readonly what: string
   /** Ends the wait with the signal's reason. */
   readonly signal?: AbortSignal | undefined
   readonly everyMs?: number
 }
 
-/** Polls `condition` until it holds; throws where it does not in time. */
+/** Polls `condition` until it holds. Throws if it does not in time. */
 export async function until(condition: () => boolean | Promise<boolean>, { withinMs, what, signal, everyMs = 25 }: UntilOptions): Promise<void> {
   const deadline = performance.now() + withinMs
   while (!(await condition())) {

@@ -3,9 +3,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import { grpcClient, restClient, type ApiClient, type Options, type Reply } from '../../support/api-clients.ts'
 import type { SeededRandom } from '../schedules/random.ts'
 
-/**
- * What became of a call: an answer; no answer, so that it may have been done; or it was never sent, as nothing listened.
- */
+/** The result of a call: an answer; no answer, so that it may have been executed; or not sent, because no server listened. */
 export type CallResult = { readonly kind: 'answered'; readonly reply: Reply } | { readonly kind: 'unanswered' } | { readonly kind: 'unsent' }
 
 /** A call, as the endpoints accept it. */
@@ -15,17 +13,17 @@ export interface ApiCall {
   readonly options?: Options
 }
 
-/** Which replicas are called, and as whom. */
+/** The replicas, and the credentials of the caller. */
 export interface ApiCallsOptions {
   readonly endpoints: readonly string[]
   readonly token: () => Promise<string>
   readonly timeoutMs: number
 }
 
-/** Tokens live an hour. */
+/** Time in milliseconds after which a token is replaced. Tokens live an hour. */
 const tokenUseMs = 5 * 60_000
 
-/** What grpc-js says of a call that it never had a connection for. */
+/** The messages of grpc-js for a call without a connection. */
 const grpcUnsent = /^No connection established|^Name resolution failed/
 
 /** Calls every replica over REST and gRPC. */
@@ -39,7 +37,7 @@ export class ApiCalls {
     this.apiClients = options.endpoints.flatMap((endpoint) => [restClient(endpoint), grpcClient(new URL(endpoint).host)])
   }
 
-  /** Calls one of the endpoints, chosen at random. Rejects if the answer is not one that an API gives. */
+  /** Calls a random endpoint. Rejects if the answer is not one of an API. */
   callAny(random: SeededRandom, call: ApiCall): Promise<CallResult> {
     return this.callAt(random.pick(this.apiClients), call)
   }
@@ -53,7 +51,7 @@ export class ApiCalls {
       const answered = apiClient.call(rpc, request, { ...options, token })
       const reply = await Promise.race([answered, late])
       if (reply === undefined) {
-        // Its further output is ignored.
+        // Its later outcome is ignored.
         answered.catch(() => undefined)
         return { kind: 'unanswered' }
       }
@@ -78,7 +76,7 @@ export class ApiCalls {
     return { kind: 'answered', reply }
   }
 
-  /** Undefined if no process gives one at the moment. */
+  /** Undefined if no process issues one at the moment. */
   async #currentToken(): Promise<string | undefined> {
     if (this.#token === undefined || performance.now() - this.#token.takenAt > tokenUseMs) {
       this.#token = { text: this.#options.token(), takenAt: performance.now() }
@@ -93,20 +91,20 @@ export class ApiCalls {
   }
 }
 
-/** The server puts ErrorInfo on every error of its own (docs/spec/errors.md#error-info); what a client library makes up has none. */
+/** Returns whether the server sent this error: its errors have ErrorInfo (docs/spec/errors.md#error-info), those of a client library have none. */
 function isOurs(reply: Reply): boolean {
   return reply.details['ErrorInfo'] !== undefined
 }
 
 function failedCall(error: unknown): CallResult {
   if (!(error instanceof Error)) throw error
-  // fetch: TypeError; an answer that broke off: SyntaxError.
+  // fetch throws TypeError, or SyntaxError for an interrupted answer.
   if (!(error instanceof TypeError) && !(error instanceof SyntaxError)) throw error
   const cause = error.cause as { code?: string } | undefined
   return cause?.code === 'ECONNREFUSED' ? { kind: 'unsent' } : { kind: 'unanswered' }
 }
 
-/** The reason in an error's ErrorInfo. */
+/** Returns the reason in an error's ErrorInfo. */
 export function reasonOf(reply: Reply): string {
   return String(reply.details['ErrorInfo']?.['reason'] ?? '')
 }

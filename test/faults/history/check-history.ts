@@ -12,33 +12,33 @@ export interface Failure {
    * `refusal <kind> <uid>` or `rights <group> <identity>`.
    */
   readonly partition: string
-  /** How many operations it has. */
+  /** The number of its operations. */
   readonly ops: number
-  /** What is wrong, for people. */
+  /** The fault, for people. */
   readonly info: string
 }
 
-/** What the checker says of a history. */
+/** The result of the history checker. */
 export interface ConditionStatus {
-  /** True where every part was checked and none failed. */
+  /** True if every part was checked and none failed. */
   readonly ok: boolean
-  /** Operations that were checked. */
+  /** The number of checked operations. */
   readonly checked: number
   readonly partitions: number
   readonly failures: readonly Failure[]
-  /** Parts that could not be decided in time: such a history counts as not ok. */
+  /** Parts that could not be decided in time. Such a history is not ok. */
   readonly unknown: readonly string[]
 }
 
-/** How a history is checked. */
+/** Options of a check. */
 export interface CheckOptions {
-  /** How long one part may take, in seconds; 20 by default. */
+  /** Maximum time for one part in seconds; 20 by default. */
   readonly timeoutSeconds?: number
 }
 
 /**
- * Runs the history checker (tools/parts/history-checker). Rejects with its complaint where it can't be built, is given what is no history, or does not run
- * to its end.
+ * Runs the history checker (tools/parts/history-checker). Rejects with its error output if it can't be built, gets an invalid history, or does not run to its
+ * end.
  */
 export async function checkHistory(history: { readonly operations: readonly Operation[] }, options: CheckOptions = {}): Promise<ConditionStatus> {
   const part = ensurePart('history-checker')
@@ -52,11 +52,11 @@ export async function checkHistory(history: { readonly operations: readonly Oper
   try {
     await pipeline(Readable.from(jsonLines(history.operations)), checker.stdin)
   } catch (error) {
-    // It ended before it had read everything: what it says tells more.
+    // It ended before it had read everything; its own message explains more.
     complaint += `\n${String(error)}`
   }
   await exited
   if (checker.exitCode !== 0 || output === '') throw new Error(`the history checker failed: ${complaint.trim()}`)
-  // The program prints a verdict and nothing else.
+  // The program prints only its result.
   return JSON.parse(output) as ConditionStatus
 }

@@ -185,6 +185,6 @@ const broken: BrokenHistories = {
   ],
 }
 
-describeWithPart('history-checker', 'the history checker, of several records at once', () => {
+describeWithPart('history-checker', 'the history checker for operations on several records', () => {
   testHistories({ valid, broken })
 })

@@ -9,7 +9,7 @@ import type { Operation } from './history.ts'
 import { testHistories, type BrokenHistories, type ValidHistories } from './history-tables.ts'
 import { SimulatedHistory } from './simulated-history.ts'
 
-/** Creations that got their answer when they were sent again, much later. */
+/** Creates whose answer came to a much later repetition. */
 const late = Array.from({ length: 30 }, (_, index) => `late ${index}`)
 
 const valid: ValidHistories = {
@@ -171,7 +171,7 @@ describeWithPart('history-checker', 'the history checker', () => {
   const simulated = ({ seed, count }: { seed: number; count: number }): readonly Operation[] =>
     new SimulatedHistory(seededRandom(`simulated ${seed}`), count).operations
 
-  test('takes every history of a server that does one thing at a time', { timeout: 60_000 }, async () => {
+  test('the history checker accepts every history of a sequential server', { timeout: 60_000 }, async () => {
     const property = fc.asyncProperty(histories, async (of) => {
       expect(await checkHistory({ operations: simulated(of) })).toMatchObject({ ok: true, failures: [], unknown: [] })
     })
@@ -179,7 +179,7 @@ describeWithPart('history-checker', 'the history checker', () => {
   })
 
   for (const [title, damage] of Object.entries(damages)) {
-    test(`refuses every such history once ${title}`, { timeout: 60_000 }, async () => {
+    test(`the history checker refuses every history in which ${title}`, { timeout: 60_000 }, async () => {
       let damaged = 0
       const property = fc.asyncProperty(histories, async (of) => {
         const operations = damage(simulated(of), seededRandom(`damage ${of.seed}`))
@@ -192,13 +192,13 @@ describeWithPart('history-checker', 'the history checker', () => {
     })
   }
 
-  test('a check that exceeds its time is not accepted', async () => {
+  test('the history checker does not accept a history whose check exceeds its time limit', async () => {
     const conditionStatus = await checkHistory({ operations: simulated({ seed: 1, count: 400 }) }, { timeoutSeconds: 1e-9 })
     expect(conditionStatus).toMatchObject({ ok: false, failures: [] })
     expect(conditionStatus.unknown.length).toBeGreaterThan(0)
   })
 
-  test('an input that is not a history is an error, not a verdict', async () => {
+  test('the history checker reports invalid input as an error, not as a refusal', async () => {
     const nonsense = { ...create(0, 'a'), return: -1 }
     await expect(checkHistory({ operations: [nonsense] })).rejects.toThrow('operation 1: returned before it was called')
   })

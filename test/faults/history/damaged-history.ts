@@ -1,11 +1,11 @@
 import type { SeededRandom } from '../schedules/random.ts'
 import type { Operation } from './history.ts'
 
-/** Changes what a client was shown so that no server could have answered it. Returns undefined where the history has no place for it. */
+/** Changes an observation of a client so that no server could have given it. Returns undefined if the history has no suitable operation. */
 export type Damage = (operations: readonly Operation[], random: SeededRandom) => readonly Operation[] | undefined
 
 const endOf = (operation: Operation): number => operation.return ?? Number.POSITIVE_INFINITY
-/** True where one ended before the other began. */
+/** Returns whether one operation ended before the other began. */
 const isBefore = (one: Operation, other: Operation): boolean => endOf(one) < other.call
 const isOk = (operation: Operation): boolean => operation.outcome === 'ok'
 
@@ -20,14 +20,14 @@ function replaceOne<T>(
   return operations.map((operation) => (operation === chosen ? how.to(operation, by) : operation))
 }
 
-/** Every pair of an operation and an earlier acknowledged one, of which `holds`. */
+/** Returns every pair of an operation and an earlier acknowledged one for which `holds` is true. */
 function pairs(operations: readonly Operation[], holds: (later: Operation, earlier: Operation) => boolean): (readonly [Operation, Operation])[] {
   return operations.flatMap((later) =>
     operations.filter((earlier) => isOk(earlier) && isBefore(earlier, later) && holds(later, earlier)).map((earlier) => [later, earlier] as const),
   )
 }
 
-/** True where nothing could have removed the record before the operation ended. */
+/** Returns whether nothing could have removed the record before the operation ended. */
 function isSurelyThere(operations: readonly Operation[], operation: Operation, creation: Operation): boolean {
   return !operations.some(
     (other) =>
@@ -43,7 +43,7 @@ function membersOf(operation: Operation): readonly string[] {
   return (operation.members ?? []).map((member) => member.uid)
 }
 
-/** The damages, by what they are. Each makes a history that no order explains, whatever else is in it. */
+/** Named damages. Each makes a history that no order explains, whatever else it contains. */
 export const damages: Readonly<Record<string, Damage>> = {
   'a list lacks an acknowledged creation': (operations, random) =>
     replaceOne(operations, random, {
@@ -100,7 +100,7 @@ export const damages: Readonly<Record<string, Damage>> = {
     replaceOne(operations, random, {
       candidates: operations
         .filter((operation) => operation.action === 'update' && isOk(operation) && operation.guard !== undefined)
-        // No other client could have changed it meanwhile, and a read showed that this write took effect.
+        // No other client could have changed it in between, and a read showed that this write took effect.
         .filter((write) =>
           operations.every(
             (other) => other === write || other.uid !== write.uid || other.action === 'create' || other.action === 'read' || other.outcome !== 'unknown',

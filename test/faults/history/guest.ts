@@ -5,10 +5,10 @@ import { ApiCalls } from './api-calls.ts'
 import type { Place } from './known-records.ts'
 import type { Creation, RecordedCalls, Unsettled } from './recorded-calls.ts'
 
-/** Where a guest is at work, and who lets it in. */
+/** The group of a guest, and the calls that grant and use its rights. */
 export interface GuestOptions {
   readonly run: string
-  /** A group that no other client works in. */
+  /** A group that no other client uses. */
   readonly place: Place
   /** The uid of the guest's identity. */
   readonly identity: string
@@ -25,11 +25,11 @@ const [audience, issuer, kid] = ['faults', 'https://guest.example', 'guest']
 const tokenLifeSeconds = 3600
 const viewer = builtInRoles.find((role) => role.name === 'viewer')?.uid ?? ''
 
-/** What a guest signs in with: a key of its own, so that no issuer has to answer. */
+/** The static key of a guest, so that no issuer has to answer. */
 export interface GuestKey {
-  /** The fields of an identity that takes it. */
+  /** The fields of an identity that accepts the key. */
   readonly staticKeys: { readonly issuer: string; readonly subject: string; readonly issuerKeys: string; readonly audiences: string[] }
-  /** Exchanges a fresh token for an access token; rejects where no process gives one. */
+  /** Exchanges a new token for an access token. Rejects if no process issues one. */
   signIn(as: { endpoints: readonly string[]; identity: string; random: SeededRandom; timeoutMs: number }): Promise<string>
 }
 
@@ -59,12 +59,12 @@ function signed(key: CryptoKey): Promise<string> {
 }
 
 /**
- * An identity that gets its only role binding, reads by it, and loses it again, in a loop. A read that succeeds after the loss shows stale permissions.
- * The steps do not overlap, so that most reads are certainly before or after a change.
+ * Grants an identity its only role binding, reads with it, and removes it, in a loop. A read that succeeds after the removal shows stale permissions. The
+ * steps do not overlap, so that most reads are certainly before or after a change.
  */
 export class Guest {
   readonly #options: GuestOptions
-  /** Undefined where there is none; `unclear` after a change without an answer. */
+  /** Undefined if there is none; `unclear` after a change without an answer. */
   #binding: string | 'unclear' | undefined
   #made = 0
 
@@ -72,7 +72,7 @@ export class Guest {
     this.#options = options
   }
 
-  /** Does one thing. False where nothing came of it. */
+  /** Takes one step. Returns false if it had no effect. */
   async act(): Promise<boolean> {
     const { random, guest, place, identity } = this.#options
     if (this.#binding === 'unclear') return this.#look()
@@ -97,7 +97,7 @@ export class Guest {
     return this.#binding === undefined
   }
 
-  /** Learns whether the guest has a binding. One that is still on its way shows when the next one is to be made. */
+  /** Finds out whether the guest has a binding. One whose create is still under way is found when the next is created. */
   async #look(): Promise<boolean> {
     const { place, identity, host } = this.#options
     const query = { uidp: { childrenOf: place.uid } }

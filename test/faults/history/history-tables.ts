@@ -5,13 +5,13 @@ import type { Operation } from './history.ts'
 /** Histories that an order of their operations explains. */
 export type ValidHistories = Readonly<Record<string, readonly Operation[]>>
 
-/** Histories with a fault, and which part of them has it. */
+/** Histories with a fault, and the faulty part of each. */
 export type BrokenHistories = Readonly<Record<string, readonly [part: string, history: readonly Operation[]]>>
 
-/** Tests that the checker takes the ones and refuses the others. */
+/** Tests that the checker accepts the valid histories and refuses the broken ones. */
 export function testHistories({ valid, broken }: { valid: ValidHistories; broken: BrokenHistories }): void {
   for (const [title, operations] of Object.entries(valid)) {
-    test(`takes: ${title}`, async () => {
+    test(`accepts: ${title}`, async () => {
       expect(await checkHistory({ operations })).toMatchObject({ ok: true, checked: operations.length, failures: [], unknown: [] })
     })
   }

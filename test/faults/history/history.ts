@@ -12,15 +12,15 @@ export type HistoryKind = 'Group' | 'Identity' | 'Role' | 'RoleBinding'
  */
 export type Outcome = 'ok' | 'absent' | 'stale' | 'taken' | 'refused' | 'unknown'
 
-/** One record as an answer showed it. */
+/** One record in an answer. */
 export interface Seen {
   readonly uid: string
-  /** What the writer of this state chose, in full; it tells one write from every other. Of a role binding: the role. */
+  /** The complete content that the writer of this state chose; it identifies the write. For a role binding: the role. */
   readonly value: string
   readonly etag: string
-  /** What the creator chose once and for all; tells which creation without an answer made this record. Role bindings have none. */
+  /** A text that the creator chose and that never changes. It identifies the create of this record. Role bindings have none. */
   readonly tag?: string
-  /** Of a role binding: whose it is. */
+  /** The identity of a role binding. */
   readonly identity?: string
 }
 
@@ -36,29 +36,29 @@ export interface Operation {
   readonly return: number | null
   readonly action: 'create' | 'update' | 'read' | 'list' | 'delete' | 'use'
   readonly kind: HistoryKind
-  /** The uid of the group that the record lies in. */
+  /** The uid of the record's group. */
   readonly parent: string
   readonly outcome: Outcome
-  /** Absent where a creation did not succeed, and for lists. */
+  /** Absent for a failed create, and for lists. */
   readonly uid?: string
-  /** What was written or read. */
+  /** The written or read content. */
   readonly value?: string
-  /** As answered; absent where the answer did not show the state that was written. */
+  /** The etag in the answer; absent if the answer does not show the written state. */
   readonly etag?: string
   readonly tag?: string
   readonly identity?: string
-  /** The name that a write claims, unique among the records of its kind in `parent`; of a role binding, identity and role. */
+  /** The name that a write claims, unique among the records of its kind in `parent`; for a role binding its identity and role. */
   readonly name?: string
-  /** The etag that the write demanded, and the value that it stood for. */
+  /** The etag in If-Match, and the state that it stands for. */
   readonly guard?: string
   readonly guardValue?: string
-  /** The code of an answer that was no success; absent where none came. */
+  /** The code of an error; absent without an answer. */
   readonly code?: number
-  /** What a list showed. */
+  /** The records of a list. */
   readonly members?: readonly Seen[]
 }
 
-/** All operations of one run of a workload, in the order in which they ended. */
+/** All operations of one run of a workload, in the order of their ends. */
 export class History {
   readonly operations: Operation[] = []
   readonly #startedAt = process.hrtime.bigint()
@@ -72,7 +72,7 @@ export class History {
     this.operations.push(operation)
   }
 
-  /** One JSON object per line: what the checker reads, and what is kept of a run that failed. */
+  /** Returns one JSON object per line: the input of the checker, and the record of a failed run. */
   toJsonLines(): string {
     return [...jsonLines(this.operations)].join('')
   }

@@ -2,7 +2,7 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import type { SeededRandom } from '../schedules/random.ts'
 import type { HistoryKind, Seen } from './history.ts'
 
-/** What differs from kind to kind in calls. */
+/** The differences between kinds in calls. */
 export const kindFacts = {
   Group: { field: 'group', plural: 'groups', list: 'ListGroups', hasUniqueName: true },
   Identity: { field: 'identity', plural: 'identities', list: 'ListIdentities', hasUniqueName: false },
@@ -17,18 +17,18 @@ export const kinds: readonly HistoryKind[] = ['Group', 'Identity', 'Role', 'Role
 export interface Known {
   readonly kind: HistoryKind
   readonly parent: string
-  /** As last seen; others may have changed it since. */
+  /** The last seen state. Others may have changed it since. */
   seen: Seen
-  /** As it was seen before that, where that was another state. */
+  /** The seen state before that, if it differed. */
   before?: Seen
 }
 
-/** The group in which records are written; given up after a while, so that the parts of a history stay small. */
+/** A group for records. It is replaced after a while, so that the parts of a history stay small. */
 export class Place {
   readonly uid: string
   readonly name: string
   operations = 0
-  /** Being emptied and removed: nothing new is made here on purpose. */
+  /** True while it is emptied and removed: clients create nothing here deliberately. */
   isClosing = false
   readonly #records = new Map<string, Known>()
   readonly #gone: Known[] = []
@@ -66,14 +66,14 @@ export class Place {
     return this.all().filter((known) => known.kind === kind)
   }
 
-  /** Someone's record; now and then one that is gone. */
+  /** Returns a random known record, sometimes a deleted one. */
   any(random: SeededRandom): Known | undefined {
     const from = random.fraction() < 0.07 ? this.#gone.slice(-10) : this.all()
     return from.length === 0 ? undefined : random.pick(from)
   }
 }
 
-/** The names that versions were written with: with half a write, a version would show another name. */
+/** The names of written versions. After a partial write, a version would have another name. */
 export class Versions {
   readonly #names = new Map<string, string>()
 
@@ -81,12 +81,12 @@ export class Versions {
     this.#names.set(value, name)
   }
 
-  /** What an answer shows of a record. A state that no write can have made has a value that no write has. */
+  /** Returns the record in an answer. A state that no write made has a value that no write has. */
   seenOf(kind: HistoryKind, body: JsonObject): Seen {
     const uid = String(body['uid'])
     const etag = String(body['etag'])
     if (kind === 'RoleBinding') {
-      // A role binding's answer has its identity and role joined in (docs/spec/iam.md#role-binding-fields).
+      // The answer of a role binding contains its identity and role (docs/spec/iam.md#role-binding-fields).
       const [identity, role] = [body['identity'], body['role']] as JsonObject[]
       return { uid, etag, value: String(role?.['uid']), identity: String(identity?.['uid']) }
     }

@@ -1,17 +1,17 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 
-/** The first page of a list, and how it was asked for. */
+/** The first page of a list, and its parameters. */
 export interface ListPage {
   readonly records: readonly JsonObject[]
-  /** How many records there are on all pages. */
+  /** The number of records on all pages. */
   readonly total: number
   readonly hasNext: boolean
   readonly pageSize: number
-  /** One field, with its direction; by uid where absent (the default of every kind that the workload lists). */
+  /** One field with its direction; the uid if absent (the default of every kind in the workload). */
   readonly orderBy?: string | undefined
 }
 
-/** What is wrong with a page in itself, for people; undefined where nothing is. */
+/** Returns what is wrong with a single page, for people; undefined if nothing is. */
 export function pageError({ records, total, hasNext, pageSize, orderBy = 'uid asc' }: ListPage): string | undefined {
   const shown = `shows ${records.length} of ${total} records`
   if (records.length > pageSize) return `${shown}, more than the ${pageSize} that were asked for`
@@ -21,7 +21,7 @@ export function pageError({ records, total, hasNext, pageSize, orderBy = 'uid as
   return at < 0 ? undefined : `shows ${String(records[at]?.['uid'])} out of the order "${orderBy}", or twice`
 }
 
-/** True where `one` comes first: ties are in the order of uids, so that there is only one order. */
+/** Returns whether `one` comes first. Ties are in the order of uids, so that there is only one order. */
 function isBefore(one: JsonObject, other: JsonObject, orderBy: string): boolean {
   const [field = '', direction] = orderBy.split(' ')
   const [first, second] = direction === 'desc' ? [other, one] : [one, other]

@@ -15,7 +15,7 @@ function reply(code: number, body: JsonObject = {}, details: Reply['details'] = 
   return { kind: 'answered', reply: { code, body, details, message: 'said', raw: '', header: () => undefined } }
 }
 
-/** An error as the server words it. */
+/** Returns an error in the format of the server. */
 function fault(code: number, reason: string, details: Reply['details'] = {}): CallResult {
   return reply(code, {}, { ErrorInfo: { reason }, ...details })
 }
@@ -24,7 +24,7 @@ const missing = (resourceName: string): CallResult => fault(5, 'NOT_FOUND', { Re
 const invalid = (field: string): CallResult => fault(3, 'INVALID_ARGUMENT', { BadRequest: { fieldViolations: [{ field }] } })
 const refused = (type: string, reason = 'FAILED_PRECONDITION'): CallResult => fault(9, reason, { PreconditionFailure: { violations: [{ type }] } })
 
-/** Calls to a server that gives these answers, one after the other; the last one again and again. */
+/** Creates calls to a server with these answers in order. The last one repeats. */
 function callsAnswered(...answers: readonly CallResult[]): { calls: RecordedCalls; history: History; wrong: string[] } {
   const history = new History()
   const wrong: string[] = []
@@ -62,7 +62,7 @@ type ActName = keyof typeof acts
 const everything = Object.keys(acts) as ActName[]
 const writes = everything.filter((act) => act !== 'read' && act !== 'list' && act !== 'use')
 
-describe('an answer that a call may have is not wrong', () => {
+describe('the workload accepts an answer that a call can have', () => {
   const rows: readonly (readonly [what: string, acts: readonly ActName[], answers: readonly CallResult[]])[] = [
     ['the store can not be reached', everything, [fault(14, 'UNAVAILABLE')]],
     ['the request did not arrive in time', everything, [fault(4, 'DEADLINE_EXCEEDED')]],
@@ -75,14 +75,14 @@ describe('an answer that a call may have is not wrong', () => {
     ['it was made, and removed since', ['repeat a creation'], [{ kind: 'unanswered' }, missing(uid)]],
     ['the name is taken', ['create', 'create a binding'], [fault(6, 'ALREADY_EXISTS')]],
     ['the etag is another', ['update what was read'], [fault(10, 'ETAG_MISMATCH')]],
-    ['the role is bound', ['remove a role'], [refused('ROLE_IN_USE', 'ROLE_IN_USE')]],
+    ['it is unknown whether the change was written', ['remove a role'], [refused('ROLE_IN_USE', 'ROLE_IN_USE')]],
     ['the group is not empty', ['remove a group'], [refused('RESOURCE_NOT_EMPTY')]],
-    ['the role to be bound is gone', ['create a binding'], [invalid('roleUid')]],
+    ['too many writes happen at once', ['create a binding'], [invalid('roleUid')]],
     ['the role to be bound is gone, over gRPC', ['create a binding'], [invalid('role_uid')]],
     ['it has no right to', ['use'], [fault(7, 'PERMISSION_DENIED')]],
     ['it may not know of it', ['use'], [missing(group)]],
     ['no answer came', everything, [{ kind: 'unanswered' }]],
-    ['nothing listened', everything, [{ kind: 'unsent' }]],
+    ['the caller lacks the right', everything, [{ kind: 'unsent' }]],
   ]
   for (const [what, names, answers] of rows) {
     test.each(names)(`${what}: %s`, async (name) => {
@@ -93,7 +93,7 @@ describe('an answer that a call may have is not wrong', () => {
   }
 })
 
-describe('an answer that nothing explains is wrong', () => {
+describe('the workload reports an answer that a call can not have', () => {
   const rows: readonly (readonly [what: string, acts: readonly ActName[], answers: readonly CallResult[]])[] = [
     ['an internal error', everything, [fault(13, 'INTERNAL')]],
     ['an outcome that is unknown for no reason', everything, [fault(2, 'UNKNOWN')]],
@@ -117,7 +117,7 @@ describe('an answer that nothing explains is wrong', () => {
     })
   }
 
-  test('when a creation is repeated at the end', async () => {
+  test('the workload reports an answer that a call can not have when a create is repeated at the end of the run', async () => {
     // Sent six times before it is left for later.
     const { calls, wrong } = callsAnswered(...Array.from({ length: 6 }, (): CallResult => ({ kind: 'unanswered' })), fault(13, 'INTERNAL'))
     const left: Unsettled[] = []
@@ -141,26 +141,26 @@ describe('a page of a list', () => {
 
   test.each([
     { what: 'nothing', answer: page([], 0), recorded: 1 },
-    { what: 'no token at all', answer: reply(0, { roles: [first], totalCount: '1' }), recorded: 1 },
+    { what: 'an answer without a page token field', answer: reply(0, { roles: [first], totalCount: '1' }), recorded: 1 },
     { what: 'by uid without an order', answer: page([first, second], 2), recorded: 1 },
-    { what: 'in the order asked for', answer: page([first, second], 2), query: { orderBy: 'name desc' }, recorded: 1 },
-    { what: 'ties by uid', answer: page(many(3), 3), query: { orderBy: 'name desc' }, recorded: 1 },
-    { what: 'a full page of more, which is no state of one moment', answer: page(many(200), 201, 'next'), recorded: 0 },
-  ])('is right: $what', async ({ answer, query = {}, recorded }) => {
+    { what: 'in the requested order', answer: page([first, second], 2), query: { orderBy: 'name desc' }, recorded: 1 },
+    { what: 'ties in the order of uids', answer: page(many(3), 3), query: { orderBy: 'name desc' }, recorded: 1 },
+    { what: 'a full page of a longer list, which is not recorded', answer: page(many(200), 201, 'next'), recorded: 0 },
+  ])('a page of a list is accepted: $what', async ({ answer, query = {}, recorded }) => {
     expect(await listed(answer, query)).toEqual({ recorded, wrong: [] })
   })
 
   test.each([
-    { what: 'short, and says that more follow', answer: page([first], 2, 'next') },
-    { what: 'empty, and says that more follow', answer: page([], 2, 'next') },
-    { what: 'full, and says that more follow though it shows all', answer: page(many(200), 200, 'next') },
-    { what: 'longer than asked for', answer: page(many(201), 201) },
-    { what: 'short, without a way to the rest', answer: page([first], 2) },
-    { what: 'out of the order that it has by default', answer: page([second, first], 2) },
-    { what: 'out of the order that was asked for', answer: page([second, first], 2), query: { orderBy: 'name desc' } },
-    { what: 'ties out of the order of uids', answer: page(many(3).toReversed(), 3), query: { orderBy: 'name desc' } },
+    { what: 'short, with a page token', answer: page([first], 2, 'next') },
+    { what: 'empty, with a page token', answer: page([], 2, 'next') },
+    { what: 'full and complete, with a page token', answer: page(many(200), 200, 'next') },
+    { what: 'longer than requested', answer: page(many(201), 201) },
+    { what: 'short and incomplete, without a page token', answer: page([first], 2) },
+    { what: 'not in the default order', answer: page([second, first], 2) },
+    { what: 'not in the requested order', answer: page([second, first], 2), query: { orderBy: 'name desc' } },
+    { what: 'ties not in the order of uids', answer: page(many(3).toReversed(), 3), query: { orderBy: 'name desc' } },
     { what: 'a record twice', answer: page([first, first], 2) },
-  ])('is wrong: $what', async ({ answer, query = {} }) => {
+  ])('a page of a list is reported: $what', async ({ answer, query = {} }) => {
     expect(await listed(answer, query)).toEqual({ recorded: 0, wrong: [expect.any(String)] })
   })
 })

@@ -6,7 +6,7 @@ import type { History, HistoryKind, Operation, Outcome, Seen } from './history.t
 import { kindFacts, type Versions } from './known-records.ts'
 import { pageError } from './list-page.ts'
 
-/** How one client reaches the API: by endpoints that it chooses, or by a fixed one. */
+/** Sends a call of one client: to an endpoint of its choice, or to a fixed one. */
 export type Send = (call: ApiCall) => Promise<CallResult>
 
 /** What recorded calls are made with. */
@@ -15,15 +15,15 @@ export interface RecordedCallsOptions {
   readonly history: History
   readonly versions: Versions
   readonly send: Send
-  /** Waits a moment before the next attempt; false where there is to be none. */
+  /** Waits before the next attempt. Returns false if there is to be none. */
   readonly pause: () => Promise<boolean>
-  /** Called with every operation that ended. */
+  /** Called with every completed operation. */
   readonly ended: (operation: Operation) => void
   /** Called with answers that are wrong by themselves. */
   readonly wrong: (text: string) => void
 }
 
-/** A record to be made. */
+/** A record to create. */
 export interface Creation {
   readonly kind: HistoryKind
   /** `/` for a root group. */
@@ -32,13 +32,13 @@ export interface Creation {
   readonly value: string
   readonly tag?: string
   readonly identity?: string
-  /** The unique name that it claims. */
+  /** The unique name of the record. */
   readonly name?: string
-  /** With it the creation is repeated until there is an answer. */
+  /** If set, the create is repeated until there is an answer. */
   readonly idempotencyKey?: string
 }
 
-/** A creation without an answer, and where it stands in the history. */
+/** A create without an answer, and its operation in the history. */
 export interface Unsettled {
   readonly creation: Creation
   readonly operation: Operation
@@ -52,15 +52,15 @@ export interface Change {
   readonly fields: JsonObject
   readonly value: string
   readonly name?: string
-  /** The state that it is made for. */
+  /** The state in If-Match. */
   readonly guard?: Seen
 }
 
-/** How often a creation with a key is sent before it is left for later. */
+/** Number of attempts of a create with a key before it is left for later. */
 const maxAttempts = 6
-/** The most that a list shows on one page (docs/spec/conventions.md#page-size). */
+/** The maximum number of records on a page (docs/spec/conventions.md#page-size). */
 const pageSize = 200
-/** Answers that leave open whether a write happened. Those that the server may not give are also reported as wrong. */
+/** Error codes after which it is unknown whether a write happened. Those that the server may not return are also reported as wrong. */
 const indeterminate: ReadonlySet<number> = new Set([1, 2, 4, 13, 14])
 
 interface Attempt {
@@ -69,7 +69,7 @@ interface Attempt {
   readonly reply: Reply
 }
 
-/** Calls that go into a history, one at a time. */
+/** Calls that are recorded in a history, one at a time. */
 export class RecordedCalls {
   readonly #options: RecordedCallsOptions
 
@@ -99,7 +99,7 @@ export class RecordedCalls {
     return undefined
   }
 
-  /** Repeats a creation that had no answer; true where there is one now. What the history says of it is replaced. */
+  /** Repeats a create without an answer. Returns true if there is one now. Replaces its operation in the history. */
   async settle({ creation, operation }: Unsettled): Promise<boolean> {
     const { history } = this.#options
     const call = history.now()
@@ -132,7 +132,7 @@ export class RecordedCalls {
     return done?.outcome
   }
 
-  /** Reads a record: it, or `absent`, or undefined where there is no such answer. */
+  /** Reads a record. Returns it, or `absent`, or undefined without such an answer. */
   async read(target: { kind: HistoryKind; parent: string; uid: string }): Promise<Seen | 'absent' | undefined> {
     const { kind, parent, uid } = target
     const call = this.#options.history.now()
@@ -164,7 +164,7 @@ export class RecordedCalls {
     return outcome
   }
 
-  /** Lists the records of a kind in a group; undefined where there is no answer. What `isForeign` is left out. */
+  /** Lists the records of a kind in a group; undefined without an answer. Leaves out records for which `isForeign` is true. */
   async list(target: { kind: HistoryKind; parent: string; query: JsonObject; isForeign: (seen: Seen) => boolean }): Promise<readonly Seen[] | undefined> {
     const { kind, parent, query, isForeign } = target
     const { list, plural } = kindFacts[kind]
@@ -173,19 +173,19 @@ export class RecordedCalls {
     const ended = this.#options.history.now()
     if (result.kind !== 'answered' || result.reply.code !== 0) return undefined
     const { body } = result.reply
-    // Every list answer has one array, of its kind.
+    // Every list answer has one array, with the name of its kind.
     const records = body[plural] as JsonObject[]
     const [total, hasNext] = [Number(body['totalCount']), (body['nextPageToken'] ?? '') !== '']
     const fault = pageError({ records, total, hasNext, pageSize, orderBy: orderOf(query) })
     if (fault !== undefined) this.#options.wrong(`${list} of ${parent} ${fault}`)
-    // More than one page is no state that was there at one moment.
+    // Several pages do not show the state of one moment.
     if (fault !== undefined || hasNext) return undefined
     const members = records.map((record) => this.#options.versions.seenOf(kind, record)).filter((seen) => !isForeign(seen))
     this.#record({ action: 'list', kind, parent, call, return: ended, outcome: 'ok', members })
     return members
   }
 
-  /** Sends the call; reports an answer that the server may never give as wrong. */
+  /** Sends the call. Reports an answer that the server may never give as wrong. */
   async #send(call: ApiCall, asked: Asked): Promise<CallResult> {
     const result = await this.#options.send(call)
     if (result.kind === 'answered' && !isExplained(asked, result.reply)) {
@@ -206,7 +206,7 @@ export class RecordedCalls {
     this.#record({ action: 'read', kind, parent, call: what.call, return: what.ended, outcome: 'ok', ...what.seen })
   }
 
-  /** Sends a change or removal, and records it unless it was done: then the caller does, with what was answered. Undefined where it was never sent. */
+  /** Sends a change or removal, and records it unless it succeeded: then the caller records it with the answer. Returns undefined if it was never sent. */
   async #write(
     written: Pick<Operation, 'action' | 'kind' | 'parent' | 'value' | 'name' | 'guard'> & { readonly uid: string },
     apiCall: ApiCall,
@@ -244,7 +244,7 @@ export class RecordedCalls {
       this.#record({ ...made, outcome: 'ok', uid: missing })
       this.#record({ action: 'read', kind, parent, uid: missing, call: attempt.call, return: ended, outcome: 'absent' })
     } else if (since.doubted) {
-      // An earlier attempt may still be on its way.
+      // An earlier attempt may still be under way.
       this.#record({ ...made, return: null, outcome: 'unknown' })
     } else {
       const outcome = isAbout(reply, parent) ? 'absent' : reply.code === 6 ? 'taken' : 'refused'
@@ -280,7 +280,7 @@ function ifMatch(guard: Seen | undefined): Options {
   return guard === undefined ? {} : { ifMatch: guard.etag }
 }
 
-/** True for the answer that this very resource is not there. */
+/** Returns whether the answer says that exactly this record is missing. */
 function isAbout(reply: Reply, uid: string): boolean {
   return reply.code === 5 && missingOf(reply) === uid
 }

@@ -12,8 +12,8 @@ const group = 'g'
 const names = ['north', 'south', 'east']
 
 /**
- * A server that does each operation at one moment, and clients that call it: what they see is linearizable by construction. Some operations get no answer;
- * of those some took effect.
+ * A server that executes each operation at one moment, and its clients: their observations are linearizable by construction. Some operations get no answer;
+ * some of those took effect.
  */
 export class SimulatedHistory {
   readonly operations: Operation[] = []
@@ -22,7 +22,7 @@ export class SimulatedHistory {
   readonly #gone: Stored[] = []
   /** The uids that clients know from answers. */
   readonly #reported = new Set<string>()
-  /** Grows with every operation: the moment at which the server does it. */
+  /** Increases with every operation: the moment at which the server executes it. */
   #now = 0
   #made = 0
 
@@ -42,7 +42,7 @@ export class SimulatedHistory {
     else this.#remove(record)
   }
 
-  /** An existing record, or now and then a deleted one; clients must know it from an answer. */
+  /** Returns an existing record, sometimes a deleted one. Clients must know it from an answer. */
   #known(): Stored | undefined {
     const all = (this.#random.fraction() < 0.1 ? this.#gone : [...this.#stored.values()]).filter(({ seen }) => this.#reported.has(seen.uid))
     return all.length === 0 ? undefined : this.#random.pick(all)
@@ -56,7 +56,7 @@ export class SimulatedHistory {
     this.operations.push({ client: this.#random.between(0, 7), call, return: ended, parent: group, ...fields })
   }
 
-  /** Whether the answer is lost, and whether the server did it all the same. */
+  /** Decides whether the answer is lost, and whether the server executed the operation. */
   #fate(): { outcome: Outcome; done: boolean } {
     const isLost = this.#random.fraction() < 0.08
     return { outcome: isLost ? 'unknown' : 'ok', done: !isLost || this.#random.fraction() < 0.5 }

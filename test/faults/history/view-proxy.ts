@@ -6,7 +6,7 @@ import { listenOnLoopback } from '../../support/parts/loopback.ts'
 /** A REST request on its way to the server. */
 export interface Request {
   readonly method: string
-  /** With the query. */
+  /** The path with the query. */
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
@@ -18,13 +18,13 @@ export interface Answer {
   readonly body: string
 }
 
-/** Answers a request by what the server answers, or otherwise; undefined closes the connection without an answer. */
+/** Answers a request with the server's answer or another; undefined closes the connection without an answer. */
 export type View = (request: Request, forward: () => Promise<Answer>) => Promise<Answer | undefined>
 
 /** A proxy to a server of this machine. */
 export interface ViewProxy {
   readonly url: string
-  /** Breaks the connections that are there. */
+  /** Breaks the open connections. */
   breakAll(): void
   close(): Promise<void>
 }
@@ -43,7 +43,7 @@ function forwarded(target: string, request: Request): () => Promise<Answer> {
   }
 }
 
-/** Starts a proxy on 127.0.0.1 whose REST side shows the server as `view` has it. gRPC passes through unchanged. */
+/** Starts a proxy on 127.0.0.1 that answers REST requests with `view`. gRPC passes unchanged. */
 export async function startViewProxy(target: string, view: View): Promise<ViewProxy> {
   const answer = async (incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> => {
     const kept = ['authorization', 'content-type', 'if-match', 'idempotency-key']

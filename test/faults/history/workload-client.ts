@@ -5,48 +5,48 @@ import type { HistoryKind, Seen } from './history.ts'
 import { kindFacts, kinds, Place, type Known, type Versions } from './known-records.ts'
 import type { Creation, RecordedCalls, Unsettled } from './recorded-calls.ts'
 
-/** What all clients of a workload share: what they know of, as people who work together do. */
+/** The knowledge that all clients of a workload share, like people who work together. */
 export interface SharedWorld {
-  /** Starts every tag, so that nothing is taken for another run's. */
+  /** The prefix of every tag, so that records of other runs are not mistaken. */
   readonly run: string
   readonly root: Place
   readonly places: Place[]
-  /** Places that were given up. */
+  /** Replaced groups. */
   readonly closed: Place[]
   readonly versions: Versions
-  /** Creations without an answer. */
+  /** Creates without an answer. */
   readonly unsettled: Unsettled[]
-  /** Whether creations carry idempotency keys, and are sent again with them. */
+  /** Whether creates have idempotency keys, and are repeated with them. */
   readonly repeatsCreations: boolean
-  /** The identity of the caller, who owns the root group without having asked for it. */
+  /** The identity of the caller, who owns the root group by creating it. */
   readonly caller: string
 }
 
-/** Operations in one place before it is given up for a new one. */
+/** Number of operations in one group before it is replaced by a new one. */
 const operationsPerPlace = 120
-/** Few names, so that they are fought for. */
+/** Few names, so that clients compete for them. */
 const names = ['north', 'south', 'east', 'west']
 const boundRoles = ['viewer', 'editor', 'owner'].map((name) => builtInRoles.find((role) => role.name === name)?.uid ?? '')
-/** How often a place is emptied before it is left as it is. */
+/** Number of attempts to empty a group before it is left as it is. */
 const maxClearings = 4
 
-/** A role binding's unique name is whom it binds, and to what. */
+/** Returns the unique name of a role binding: its identity and role. */
 function claimOf(identity: string, role: string): string {
   return `${identity} ${role}`
 }
 
-/** True for the binding that the creator of the root group has. */
+/** Returns whether it is the binding of the root group's creator. */
 export function isForeignTo(world: SharedWorld, place: Place): (seen: Seen) => boolean {
   return (seen) => place === world.root && seen.identity === world.caller
 }
 
-/** How the records of a kind in a place are asked for. Nothing lies below a place's own records, so both mean the same. */
+/** Returns a list request for the records of a kind in a group. Its records have no children, so both filters mean the same. */
 export function queryOf(place: Place, choice: { below: boolean; orderBy?: string }): JsonObject {
   const uidp = choice.below ? { descendantsOf: place.uid } : { childrenOf: place.uid }
   return { uidp, ...(choice.orderBy === undefined ? {} : { orderBy: choice.orderBy }) }
 }
 
-/** One client, which does one thing after the other, chosen at random. */
+/** One client, which performs random actions one after the other. */
 export class WorkloadClient {
   readonly #calls: RecordedCalls
   readonly #world: SharedWorld
@@ -61,7 +61,7 @@ export class WorkloadClient {
     this.#number = options.number
   }
 
-  /** Does one thing. False where nothing came of it. */
+  /** Performs one action. Returns false if it had no effect. */
   async act(): Promise<boolean> {
     const roll = this.#random.fraction()
     if (roll < 0.03) return this.#moveOwner()
@@ -72,7 +72,7 @@ export class WorkloadClient {
     return this.#actIn(place)
   }
 
-  /** Makes a place to work in. */
+  /** Creates a group for records. */
   async openPlace(): Promise<boolean> {
     const name = `place ${this.#world.places.length + this.#world.closed.length} ${this.#number}-${this.#made}`
     const seen = await this.#create({ ...this.#describedBy('Group', name), parent: this.#world.root.uid, name }, true)
@@ -82,7 +82,7 @@ export class WorkloadClient {
     return true
   }
 
-  /** Makes those whose ownership of the root group is moved about. */
+  /** Creates the identities between which ownership of the root group moves. */
   async appointChief(): Promise<boolean> {
     const { root } = this.#world
     const identity = await this.#create({ ...this.#describedBy('Identity', 'chief'), parent: root.uid }, true)
@@ -103,7 +103,7 @@ export class WorkloadClient {
     return this.#remove(place, known)
   }
 
-  /** Fields that tell this write from every other; a kind's unique name is claimed by the caller. */
+  /** Returns fields that distinguish this write from every other. The caller chooses the unique name. */
   #describedBy(kind: HistoryKind, name: string): Omit<Creation, 'parent'> {
     this.#made += 1
     const tag = `${this.#world.run}-${this.#number}-${this.#made}`
@@ -142,7 +142,7 @@ export class WorkloadClient {
     return seen !== undefined
   }
 
-  /** The state that a write is made for: often the last one that was seen, now and then an older one. */
+  /** Returns the state in If-Match: often the last seen one, sometimes an older one. */
   #guardOf({ seen, before }: Known, share: number): { guard?: Seen } {
     if (this.#random.fraction() >= share) return {}
     return { guard: before !== undefined && this.#random.fraction() < 0.2 ? before : seen }
@@ -199,14 +199,14 @@ export class WorkloadClient {
     return outcome !== undefined && outcome !== 'unknown'
   }
 
-  /** Hands a role on the root group from one to another. */
+  /** Moves a role on the root group from one identity to another. */
   async #moveOwner(): Promise<boolean> {
     const { root } = this.#world
     const bindings = root.ofKind('RoleBinding')
     return bindings.length > 0 && this.#update(root, this.#random.pick(bindings))
   }
 
-  /** Opens another place in place of this one, empties this one and removes it, while others may still be at work there. */
+  /** Replaces a group by another, empties and removes it, while other clients may still use it. */
   async #replace(place: Place): Promise<boolean> {
     place.isClosing = true
     if (!(await this.openPlace())) {
@@ -217,7 +217,7 @@ export class WorkloadClient {
     places.splice(places.indexOf(place), 1)
     closed.push(place)
     for (let round = 0; round < maxClearings; round += 1) {
-      // Bindings go with their identities and with the place; roles can go once nothing binds them.
+      // Bindings are deleted with their identities and with the group; roles can be deleted once they are not bound.
       for (const kind of ['Identity', 'RoleBinding', 'Role', 'Group'] as const) {
         if (kind === 'RoleBinding' && round === 0) continue
         for (const seen of (await this.#list(place, kind)) ?? []) await this.#remove(place, { kind, parent: place.uid, seen })

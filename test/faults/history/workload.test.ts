@@ -26,7 +26,7 @@ interface Run {
   readonly conditionStatus: ConditionStatus
 }
 
-/** Runs a workload through `url` until it did so many operations; settles and audits it where `isHonest`. */
+/** Runs a workload through `url` until it has made enough operations. With `isHonest` it also settles and audits it. */
 async function run(of: {
   server: TestServer
   url: string
@@ -50,45 +50,49 @@ async function run(of: {
 const allWell = { ok: true, failures: [], unknown: [] }
 
 describeOnStores('a workload on a healthy server', (store) => {
-  describeWithPart('history-checker', 'and the checker', () => {
-    test('is explained, and the store is sound', { timeout: 2 * runMs }, async () => {
+  describeWithPart('history-checker', 'with the history checker', () => {
+    test('a workload on a healthy server with the history checker accepts all answers, and the store is consistent', { timeout: 2 * runMs }, async () => {
       const { summary, errors, conditionStatus, history } = await run({ ...(await startServer(store)), operations: 500, isHonest: true })
       expect(errors).toEqual([])
       expect(conditionStatus).toMatchObject({ ...allWell, checked: history.operations.length })
       expect(summary.outcomes.unknown).toBe(0)
-      // The clients do get in each other's way.
+      // The clients do conflict with each other.
       for (const outcome of ['ok', 'absent', 'stale', 'taken'] as const) expect(summary.outcomes[outcome], outcome).toBeGreaterThan(0)
       const uses = history.operations.filter((operation) => operation.action === 'use')
-      // A guest is let in, and kept out.
+      // A guest is both allowed and refused.
       for (const outcome of ['ok', 'absent'] as const) expect(uses.filter((use) => use.outcome === outcome).length, outcome).toBeGreaterThan(0)
     })
 
     test.each([
-      { how: 'repeated creations are made once', repeatsCreations: true },
-      { how: 'creations without an answer are left', repeatsCreations: false },
-    ])('is explained where answers are lost: $how', { timeout: 2 * runMs }, async ({ repeatsCreations }) => {
-      const { server, url } = await startServer(store)
-      const random = seededRandom('lost answers')
-      const lossy: View = async (_, forward) => {
-        const roll = random.fraction()
-        if (roll < 0.05) return undefined
-        const answer = await forward()
-        return roll < 0.15 ? undefined : answer
-      }
-      const proxy = await startViewProxy(url, lossy)
-      onTestFinished(() => proxy.close())
-      const meanwhile = async (workload: Workload): Promise<void> => {
-        for (let goal = 50; goal < 400; goal += 50) {
-          await until(() => workload.ended >= goal, { withinMs: runMs, what: 'operations end' })
-          proxy.breakAll()
+      { how: 'unanswered creates are repeated, and happen once', repeatsCreations: true },
+      { how: 'unanswered creates are not repeated', repeatsCreations: false },
+    ])(
+      'a workload on a healthy server with the history checker accepts all answers if some are lost: $how',
+      { timeout: 2 * runMs },
+      async ({ repeatsCreations }) => {
+        const { server, url } = await startServer(store)
+        const random = seededRandom('lost answers')
+        const lossy: View = async (_, forward) => {
+          const roll = random.fraction()
+          if (roll < 0.05) return undefined
+          const answer = await forward()
+          return roll < 0.15 ? undefined : answer
         }
-      }
-      // What is settled goes through the same proxy.
-      const { summary, errors, conditionStatus } = await run({ server, url: proxy.url, operations: 400, isHonest: true, repeatsCreations, meanwhile })
-      expect(errors).toEqual([])
-      expect(conditionStatus).toMatchObject(allWell)
-      expect(summary.outcomes.unknown).toBeGreaterThan(0)
-    })
+        const proxy = await startViewProxy(url, lossy)
+        onTestFinished(() => proxy.close())
+        const meanwhile = async (workload: Workload): Promise<void> => {
+          for (let goal = 50; goal < 400; goal += 50) {
+            await until(() => workload.ended >= goal, { withinMs: runMs, what: 'operations end' })
+            proxy.breakAll()
+          }
+        }
+        // Repetitions go through the same proxy.
+        const { summary, errors, conditionStatus } = await run({ server, url: proxy.url, operations: 400, isHonest: true, repeatsCreations, meanwhile })
+        expect(errors).toEqual([])
+        expect(conditionStatus).toMatchObject(allWell)
+        expect(summary.outcomes.unknown).toBeGreaterThan(0)
+      },
+    )
   })
 })
 
@@ -100,7 +104,7 @@ function changed(answer: Answer, change: (body: JsonObject) => JsonObject | unde
 
 const isList = (path: string): boolean => path.includes('?')
 
-/** Servers that do wrong now and then: each as a view of a server that does right. */
+/** Servers with occasional faults: each is a view of a correct server. */
 const liars: Readonly<Record<string, () => View>> = {
   'answers reads out of an old cache': () => {
     const kept = new Map<string, Answer>()
@@ -154,7 +158,7 @@ const liars: Readonly<Record<string, () => View>> = {
     const random = seededRandom('rights')
     return async ({ method, path, headers }, forward) => {
       const token = headers['authorization']?.replace('Bearer ', '') ?? ''
-      // Operators are people: the uid of an identity names its group, too.
+      // The caller is an operator, who is a person: the uid of an identity contains its group, too.
       if (method !== 'GET' || isList(path) || decodeJwt(token).sub?.includes('/') !== true) return forward()
       const answer = (random.fraction() < 0.5 ? kept.get(path) : undefined) ?? (await forward())
       kept.set(path, answer)
@@ -178,11 +182,11 @@ const liars: Readonly<Record<string, () => View>> = {
   },
 }
 
-/** The number of operations in which a wrong answer is sought at a time, and the highest number of attempts. Of 200, a quarter showed no stale list. */
+/** The number of operations in one attempt to find a wrong answer, and the maximum number of attempts. Of 200, a quarter showed no stale list. */
 const operationsAtATime = 500
 const maxTimes = 6
 
-describeWithPart('history-checker', 'a server that does wrong is found out', () => {
+describeWithPart('history-checker', 'the workload detects a faulty server', () => {
   let server: TestServer
   beforeAll(async () => {
     server = await startTestServer({ store: 'sqlite' })

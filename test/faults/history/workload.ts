@@ -9,31 +9,29 @@ import { kinds, Place, Versions } from './known-records.ts'
 import { RecordedCalls, type Send, type Unsettled } from './recorded-calls.ts'
 import { isForeignTo, queryOf, WorkloadClient, type SharedWorld } from './workload-client.ts'
 
-/** What a workload runs against. */
+/** The options of a workload. */
 export interface WorkloadOptions {
   /** Base URLs of the replicas; each serves REST and gRPC. */
   readonly endpoints: readonly string[]
-  /** An operator's access token; replaced every few minutes, and after a refusal. */
+  /** Returns an operator's access token. Called every few minutes, and after a refusal. */
   readonly token: () => Promise<string>
-  /** Decides all choices of all clients; what is interleaved how is up to the run. */
+  /** Decides all choices of all clients, but not how they interleave. */
   readonly seed: number
-  /** How many clients act at once; each does one thing at a time. */
+  /** Number of concurrent clients. Each performs one action at a time. */
   readonly clients: number
   readonly history: History
-  /** How long an answer is waited for, in milliseconds; 5,000 by default. What takes longer has an unknown outcome. */
+  /** Maximum wait for an answer in milliseconds; 5,000 by default. A later answer counts as an unknown outcome. */
   readonly callTimeoutMs?: number
-  /**
-   * False if idempotency keys are unreliable, as after jumps of the clock by more than the day that they live. Then no creation is repeated. True by default.
-   */
+  /** False if idempotency keys are unreliable, as after clock jumps of more than a day. Then no create is repeated. True by default. */
   readonly repeatsCreations?: boolean
-  /** False where tokens may end at any time: then there is no guest, whose refusals tell of its rights. True by default. */
+  /** False if tokens may end at any time: then there is no guest, whose refusals show its rights. True by default. */
   readonly hasGuest?: boolean
 }
 
-/** What a workload has come to. */
+/** The result of a workload. */
 export interface WorkloadSummary {
   readonly seed: number
-  /** The root group that it made; undefined where it did not come so far. */
+  /** The root group that it created; undefined if it did not get that far. */
   readonly root: string | undefined
   readonly operations: number
   readonly outcomes: Readonly<Record<Outcome, number>>
@@ -43,32 +41,31 @@ export interface WorkloadSummary {
 
 /** A running workload. */
 export interface Workload {
-  /** Writes that were acknowledged so far: a schedule waits for it to grow. */
+  /** Number of acknowledged writes, which schedules wait for. */
   readonly acknowledged: number
-  /** Operations that ended so far, with whatever outcome. */
+  /** Number of completed operations, with any outcome. */
   readonly ended: number
-  /** Lets every client end what it is doing; takes `callTimeoutMs` at most. Rejects where an answer was none that the API may give. */
+  /** Lets every client complete its action, in at most `callTimeoutMs`. Rejects after an answer that the API may not give. */
   stop(): Promise<WorkloadSummary>
   /**
-   * After `stop`, when all replicas work again, repeats the unanswered creations with idempotency keys. Then reads and lists everything through every
-   * replica.
-   * All of it becomes part of the history. Rejects if there is no answer.
+   * Repeats the unanswered creates after `stop`, when all replicas work again. Then reads and lists everything through every replica, as part of the history.
+   * Rejects if there is no answer.
    */
   settle(): Promise<void>
 }
 
 const defaultTimeoutMs = 5_000
-/** Places that are worked in at one time. */
+/** Number of groups in use at one time. */
 const openPlaces = 3
 const chiefs = 3
-/** The longest pause after something that came to nothing, in milliseconds. */
+/** Maximum pause after an action without effect, in milliseconds. */
 const pauseMs = 150
-/** How long settling may take to get one answer, in milliseconds. */
+/** Maximum time to settle one answer, in milliseconds. */
 const settleTimeoutMs = 30_000
-/** How many of the deleted records of a place are read again. */
+/** Number of deleted records of a group that are read again. */
 const goneSampled = 20
 
-/** Starts the clients. They make a root group of their own, so that any number of workloads can run on one installation, each with its own history. */
+/** Starts the clients. They create their own root group, so that any number of workloads can run on one installation, each with its own history. */
 export function startWorkload(options: WorkloadOptions): Workload {
   return new RunningWorkload(options)
 }
@@ -128,7 +125,7 @@ class RunningWorkload implements Workload {
     if (this.#wrong.length > 0) throw new Error(`wrong answers: ${this.#wrong.slice(0, 5).join('; ')}`)
   }
 
-  /** Lists everything of a place and reads its records through every endpoint; reads what was given up through one. */
+  /** Lists a group completely and reads its records through every endpoint; reads a replaced group through one. */
   async #reread(world: SharedWorld, place: Place): Promise<void> {
     const { apiClients } = this.#calls
     const closedAt = world.closed.indexOf(place)
@@ -160,7 +157,7 @@ class RunningWorkload implements Workload {
     try {
       while (!this.#stopping.signal.aborted) if (!(await client.act())) await this.#pause(random)
     } catch (error) {
-      // The others need not go on either.
+      // The others need not continue either.
       this.#stopping.abort()
       throw error
     }
@@ -172,7 +169,7 @@ class RunningWorkload implements Workload {
     return { client: new WorkloadClient({ number, calls, world, random }), random }
   }
 
-  /** Makes the root group and what is always there; undefined where the workload was stopped before. */
+  /** Creates the root group and the permanent records; undefined if the workload was stopped before. */
   async #prepare(): Promise<SharedWorld | undefined> {
     const random = seededRandom(`${this.#options.seed} prepare`)
     const calls = this.#recordedCalls(this.#options.clients, (call) => this.#calls.callAny(random, call))
@@ -195,7 +192,7 @@ class RunningWorkload implements Workload {
     return world.places.length === 0 ? undefined : world
   }
 
-  /** Creates an identity without rights, in a group of its own; undefined if the workload was stopped before. */
+  /** Creates an identity without rights, in its own group; undefined if the workload was stopped before. */
   async #invite({ root, unsettled }: SharedWorld, random: SeededRandom): Promise<Guest | undefined> {
     const { clients, endpoints, callTimeoutMs: timeoutMs = defaultTimeoutMs } = this.#options
     const host = this.#recordedCalls(clients + 1, (call) => this.#calls.callAny(random, call))
@@ -221,7 +218,7 @@ class RunningWorkload implements Workload {
     return new Guest({ run: this.#run, place, identity, random, host, guest, unsettled })
   }
 
-  /** Tries until something comes of it. */
+  /** Repeats an attempt until it has an effect. */
   async #untilStopped<T>(random: SeededRandom, attempt: () => Promise<T | undefined | false>): Promise<T | undefined> {
     while (!this.#stopping.signal.aborted) {
       const result = await attempt()
@@ -265,13 +262,13 @@ class RunningWorkload implements Workload {
       await delay(random.between(5, pauseMs), undefined, { signal: this.#stopping.signal })
       return true
     } catch {
-      // Stopped while it waited.
+      // It was stopped during the pause.
       return false
     }
   }
 }
 
-/** Tries until it succeeds; throws where it never does. */
+/** Repeats an attempt until it succeeds. Throws after the time limit. */
 async function insist(attempt: () => Promise<boolean>): Promise<void> {
   const deadline = performance.now() + settleTimeoutMs
   while (!(await attempt())) {

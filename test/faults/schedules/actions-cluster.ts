@@ -7,7 +7,7 @@ import type { Action, ActionContext, Heal } from './action.ts'
 
 const needs = ['cluster'] as const
 
-/** The cluster of an installation that has one. */
+/** Returns the etcd cluster of an installation. */
 export function etcdOf({ etcd }: Installation): EtcdCluster {
   if (etcd === undefined) throw new TypeError('this action needs etcd members')
   return etcd
@@ -23,7 +23,7 @@ function othersOf({ installation }: ActionContext, member: Member): string[] {
     .map((other) => other.name)
 }
 
-/** The leader, and the members that forward proposals to it. */
+/** Returns the leader, and the members that forward proposals to it. */
 async function followersOf({ installation }: ActionContext): Promise<{ members: Member[]; leader: Member }> {
   const etcd = etcdOf(installation)
   const leader = await etcd.leader()
@@ -43,7 +43,7 @@ async function pauseMember(member: Member, signal: AbortSignal): Promise<Heal> {
   }
 }
 
-/** Cuts a member off from its peers; the API processes still reach it. */
+/** Cuts a member off from its peers. The API processes still reach it. */
 function isolate(context: ActionContext, member: Member): Heal {
   const { network } = context.installation
   const others = othersOf(context, member)
@@ -54,7 +54,7 @@ function isolate(context: ActionContext, member: Member): Heal {
   }
 }
 
-/** Has etcd move its leader; false where it did not: the leader changed before, or the target is behind. */
+/** Moves etcd's leader. Returns false if it did not move: the leader changed before, or the target is behind. */
 async function hasMoved(leader: Member, target: Member): Promise<boolean> {
   const status = await target.status()
   if (status === undefined) return false
@@ -62,15 +62,15 @@ async function hasMoved(leader: Member, target: Member): Promise<boolean> {
     await leader.call('maintenance/transfer-leadership', { targetID: status.memberId })
     return true
   } catch {
-    // What it says tells the two apart by words only.
+    // Only the text of the error distinguishes the two.
     return false
   }
 }
 
-/** How long a proposal is waited for that can be held up, in milliseconds. */
+/** Maximum wait for a proposal that can be held, in milliseconds. */
 const proposalMs = 2_000
 
-/** True once a proposal of a member is kept from the leader. False if none came in time: the processes may all use the leader. */
+/** Returns true once a proposal of a member is held. Returns false if none arrived in time: the processes may all use the leader. */
 async function holdsOne({ installation, signal }: ActionContext, members: readonly Member[], leader: Member): Promise<boolean> {
   const isHolding = (): boolean => members.some(({ name }) => installation.network.isHolding(name, leader.name))
   const what = 'a follower has a proposal'
@@ -80,7 +80,7 @@ async function holdsOne({ installation, signal }: ActionContext, members: readon
   )
 }
 
-/** Faults of etcd members and of the network between them. A majority stays whole unless the name says otherwise. */
+/** Faults of etcd members and of the network between them. A majority remains unless the name says otherwise. */
 export const memberActions = {
   'kill member': {
     needs,

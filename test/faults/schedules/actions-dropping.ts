@@ -2,14 +2,14 @@ import type { Action, ActionContext, Heal } from './action.ts'
 import { etcdOf } from './actions-cluster.ts'
 
 const needs = ['cluster'] as const
-/** Shorter and longer than any of the time-outs that notice silence. */
+/** Durations below and above every time limit that detects silence, in milliseconds. */
 const holdMs = [3_000, 16_000] as const
 
 function memberNames({ installation }: ActionContext): string[] {
   return etcdOf(installation).members.map((member) => member.name)
 }
 
-/** Loses what a node and the others send to each other: both ways, or one. What ends it waits until `isWell` resolves. */
+/** Drops packets between a node and the others, in both directions or one. Healing waits until `isWell` resolves. */
 function drop({ installation, random }: ActionContext, { node, others, isWell }: { node: string; others: readonly string[]; isWell: Heal }): Heal {
   const { network } = installation
   const ways = random.pick(['both', 'forth', 'back'] as const)
@@ -26,7 +26,7 @@ function drop({ installation, random }: ActionContext, { node, others, isWell }:
   }
 }
 
-/** Links on which nothing arrives while their connections stay as they are: what lost packets are to both sides. */
+/** Faults in which nothing arrives on open connections, as after lost packets. */
 export const dropActions = {
   'drop between process and member': {
     needs,

@@ -7,34 +7,34 @@ import { expectNoRoom } from './probes.ts'
 
 const needs = ['cluster'] as const
 
-/** Forgets etcd's history up to now. Throws where etcd does not do it. */
+/** Compacts etcd's history up to now. Throws if etcd does not. */
 async function compact(context: ActionContext): Promise<void> {
   const member = await etcdOf(context.installation).anyHealthy()
   const revision = (await member.status())?.revision
   if (revision === undefined) throw new Error(`etcd member ${member.name} does not answer`)
-  // Another compaction may have come further.
+  // Another compaction may have a later revision.
   await member.call('kv/compaction', { revision, physical: true }).catch((error: unknown) => {
     if (!String(error).includes('compacted')) throw error
   })
 }
 
-/** As `compact`; false where etcd does not do it. */
+/** Like `compact`, but returns false if etcd does not. */
 async function isCompacted(context: ActionContext): Promise<boolean> {
   try {
     await compact(context)
     return true
   } catch {
-    // Other lanes take members away meanwhile.
+    // Another lane stopped the member in between.
     return false
   }
 }
 
-/** Keys outside of Taproot's prefix that take etcd's room away. */
+/** Keys outside of Taproot's prefix that use up etcd's space. */
 const fillerKey = (index: number): string => Buffer.from(`filler/${index}`).toString('base64')
 const fillerRange = { key: Buffer.from('filler/').toString('base64'), range_end: Buffer.from('filler0').toString('base64') }
 const fillerBytes = 1 << 20
 
-/** Writes until etcd raises the alarm about space. */
+/** Writes until etcd raises its space alarm. */
 async function fillUp(context: ActionContext): Promise<void> {
   const value = Buffer.alloc(fillerBytes).toString('base64')
   for (let index = 0; ; index += 1) {
@@ -43,7 +43,7 @@ async function fillUp(context: ActionContext): Promise<void> {
       await (await etcdOf(context.installation).anyHealthy()).call('kv/put', { key: fillerKey(index), value })
     } catch (error) {
       if (String(error).includes('database space exceeded')) return
-      // A leader that changes under the load.
+      // The leader changes under the load.
       await delay(200)
     }
   }
@@ -55,7 +55,7 @@ async function alarmsOf(member: Member): Promise<readonly { readonly memberID: s
   return alarms
 }
 
-/** As etcd's manual says: delete, compact, defragment each member, disarm. */
+/** Makes space as in etcd's manual: delete, compact, defragment each member, disarm. */
 async function makeRoom(context: ActionContext): Promise<void> {
   const etcd = etcdOf(context.installation)
   const attempt = async (): Promise<boolean> => {
@@ -67,14 +67,14 @@ async function makeRoom(context: ActionContext): Promise<void> {
       for (const { memberID, alarm } of await alarmsOf(member)) await member.call('maintenance/alarm', { action: 'DEACTIVATE', memberID, alarm })
       return (await alarmsOf(member)).length === 0
     } catch {
-      // Members that are busy answer late.
+      // A busy member answers late.
       return false
     }
   }
   await until(attempt, { withinMs: 60_000, what: 'etcd has room again', signal: context.signal, everyMs: 500 })
 }
 
-/** What happens to etcd's history and room. */
+/** Faults of etcd's history and space. */
 export const historyActions = {
   compact: {
     needs,

@@ -15,7 +15,7 @@ function anyProcess({ installation, random }: ActionContext): ApiProcess {
   return random.pick(installation.apis)
 }
 
-/** A process that stands still for a while, alone. */
+/** Suspends one process for a while. */
 function pausing(needs: Action['needs'], holdMs: Action['holdMs']): Action {
   return {
     needs,
@@ -32,12 +32,15 @@ function pausing(needs: Action['needs'], holdMs: Action['holdMs']): Action {
   }
 }
 
-/** How far wall clocks jump, in milliseconds, both ways: past retries and leases, past a token's life. Nothing is trimmed early by it, as a test says. */
+/**
+ * Distances of clock jumps in milliseconds, in both directions: beyond retries and leases, and beyond a token's life. They cause no early expiration, as a
+ * test shows.
+ */
 export const jumpsMs = [20_000, 10 * 60_000, 2 * 3_600_000]
-/** Past the life of events and of idempotency keys. */
+/** Distances beyond the lifetime of events and idempotency keys. */
 const jumpsOfDaysMs = [86_400_000, 3 * 86_400_000]
 
-/** A wall clock that is wrong for a while. */
+/** Sets a wall clock wrong for a while. */
 function jumping(distancesMs: readonly number[]): Action {
   return {
     needs: anywhere,
@@ -52,7 +55,7 @@ function jumping(distancesMs: readonly number[]): Action {
   }
 }
 
-/** Faults of API processes and of their links to etcd. */
+/** Faults of API processes and of their connections to etcd. */
 export const processActions = {
   'kill process': {
     needs: anywhere,
@@ -168,7 +171,7 @@ export const processActions = {
       const state = context.random.pick(['cut', 'stalled'] as const)
       const members = etcdOf(context.installation).members.map((member) => member.name)
       for (const member of members) network.setBoth(api.name, member, { state })
-      // A replica that hears nothing must say so; one that was killed meanwhile is not ready either.
+      // A replica without its watch must report not ready; so does one that was killed in between.
       if (context.random.fraction() < 0.3) {
         const answers = async (): Promise<boolean> => !(await api.isReady())
         await until(answers, { withinMs: 30_000, what: `${api.name} without its store says that it is not ready`, signal: context.signal })
@@ -216,7 +219,7 @@ export const processActions = {
   },
   'file size limit': {
     needs: embedded,
-    // The limit is one of the process: it must live as long.
+    // The limit belongs to the process, which must not be killed.
     locks: ['room', 'processes'],
     holdMs: [1_000, 4_000],
     missing: missingLimit,

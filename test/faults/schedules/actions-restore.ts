@@ -10,7 +10,7 @@ import { etcdOf } from './actions-cluster.ts'
 
 const needs = ['cluster'] as const
 
-/** A group whose description tells which side of a backup an answer is from. */
+/** A group whose description shows whether an answer is from before or after the backup. */
 interface Marker {
   readonly uid: string
   readonly name: string
@@ -32,8 +32,8 @@ async function setMarker(context: ActionContext, { uid, name, token }: Marker, d
 }
 
 /**
- * Reads the marker from one process repeatedly until `ended`. A read that began after the last member of the old cluster stopped must not show
- * what the backup lacks. Such an answer can only come from an old cache.
+ * Reads the marker from one process repeatedly until `ended`. After the last member of the old cluster stopped, a new read must not show changes made after
+ * the backup. Such an answer comes from an old cache.
  */
 async function watchMarker(
   context: ActionContext,
@@ -50,7 +50,7 @@ async function watchMarker(
   }
 }
 
-/** Writes unchecked records, so that calls are under way while the store changes. */
+/** Writes unchecked records, so that calls are under way while the store is replaced. */
 async function makeNoise(api: ApiProcess, { uid, token }: Marker, ended: () => boolean): Promise<void> {
   for (let index = 0; !ended(); index += 1) {
     await bodyOf(api, { rpc: 'CreateGroup', request: { parent: uid, group: { name: `noise ${api.name} ${index}` } }, token })
@@ -58,11 +58,11 @@ async function makeNoise(api: ApiProcess, { uid, token }: Marker, ended: () => b
   }
 }
 
-/** How a backup is restored. */
+/** Options of a restore. */
 interface Restoring {
-  /** As the same cluster: only the revision, which went back, tells that it is not what it was. */
+  /** True to restore as the same cluster: then only the lower revision shows the change. */
   readonly sameToken: boolean
-  /** A process sleeps meanwhile, until the other one has written past all that it had seen. */
+  /** True to suspend a process until the other one has written beyond its last revision. */
   readonly asleep: boolean
 }
 
@@ -82,7 +82,7 @@ async function restoreBackup(context: ActionContext, backup: Restoring & { reado
       await until(past, { withinMs: 90_000, what: 'the other process has written past the backup', signal: context.signal, everyMs: 100 })
       sleeper.resume()
     }
-    // Right after it, as clients do that know of nothing.
+    // Immediately afterwards, like clients that do not know of it.
     await Promise.all(apis.map((api) => api.ready(context.signal)))
     for (const api of apis)
       await until(async () => (await bodyOf(api, { rpc: 'GetGroup', request: { uid: marker.uid }, token: marker.token })) !== undefined, polling(context, api))

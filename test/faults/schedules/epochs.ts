@@ -7,28 +7,28 @@ import { finalAudit } from '../history/audit/final-audit.ts'
 import { History } from '../history/history.ts'
 import { startWorkload, type Workload } from '../history/workload.ts'
 
-/** What is worked on, and how. */
+/** The installation and options of a workload. */
 export interface EpochsOptions {
   readonly installation: Installation
   readonly seed: number
   readonly clients: number
-  /** What is kept for some time only may be gone early: no creation is repeated then, and missing events are no fault. */
+  /** True if temporary data may expire early: then no create is repeated, and missing events are not reported. */
   readonly isExpired: boolean
   /** Tokens may end at any time. */
   readonly clocksJump: boolean
-  /** Something that must never be so. */
+  /** Reports a violation. */
   readonly violation: (text: string) => void
 }
 
-/** How long an embedded store may take to sweep what hangs on deleted records. */
+/** Maximum time in milliseconds for an embedded store to sweep dependents of deleted records. */
 const cascadeMs = 30_000
 
-/** The workload, in epochs: each has a history of its own, which is checked when it ends. */
+/** The workload in epochs: each has its own history, which is checked at its end. */
 export class Epochs {
   readonly histories: History[] = []
-  /** Operations that the checker explained. */
+  /** Number of operations that the checker explained. */
   checked = 0
-  /** Operations with an unknown outcome: these are what faults cause. */
+  /** Number of operations with an unknown outcome, caused by faults. */
   unknown = 0
   longestGapMs = 0
   readonly #options: EpochsOptions
@@ -44,12 +44,12 @@ export class Epochs {
     return this.#endedOperations + (this.#workload?.ended ?? 0)
   }
 
-  /** Writes that were acknowledged. */
+  /** Number of acknowledged writes. */
   get acknowledged(): number {
     return this.#endedAcknowledged + (this.#workload?.acknowledged ?? 0)
   }
 
-  /** Starts the workload with a fresh history. */
+  /** Starts the workload with a new history. */
   begin(): void {
     const { installation, seed, clients, isExpired, clocksJump } = this.#options
     const history = new History()
@@ -65,16 +65,16 @@ export class Epochs {
     })
   }
 
-  /** Ends an epoch, which checks it, and starts the next one; `between` is done between the two. */
+  /** Ends an epoch, checks it, and starts the next one. `between` runs between the two. */
   async next(between: () => Promise<void> = () => Promise.resolve()): Promise<void> {
     await this.end()
     await between()
-    // The look at an embedded store ended its process.
+    // Opening an embedded store required to kill its process.
     await Promise.all(this.#options.installation.apis.filter((api) => !api.running).map((api) => api.restart()))
     this.begin()
   }
 
-  /** Stops the workload, where one runs, and checks its history and the store. All processes must be ready, and no fault may stand. */
+  /** Stops a running workload, and checks its history and the store. All processes must be ready, and no fault may be active. */
   async end(): Promise<void> {
     const workload = this.#workload
     const history = this.histories.at(-1)
@@ -100,11 +100,11 @@ export class Epochs {
     })
   }
 
-  /** Stops a workload that still runs, unchecked: for a run that breaks off. */
+  /** Stops a running workload without a check, for an interrupted run. */
   async abandon(): Promise<void> {
     const workload = this.#workload
     this.#workload = undefined
-    // What it has seen is of no interest any more.
+    // Its observations no longer matter.
     await workload?.stop().catch(() => undefined)
   }
 
@@ -125,7 +125,7 @@ export class Epochs {
     }
   }
 
-  /** An embedded store is its process's alone: that is killed for a look, and started again while sweeps are left. */
+  /** Opens an embedded store, which only one process can use: kills that process, and restarts it while sweeps are pending. */
   async #openSwept(): Promise<Store> {
     const { installation } = this.#options
     const deadline = performance.now() + cascadeMs

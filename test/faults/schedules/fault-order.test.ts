@@ -16,16 +16,16 @@ function orderOf(seed: string, faults: number, isMade: (name: ActionName, attemp
   })
 }
 
-test('each kind of fault is made once before any is made again', () => {
+test('each kind of fault happens once before any happens again', () => {
   expect(orderOf('1', kinds.length).toSorted()).toEqual([...kinds].sort())
 })
 
-test('the same seed makes the same faults, another one others', () => {
+test('the same seed gives the same faults, another seed different ones', () => {
   expect(orderOf('1', 50)).toEqual(orderOf('1', 50))
   expect(orderOf('1', kinds.length)).not.toEqual(orderOf('2', kinds.length))
 })
 
-test('a fault that could not be made returns after the others, until it was made', () => {
+test('a fault that could not be applied is tried again after the others, until it was applied', () => {
   const order = orderOf('1', kinds.length + 1, (name, attempt) => attempt > 0)
   expect(order[kinds.length]).toBe(order[0])
   expect(new Set(order.slice(0, kinds.length)).size).toBe(kinds.length)

@@ -2,11 +2,11 @@ import type { ActionName } from './actions.ts'
 import type { SeededRandom } from './random.ts'
 import { namesIn, type Weights } from './schedule.ts'
 
-/** The next fault of a lane: each of its kinds until it was made once, in an order that follows from the seed. After that at random, by weight. */
+/** Chooses the next fault of a lane: first each kind once in an order from the seed, then random ones by weight. */
 export class FaultOrder {
   readonly #weights: Weights
   readonly #random: SeededRandom
-  /** What was not made yet, the next one first. */
+  /** Kinds that were not made yet, the next one first. */
   readonly #due: ActionName[]
 
   constructor(weights: Weights, random: SeededRandom) {
@@ -16,14 +16,14 @@ export class FaultOrder {
   }
 
   next(): ActionName {
-    // One that can't be made now comes again after the others.
+    // A fault that can't be made now is tried again after the others.
     const name = this.#due.shift()
     if (name === undefined) return chosenByWeight(this.#weights, this.#random)
     this.#due.push(name)
     return name
   }
 
-  /** Notes that a fault was made. */
+  /** Records that a fault was made. */
   made(name: ActionName): void {
     const at = this.#due.indexOf(name)
     if (at >= 0) this.#due.splice(at, 1)

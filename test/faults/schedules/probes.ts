@@ -5,7 +5,7 @@ import type { ApiProcess } from '../cluster/api-process.ts'
 import { until } from '../cluster/until.ts'
 import type { ActionContext } from './action.ts'
 
-/** How long an effect that must come may take, on a busy machine. */
+/** Maximum time in milliseconds for an expected effect on a busy machine. */
 const timeoutMs = 30_000
 
 /**
@@ -14,7 +14,7 @@ const timeoutMs = 30_000
  */
 export async function expectNoRoom(context: ActionContext, fill?: () => Promise<void>): Promise<void> {
   const { installation, signal } = context
-  // Each time a fresh token: one of a process whose clock jumps is no good elsewhere.
+  // A new token each time: one of a process whose clock jumps is invalid elsewhere.
   const codeOf = async (api: ApiProcess, rpc: string, request: JsonObject): Promise<number | undefined> =>
     (await replyOf(api, { rpc, request, token: await installation.token() }))?.code
   for (const api of installation.apis) {

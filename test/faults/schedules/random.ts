@@ -1,16 +1,16 @@
 import { createHash } from 'node:crypto'
 
-/** Numbers that follow from a seed alone. */
+/** Random numbers that follow from a seed alone. */
 export interface SeededRandom {
   /** At least 0, less than 1. */
   fraction(): number
   /** A whole number from `low` to `high`, both included. */
   between(low: number, high: number): number
-  /** One of the items. Throws where there are none. */
+  /** Returns one of the items. Throws if there are none. */
   pick<T>(items: readonly T[]): T
 }
 
-/** Other names, other numbers; the same name always the same ones. */
+/** Returns a generator for a name: the same name always gives the same numbers. */
 export function seededRandom(name: string): SeededRandom {
   let state = createHash('sha256').update(name).digest().readUInt32LE(0)
   // mulberry32

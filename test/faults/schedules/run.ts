@@ -11,63 +11,63 @@ import { Locks } from './locks.ts'
 import { seededRandom, type SeededRandom } from './random.ts'
 import { namesIn, type Schedule, type Weights } from './schedule.ts'
 
-/** How long all faults of a lane together may keep the workload from writing. */
+/** Maximum time in milliseconds for which all faults of a lane together may block the workload's writes. */
 const progressMs = 120_000
-/** How long it may take until everything is well once no fault stands any more. */
+/** Maximum time in milliseconds until everything works after the last fault. */
 const recoveryMs = 60_000
 
-/** After so long what was answered is checked, and a fresh history begins. */
+/** Time in milliseconds after which answers are checked and a new history begins. */
 const roundMs = 120_000
 
-/** How a schedule is run. */
+/** Options of a run. */
 export interface RunOptions {
   readonly schedule: Schedule
   readonly seed: number
   readonly durationMs: number
-  /** Ends the run earlier, once so many kills were made. */
+  /** Ends the run early after this many kills. */
   readonly stopAfterKills?: number | undefined
-  /** Ends the run earlier, once each kind of fault was made. */
+  /** Ends the run early after each kind of fault was made. */
   readonly stopAfterEachKind?: boolean
-  /** Keeps data and logs also where all went well. */
+  /** Keeps data and logs also if everything went well. */
   readonly keep?: boolean
   readonly signal: AbortSignal
   /** Called every few seconds. */
   readonly onProgress?: (progress: Progress) => void
 }
 
-/** How far a run is. */
+/** The progress of a run. */
 export interface Progress {
   readonly seconds: number
   readonly operations: number
-  /** Writes that were acknowledged. */
+  /** Number of acknowledged writes. */
   readonly acknowledged: number
   readonly faults: number
   readonly kills: number
 }
 
-/** What a run has come to. */
+/** The result of a run. */
 export interface RunReport extends Progress {
-  /** What must never be so; none where all is well. */
+  /** Violations; empty if everything went well. */
   readonly violations: readonly string[]
   readonly killsOf: Readonly<Record<Victim, number>>
   readonly faultsOf: Readonly<Partial<Record<ActionName, number>>>
-  /** Kinds of faults that the schedule names and the run did not come to. */
+  /** Kinds of faults in the schedule that the run did not make. */
   readonly notMade: readonly ActionName[]
-  /** Operations that the checker explained. */
+  /** Number of operations that the checker explained. */
   readonly checked: number
-  /** Operations with an unknown outcome. */
+  /** Number of operations with an unknown outcome. */
   readonly unknown: number
   /** Longest time without an acknowledged write. */
   readonly longestGapMs: number
   /** Faults that this machine can't make, with the reason. */
   readonly leftOut: readonly string[]
-  /** Data, logs and histories; absent where they were removed. */
+  /** Folder of data, logs and histories; absent if it was removed. */
   readonly directory: string | undefined
 }
 
 /**
- * Starts an installation, works on it while faults come and go, heals it, and checks everything that was answered. Stops all that it started. Rejects where
- * it can't be started, and with the signal's reason.
+ * Starts an installation, runs a workload while faults are made and healed, and checks all answers. Stops everything that it started. Rejects if it can't be
+ * started, and with the signal's reason.
  */
 export async function runSchedule(asked: RunOptions): Promise<RunReport> {
   const { schedule, leftOut } = await withoutMissing(asked.schedule)
@@ -86,7 +86,7 @@ export async function runSchedule(asked: RunOptions): Promise<RunReport> {
   }
 }
 
-/** The schedule without the faults that this machine can't make. */
+/** Returns the schedule without the faults that this machine can't make. */
 async function withoutMissing(schedule: Schedule): Promise<{ schedule: Schedule; leftOut: readonly string[] }> {
   const leftOut = new Map<string, string>()
   for (const name of namesIn(schedule.lanes)) {
@@ -112,7 +112,7 @@ class Run {
   readonly #faultsOf: Partial<Record<ActionName, number>> = {}
   readonly #startedAt = performance.now()
   readonly #dead = new Set<string>()
-  /** No more faults are made: the watch for exits can stop. */
+  /** True when no more faults are made, so that the watch for exits can stop. */
   #over = false
 
   constructor(options: RunOptions, installation: Installation) {
@@ -172,14 +172,14 @@ class Run {
     this.#violations.push(`${((performance.now() - this.#startedAt) / 1000).toFixed(1)} s: ${text}`)
   }
 
-  /** True where no more faults are to be made. */
+  /** Returns whether no more faults are to be made. */
   #ended(): boolean {
     const { durationMs, stopAfterKills = Infinity, stopAfterEachKind = false, signal } = this.#options
     if (signal.aborted || this.#violations.length > 0 || performance.now() - this.#startedAt >= durationMs) return true
     return this.#kills >= stopAfterKills || (stopAfterEachKind && this.#notMade().length === 0)
   }
 
-  /** One fault after the other. What goes wrong in it is a violation: a fault that can't be healed, a workload that stands still. */
+  /** Makes one fault after the other. A fault that can't be healed, or a workload that stops writing, is a violation. */
   async #lane(weights: Weights, index: number): Promise<void> {
     const random = seededRandom(`${this.#options.seed}/${index}`)
     const order = new FaultOrder(weights, random)
@@ -194,7 +194,7 @@ class Run {
     }
   }
 
-  /** Long runs are checked in parts, each while no fault stands. */
+  /** Checks long runs in parts, each while no fault is active. */
   async #checkNowAndThen(): Promise<void> {
     const { signal } = this.#options
     while (!this.#ended()) {
@@ -212,7 +212,7 @@ class Run {
     }
   }
 
-  /** Makes a fault and ends it; false where it could not be made. */
+  /** Makes a fault and ends it. Returns false if it could not be made. */
   async #fault(name: ActionName, random: SeededRandom): Promise<boolean> {
     const { schedule, signal } = this.#options
     const { locks, holdMs, apply } = actions[name]
@@ -251,12 +251,12 @@ class Run {
     await until(reached, { withinMs: progressMs, what: `${writes} writes are acknowledged`, signal: this.#options.signal })
   }
 
-  /** A process that ends without being killed is a fault of its own. */
+  /** Reports a process that ends without being killed as a violation. */
   async #watchDeaths(): Promise<void> {
     while (!this.#over && !this.#noteDeaths()) await delay(100)
   }
 
-  /** True where a process has ended by itself. */
+  /** Returns whether a process has ended by itself. */
   #noteDeaths(): boolean {
     const { apis, etcd } = this.#installation
     const dead = [...apis, ...(etcd?.members ?? [])].filter((each) => each.died && !this.#dead.has(each.name))
@@ -267,7 +267,7 @@ class Run {
     return this.#dead.size > 0
   }
 
-  /** With no fault left, everything serves again without help. */
+  /** Expects that everything serves again without help after the last fault. */
   async #recover(): Promise<void> {
     const { network, apis, etcd } = this.#installation
     network.heal()
@@ -287,7 +287,7 @@ class Run {
   }
 }
 
-/** One line of an error and of what caused it. */
+/** Returns an error and its causes in one line. */
 export function describe(error: unknown): string {
   if (!(error instanceof Error)) return String(error)
   return error.cause === undefined ? error.message : `${error.message}: ${describe(error.cause)}`

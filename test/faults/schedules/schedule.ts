@@ -1,23 +1,23 @@
 import type { InstallationKind } from '../cluster/installation.ts'
 import type { ActionName } from './actions.ts'
 
-/** How often each fault is chosen, relative to the others of its lane. */
+/** Relative frequency of each fault in its lane. */
 export type Weights = Readonly<Partial<Record<ActionName, number>>>
 
-/** What is done to an installation, and what it is used for meanwhile. */
+/** The faults of an installation, and its use in between. */
 export interface Schedule {
-  /** What it is for, in one line. */
+  /** Its purpose, in one line. */
   readonly summary: string
   readonly kind: InstallationKind
-  /** Bytes of room in etcd, or on the SQLite file's disk; as usual if absent. */
+  /** Space in bytes of etcd, or of the SQLite file's disk; the default if absent. */
   readonly roomBytes?: number
-  /** Faults of one lane follow one another; lanes run side by side. */
+  /** Faults of one lane are sequential. Lanes are concurrent. */
   readonly lanes: readonly Weights[]
-  /** Clients of the workload. */
+  /** Number of clients of the workload. */
   readonly clients: number
-  /** Writes that must be acknowledged between two faults of a lane. */
+  /** Number of writes that must be acknowledged between two faults of a lane. */
   readonly progressWrites: number
-  /** How long it runs by default. */
+  /** Default duration in seconds. */
   readonly briefSeconds: number
 }
 
@@ -38,7 +38,7 @@ const peers: Weights = {
 const memberKills: Weights = { 'kill member': 5, 'kill leader': 3, 'kill majority': 1 }
 const processKills: Weights = { 'kill process': 6, 'kill all processes': 1, 'kill process while it starts': 1 }
 
-/** The faults that any of the lanes can make, each once. */
+/** Returns the faults of all lanes, each once. */
 export function namesIn(lanes: readonly Weights[]): ActionName[] {
   // Tables of action names.
   return [...new Set(lanes.flatMap((lane) => Object.keys(lane) as ActionName[]))]

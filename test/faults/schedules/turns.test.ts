@@ -4,7 +4,7 @@ import { runInTurn, type RunOrder, type RunResult, type Tally, type TurnsOptions
 
 const names = ['kills', 'clocks'] as const satisfies ScheduleName[]
 
-/** A run that makes 3 kills, or as many as are left, and explains 100 operations. */
+/** Simulates a run that makes 3 kills, or as many as are left, and explains 100 operations. */
 function brief({ stopAfterKills = Infinity }: RunOrder): RunResult {
   const kills = Math.min(3, stopAfterKills)
   return { kills, killsOf: { member: 1, leader: 0, process: kills - 1 }, checked: 100, violations: [] }
@@ -20,13 +20,13 @@ async function turns(options: Partial<TurnsOptions>, result: (order: RunOrder) =
   return { tally, orders }
 }
 
-test('without a number of kills each schedule is run once', async () => {
+test('without a number of kills each schedule runs once', async () => {
   const { tally, orders } = await turns({})
   expect(orders.map(({ name, seed }) => `${name} ${seed}`)).toEqual(['kills 7', 'clocks 7'])
   expect(tally).toMatchObject({ runs: 2, failed: [], kills: 6, killsOf: { member: 2, leader: 0, process: 4 }, checked: 200 })
 })
 
-test('schedules share a number of kills: they are run in turn, each turn with another seed, until it is reached', async () => {
+test('with a number of kills all schedules take turns, each turn with another seed, until the number is reached', async () => {
   const { tally, orders } = await turns({ stopAfterKills: 8 })
   expect(orders.map(({ name, seed, stopAfterKills }) => `${name} ${seed} ${stopAfterKills}`)).toEqual(['kills 7 8', 'clocks 7 5', 'kills 8 2'])
   expect(tally.kills).toBe(8)
@@ -34,22 +34,22 @@ test('schedules share a number of kills: they are run in turn, each turn with an
 })
 
 test.each([
-  { how: 'where something was wrong', wrong: { kills: 3, killsOf: { member: 3, leader: 0, process: 0 }, checked: 0, violations: ['lost'] } },
-  { how: 'that broke off', wrong: undefined },
-])('a schedule $how has no further turn and is named with its seed', async ({ wrong }) => {
+  { how: 'with a failure', wrong: { kills: 3, killsOf: { member: 3, leader: 0, process: 0 }, checked: 0, violations: ['lost'] } },
+  { how: 'that was interrupted', wrong: undefined },
+])('a schedule $how has no further turn and is reported with its seed', async ({ wrong }) => {
   const { tally, orders } = await turns({ stopAfterKills: 12 }, (order) => (order.name === 'clocks' ? wrong : brief(order)))
   expect(orders.filter(({ name }) => name === 'clocks')).toHaveLength(1)
   expect(tally.failed.map(({ name, seed }) => `${name} ${seed}`)).toEqual(['clocks 7'])
   expect(tally.kills).toBe(12)
 })
 
-test('a turn in which nothing was killed is the last', async () => {
+test('a turn without a kill is the last', async () => {
   const { tally, orders } = await turns({ stopAfterKills: 5 }, () => undefined)
   expect(orders).toHaveLength(2)
   expect(tally).toMatchObject({ kills: 0, runs: 2 })
 })
 
-test('nothing is begun after a stop', async () => {
+test('no turn starts after a stop', async () => {
   const stopping = new AbortController()
   const { orders } = await turns({ stopAfterKills: 100, signal: stopping.signal, ended: () => stopping.abort() })
   expect(orders).toHaveLength(1)

@@ -2,41 +2,41 @@ import type { Victim } from './action.ts'
 import type { RunReport } from './run.ts'
 import type { ScheduleName } from './schedule.ts'
 
-/** One run of a schedule, among others. */
+/** One run of a schedule. */
 export interface RunOrder {
   readonly name: ScheduleName
-  /** Another one in each turn. */
+  /** A different seed in each turn. */
   readonly seed: number
-  /** How many kills are left of those that all runs share; undefined where none are asked for. */
+  /** Number of remaining kills that all runs share; undefined if none are requested. */
   readonly stopAfterKills: number | undefined
 }
 
-/** What counts of a run here; undefined where it broke off. */
+/** The counted parts of a run; undefined if it was interrupted. */
 export type RunResult = Pick<RunReport, 'kills' | 'killsOf' | 'checked' | 'violations'> | undefined
 
-/** How schedules are run one after the other. */
+/** Options of sequential runs. */
 export interface TurnsOptions {
   readonly names: readonly ScheduleName[]
   readonly seed: number
-  /** All schedules are run in turn, again and again, until they made so many kills together; once, where this is absent. */
+  /** If set, all schedules take turns until they made this many kills together. If absent, each runs once. */
   readonly stopAfterKills?: number | undefined
-  /** Aborts when no further run is to be begun. */
+  /** Aborts when no further run is to start. */
   readonly signal: AbortSignal
   run(order: RunOrder): Promise<RunResult>
   /** Called after each run. */
   ended?(tally: Tally): void
 }
 
-/** What runs have come to together. */
+/** The totals of several runs. */
 export interface Tally {
   readonly runs: number
-  /** Where something was wrong, or which broke off: none where all is well. */
+  /** Runs that found a violation or were interrupted. */
   readonly failed: readonly RunOrder[]
   readonly kills: number
   readonly killsOf: Readonly<Record<Victim, number>>
   /** Kills by schedule, in the order of the first turn. */
   readonly killsIn: ReadonlyMap<ScheduleName, number>
-  /** Operations that the checker explained. */
+  /** Number of operations that the checker explained. */
   readonly checked: number
 }
 
@@ -59,8 +59,8 @@ function added(tally: Tally, order: RunOrder, result: RunResult): Tally {
 }
 
 /**
- * Runs schedules one after the other. A failed one has no further turn, and a turn without a kill is the last one.
- * Then there were fewer kills than requested. Rejects as `run` does.
+ * Runs schedules one after the other. A failed one has no further turn. A turn without a kill is the last one; then there were fewer kills than requested.
+ * Rejects like `run`.
  */
 export async function runInTurn({ names, seed, stopAfterKills, signal, run, ended }: TurnsOptions): Promise<Tally> {
   let tally = nothing

@@ -8,18 +8,18 @@ import { signWith, startOidcProvider } from '../signin/issuers.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../../conformance/spec/spec-suite.ts'
 import { makeDirectory, patchOf, type Directory } from './directory.ts'
 
-/** Where people sign in by a browser, and an issuer whose tokens the tests sign. */
+/** A provider for browser sign-ins, and an issuer whose tokens the tests sign. */
 const [login, minting] = [await startLoginProvider(), await startOidcProvider(['a client'])]
 afterAll(async () => {
   await login.stop()
   await minting.stop()
 })
 
-/** Where a command waits for its browser; nothing listens there. */
+/** The address at which a command would wait for its browser; no server listens there. */
 const waiting = 'http://localhost:39998/callback'
 const redirectUris: string[] = []
 
-/** A directory whose people sign in at a real OpenID provider. */
+/** Creates a directory whose people sign in at a real OpenID provider. */
 async function staffed(spec: Spec, oidc: Readonly<Record<string, string>> = {}): Promise<Directory> {
   const directory = await makeDirectory(spec.server, { issuer: login.issuer, clientId: 'taproot', clientSecret: 'a secret', ...oidc })
   redirectUris.push(`${spec.server.config.baseUrl}/oauth/callback/${directory.provider}`)
@@ -27,7 +27,7 @@ async function staffed(spec: Spec, oidc: Readonly<Record<string, string>> = {}):
   return directory
 }
 
-/** A person of the directory: signs in by a browser and answers the query that the command receives. */
+/** Signs a person of the directory in with a browser. Returns the query that the command would receive. */
 async function signIn(spec: Spec, { provider }: Directory, name: string, query: Readonly<Record<string, string>> = {}): Promise<URLSearchParams> {
   const url = new URL('/oauth', spec.server.config.baseUrl)
   const all = { exit: 'redirect', redirect: waiting, idp_id: provider, create_refresh_token: 'true', ...query }
@@ -49,12 +49,12 @@ specSuite(
       (await spec.call('GetGroup', { uid: directory.group }, { token: token ?? '' })).code
     const refreshed = async (token: string): Promise<string> =>
       String(((await spec.ok('ExchangeRefreshToken', {}, { token }))['refreshToken'] as { token: string }).token)
-    /** A token of an issuer that the configuration names, for the client of the directories. */
+    /** Returns a token of a configured issuer for the client of the directories. */
     const minted = (subject: string, more: Readonly<Record<string, unknown>> = {}): Promise<string> =>
       signWith(minting.key(), minting.claims({ sub: subject, aud: 'taproot', ...more }))
 
     // docs/spec/scim.md#admission
-    test('records first, account at first login: a record makes no account, the sign-in makes it, with the default role', async () => {
+    test('a SCIM record creates no account; the first sign-in creates it, with the default role', async () => {
       const directory = await staffed(spec)
       const name = freshName('person')
       await directory.add({ userName: `${name}@example.org`, externalId: name })
@@ -67,12 +67,12 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('where SCIM is on, whom the directory does not know is refused, and nothing is stored of them', async () => {
+    test('with SCIM on, a person missing in the directory is refused, and nothing about them is stored', async () => {
       const directory = await staffed(spec)
       const name = freshName('stranger')
       expectRefused(await signIn(spec, directory, name))
       expect(spec.server.running.engine.cache.tables.get('Identity', personUid(login.issuer, name))).toBeUndefined()
-      // The userName, or an externalId in another case, is not who they are.
+      // A matching userName, or an externalId in another case, does not identify the person.
       await directory.add({ userName: name, externalId: name.toUpperCase() })
       expectRefused(await signIn(spec, directory, name))
     })
@@ -80,14 +80,14 @@ specSuite(
     // docs/spec/scim.md#deactivation
     test.each<[string, (directory: Directory, id: string) => Promise<unknown>]>([
       ['active=false', (directory, id) => directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'Replace', value: { active: 'False' } }))],
-      ['active taken away', (directory, id) => directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'remove', path: 'active' }))],
+      ['active removed', (directory, id) => directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'remove', path: 'active' }))],
       [
         'another externalId',
         (directory, id) => directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'replace', path: 'externalId', value: 'else' })),
       ],
       ['PUT without externalId', (directory, id) => directory.expecting(200, 'PUT', `Users/${id}`, { body: { userName: id, active: true } })],
       ['DELETE', (directory, id) => directory.ask('DELETE', `Users/${id}`)],
-    ])('deactivation bites at the next login and refresh, and ends the refresh family: %s', async (_name, deactivate) => {
+    ])('a deactivated user can not sign in or refresh, and their refresh tokens end: %s', async (_name, deactivate) => {
       const directory = await staffed(spec)
       const name = freshName('person')
       const id = await directory.add({ externalId: name })
@@ -95,7 +95,7 @@ specSuite(
       await deactivate(directory, id)
       expectRefused(await signIn(spec, directory, name))
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: refresh }), { code: 16, reason: 'REFRESH_TOKEN_ENDED' })
-      // The family is over: it does not come back with the person.
+      // The family has ended, also when the person comes back.
       const back = { userName: freshName('back'), externalId: name, active: true }
       const put = await directory.ask('PUT', `Users/${id}`, { body: back })
       if (put.status === 404) await directory.add(back)
@@ -104,7 +104,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#deactivation
-    test('nothing is restored on reactivation: a role that was taken away meanwhile stays away', async () => {
+    test('reactivation restores nothing: a role removed in between stays removed', async () => {
       const directory = await staffed(spec)
       const name = freshName('person')
       const id = await directory.add({ externalId: name })
@@ -119,7 +119,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('disabled SCIM refuses no person: its records are kept without effect', async () => {
+    test('with SCIM off, all people can sign in, and SCIM records are kept without effect', async () => {
       const directory = await staffed(spec)
       const [gone, stranger] = [freshName('gone'), freshName('stranger')]
       const id = await directory.add({ externalId: gone, active: false })
@@ -133,7 +133,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#correlation-rules
-    test('the correlation rule says which claim is the externalId: oid and not sub', async () => {
+    test('the correlation rule chooses the claim that is the externalId: oid in place of sub', async () => {
       const directory = await staffed(spec, { correlationRule: 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID', issuer: minting.issuer })
       const [name, oid] = [freshName('person'), freshName('oid')]
       await directory.add({ externalId: oid })
@@ -145,7 +145,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('a refresh token of before its externalId was kept goes on by the subject, and where that is not the externalId ends', async () => {
+    test('a refresh token stored without an externalId is matched by subject, and ends if the rule uses another claim', async () => {
       const { services } = spec.server.running.engine
       const refreshOf = async (directory: Directory, subject: string): Promise<string> => {
         const person = trustedUid((await makePerson(spec.server, { issuer: minting.issuer, subject })).uid)
@@ -166,7 +166,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('exchange without an identity, register and an external token as bearer ask the directory too; what it says counts for its organisation alone', async () => {
+    test('a token exchange, a registration and a bearer token check the directory too, for its own organisation only', async () => {
       const [directory, other] = [await staffed(spec, { issuer: minting.issuer }), await staffed(spec, { issuer: minting.issuer })]
       const name = freshName('person')
       const id = await directory.add({ externalId: name })
@@ -184,7 +184,7 @@ specSuite(
       expectFailure(await spec.call('Register', {}, { token: await minted(name) }), { code: 7, reason: 'NOT_PROVISIONED' })
     })
 
-    test('ADR 0019 an issuer that the configuration names, and a token for the platform: no directory of a tenant locks that person out', async () => {
+    test('ADR 0019 a person who signs in by a configured issuer, or a token for the platform, is not locked out by any directory', async () => {
       const directory = await staffed(spec, { issuer: minting.issuer })
       const name = freshName('person')
       await directory.add({ externalId: name, active: false })
@@ -196,7 +196,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#admission
-    test('an identity that is assumed by name is not a person of the directory', async () => {
+    test('an identity that is signed in by name is not checked against the directory', async () => {
       const directory = await staffed(spec, { issuer: minting.issuer })
       const subject = freshName('ci')
       const identity = { name: subject, claimMatch: { issuer: minting.issuer, subject, audience: 'taproot' } }
@@ -205,7 +205,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#deletion-order
-    test('the users go with their provider: no key of them is left', async () => {
+    test('the deletion of a provider deletes its SCIM users completely', async () => {
       const directory = await staffed(spec)
       const name = freshName('person')
       for (let at = 0; at < 3; at++) await directory.add({ externalId: `${name}-${at}` })

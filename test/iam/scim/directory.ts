@@ -6,29 +6,29 @@ export interface ScimReply {
   readonly status: number
   readonly headers: Headers
   readonly text: string
-  /** The body; an empty object where there is none. */
+  /** The body; an empty object if there is none. */
   readonly body: Readonly<Record<string, unknown>>
 }
 
-/** What goes along with a request. */
+/** The token and body of a request. */
 export interface ScimAsk {
   readonly body?: unknown
-  /** The body as it is sent. */
+  /** The exact text of the body. */
   readonly text?: string
   readonly headers?: Readonly<Record<string, string>>
-  /** In place of the directory's own; none where empty. */
+  /** Replaces the directory's own token; no token if empty. */
   readonly token?: string
 }
 
-/** An organisation with an identity provider whose SCIM is on, and the directory that has its token. */
+/** An organisation with an identity provider whose SCIM is on, and the directory with its token. */
 export interface Directory extends Organisation {
   readonly provider: string
   readonly endpoint: string
   readonly scimToken: string
   ask(method: string, path: string, more?: ScimAsk): Promise<ScimReply>
-  /** The body of an answer with this status. */
+  /** Sends a request and expects this status. Returns the body. */
   expecting(status: number, method: string, path: string, more?: ScimAsk): Promise<Readonly<Record<string, unknown>>>
-  /** Makes a user; answers its id. */
+  /** Creates a user and returns its id. */
   add(user?: Readonly<Record<string, unknown>>): Promise<string>
   verb(rpc: string, request?: Record<string, string | boolean>): Promise<Record<string, unknown>>
   setEnabled(enabled: boolean): Promise<void>
@@ -55,7 +55,7 @@ export async function askScim(url: string, method: string, { body, text, headers
   return { status: response.status, headers: response.headers, text: answered, body: parsed }
 }
 
-/** See Directory. `oidc` is what the provider has besides. */
+/** Creates a Directory. `oidc` are additional fields of the provider. */
 export async function makeDirectory(server: TestServer, oidc: Readonly<Record<string, string>> = {}): Promise<Directory> {
   const organisation = await makeOrganisation(server)
   const { group, token } = organisation

@@ -5,7 +5,7 @@ import { describeOnStores } from '../../support/parts/require-part.ts'
 import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { enterpriseUrn, makeDirectory, patchUrn, userUrn, type Directory } from './directory.ts'
 
-/** Names of attributes and what comes near them. */
+/** Names of attributes, and similar ones. */
 const name = fc.oneof(
   fc.constantFrom(
     'userName',
@@ -48,7 +48,7 @@ const { value } = fc.letrec((tie) => ({
     fc.dictionary(fc.oneof(name, fc.constantFrom('value', 'type', 'primary', 'op')), tie('value'), { maxKeys: 3, noNullPrototype: false }),
   ),
 }))
-/** What a careless merge would write to every object; JSON has `__proto__` as a member like any other. */
+/** Names that a careless merge would write to every object. JSON treats `__proto__` as any other member. */
 const polluting = fc.constantFrom('__proto__', 'constructor', 'name', userUrn, enterpriseUrn).map((top): unknown => {
   const inner = top === 'constructor' ? '{"prototype":{"polluted":"x"}}' : '{"__proto__":{"polluted":"x"},"polluted":"x"}'
   return JSON.parse(`{"${top}":${inner}}`)
@@ -57,7 +57,7 @@ const operation = fc.record(
   { op: fc.oneof(fc.constantFrom('add', 'Replace', 'remove'), leaf), path: fc.oneof(name, leaf), value: fc.oneof({ weight: 4, arbitrary: value }, polluting) },
   { requiredKeys: ['op'], noNullPrototype: false },
 )
-/** Operations that are right, so that wrong ones come behind and between them. */
+/** Valid operations, between which the invalid ones are placed. */
 const right = fc.oneof(
   fc.record({
     op: fc.constantFrom('add', 'Replace'),
@@ -129,10 +129,10 @@ const filter = fc.oneof(
   fc.array(word, { maxLength: 12 }).map((words) => words.join('')),
 )
 
-describeOnStores('SCIM with anything', (store) => {
+describeOnStores('SCIM with random requests', (store) => {
   let server: TestServer
   let directory: Directory
-  /** Others, which nothing may change. */
+  /** Users that no request may change. */
   let others: Readonly<Record<string, unknown>>
 
   const list = (at: Directory): Promise<Readonly<Record<string, unknown>>> => at.expecting(200, 'GET', 'Users?filter=externalId%20sw%20%22bystander%22')
@@ -146,7 +146,7 @@ describeOnStores('SCIM with anything', (store) => {
   })
   afterAll(() => server.stop())
 
-  /** Nothing that is sent is a fault of the server, nor changes anybody else. */
+  /** Expects no server error, and no change of other users. */
   function expectCalm(): void {
     expect(server.logs.filter(({ level }) => level === 'error')).toEqual([])
     expect(({} as Record<string, unknown>)['polluted']).toBeUndefined()
@@ -154,7 +154,7 @@ describeOnStores('SCIM with anything', (store) => {
   }
 
   test(
-    'patches, PUT and POST: never 5xx, nothing but that user changes, and what is refused changes nothing',
+    'patches, PUT and POST never get a 5xx and change only their user; refused ones change nothing',
     { timeout: timeoutUnlessSoaking(180_000) },
     async () => {
       const id = await directory.add({ userName: 'subject' })
@@ -180,7 +180,7 @@ describeOnStores('SCIM with anything', (store) => {
     },
   )
 
-  test('filters, queries and paths: never 5xx', { timeout: timeoutUnlessSoaking(180_000) }, async () => {
+  test('filters, queries and paths never get a 5xx', { timeout: timeoutUnlessSoaking(180_000) }, async () => {
     let found = 0
     await fc.assert(
       fc.asyncProperty(filter, fc.oneof(name, fc.string()), fc.string({ maxLength: 8 }), async (text, attributes, count) => {

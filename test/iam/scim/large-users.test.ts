@@ -12,7 +12,7 @@ const many = 150
 const mebibyte = 1024 * 1024
 
 // Lists are answered from memory, whichever the store.
-describe('SCIM with users as large as they may be', () => {
+describe('SCIM with users of the maximum size', () => {
   let server: TestServer
   let directory: Directory
 
@@ -24,7 +24,7 @@ describe('SCIM with users as large as they may be', () => {
   }, 120_000)
   afterAll(() => server.stop())
 
-  test('RFC 7644 3.4.2.4 a page ends at about 4 MiB, and the next goes on where it ended', { timeout: 60_000 }, async () => {
+  test('RFC 7644 3.4.2.4 SCIM with users of the maximum size ends a page at about 4 MiB, and the next page continues', { timeout: 60_000 }, async () => {
     const seen: string[] = []
     let pages = 0
     while (seen.length < many && pages < many) {
@@ -41,7 +41,7 @@ describe('SCIM with users as large as they may be', () => {
   })
 
   // docs/spec/scim.md#scim-users
-  test('a user over 32 KiB is 413 and changes nothing, by POST, PUT and PATCH', async () => {
+  test('SCIM with users of the maximum size refuses a user over 32 KiB with 413 and changes nothing, by POST, PUT and PATCH', async () => {
     const id = await directory.add({ userName: 'grows', externalId: 'grows' })
     const before = (await directory.ask('GET', `Users/${id}`)).text
     const roles = Array.from({ length: 9 }, (_, at) => ({ value: `${at}${'x'.repeat(4000)}` }))
@@ -56,7 +56,7 @@ describe('SCIM with users as large as they may be', () => {
     expect((await directory.ask('DELETE', `Users/${id}`)).status).toBe(204)
   })
 
-  test('a filter that compares much leaves others their turn every few users', { timeout: 60_000 }, async () => {
+  test('SCIM with users of the maximum size yields to other requests every few users during an expensive filter', { timeout: 60_000 }, async () => {
     const { services } = server.running.engine
     const filter = parseFilter(Array.from({ length: 90 }, () => `roles co "${'x'.repeat(25)}y"`).join(' or '))
     const asked = { provider: directory.provider as never, endpoint: '', query: { filter, startIndex: 1, count: 1, projection: { without: [] } } }
@@ -73,7 +73,7 @@ describe('SCIM with users as large as they may be', () => {
     expect(turns).toBeGreaterThan(5)
   })
 
-  test('a provider has room for so many users and no more: 507, and the others go on', async () => {
+  test('SCIM with users of the maximum size refuses users over the maximum number of a provider with 507, and keeps the others', async () => {
     const own = await makeDirectory(server)
     const signal = AbortSignal.timeout(60_000)
     const session = await openSession(server.running.engine.services, { provider: own.provider, token: own.scimToken }, signal)

@@ -27,7 +27,7 @@ async function populated(spec: Parameters<Parameters<typeof specSuiteEverywhere>
 specSuiteEverywhere(
   'SCIM lists',
   (spec) => {
-    test('RFC 7644 3.4.2.2 filters find what they say', { timeout: 30_000 }, async () => {
+    test('RFC 7644 3.4.2.2 filters return the matching users', { timeout: 30_000 }, async () => {
       const { expecting } = await populated(spec)
       const cases: readonly (readonly [filter: string, names: readonly string[]])[] = [
         ['userName eq "ANN@EXAMPLE.ORG"', [ann]],
@@ -70,7 +70,7 @@ specSuiteEverywhere(
       }
     })
 
-    test('RFC 7644 3.4.2.2 an empty externalId is found like any other text', async () => {
+    test('RFC 7644 3.4.2.2 an empty externalId can be filtered like any other text', async () => {
       const { add, expecting } = await makeDirectory(spec.server)
       await add({ userName: 'none' })
       for (const userName of ['empty', 'also empty']) await add({ userName, externalId: '' })
@@ -81,7 +81,7 @@ specSuiteEverywhere(
         expect(namesOf(await expecting(200, 'GET', `Users?filter=${encodeURIComponent(filter)}`)).toSorted()).toEqual(names)
     })
 
-    test('RFC 7644 3.4.2.2 a filter that can not be read, is too deep, or compares what can not be compared is 400 invalidFilter', async () => {
+    test('RFC 7644 3.4.2.2 a filter that is malformed, too deep or of the wrong type is 400 invalidFilter', async () => {
       const { ask } = await makeDirectory(spec.server)
       const bad = [
         'userName',
@@ -113,7 +113,7 @@ specSuiteEverywhere(
         expectScimError(await ask('GET', `Users?filter=${encodeURIComponent(filter)}`), 400, 'invalidFilter')
     })
 
-    test('RFC 7644 3.4.3 a search asks the same by POST', async () => {
+    test('RFC 7644 3.4.3 a search by POST gives the same result', async () => {
       const { expecting, ask } = await populated(spec)
       const body = {
         schemas: ['urn:ietf:params:scim:api:messages:2.0:SearchRequest'],
@@ -129,7 +129,7 @@ specSuiteEverywhere(
       expectScimError(await ask('POST', 'Users/.search', { body: { count: 1.5 } }), 400, 'invalidValue')
     })
 
-    test('RFC 7644 3.9 attributes and excludedAttributes; id is always there', async () => {
+    test('RFC 7644 3.9 attributes and excludedAttributes choose the attributes; id is always included', async () => {
       const { expecting, ask } = await populated(spec)
       const asked = async (query: string): Promise<unknown> =>
         (await expecting(200, 'GET', `Users?filter=${encodeURIComponent('externalId eq "A"')}&${query}`))['Resources']
@@ -145,20 +145,20 @@ specSuiteEverywhere(
       >[]
       expect(found).toEqual({ schemas: [userUrn, enterpriseUrn], id, [enterpriseUrn]: { department: 'Sales' } })
       expectScimError(await ask('GET', 'Users?attributes=id&excludedAttributes=title'), 400, 'invalidValue')
-      // An empty list counts as absent, at reads and writes.
+      // An empty list counts as absent, in reads and writes.
       for (const [method, path, more] of [
         ['GET', 'Users', {}],
         ['POST', 'Users', { body: { userName: 'both' } }],
       ] as const)
         expect((await ask(method, `${path}?attributes=&excludedAttributes=title`, more)).status).toBeLessThan(300)
-      // What is wrong with the query of a write is said before it is done.
+      // A fault in the query of a write is reported before the write.
       expectScimError(await ask('POST', 'Users?attributes=id&excludedAttributes=title', { body: { userName: 'unmade' } }), 400, 'invalidValue')
       expect(await expecting(200, 'GET', 'Users?filter=userName%20eq%20%22unmade%22')).toMatchObject({ totalResults: 0 })
       const made = await expecting(201, 'POST', 'Users?attributes=userName', { body: { userName: 'made', title: 'T' } })
       expect(made).toEqual({ schemas, id, userName: 'made' })
     })
 
-    test('RFC 7644 4 discovery: users and no groups; bulk is not supported, Me is 501', async () => {
+    test('RFC 7644 4 discovery shows users, no groups and no bulk support; Me is 501', async () => {
       const { expecting, ask, endpoint } = await makeDirectory(spec.server)
       expect(await expecting(200, 'GET', 'ServiceProviderConfig')).toMatchObject({
         patch: { supported: true },

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { specSuite } from '../../conformance/spec/spec-suite.ts'
 import { enterpriseUrn, expectScimError, makeDirectory, patchOf, patchUrn, userUrn, type Directory } from './directory.ts'
 
-/** What the schema's attributes are after a patch that must be taken. */
+/** Applies a patch that must succeed, and returns the user's attributes. */
 async function after(directory: Directory, id: string, ...operations: readonly unknown[]): Promise<Readonly<Record<string, unknown>>> {
   const { id: _id, meta: _meta, schemas: _schemas, ...rest } = await directory.expecting(200, 'PATCH', `Users/${id}`, patchOf(...operations))
   return rest
@@ -12,7 +12,7 @@ specSuite(
   'SCIM patches',
   (spec) => {
     // docs/spec/scim.md#scim-patches
-    test('what Entra sends: capital operations, booleans as text, dotted and qualified names without a path', async () => {
+    test('SCIM patches from Entra work: operation names in upper case, booleans as text, qualified names without a path', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add({ userName: 'ann' })
       const path = `${enterpriseUrn}:department`
@@ -34,7 +34,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#scim-patches
-    test('what Okta sends: one replace without a path, or the whole user by PUT', async () => {
+    test('SCIM patches from Okta work: one replace without a path, or the whole user by PUT', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add({ userName: 'okta@example.org', externalId: '00u1', password: 'never kept', groups: [] })
       expect(await after(directory, id, { op: 'replace', value: { active: false } })).toEqual({
@@ -58,7 +58,7 @@ specSuite(
       expect(`${entries.map(({ value }) => Buffer.from(value).toString('latin1')).join('')}${JSON.stringify(spec.server.logs)}`).not.toContain('never kept')
     })
 
-    test('RFC 7644 3.5.2.1 add: values join those that are there, each once; a new primary one takes the place of the old', async () => {
+    test('RFC 7644 3.5.2.1 add values without duplicates; a new primary value replaces the old primary one', async () => {
       const directory = await makeDirectory(spec.server)
       const one = { value: 'one@example.org', type: 'work', primary: true }
       const id = await directory.add({ userName: 'ann', emails: [one] })
@@ -72,7 +72,7 @@ specSuite(
       expect((await after(directory, id, { op: 'remove', path: 'emails' }))['emails']).toBeUndefined()
     })
 
-    test('RFC 7644 3.5.2.1 an add of an empty list or null changes nothing', async () => {
+    test('RFC 7644 3.5.2.1 SCIM patches that add an empty list or null change nothing', async () => {
       const directory = await makeDirectory(spec.server)
       const user = { userName: 'ann', active: true, title: 'T', name: { givenName: 'A' }, emails: [{ value: 'x' }], [enterpriseUrn]: { department: 'D' } }
       const id = await directory.add(user)
@@ -87,7 +87,7 @@ specSuite(
       }
     })
 
-    test('RFC 7644 3.5.2.3 a part that is replaced by null goes, the others stay; without the last one the attribute goes', async () => {
+    test('RFC 7644 3.5.2.3 replace a sub-attribute by null to remove it; without its last one the attribute is removed', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add({ userName: 'ann', name: { givenName: 'A', middleName: 'M' }, [enterpriseUrn]: { department: 'D', division: 'V' } })
       expect((await after(directory, id, { op: 'replace', path: 'name', value: { middleName: null } }))['name']).toEqual({ givenName: 'A' })
@@ -96,7 +96,7 @@ specSuite(
       expect((await after(directory, id, { op: 'replace', path: enterpriseUrn, value: null }))[enterpriseUrn]).toBeUndefined()
     })
 
-    test('RFC 7644 3.5.2 attributes may stand below the URN of their schema, the core one too', async () => {
+    test('RFC 7644 3.5.2 SCIM patches may name attributes below the URN of their schema, also the core schema', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add({ userName: 'ann' })
       expect(await after(directory, id, { op: 'replace', value: { [userUrn]: { active: 'False', 'name.givenName': 'A' } } })).toEqual({
@@ -110,7 +110,7 @@ specSuite(
       })
     })
 
-    test('RFC 7643 3.3 a POST or PUT that would lose what stands behind a URN is 400 invalidValue', async () => {
+    test('RFC 7643 3.3 SCIM patches by POST or PUT that would lose data below a URN are 400 invalidValue', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add({ userName: 'ann' })
       for (const more of [{ [userUrn]: { active: false } }, { [`${userUrn.toLowerCase()}:active`]: false }, { [`${enterpriseUrn}:department`]: 'D' }]) {
@@ -119,7 +119,7 @@ specSuite(
       }
     })
 
-    test('a patch changes 500 attributes at most, in however few operations', async () => {
+    test('SCIM patches change at most 500 attributes, in however few operations', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add()
       const value = { title: 'T', displayName: 'D', nickName: 'N' }
@@ -128,7 +128,7 @@ specSuite(
       expect(await after(directory, id, ...Array(166).fill({ op: 'add', value }))).toMatchObject(value)
     })
 
-    test('RFC 7644 3.5.2 a patch with one bad operation changes nothing, and one that changes nothing keeps the version', async () => {
+    test('RFC 7644 3.5.2 SCIM patches with one invalid operation change nothing, and without a change keep the version', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add({ userName: 'ann', title: 'T' })
       const before = await directory.ask('GET', `Users/${id}`)
@@ -144,17 +144,17 @@ specSuite(
 
     test.each<[string, unknown, string]>([
       ['a value filter', { op: 'replace', path: 'emails[type eq "work"].value', value: 'x' }, 'invalidPath'],
-      ['a value filter among the members of a value', { op: 'replace', value: { 'emails[type eq "work"].value': 'x' } }, 'invalidPath'],
-      ['a name that no schema has', { op: 'add', path: '__proto__.polluted', value: 'x' }, 'invalidPath'],
-      ['a part of several values at once', { op: 'add', path: 'emails.value', value: 'x' }, 'invalidPath'],
-      ['a path that is no text', { op: 'add', path: 7, value: 'x' }, 'invalidPath'],
-      ['what is read-only', { op: 'replace', path: 'id', value: 'x' }, 'mutability'],
-      ['part of what is read-only', { op: 'replace', path: 'meta.version', value: 'x' }, 'mutability'],
-      ['the removal of what is required', { op: 'remove', path: 'userName' }, 'mutability'],
+      ['a value filter inside a value', { op: 'replace', value: { 'emails[type eq "work"].value': 'x' } }, 'invalidPath'],
+      ['a name in no schema', { op: 'add', path: '__proto__.polluted', value: 'x' }, 'invalidPath'],
+      ['a sub-attribute of several values at once', { op: 'add', path: 'emails.value', value: 'x' }, 'invalidPath'],
+      ['a path that is not text', { op: 'add', path: 7, value: 'x' }, 'invalidPath'],
+      ['a read-only attribute', { op: 'replace', path: 'id', value: 'x' }, 'mutability'],
+      ['a sub-attribute of a read-only one', { op: 'replace', path: 'meta.version', value: 'x' }, 'mutability'],
+      ['the removal of a required attribute', { op: 'remove', path: 'userName' }, 'mutability'],
       ['an empty userName', { op: 'replace', path: 'userName', value: ' ' }, 'invalidValue'],
-      ['another type', { op: 'replace', path: 'title', value: 7 }, 'invalidValue'],
+      ['a value of another type', { op: 'replace', path: 'title', value: 7 }, 'invalidValue'],
       ['an invalid boolean', { op: 'replace', path: 'active', value: 'maybe' }, 'invalidValue'],
-      ['half a character', { op: 'replace', path: 'title', value: '\ud800' }, 'invalidValue'],
+      ['half of a surrogate pair', { op: 'replace', path: 'title', value: '\ud800' }, 'invalidValue'],
       [
         'two primary values',
         {
@@ -170,16 +170,16 @@ specSuite(
       ['an add without a value', { op: 'add', path: 'title' }, 'invalidValue'],
       ['a replace without a value', { op: 'replace', path: 'active' }, 'invalidValue'],
       ['a replace of the extension without a value', { op: 'replace', path: enterpriseUrn }, 'invalidValue'],
-      ['a removal of some values', { op: 'remove', path: 'emails', value: [{ value: 'a' }] }, 'invalidValue'],
+      ['the removal of selected values', { op: 'remove', path: 'emails', value: [{ value: 'a' }] }, 'invalidValue'],
       ['an attribute twice in one value', { op: 'add', value: { roles: [{ value: 'a' }], ROLES: [{ value: 'b' }] } }, 'invalidValue'],
-      ['an attribute twice, once behind its URN', { op: 'add', value: { title: 'a', [userUrn]: { title: 'b' } } }, 'invalidValue'],
-      ['a schema that is no object', { op: 'add', value: { [userUrn]: 'x' } }, 'invalidValue'],
+      ['an attribute twice, once below its URN', { op: 'add', value: { title: 'a', [userUrn]: { title: 'b' } } }, 'invalidValue'],
+      ['a schema extension that is not an object', { op: 'add', value: { [userUrn]: 'x' } }, 'invalidValue'],
       ['a value filter below the URN', { op: 'add', value: { [userUrn]: { 'emails[type eq "work"].value': 'x' } } }, 'invalidPath'],
-      ['no path and no object', { op: 'add', value: 'x' }, 'invalidValue'],
+      ['a value that is not an object, without a path', { op: 'add', value: 'x' }, 'invalidValue'],
       ['a removal without a path', { op: 'remove' }, 'noTarget'],
       ['an unknown operation', { op: 'move', path: 'title', value: 'x' }, 'invalidSyntax'],
-      ['what is no operation', 'title', 'invalidSyntax'],
-    ])('RFC 7644 3.5.2 refused: %s', async (_name, operation, scimType) => {
+      ['an operation that is not an object', 'title', 'invalidSyntax'],
+    ])('RFC 7644 3.5.2 SCIM patches are refused with %s', async (_name, operation, scimType) => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add()
       const before = await directory.expecting(200, 'GET', `Users/${id}`)
@@ -187,7 +187,7 @@ specSuite(
       expect(await directory.expecting(200, 'GET', `Users/${id}`)).toEqual(before)
     })
 
-    test('RFC 7644 3.12 a body that is no patch, no JSON, no object, or of another type is refused', async () => {
+    test('RFC 7644 3.12 SCIM patches are refused if the body is not a patch, not JSON, not an object, or of another type', async () => {
       const { ask, add } = await makeDirectory(spec.server)
       const id = await add()
       const patch = (more: object) => ask('PATCH', `Users/${id}`, more)

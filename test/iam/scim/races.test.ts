@@ -7,7 +7,7 @@ import { shareEtcd } from '../../support/parts/etcd.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
 import { askScim, makeDirectory, namesOf, patchOf, type Directory, type ScimReply } from './directory.ts'
 
-describeOnStores('SCIM users under races', (store) => {
+describeOnStores('concurrent SCIM requests', (store) => {
   const servers: TestServer[] = []
   let dataDir = ''
   let directory: Directory
@@ -29,7 +29,7 @@ describeOnStores('SCIM users under races', (store) => {
     await rm(dataDir, { recursive: true, force: true })
   })
 
-  /** As many requests at once as said, at each of the replicas in turn. */
+  /** Sends `count` concurrent requests, to each of the replicas in turn. */
   function atOnce(count: number, ask: (endpoint: string, at: number) => Promise<ScimReply>): Promise<ScimReply[]> {
     return Promise.all(Array.from({ length: count }, (_, at) => ask(endpoints[at % endpoints.length] ?? '', at)))
   }
@@ -41,7 +41,7 @@ describeOnStores('SCIM users under races', (store) => {
   }
 
   // docs/spec/scim.md#scim-users
-  test.each(['userName', 'externalId'])('of creates of one %s at once one wins, and the others get a conflict', async (attribute) => {
+  test.each(['userName', 'externalId'])('concurrent SCIM requests with one %s create one user, and the others get a conflict', async (attribute) => {
     for (let round = 0; round < 5; round++) {
       const value = freshName('raced')
       const replies = await atOnce(8, (endpoint, at) => {
@@ -57,7 +57,7 @@ describeOnStores('SCIM users under races', (store) => {
     }
   })
 
-  test('RFC 7644 3.14 of changes of one version at once one wins, the others are 412', async () => {
+  test('RFC 7644 3.14 concurrent SCIM requests that change one version succeed once, and the others are 412', async () => {
     const id = await directory.add()
     const version = String((await directory.ask('GET', `Users/${id}`)).headers.get('etag'))
     const replies = await atOnce(8, (endpoint, at) =>
@@ -70,7 +70,7 @@ describeOnStores('SCIM users under races', (store) => {
     expect(statuses(replies)).toEqual({ 200: 1, 412: 7 })
   })
 
-  test('patches of one user at once are all in it', async () => {
+  test('concurrent SCIM requests that patch one user are all applied', async () => {
     const id = await directory.add()
     const replies = await atOnce(6, (endpoint, at) =>
       askScim(`${endpoint}/Users/${id}`, 'PATCH', { token: directory.scimToken, ...patchOf({ op: 'add', path: 'roles', value: [{ value: `role ${at}` }] }) }),
@@ -80,7 +80,7 @@ describeOnStores('SCIM users under races', (store) => {
     expect((body['roles'] as { value: string }[]).map(({ value }) => value).toSorted()).toEqual(Array.from({ length: 6 }, (_, at) => `role ${at}`))
   })
 
-  test('a userName that is given up and taken at once is held by one user at most', async () => {
+  test('concurrent SCIM requests that release and take a userName leave at most one user with it', async () => {
     for (let round = 0; round < 5; round++) {
       const name = freshName('wanted')
       const holder = await directory.add({ userName: name })
@@ -91,7 +91,7 @@ describeOnStores('SCIM users under races', (store) => {
       )
       const found = await directory.expecting(200, 'GET', `Users?filter=${encodeURIComponent(`userName eq "${name}"`)}`)
       expect([0, 1]).toContain(found['totalResults'])
-      // The holder of the name holds its key: the name is free, or it is not.
+      // The holder of the name holds its key: the name is either free or taken.
       const again = await directory.ask('POST', 'Users', { body: { userName: name } })
       expect(again.status).toBe(found['totalResults'] === 0 ? 201 : 409)
     }
@@ -101,7 +101,7 @@ describeOnStores('SCIM users under races', (store) => {
   test.each<[what: string, end: (ending: Directory) => Promise<unknown>]>([
     ['SCIM is turned off', (ending) => ending.setEnabled(false)],
     ['the token is revoked', (ending) => ending.verb('RevokeScimToken')],
-  ])('a write while %s takes effect before that, or not at all', async (_what, end) => {
+  ])('concurrent SCIM requests that write while %s are applied before it, or not at all', async (_what, end) => {
     const [first] = servers
     if (first === undefined) throw new Error('no server')
     const ending = await makeDirectory(first)

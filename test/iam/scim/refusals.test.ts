@@ -4,13 +4,13 @@ import { expect, test } from 'vitest'
 import { specSuite } from '../../conformance/spec/spec-suite.ts'
 import { expectScimError, makeDirectory, type ScimReply } from './directory.ts'
 
-/** What is sent besides the request line and the host. */
+/** The headers and body of a raw request. */
 interface Sent {
   readonly headers?: readonly string[]
   readonly body?: string
 }
 
-/** Sends the request line and headers as they are, which no client of HTTP would. */
+/** Sends the exact request line and headers, which no HTTP client would. */
 async function sendRaw(baseUrl: string, line: string, { headers = [], body = '' }: Sent): Promise<ScimReply> {
   const { hostname, port, host } = new URL(baseUrl)
   const socket = connect(Number(port), hostname)
@@ -36,47 +36,50 @@ specSuite(
   (spec) => {
     test.each<[what: string, statuses: readonly [stranger: number, directory: number], method: string, path: string, sent?: Sent]>([
       ['an invalid escape', [401, 404], 'GET', '/%zz'],
-      ['an invalid escape, in an id', [401, 404], 'GET', '/Users/%'],
-      ['an escape of no UTF-8', [401, 404], 'GET', '/Users/%ff'],
-      ['an invalid escape, in the query', [401, 400], 'GET', '/Users?filter=%zz'],
-      ['an escaped line end', [401, 404], 'GET', '/Users/a%0ab'],
-      ['no path', [401, 404], 'GET', ''],
+      ['an invalid escape in an id', [401, 404], 'GET', '/Users/%'],
+      ['an escape that is not UTF-8', [401, 404], 'GET', '/Users/%ff'],
+      ['an invalid escape in the query', [401, 400], 'GET', '/Users?filter=%zz'],
+      ['an escaped line break', [401, 404], 'GET', '/Users/a%0ab'],
+      ['a missing path', [401, 404], 'GET', ''],
       ['empty segments', [401, 404], 'GET', '//Users//'],
       ['a colon', [401, 404], 'GET', '/Users:search'],
       ['a long path', [401, 404], 'GET', `/Users/${longName}`],
       ['a long query', [401, 400], 'GET', `/Users?filter=${longName}`],
-      ['a verb that is served nowhere', [405, 405], 'TRACE', '/Users'],
+      ['an unsupported verb', [405, 405], 'TRACE', '/Users'],
       ['one header too many', [401, 431], 'GET', '/Users', { headers: Array.from({ length: 98 }, (_, at) => `X-${at}: 1`) }],
       ['an unknown encoding', [401, 415], 'POST', '/Users', { body: '{}', headers: [length('{}'), 'Content-Encoding: zip'] }],
       ['a form', [401, 415], 'POST', '/Users', { body: 'a=b', headers: [length('a=b'), 'Content-Type: application/x-www-form-urlencoded'] }],
       [
-        'a form where nothing is posted',
+        'a form for a path without POST',
         [401, 405],
         'POST',
         '/Schemas',
         { body: 'a=b', headers: [length('a=b'), 'Content-Type: application/x-www-form-urlencoded'] },
       ],
       ['a body that ends too early', [401, 400], 'POST', '/Users', { body: '{"a":', headers: [length('{"a":')] }],
-    ])('RFC 7644 3.12 %s has its form: to a stranger and a directory %j', async (_what, statuses, method, path, sent = {}) => {
-      const { endpoint, scimToken } = await makeDirectory(spec.server)
-      const line = `${method} ${new URL(endpoint).pathname}${path}`
-      const authorization = [[], [`Authorization: Bearer ${scimToken}`]]
-      const answers = await Promise.all(authorization.map((header) => sendRaw(endpoint, line, { ...sent, headers: [...header, ...(sent.headers ?? [])] })))
-      expect(answers.map(({ status }) => status)).toEqual(statuses)
-      for (const answer of answers) {
-        const { scimType } = answer.body
-        expectScimError(answer, answer.status, scimType === undefined ? undefined : String(scimType))
-        expect(answer.headers.get('x-request-id')).toMatch(/./)
-      }
-    })
+    ])(
+      'RFC 7644 3.12 refusals of SCIM have the SCIM error format for %s, without a token and with one: %j',
+      async (_what, statuses, method, path, sent = {}) => {
+        const { endpoint, scimToken } = await makeDirectory(spec.server)
+        const line = `${method} ${new URL(endpoint).pathname}${path}`
+        const authorization = [[], [`Authorization: Bearer ${scimToken}`]]
+        const answers = await Promise.all(authorization.map((header) => sendRaw(endpoint, line, { ...sent, headers: [...header, ...(sent.headers ?? [])] })))
+        expect(answers.map(({ status }) => status)).toEqual(statuses)
+        for (const answer of answers) {
+          const { scimType } = answer.body
+          expectScimError(answer, answer.status, scimType === undefined ? undefined : String(scimType))
+          expect(answer.headers.get('x-request-id')).toMatch(/./)
+        }
+      },
+    )
 
-    test('RFC 7644 3.12 a deadline that passes has its form', async () => {
+    test('RFC 7644 3.12 refusals of SCIM have the SCIM error format after a deadline', async () => {
       const { endpoint, scimToken } = await makeDirectory(spec.server)
       const headers = [`Authorization: Bearer ${scimToken}`, 'Content-Length: 2', 'Request-Timeout: 0.1']
       expectScimError(await sendRaw(endpoint, `POST ${new URL(endpoint).pathname}/Users`, { headers, body: '{' }), 504)
     })
 
-    test('an error outside its path has the form of the API', async () => {
+    test('refusals of SCIM have the API error format outside the SCIM path', async () => {
       const { endpoint } = await makeDirectory(spec.server)
       for (const path of ['/scim', '/scim/v3/Users', '/scim/v2nd']) {
         const answer = await sendRaw(endpoint, `GET ${path}`, {})

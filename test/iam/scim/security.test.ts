@@ -5,7 +5,7 @@ import { freshName, ok } from '../../support/test-server.ts'
 import { specSuite, type Spec } from '../../conformance/spec/spec-suite.ts'
 import { askScim, expectScimError, makeDirectory, patchOf } from './directory.ts'
 
-/** What an answer shows apart from which request it is of. */
+/** Returns an answer without the parts that name its request. */
 function shown({ status, headers, text }: { status: number; headers: Headers; text: string }): unknown {
   return [status, text, [...headers].filter(([name]) => !['date', 'x-request-id'].includes(name))]
 }
@@ -18,7 +18,7 @@ specSuite(
   'SCIM security',
   (spec) => {
     // docs/spec/scim.md#scim-server
-    test('a token that does not work, SCIM that is off, a foreign and a missing provider, and no token are one 401', async () => {
+    test('the SCIM endpoint answers the same 401 to an invalid token, SCIM that is off, a foreign or missing provider, and no token', async () => {
       const [mine, theirs, off, revoked] = [
         await makeDirectory(spec.server),
         await makeDirectory(spec.server),
@@ -68,7 +68,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#scim-server
-    test('only a bearer: the token as Basic password, in the query, bare, or with more behind it is nothing', async () => {
+    test('the SCIM endpoint accepts the token as a bearer only: not as a Basic password, in the query, bare, or followed by more', async () => {
       const { endpoint, scimToken, provider } = await makeDirectory(spec.server)
       const basic = (user: string): string => `Basic ${Buffer.from(`${user}:${scimToken}`).toString('base64')}`
       for (const authorization of [
@@ -86,7 +86,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#token-uses
-    test('an access token is nothing at SCIM, and a SCIM token is nothing at the API, the exchange and the registry host', async () => {
+    test('the SCIM endpoint refuses access tokens, and SCIM tokens are refused by the API, the exchange and the registry host', async () => {
       const { endpoint, scimToken, token, group, provider } = await makeDirectory(spec.server)
       for (const bearer of [token, await spec.server.operatorToken()]) {
         expectScimError(await askScim(`${endpoint}/Users`, 'GET', { token: bearer }), 401)
@@ -109,7 +109,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#token-rotation
-    test('a token that is rotated out, or revoked, does not work from that moment', async () => {
+    test('the SCIM endpoint refuses a token from the moment of its rotation or revocation', async () => {
       const directory = await makeDirectory(spec.server)
       const { scim } = ok(await spec.server.rest.call('GetIdentityProvider', { uid: directory.provider }, { token: directory.token }))
       const next = await directory.verb('RegenerateScimToken', { etag: (scim as { etag: string }).etag, overlap: '0s' })
@@ -120,7 +120,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#suspended-organisations
-    test('a suspended organisation is closed to its directory, which alone learns of the suspension', async () => {
+    test('the SCIM endpoint is closed for a suspended organisation, and only its own directory learns of the suspension', async () => {
       const directory = await makeDirectory(spec.server)
       const id = await directory.add()
       const before = await directory.expecting(200, 'GET', `Users/${id}`)
@@ -153,7 +153,7 @@ specSuite(
     })
 
     // docs/spec/scim.md#scim-users
-    test('a body over 256 KiB is 413 and changes nothing, however it is sent', async () => {
+    test('the SCIM endpoint refuses a body over 256 KiB with 413 and changes nothing, however it is sent', async () => {
       const { ask, add, expecting, endpoint, scimToken } = await makeDirectory(spec.server)
       const id = await add()
       const before = await expecting(200, 'GET', `Users/${id}`)
@@ -168,7 +168,7 @@ specSuite(
       expect(await expecting(200, 'GET', `Users/${id}`)).toEqual(before)
     })
 
-    test('the audit log has a line for each change and each refusal, and never a token', async () => {
+    test('the SCIM endpoint writes an audit line for each change and each refusal, never with a token', async () => {
       const directory = await makeDirectory(spec.server)
       const from = auditLines(spec).length
       const id = await directory.add({ userName: 'audited' })
@@ -189,7 +189,7 @@ specSuite(
       expect(JSON.stringify(spec.server.logs)).not.toContain(directory.scimToken.slice(7))
     })
 
-    test('users of one provider are nowhere else: not by id, list or filter of another provider, nor in the API', async () => {
+    test('the SCIM endpoint hides the users of one provider everywhere else: from ids, lists and filters of other providers, and from the API', async () => {
       const [mine, theirs] = [await makeDirectory(spec.server), await makeDirectory(spec.server)]
       const name = freshName('secret')
       const id = await mine.add({ userName: name, externalId: name })
@@ -219,7 +219,7 @@ specSuite(
   'SCIM limits',
   (spec) => {
     // docs/spec/scim.md#scim-write-limits
-    test('writes are limited by organisation and address: 429 with Retry-After; reads and other organisations go on', async () => {
+    test('SCIM limits apply to writes by organisation and address: 429 with Retry-After; reads and other organisations are not affected', async () => {
       const [mine, theirs] = [await makeDirectory(spec.server), await makeDirectory(spec.server)]
       const from = auditLines(spec).length
       const refused = await spec.clock.hold(async () => {
@@ -236,7 +236,7 @@ specSuite(
       await mine.add()
     })
 
-    test('refused tokens are limited by address', async () => {
+    test('SCIM limits apply to refused tokens by address', async () => {
       const { endpoint } = await makeDirectory(spec.server)
       const statuses: number[] = []
       await spec.clock.hold(async () => {

@@ -6,7 +6,7 @@ import { enterpriseUrn, expectScimError, makeDirectory, namesOf, patchOf, userUr
 specSuite(
   'SCIM users',
   (spec) => {
-    test('RFC 7644 3.3 a user is made, with id, location and version, and found again', async () => {
+    test('RFC 7644 3.3 SCIM users are created with id, location and version, and found again', async () => {
       const { ask, endpoint, expecting } = await makeDirectory(spec.server)
       const user = {
         schemas: [userUrn],
@@ -34,7 +34,7 @@ specSuite(
       })
     })
 
-    test('RFC 7644 3.3 userName, whatever its case, and externalId are one per provider: 409 uniqueness', async () => {
+    test('RFC 7644 3.3 SCIM users have a unique userName, in any case, and externalId in a provider: 409 uniqueness', async () => {
       const directory = await makeDirectory(spec.server)
       const other = await makeDirectory(spec.server)
       await directory.add({ userName: 'Bob', externalId: 'b-1' })
@@ -48,7 +48,7 @@ specSuite(
       await directory.expecting(200, 'PATCH', `Users/${id}`, patchOf({ op: 'replace', path: 'userName', value: 'Carl' }))
     })
 
-    test('RFC 7644 3.6 a deleted user is gone, and its name is free', async () => {
+    test('RFC 7644 3.6 SCIM users are gone after a delete, and their userName is free', async () => {
       const { ask, add, expecting } = await makeDirectory(spec.server)
       const id = await add({ userName: 'dora', externalId: 'd' })
       expect((await ask('DELETE', `Users/${id}`)).status).toBe(204)
@@ -58,7 +58,7 @@ specSuite(
       expect(await add({ userName: 'Dora', externalId: 'd' })).not.toBe(id)
     })
 
-    test('RFC 7644 3.5.1 PUT replaces all that clients may write; `active` that it leaves out stays', async () => {
+    test('RFC 7644 3.5.1 SCIM users are replaced by PUT, except for a missing `active`, which keeps its value', async () => {
       const { add, expecting } = await makeDirectory(spec.server)
       const id = await add({ userName: 'eve', title: 'Boss', [enterpriseUrn]: { department: 'A' }, active: false })
       const body = { schemas: [userUrn], id: 'mine', meta: { created: 'never' }, userName: 'eve', displayName: 'Eve' }
@@ -67,7 +67,7 @@ specSuite(
       expect(await expecting(200, 'PUT', `Users/${id}`, { body: { userName: 'eve', active: true } })).toMatchObject({ active: true })
     })
 
-    test('RFC 7644 3.14 If-Match: a stale version is 412 and changes nothing, If-None-Match answers 304', async () => {
+    test('RFC 7644 3.14 SCIM users with a stale If-Match are 412 and unchanged; If-None-Match answers 304', async () => {
       const { ask, add, expecting } = await makeDirectory(spec.server)
       const id = await add({ userName: 'fay' })
       const old = String((await ask('GET', `Users/${id}`)).headers.get('etag'))
@@ -85,7 +85,7 @@ specSuite(
       expect((await ask('DELETE', `Users/${id}`, { headers: { 'if-match': String(now.headers.get('etag')) } })).status).toBe(204)
     })
 
-    test('RFC 7644 3.4.2.4 pages: startIndex from 1, count at most 200, 0 for the number alone', async () => {
+    test('RFC 7644 3.4.2.4 SCIM users come in pages: startIndex from 1, count at most 200, 0 for the total alone', async () => {
       const { add, expecting } = await makeDirectory(spec.server)
       const stem = freshName('page')
       for (let at = 0; at < 5; at++) await add({ userName: `${stem}-${at}` })

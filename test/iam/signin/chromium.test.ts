@@ -38,7 +38,7 @@ async function listening(server: Server): Promise<number> {
   return listenOnLoopback(server)
 }
 
-/** A fresh person: a browser without cookies. What the browser complains about our pages fails the test. */
+/** Creates a person with a new browser without cookies. Complaints of the browser about the pages fail the test. */
 async function person(): Promise<Page> {
   const context: BrowserContext = await browser.newContext()
   const page = await context.newPage()
@@ -54,7 +54,7 @@ async function person(): Promise<Page> {
   return page
 }
 
-/** Types name and password at the provider, and agrees to what it asks. */
+/** Types name and password at the provider, and consents. */
 async function signInAt(page: Page, name: string): Promise<void> {
   await page.fill('input[name=login]', name)
   await page.fill('input[name=password]', 'any password')
@@ -66,7 +66,7 @@ async function signInAt(page: Page, name: string): Promise<void> {
 const oauth = (query: Readonly<Record<string, string>>): string => `${server.config.baseUrl}/oauth?${new URLSearchParams(query).toString()}`
 
 // docs/spec/tokens.md#browser-sign-in
-test('a command that waits on a port of the machine gets the tokens of who signs in by Chromium', async () => {
+test('a command that waits on a local port gets the tokens of the person who signs in with Chromium', async () => {
   const answers: URL[] = []
   const port = await listening(
     createServer((request, response) => {
@@ -87,11 +87,11 @@ test('a command that waits on a port of the machine gets the tokens of who signs
   expect(decodeJwt(token)).toMatchObject({ sub: personUid(idp.issuer, name), act: { iss: idp.issuer, sub: name } })
   expect(ok(await server.rest.call('GetGroup', { uid: org.group }, { token }))).toMatchObject({ uid: org.group })
   expect(answer?.searchParams.get('refresh_token')).toMatch(/./)
-  // The cookie of the sign-in is gone.
+  // The cookie of the sign-in was removed.
   expect((await page.context().cookies(server.config.baseUrl)).filter(({ name: cookie }) => cookie.startsWith('taproot'))).toEqual([])
 })
 
-test('RFC 8628 a person types the code of a device into the page, says that it is theirs, and signs in', async () => {
+test('RFC 8628 a person types the code of a device into the page, confirms that it is theirs, and signs in', async () => {
   const { baseUrl } = server.config
   const post = async (path: string, form: Readonly<Record<string, string>>): Promise<Record<string, string>> =>
     (await (await fetch(`${baseUrl}${path}`, { method: 'POST', body: new URLSearchParams(form) })).json()) as Record<string, string>
@@ -110,7 +110,7 @@ test('RFC 8628 a person types the code of a device into the page, says that it i
   expect(decodeJwt(access_token)).toMatchObject({ sub: personUid(idp.issuer, name) })
 })
 
-test('another site can neither put our page into a frame nor answer it, though the person has it open', async () => {
+test('another site can neither frame the confirmation page nor submit its form, although the person has it open', async () => {
   const { baseUrl } = server.config
   const link = oauth({ headless_code: Buffer.alloc(32, 9).toString('base64url'), idp_id: org.provider })
   let request = ''
@@ -125,7 +125,7 @@ test('another site can neither put our page into a frame nor answer it, though t
   const page = await context.newPage()
   await page.goto(`http://127.0.0.1:${port}/frame`, { waitUntil: 'load' })
   expect(await page.frames()[1]?.locator('button').count()).toBe(0)
-  // Even what our page holds, and the browser's own cookie, are no good from there.
+  // Even the fields of the page and the browser's own cookie have no effect from another site.
   await page.goto(link)
   request = (await page.locator('input[name=request]').getAttribute('value')) ?? ''
   expect((await context.cookies(baseUrl)).map(({ sameSite }) => sameSite)).toEqual(['Strict'])

@@ -17,7 +17,7 @@ beforeAll(async () => {
 })
 afterAll(() => server.stop())
 
-/** An identity of the organisation that the development issuer's tokens for `subject` sign in. */
+/** Creates an identity of the organisation for the development issuer's tokens with `subject`. */
 async function makeIdentity(): Promise<string> {
   const { group, token } = organisation
   const claimMatch = { issuer: server.devIssuer.issuer, subject }
@@ -37,7 +37,7 @@ function external(claims: JsonObject = {}, audience: string = baseUrl): Promise<
   return server.devIssuer.mintDevToken({ subject, audience, claims })
 }
 
-/** The answer of POST /sts/exchange, with parameters in the query and in the body. */
+/** Posts to /sts/exchange, with parameters in the query and in the body. */
 async function post(token: string | undefined, options: { query?: string; body?: string; type?: string } = {}): Promise<{ status: number; body: JsonObject }> {
   const { query = '', body, type } = options
   const headers = { ...(token === undefined ? {} : { authorization: `Bearer ${token}` }), ...(type === undefined ? {} : { 'content-type': type }) }
@@ -51,11 +51,11 @@ async function exchange(identity: string, request: JsonObject = {}): Promise<str
   return String(ok(await server.grpc.call('SecurityTokenService/Exchange', { identity, ...request }, { token: await external() }))['token'])
 }
 
-describe('a parameter under the name of RFC 8693', () => {
+describe('a parameter with its name in RFC 8693', () => {
   test.each([
     ['in the query', (parameters: string) => ({ query: `?${parameters}` })],
     ['in a form', (body: string) => ({ body, type: 'application/x-www-form-urlencoded' })],
-  ])('%s is code 3 and names `aud`: without it the token would be for another audience', async (_, options) => {
+  ])('%s is code 3 and names `aud`: ignored, the token would be for another audience', async (_, options) => {
     const parameters = `identity=${await makeIdentity()}&audience=https://registry.example`
     const { status, body } = await post(await external(), options(parameters))
     const violation = { field: 'audience', description: 'is not a parameter: use aud' }
@@ -63,7 +63,7 @@ describe('a parameter under the name of RFC 8693', () => {
   })
 })
 
-describe('the answer', () => {
+describe('the answer of the exchange', () => {
   test.each([
     ['GET with a query', async (identity: string) => ok(await server.rest.call('SecurityTokenService/Exchange', { identity }, { token: await external() }))],
     ['POST with a query', async (identity: string) => (await post(await external(), { query: `?identity=${identity}` })).body],
@@ -75,7 +75,7 @@ describe('the answer', () => {
       },
     ],
     ['gRPC', async (identity: string) => ok(await server.grpc.call('SecurityTokenService/Exchange', { identity }, { token: await external() }))],
-  ])('to %s has token, refreshToken and expiry, and nothing else', async (_, ask) => {
+  ])('the answer of the exchange to %s has token, refreshToken and expiry, and no other field', async (_, ask) => {
     const before = Date.now()
     const body = await ask(await makeIdentity())
     expect(['token', 'refreshToken', 'expiry']).toEqual(expect.arrayContaining(Object.keys(body)))
@@ -88,30 +88,30 @@ describe('the answer', () => {
   test.each([
     ['a JSON body', 'application/json', (other: string) => JSON.stringify({ identity: other, aud: ['https://elsewhere.example'] })],
     ['an invalid JSON body', 'application/json', () => '{"identity": '],
-  ])('%s is never read', async (_, type, body) => {
+  ])('the answer of the exchange does not depend on %s, which is ignored', async (_, type, body) => {
     const [identity, other] = [await makeIdentity(), await makeIdentity()]
     const answered = await post(await external(), { query: `?identity=${identity}`, type, body: body(other) })
     expect(answered.status).toBe(200)
     expect(decodeJwt(String(answered.body['token']))).toMatchObject({ sub: identity, aud: baseUrl })
-    // Without the query it names no identity.
+    // Without the query no identity is named.
     expect((await post(await external(), { type, body: body(other) })).status).toBe(403)
   })
 
-  test('an exchange without an identity is for a person; an unregistered one is asked to register', async () => {
+  test('the answer of the exchange is an error for a person who is not registered, which asks them to register', async () => {
     const { status, body } = await post(await external())
     expect({ status, code: body['code'] }).toEqual({ status: 403, code: 7 })
     expect(body['message']).toMatch(/register/)
   })
 
-  test('without a bearer: Unauthenticated, with the usual body', async () => {
+  test('the answer of the exchange without a bearer token is Unauthenticated, with the usual body', async () => {
     const { status, body } = await post(undefined, { query: `?identity=${await makeIdentity()}` })
     expect(status).toBe(401)
     expect(body).toMatchObject({ code: 16, details: [{ '@type': 'type.googleapis.com/google.rpc.ErrorInfo', reason: 'UNAUTHENTICATED' }] })
   })
 })
 
-describe('the token', () => {
-  test('is a JWT signed with RS256 that anyone can verify by discovery', async () => {
+describe('the token of an exchange', () => {
+  test('the token of an exchange is a JWT signed with RS256, which anyone can verify with the discovery document', async () => {
     const identity = await makeIdentity()
     const token = await exchange(identity)
     expect(decodeProtectedHeader(token)).toMatchObject({ alg: 'RS256', kid: expect.any(String) as unknown })
@@ -127,7 +127,7 @@ describe('the token', () => {
     for (const key of keys) for (const secret of ['d', 'p', 'q', 'dp', 'dq', 'qi', 'k']) expect(key).not.toHaveProperty(secret)
   })
 
-  test('says who, for whom, how long, and on whose word', async () => {
+  test('the token of an exchange names identity, audience, expiry, issuer and original token', async () => {
     const identity = await makeIdentity()
     const claims = decodeJwt(await exchange(identity))
     expect(claims).toMatchObject({ iss: baseUrl, sub: identity, aud: baseUrl, act: { aud: baseUrl, iss: server.devIssuer.issuer, sub: subject } })
@@ -135,7 +135,7 @@ describe('the token', () => {
     expect(claims).not.toHaveProperty('email')
   })
 
-  test('carries the e-mail address where the issuer says that it is verified', async () => {
+  test('the token of an exchange contains the e-mail address if the issuer says that it is verified', async () => {
     const identity = await makeIdentity()
     const ask = async (claims: JsonObject): Promise<JsonObject> =>
       decodeJwt(String((await post(await external(claims), { query: `?identity=${identity}` })).body['token']))
@@ -144,7 +144,7 @@ describe('the token', () => {
     expect(await ask({ email: 'a@example.com' })).not.toHaveProperty('email')
   })
 
-  test('lists capabilities by the group that carries the binding', async () => {
+  test('the token of an exchange lists capabilities by the group of the role binding', async () => {
     const identity = await makeIdentity()
     const team = await makeGroup(organisation.group)
     await bind(identity, organisation.group, 'viewer')
@@ -152,7 +152,7 @@ describe('the token', () => {
     expect(capOf(await exchange(identity))).toEqual({ [organisation.group]: capabilitiesOf('viewer'), [team]: capabilitiesOf('registry.push') })
   })
 
-  test('a list of audiences is an array, one is a string', async () => {
+  test('the token of an exchange has several audiences as an array, and one as a string', async () => {
     const identity = await makeIdentity()
     const registry = server.config.registry.host
     expect(decodeJwt(await exchange(identity, { aud: [registry] })).aud).toBe(registry)
@@ -160,8 +160,8 @@ describe('the token', () => {
   })
 })
 
-describe('audiences', () => {
-  test('a token for the registry host is refused at the API with code 7, one for both is not', async () => {
+describe('the audience of a token', () => {
+  test('a token for the registry host is refused at the API with code 7; one for both is accepted', async () => {
     const identity = await makeIdentity()
     await bind(identity, organisation.group, 'viewer')
     const registry = server.config.registry.host
@@ -174,15 +174,15 @@ describe('audiences', () => {
     }
   })
 
-  test.each(['rest', 'grpc'] as const)('over %s an audience that is not of this platform is code 3', async (transport) => {
+  test.each(['rest', 'grpc'] as const)('over %s the audience of a token must belong to this platform, or the exchange is code 3', async (transport) => {
     const request = { identity: await makeIdentity(), aud: ['https://elsewhere.example'] }
     const reply = await server[transport].call('SecurityTokenService/Exchange', request, { token: await external() })
     expect(reply).toMatchObject({ code: 3, details: { BadRequest: { fieldViolations: [{ field: 'aud' }] } } })
   })
 })
 
-describe('narrowing', () => {
-  test('by scopes: rights at the named groups and below, from bindings there and above', async () => {
+describe('a narrowed token', () => {
+  test('a narrowed token by scopes has rights in the named groups and below, from bindings there and above', async () => {
     const identity = await makeIdentity()
     await bind(identity, organisation.group, 'viewer')
     const [inside, outside] = [await makeGroup(organisation.group), await makeGroup(organisation.group)]
@@ -197,7 +197,7 @@ describe('narrowing', () => {
     expect(Object.keys(capOf(token))).toEqual([inside])
   })
 
-  test('scope and scopes are joined; a binding of a named ancestor is not repeated below it; a group without binding is left out', async () => {
+  test("a narrowed token joins scope and scopes, lists each ancestor's binding once, and leaves out groups without a binding", async () => {
     const identity = await makeIdentity()
     const foo = await makeGroup(organisation.group)
     const bar = await makeGroup(foo)
@@ -210,7 +210,7 @@ describe('narrowing', () => {
     expect(capOf(await exchange(identity, { scopes: [empty] }))).toEqual({})
   })
 
-  test('by cap: only what was asked for and is held', async () => {
+  test('a narrowed token by cap has only rights that were requested and are held', async () => {
     const identity = await makeIdentity()
     await bind(identity, organisation.group, 'viewer')
     const token = await exchange(identity, { cap: ['groups.list', 'groups.delete'] })
@@ -224,7 +224,7 @@ describe('narrowing', () => {
     expect(who.capabilities).toMatchObject([{ group: { id: organisation.group }, role: { name: 'viewer' }, capabilities: ['groups.list'] }])
   })
 
-  test('is live: bindings that come later count within it and never beyond it', async () => {
+  test('a narrowed token gains rights from later bindings within its limits, and never beyond', async () => {
     const identity = await makeIdentity()
     const [inside, outside] = [await makeGroup(organisation.group), await makeGroup(organisation.group)]
     const token = await exchange(identity, { scopes: [inside], cap: ['groups.list', 'groups.update'] })
@@ -239,7 +239,7 @@ describe('narrowing', () => {
     expect((await server.grpc.call('CreateGroup', { parent: inside, group: { name: 'more' } }, { token })).code).toBe(7)
   })
 
-  test('a narrowed operator is bound by it too', async () => {
+  test('a narrowed token of an operator limits the operator too', async () => {
     const token = await server.devIssuer.mintDevToken({ subject: 'operator', audience: baseUrl })
     const team = await makeGroup(organisation.group)
     const restricted = String(ok(await server.grpc.call('SecurityTokenService/Exchange', { scopes: [team], cap: ['groups.list'] }, { token }))['token'])
@@ -252,7 +252,7 @@ describe('narrowing', () => {
   test.each([
     ['an unknown capability', { cap: ['groups.list', 'groups.fly'] }, 'cap'],
     ['a scope that is no uid', { scopes: ['demo'] }, 'scopes'],
-  ])('%s is code 3, and nothing is issued', async (_, request, field) => {
+  ])('a narrowed token with %s is code 3, and no token is issued', async (_, request, field) => {
     const identity = await makeIdentity()
     for (const apiClient of [server.rest, server.grpc]) {
       const reply = await apiClient.call('SecurityTokenService/Exchange', { identity, ...request }, { token: await external() })
@@ -261,7 +261,7 @@ describe('narrowing', () => {
     }
   })
 
-  test.each(['rest', 'grpc'] as const)('over %s a token of this platform, narrowed or not, is no source for another', async (transport) => {
+  test.each(['rest', 'grpc'] as const)('over %s a narrowed token can not be exchanged, like any token of this platform', async (transport) => {
     const identity = await makeIdentity()
     await bind(identity, organisation.group, 'owner')
     const tokens = [await exchange(identity), await exchange(identity, { cap: ['groups.list'] }), await server.operatorToken()]
@@ -271,15 +271,15 @@ describe('narrowing', () => {
         expect(reply).toMatchObject({ code: 7, message: expect.stringMatching(/^verifying token: /) as unknown })
       }
     }
-    // Nor does it act as another identity directly.
+    // The token can not act as another identity directly either.
     const other = await makeMember(server, organisation.group, { role: 'owner' })
     const reply = await server[transport].call('Auth/Validate', {}, { token: tokens[0], identity: other.uid })
     expect(reply.code === 0 ? reply.body['subject'] : reply.code).not.toBe(other.uid)
   })
 })
 
-describe('who-am-I answers', () => {
-  test.each(['rest', 'grpc'] as const)('over %s: issuer, subject, times, what is held where', async (transport) => {
+describe('the answers of Validate', () => {
+  test.each(['rest', 'grpc'] as const)('over %s the answers of Validate contain issuer, subject, times, and capabilities by group', async (transport) => {
     const identity = await makeIdentity()
     await bind(identity, organisation.group, 'viewer')
     const token = await exchange(identity)
@@ -291,7 +291,7 @@ describe('who-am-I answers', () => {
     expect((who.capabilities[0]?.['capabilities'] as string[]).toSorted()).toEqual(capabilitiesOf('viewer'))
   })
 
-  test('is GET /auth/v1/ok, and 401 without a token', async () => {
+  test('the answers of Validate are the answer of GET /auth/v1/ok, which is 401 without a token', async () => {
     const url = `http://127.0.0.1:${server.config.api.port}/auth/v1/ok`
     const { token } = organisation
     const answered = await fetch(url, { headers: { authorization: `Bearer ${token}` } })
@@ -303,7 +303,7 @@ describe('who-am-I answers', () => {
   })
 })
 
-test('a thousand calls with one token cost one signature check', async () => {
+test('a thousand calls with one token need one signature check', async () => {
   const checks = async (): Promise<number> => {
     const text = await (await fetch(`http://127.0.0.1:${server.config.ops.port}/metrics`)).text()
     return Number(/^taproot_token_signature_checks_total (\d+)$/m.exec(text)?.[1])
@@ -318,7 +318,7 @@ test('a thousand calls with one token cost one signature check', async () => {
   expect((await checks()) - before).toBe(1)
 })
 
-/** The `cap` claim: dotted names, sorted, by group. */
+/** Returns the `cap` claim: sorted dotted names, by group. */
 function capOf(token: string): Record<string, string[]> {
   const cap = (decodeJwt(token)['cap'] ?? {}) as Record<string, string> // a cast of our own claim (docs/spec/tokens.md#capability-claim)
   return Object.fromEntries(Object.entries(cap).map(([group, value]) => [group, capabilitiesIn(value)]))

@@ -31,7 +31,7 @@ afterAll(async () => {
   await Promise.all([provider, otherProvider, hanging].map((issuer) => issuer.stop()))
 })
 
-/** An identity that a claim match accepts, viewer of the organisation. */
+/** Creates a viewer of the organisation that a claim match accepts. */
 async function makeViewer(claimMatch: JsonObject): Promise<string> {
   const { group, token } = organisation
   const made = ok(await server.rest.call('CreateIdentity', { parent: group, identity: { name: freshName('ci'), claimMatch } }, { token }))
@@ -44,7 +44,7 @@ function present(way: Way, token: string, as = identity): Promise<Outcome> {
   return way.present(server, { token, identity: as, group: organisation.group })
 }
 
-/** A token with claims that the provider could write, by its own key. */
+/** Returns a token with the provider's usual claims, signed by its key. */
 function signed(changes: JWTPayload = {}): Promise<string> {
   return signWith(provider.key(), provider.claims({ aud: baseUrl, ...changes }))
 }
@@ -52,7 +52,7 @@ function signed(changes: JWTPayload = {}): Promise<string> {
 const nowSeconds = (): number => Math.floor(Date.now() / 1000)
 
 describe.each(ways)('$name', (way) => {
-  test('a token of a real provider signs its identity in', async () => {
+  test('a token of a real provider signs in its identity', async () => {
     const outcome = await present(way, await provider.token(subject, baseUrl))
     expect(outcome).toMatchObject({ code: 0 })
     if (way.kind === 'direct') return
@@ -66,11 +66,11 @@ describe.each(ways)('$name', (way) => {
     ['the base URL with a slash', () => `${baseUrl}/`],
     ['its bare host', () => new URL(baseUrl).host],
     ['one of several', () => ['https://elsewhere.example', baseUrl]],
-  ])('an audience that is %s means this platform', async (_, aud) => {
+  ])('an audience given as %s means this platform', async (_, aud) => {
     expect(await present(way, await signed({ aud: aud() }))).toMatchObject({ code: 0 })
   })
 
-  test('a token for the registry host alone signs no caller in at the API; at the exchange it works, as one for both does here', async () => {
+  test('a token for the registry host alone is refused at the API, and accepted at the exchange', async () => {
     const { host } = server.config.registry
     const refused = { code: 7, reason: 'PERMISSION_DENIED', message: 'the token is for another audience' }
     expect(await present(way, await signed({ aud: host }))).toMatchObject(way.kind === 'exchange' ? { code: 0 } : refused)
@@ -96,13 +96,13 @@ describe.each(ways)('$name', (way) => {
     expect(outcome.token).toBeUndefined()
   })
 
-  test('clocks may differ by a minute', async () => {
+  test('clocks may differ by one minute', async () => {
     const token = await signed({ exp: nowSeconds() - 30, nbf: nowSeconds() - 90 })
     expect(await present(way, token)).toMatchObject({ code: 0 })
     expect(await present(way, await signed({ nbf: nowSeconds() + 30 }))).toMatchObject({ code: 0 })
   })
 
-  test('a token for another identity is refused with one answer, whatever differs', async () => {
+  test('a token for another identity gets the same error, whatever differs', async () => {
     const otherAudience = await makeViewer({ issuer: provider.issuer, subject, audience: 'https://mine.example' })
     const withClaim = await makeViewer({ issuer: provider.issuer, subject, claims: { scope: 'admin' } })
     const withPattern = await makeViewer({ issuer: provider.issuer, subjectPattern: 'other-.*' })
@@ -148,19 +148,19 @@ describe.each(ways)('$name', (way) => {
 })
 
 describe('keys and issuers that change or fail', () => {
-  test.each(ways)('after a rotation new tokens pass and those of the old key do not: $name', async (way) => {
+  test.each(ways)('after a key rotation tokens of the new key are accepted and those of the old key refused: $name', async (way) => {
     const old = await provider.token(subject, baseUrl)
     expect(await present(way, old)).toMatchObject({ code: 0 })
     await provider.rotate(freshName('key'))
     const fresh = await provider.token(subject, baseUrl)
-    // A key that is not known makes the issuer be asked again, but once in 30 s at most.
+    // An unknown key makes the server fetch the keys again, at most once in 30 s.
     clock.advance(31_000)
     expect(await present(way, fresh)).toMatchObject({ code: 0 })
     expect(await present(way, old)).toMatchObject(way.kind === 'exchange' ? { code: 7 } : { code: 16 })
     expect((await present(way, old)).message).toMatch(/^verifying token: /)
   })
 
-  test('an issuer that hangs: Unavailable, in bounded time, after one request, and without delay for other callers', async () => {
+  test('with an issuer that hangs, the answer is Unavailable, in limited time, after one request, and without delay for others', async () => {
     const stuck = await makeViewer({ issuer: hanging.issuer, subject })
     const token = await signWith(provider.key(), { ...provider.claims({ aud: baseUrl }), iss: hanging.issuer })
     const startedAt = performance.now()
@@ -168,7 +168,7 @@ describe('keys and issuers that change or fail', () => {
     expect(ok(await server.rest.call('GetGroup', { uid: organisation.group }, { token: organisation.token }))).toMatchObject({ uid: organisation.group })
     expect(performance.now() - startedAt).toBeLessThan(3_000)
     for (const outcome of await Promise.all(waiting)) expect(outcome).toMatchObject({ code: 14, reason: 'UNAVAILABLE' })
-    // 5 s (docs/spec/tokens.md#tenant-urls), and some for the machine.
+    // 5 s (docs/spec/tokens.md#tenant-urls), plus time for a busy machine.
     expect(performance.now() - startedAt).toBeLessThan(9_000)
     expect(hanging.requests()).toBe(1)
     for (const way of ways) expect(await present(way, token, stuck)).toMatchObject({ code: 14 })
@@ -190,14 +190,14 @@ function encode(value: object): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url')
 }
 
-/** The token with other claims under the old signature. */
+/** Returns the token with other claims and the old signature. */
 function changed(token: string, changes: JsonObject): string {
   const [header = '', payload = '', signature = ''] = token.split('.')
   const claims = JSON.parse(Buffer.from(payload, 'base64url').toString()) as JsonObject
   return [header, encode({ ...claims, ...changes }), signature].join('.')
 }
 
-/** The classic confusion: HS256 with what everybody knows as its secret. */
+/** Returns a token signed with HS256 and the public key as secret, a classic attack. */
 async function signedWithPublicKey(): Promise<string> {
   const { d: _, ...publicKey } = provider.key()
   const bare = await exportJWK(await importJWK(publicKey, 'ES256'))

@@ -21,7 +21,7 @@ afterAll(() => server.stop())
 /** An identity of the organisation, viewer there. */
 async function makeViewer(relationship: JsonObject): Promise<string> {
   const { group } = organisation
-  // Not the owner's token: time moves on in this file.
+  // An operator's token, because the clock advances in this file.
   const token = await server.operatorToken()
   const made = ok(await server.rest.call('CreateIdentity', { parent: group, identity: { name: freshName('ci'), ...relationship } }, { token }))
   const roleBinding = { identityUid: String(made['uid']), roleUid: roleUid('viewer') }
@@ -37,13 +37,13 @@ function external(subject: string): Promise<string> {
   return server.devIssuer.mintDevToken({ subject, audience: baseUrl })
 }
 
-/** What is answered where a good token meets the wrong identity. */
+/** The answer to a valid token for the wrong identity. */
 const mismatch = { code: 7, reason: 'PERMISSION_DENIED', token: undefined }
 
 describe.each(['rest', 'grpc'] as const)('an access token over %s', (transport) => {
   const read = (token: string) => server[transport].call('GetGroup', { uid: organisation.group }, { token })
 
-  test('of a deleted identity is Unauthenticated at once', async () => {
+  test('an access token of a deleted identity is Unauthenticated at once', async () => {
     const { uid, token } = await makeMember(server, organisation.group, { role: 'viewer' })
     ok(await read(token))
     ok(await server[transport].call('DeleteIdentity', { uid }, { token: await server.operatorToken() }))
@@ -56,7 +56,7 @@ describe.each(['rest', 'grpc'] as const)('an access token over %s', (transport) 
     }
   })
 
-  test('loses a right with its binding at once, and has a new one at once', async () => {
+  test('an access token loses a right with its binding at once, and gains a new one at once', async () => {
     const { uid, token } = await makeMember(server, organisation.group)
     const operator = await server.operatorToken()
     expect((await read(token)).code).toBe(5)
@@ -71,7 +71,7 @@ describe.each(['rest', 'grpc'] as const)('an access token over %s', (transport) 
     expect(ok(await server[transport].call('ListGroups', {}, { token }))).toMatchObject({ groups: [], totalCount: '0' })
   })
 
-  test('ends after an hour, a minute of leeway aside', async () => {
+  test('an access token expires after an hour plus a minute of leeway', async () => {
     const { token } = await makeMember(server, organisation.group, { role: 'viewer' })
     clock.advance(3_600_000 + 30_000)
     ok(await read(token))
@@ -81,7 +81,7 @@ describe.each(['rest', 'grpc'] as const)('an access token over %s', (transport) 
 })
 
 describe.each(ways)('$name', (way) => {
-  test('a deleted identity takes no token any more', async () => {
+  test('a deleted identity accepts no token', async () => {
     const identity = await makeViewer({ claimMatch: { issuer: server.devIssuer.issuer, subject: 'leaver' } })
     const token = await external('leaver')
     expect(await present(way, token, identity)).toMatchObject({ code: 0 })
@@ -89,7 +89,7 @@ describe.each(ways)('$name', (way) => {
     expect(await present(way, token, identity)).toMatchObject(mismatch)
   })
 
-  test('an identity that is pointed at another subject takes that one from now on, and the former no more', async () => {
+  test('an identity with a changed subject accepts that one at once, and the former no longer', async () => {
     const issuer = server.devIssuer.issuer
     const identity = await makeViewer({ claimMatch: { issuer, subject: 'first' } })
     const [first, second] = [await external('first'), await external('second')]
@@ -110,17 +110,17 @@ describe.each(ways)('static keys: $name', (way) => {
     const nowSeconds = Math.floor(clock.now() / 1000)
     return signWith(key, { iss: issuer, sub: subject, aud: baseUrl, iat: nowSeconds, exp: nowSeconds + 600, ...changes })
   }
-  /** What a configured issuer did not sign: that is said of the token, whichever identity it names. */
+  /** The answer to a token that the configured issuer did not sign, whichever identity it names. */
   const refused = way.kind === 'exchange' ? { code: 7, token: undefined } : { code: 16, token: undefined }
 
   test.each([
     ['the same kid', 'shared', 'shared'],
-    ['kids of their own', 'ours', 'theirs'],
-  ])("two identities that name the same issuer and subject, keys with %s, never pass each other's tokens", async (_, ourKid, theirKid) => {
+    ['different kids', 'ours', 'theirs'],
+  ])("two identities with the same issuer and subject, keys with %s, never accept each other's tokens", async (_, ourKid, theirKid) => {
     const [ourKey, theirKey] = [await newKey(ourKid), await newKey(theirKid)]
     const [ours, theirs] = [await makeViewer(relationship(ourKey)), await makeViewer(relationship(theirKey))]
     const [ourToken, theirToken] = [await signed(ourKey), await signed(theirKey)]
-    // Twice: what was remembered of the first round must not serve the other identity.
+    // Twice, because cached results of the first round must not serve the other identity.
     for (let round = 0; round < 2; round += 1) {
       expect(await present(way, ourToken, ours)).toMatchObject({ code: 0 })
       expect(await present(way, ourToken, theirs)).toMatchObject(mismatch)
@@ -136,7 +136,7 @@ describe.each(ways)('static keys: $name', (way) => {
     expect(both.map(({ code }) => code)).toEqual([mismatch.code, 0, mismatch.code, 0])
   })
 
-  test('an identity with a claim match on that issuer does not pass them either', async () => {
+  test('an identity with a claim match on that issuer does not accept the tokens either', async () => {
     const key = await newKey('ours')
     const [withKeys, byIssuer] = [await makeViewer(relationship(key)), await makeViewer({ claimMatch: { issuer: server.devIssuer.issuer, subject } })]
     const forged = await signed(key, { iss: server.devIssuer.issuer })
@@ -146,7 +146,7 @@ describe.each(ways)('static keys: $name', (way) => {
     expect(await present(way, forged, withKeys)).toMatchObject(refused)
   })
 
-  test('replaced keys count at once, the former no more', async () => {
+  test('replaced keys take effect at once, and the former keys are refused', async () => {
     const [former, latter] = [await newKey('key'), await newKey('key')]
     const identity = await makeViewer(relationship(former))
     expect(await present(way, await signed(former), identity)).toMatchObject({ code: 0 })
@@ -156,7 +156,7 @@ describe.each(ways)('static keys: $name', (way) => {
     expect(await present(way, await signed(former), identity)).toMatchObject(mismatch)
   })
 
-  test('wrong subject, issuer or audience is a mismatch; an audience of its own replaces ours', async () => {
+  test("a wrong subject, issuer or audience is a mismatch; an identity's own audience replaces the default", async () => {
     const key = await newKey('key')
     const plain = await makeViewer(relationship(key))
     const own = await makeViewer(relationship(key, { audiences: ['https://own.example'] }))
@@ -167,7 +167,7 @@ describe.each(ways)('static keys: $name', (way) => {
     expect(await present(way, await signed(key), own)).toMatchObject(mismatch)
   })
 
-  test('after expirationTime nothing is accepted, and the identity is still listed', async () => {
+  test('after expirationTime no token is accepted, and the identity is still listed', async () => {
     const key = await newKey('key')
     const identity = await makeViewer(relationship(key, { expirationTime: new Date(clock.now() + 60_000).toISOString() }))
     expect(await present(way, await signed(key), identity)).toMatchObject({ code: 0 })

@@ -26,7 +26,7 @@ export async function newKey(kid: string, algorithm = 'ES256'): Promise<JWK> {
   return { ...(await exportJWK((await generateKeyPair(algorithm, { extractable: true })).privateKey)), kid, alg: algorithm, use: 'sig' }
 }
 
-/** A JWT with exactly these claims, signed by a private key; the header names the key by default. */
+/** Returns a JWT with exactly these claims, signed by a private key. By default the header names the key. */
 export async function signWith(key: JWK, claims: JWTPayload, header: Record<string, unknown> = {}): Promise<string> {
   const { alg = '', kid } = key
   // Only symmetric keys are imported as bytes.
@@ -37,18 +37,18 @@ export async function signWith(key: JWK, claims: JWTPayload, header: Record<stri
 /** A real OpenID provider on loopback (package oidc-provider) with client credentials. */
 export interface OidcProvider {
   readonly issuer: string
-  /** The key that it signs with now: what it could sign, a test can sign. */
+  /** Returns its current key, so that tests can sign like the provider. */
   key(): JWK
   /** Replaces its key; the old one is no longer published. */
   rotate(kid: string): Promise<void>
-  /** A token that it issues to a client (`sub` = the client's id) for an audience. */
+  /** Issues a token to a client (`sub` is the client's id) for an audience. */
   token(client: string, audience: string): Promise<string>
-  /** The claims that such a token has. */
+  /** Returns the claims of such a token. */
   claims(changes?: JWTPayload): JWTPayload
   stop(): Promise<void>
 }
 
-/** Starts a provider with these clients, whose id is their secret too. */
+/** Starts a provider with these clients. The id of a client is also its secret. */
 export async function startOidcProvider(clients: readonly string[]): Promise<OidcProvider> {
   const server = await listen()
   // RS256 is always there: the package needs it for its own defaults.
@@ -97,7 +97,7 @@ export async function startOidcProvider(clients: readonly string[]): Promise<Oid
   }
 }
 
-/** An issuer that takes connections and requests and never answers. */
+/** An issuer that accepts connections and requests and never answers. */
 export interface HangingIssuer {
   readonly issuer: string
   /** Requests seen so far. */

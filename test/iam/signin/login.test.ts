@@ -15,10 +15,10 @@ afterAll(async () => {
   for (const provider of providers) await provider.stop()
 })
 
-/** Where a command waits for its browser; nothing listens there. */
+/** The address at which a command would wait for its browser; no server listens there. */
 const waiting = 'http://localhost:39999/callback'
 
-/** Signs in through a browser: opens /oauth with this query and goes on until the browser is sent to the command. */
+/** Signs in with a browser: opens /oauth with this query and continues until the redirect to the command. */
 async function login(spec: Spec, person: PersonWithBrowser | string, query: Readonly<Record<string, string>>): Promise<Arrival> {
   const url = new URL('/oauth', spec.server.config.baseUrl)
   const all = { exit: 'redirect', redirect: `${waiting}?token=true&error=true`, ...query }
@@ -34,11 +34,11 @@ function answerOf({ url }: Arrival, name: string): string {
 specSuite(
   'browser login',
   (spec) => {
-    /** The answer to each provider's client if another organisation names it: its callback is its own. */
+    /** The callback of each provider's client differs, so that answers can not be mixed up. */
     const redirectUris: string[] = []
     const callbackOf = (provider: string): string => `${spec.server.config.baseUrl}/oauth/callback/${provider}`
 
-    /** An organisation whose people sign in at a provider, with the role `viewer` at first. */
+    /** Creates an organisation whose people sign in at a provider, with the default role `viewer`. */
     async function withProvider(more: object = {}, oidc: object = {}): Promise<Organisation & { provider: string }> {
       const org = await makeOrganisation(spec.server)
       const configuration = { issuer: plain.issuer, clientId: 'taproot', clientSecret: 'a secret', ...oidc }
@@ -56,7 +56,7 @@ specSuite(
       )
 
     // docs/spec/identities.md#default-roles
-    test('a new person comes back with a token, and has the default role in that organisation', async () => {
+    test('a new person returns to the client with a token, and has the default role in that organisation', async () => {
       const org = await withProvider()
       const other = await withProvider()
       const name = freshName('person')
@@ -72,7 +72,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#default-roles
-    test('the default role is given once: who lost it does not get it by signing in again', async () => {
+    test('the default role is granted once: a person who lost it does not get it again by a sign-in', async () => {
       const org = await withProvider()
       const name = freshName('person')
       await login(spec, name, { idp_id: org.provider })
@@ -86,7 +86,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#trust-domain
-    test("a tenant's provider counts only inside that tenant: what the person holds elsewhere is out of its reach", async () => {
+    test("a sign-in by a tenant's provider gives access to that tenant only, whatever the person holds elsewhere", async () => {
       const [org, other] = [await withProvider(), await withProvider()]
       const name = freshName('person')
       const [mine, theirs] = [await login(spec, name, { idp_id: org.provider }), await login(spec, name, { idp_id: other.provider })]
@@ -97,7 +97,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#mapped-sessions
-    test('groups that the provider maps give roles for this session alone, and no refresh token', async () => {
+    test('mapped groups of the provider give roles for this session only, and no refresh token', async () => {
       const org = await withProvider({}, { groupsClaim: 'groups' })
       const mapping = { externalGroupId: 'admins', roleUid: roleUid('editor'), scope: org.group }
       await spec.ok('CreateExternalGroupRoleMapping', { parent: org.provider, externalGroupRoleMapping: mapping }, { token: org.token })
@@ -130,7 +130,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-tokens
-    test('a refresh token is given where it is asked for; it ends with the provider', async () => {
+    test('a refresh token is returned on request, and ends with the deletion of the provider', async () => {
       const org = await withProvider()
       const name = freshName('person')
       plain.people.set(name, { name: 'A Person' })
@@ -145,7 +145,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#identity-providers
-    test('the provider is asked for openid, and for the additional scopes, each once', async () => {
+    test('the provider is asked for the scope openid and the additional scopes, each once', async () => {
       const scopesOf = async (additionalScopes: readonly string[]): Promise<string | null> => {
         const { provider } = await withProvider({}, { additionalScopes })
         const url = new URL('/oauth', spec.server.config.baseUrl)
@@ -157,13 +157,13 @@ specSuite(
       expect(await scopesOf(['email', 'openid', 'groups'])).toBe('openid email groups')
     })
 
-    test('RFC 7636 a public client with PKCE; a provider that insists on it', async () => {
+    test('RFC 7636 a public client uses PKCE, also with a provider that requires it', async () => {
       const org = await withProvider({}, { issuer: strict.issuer, clientSecret: '', pkceEnabled: true })
       expect(answerOf(await login(spec, freshName('person'), { idp_id: org.provider }), 'token')).not.toBe('')
     })
 
     // docs/spec/tokens.md#browser-sign-in
-    test('the name of a verified organisation stands for its provider; orgcheck says whether it does', async () => {
+    test('the name of a verified organisation stands for its provider; orgcheck answers whether it does', async () => {
       const org = await withProvider()
       const name = `${freshName('acme')}.example`
       const orgcheck = async (asked: string): Promise<unknown> => (await fetch(`${spec.server.config.baseUrl}/orgcheck?name=${asked}`)).json()
@@ -177,7 +177,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test('an invite is redeemed on the way', async () => {
+    test('an invite is redeemed during the sign-in', async () => {
       const org = await withProvider()
       const invite = await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite: { roleUid: roleUid('editor'), ttl: '60s' } }, { token: org.token })
       const name = freshName('person')
@@ -188,7 +188,7 @@ specSuite(
     test.each<[string, Readonly<Record<string, string>>]>([
       ['audience', { audience: 'https://elsewhere.example' }],
       ['scope', { scope: 'openid' }],
-    ])('a sign-in that requests an impossible value of %s is refused at the start, and the invite stays valid', async (field, requestedValue) => {
+    ])('a sign-in with an impossible value of %s is refused at the start, and the invite stays valid', async (field, requestedValue) => {
       const org = await withProvider()
       const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', singleUse: true }
       const invite = String((await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))['code'])
@@ -200,7 +200,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#invite-redemption
-    test("an invite for an address: the organisation's own provider is believed about it, a foreign one is not", async () => {
+    test("an invite for an e-mail address accepts the word of the organisation's own provider, not of a foreign one", async () => {
       const [org, other] = [await withProvider(), await withProvider()]
       const groupInvite = { roleUid: roleUid('editor'), ttl: '60s', email: 'ceo@acme.example' }
       const code = String((await spec.ok('CreateGroupInvite', { parent: org.group, groupInvite }, { token: org.token }))['code'])
@@ -218,26 +218,26 @@ specSuite(
 
     // docs/spec/tokens.md#browser-sign-in
     test.each<[string, Readonly<Record<string, string>>, string]>([
-      ['a provider that is not there', { idp_id: `${'a'.repeat(40)}/${'b'.repeat(16)}` }, '404'],
-      ['an organisation that is not there', { idp_id: 'unknown' }, '404'],
+      ['an unknown provider', { idp_id: `${'a'.repeat(40)}/${'b'.repeat(16)}` }, '404'],
+      ['an unknown organisation', { idp_id: 'unknown' }, '404'],
       ['no provider', {}, '400'],
       ['a client id', { client_id: 'auth0' }, '400'],
       ['another exit', { idp_id: 'unknown', exit: 'popup' }, '400'],
-    ])('%s: the browser comes back with an error and its status', async (_what, query, status) => {
+    ])('with %s the browser returns with an error and its status', async (_what, query, status) => {
       const arrival = await login(spec, 'unknown', query)
       expect([answerOf(arrival, 'token'), answerOf(arrival, 'status_code')]).toEqual(['', status])
       expect(answerOf(arrival, 'error')).not.toBe('')
     })
 
     // docs/spec/tokens.md#browser-sign-in
-    test('a person without an invite, who is not to be registered, returns with an error', async () => {
+    test('a person without an invite returns with an error if they may not register', async () => {
       const org = await withProvider()
       const arrival = await login(spec, freshName('person'), { idp_id: org.provider, skip_registration: 'true' })
       expect(answerOf(arrival, 'status_code')).toBe('403')
     })
 
     test.each(['https://evil.example/callback', 'http://localhost.evil.example/', 'http://localhost@evil.example/', 'javascript:alert(1)', '/callback', ''])(
-      'a browser is never sent to %j: a page says so',
+      'a browser is never redirected to %j: a page shows the error',
       async (redirect) => {
         const org = await withProvider()
         const { status, text, url } = await login(spec, 'unknown', { idp_id: org.provider, redirect })
@@ -246,7 +246,7 @@ specSuite(
       },
     )
 
-    test('configuration login.redirects: an address that it names, whatever its query', async () => {
+    test('a redirect to an address in login.redirects is allowed, with any query', async () => {
       const org = await withProvider()
       const url = new URL('/oauth', spec.server.config.baseUrl)
       for (const [name, value] of Object.entries({ redirect: 'https://app.example/signed-in?x=1', idp_id: org.provider })) url.searchParams.set(name, value)
@@ -254,7 +254,7 @@ specSuite(
       expect(arrival.url.href).toMatch(/^https:\/\/app\.example\/signed-in\?x=1&token=ey/)
     })
 
-    test('a sign-in that was begun in another browser is not finished in this one (login CSRF), nor one of long ago', async () => {
+    test('a sign-in that began in another browser, or long ago, can not be finished in this one (login CSRF)', async () => {
       const org = await withProvider()
       const url = new URL('/oauth', spec.server.config.baseUrl)
       for (const [name, value] of Object.entries({ redirect: waiting, idp_id: org.provider })) url.searchParams.set(name, value)
@@ -270,7 +270,7 @@ specSuite(
       expect((await attacker.open(forged.href, waiting)).status).toBe(400)
     })
 
-    test('operations.md: a sign-in is in the audit log, with who it was, or why it was refused', async () => {
+    test('operations.md: the audit log has each sign-in, with its person or the reason of a refusal', async () => {
       const org = await withProvider()
       const linesOf = (): unknown[] =>
         spec.server.logs.filter(({ fields }) => fields['subject'] === org.provider && fields['audit'] === true).map(({ fields }) => fields)
@@ -281,7 +281,7 @@ specSuite(
       expect(linesOf().at(-1)).toMatchObject({ method: 'login/browser', outcome: 'done', identity: personUid(plain.issuer, name), claimedSubject: name })
     })
 
-    test('RFC 9700 4.4 an answer of one provider is not taken for that of another (mix-up)', async () => {
+    test('RFC 9700 4.4 an answer of one provider is not accepted as that of another (mix-up)', async () => {
       const [org, evil] = [await withProvider(), await withProvider({}, { issuer: strict.issuer, clientSecret: '', pkceEnabled: true })]
       const start = (idp: string): string => {
         const url = new URL('/oauth', spec.server.config.baseUrl)
@@ -289,7 +289,7 @@ specSuite(
         return url.href
       }
       const victim = new PersonWithBrowser(freshName('victim'))
-      // The victim begins at the evil provider, which sends them on to the honest one with the state of that sign-in.
+      // The victim starts at the evil provider, which redirects to the honest one with the state of that sign-in.
       const { url: atEvil } = await victim.open(start(evil.provider), `${strict.issuer}/`)
       const { url: atHonest } = await new PersonWithBrowser('attacker').open(start(org.provider), `${plain.issuer}/`)
       atHonest.searchParams.set('state', atEvil.searchParams.get('state') ?? '')
@@ -297,7 +297,7 @@ specSuite(
       expect([status, url.pathname]).toEqual([400, new URL(callbackOf(org.provider)).pathname])
     })
 
-    test('a sign-in, and its refresh tokens, end where the provider gets another issuer or client', async () => {
+    test('a sign-in and its refresh tokens end when the provider gets another issuer or client', async () => {
       const org = await withProvider()
       const name = freshName('person')
       const refresh = answerOf(await login(spec, name, { idp_id: org.provider, create_refresh_token: 'true' }), 'refresh_token')
@@ -312,7 +312,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#trust-domain
-    test('a provider of a subgroup signs in for that subgroup: grants above it do not count', async () => {
+    test('a provider of a subgroup signs in for that subgroup: rights from groups above do not count', async () => {
       const org = await withProvider()
       const team = uidOf(await spec.ok('CreateGroup', { parent: org.group, group: { name: 'team' } }, { token: org.token }))
       const oidc = { issuer: plain.issuer, clientId: 'taproot', clientSecret: 'a secret' }
@@ -329,7 +329,7 @@ specSuite(
       expect((await spec.call('DeleteGroup', { uid: team }, { token, validateOnly: true })).code).toBe(7)
     })
 
-    test("a sign-in by an issuer that can't be reached shows the reason", async () => {
+    test('a sign-in at an unreachable issuer shows the reason', async () => {
       const org = await withProvider({}, { issuer: 'https://10.0.0.1' })
       const url = new URL('/oauth', spec.server.config.baseUrl)
       for (const [key, value] of Object.entries({ redirect: waiting, idp_id: org.provider })) url.searchParams.set(key, value)
@@ -340,7 +340,7 @@ specSuite(
       ])
     })
 
-    test("the provider's answer is not repeated, and no secret is logged", async () => {
+    test("the provider's answer is not shown, and no secret is logged", async () => {
       const org = await withProvider({}, { clientSecret: 'a wrong secret' })
       const arrival = await login(spec, freshName('person'), { idp_id: org.provider })
       expect([answerOf(arrival, 'status_code'), answerOf(arrival, 'error')]).toEqual(['403', 'the identity provider refused the sign-in'])

@@ -22,7 +22,7 @@ function headlessKey(): { code: string; privateKey: KeyObject } {
   return { code: publicKey.export({ format: 'jwk' }).x ?? '', privateKey }
 }
 
-/** Reads a session as its client does. */
+/** Decrypts a session like its client. */
 function decrypted({ ecdhPublicKey, encryptedIdtoken }: JsonObject, privateKey: KeyObject): string {
   const x = Buffer.from(String(ecdhPublicKey), 'base64').toString()
   const secret = diffieHellman({ privateKey, publicKey: createPublicKey({ key: { kty: 'OKP', crv: 'X25519', x }, format: 'jwk' }) })
@@ -33,7 +33,7 @@ function decrypted({ ecdhPublicKey, encryptedIdtoken }: JsonObject, privateKey: 
 }
 
 specSuite(
-  'sign-in of other devices',
+  'the sign-in of other devices',
   (spec) => {
     const redirectUris: string[] = []
     const baseUrl = (): string => spec.server.config.baseUrl
@@ -69,7 +69,7 @@ specSuite(
     const signIn = (name: string, query: Readonly<Record<string, string>>): Promise<Arrival> => new PersonWithBrowser(name).open(oauthUrl(query), nowhere)
 
     // docs/spec/tokens.md#device-sign-in
-    test('a client of OAuth finds the endpoints by discovery, shows a code, and gets tokens for itself once the person has signed in', async () => {
+    test('an OAuth client finds the endpoints by discovery, shows a code, and gets its own tokens after the person signs in', async () => {
       const org = await withProvider()
       const client = await oauth.discovery(new URL(baseUrl()), baseUrl(), undefined, oauth.None(), { execute: [oauth.allowInsecureRequests] })
       const started = await oauth.initiateDeviceAuthorization(client, { scope: `openid offline_access ${org.group}` })
@@ -86,7 +86,7 @@ specSuite(
       expect(await spec.ok('ExchangeRefreshToken', {}, { token: next.refresh_token ?? '' })).toMatchObject({ token: { token: expect.any(String) as string } })
     })
 
-    test('RFC 6749 6, RFC 8707 2 a client refreshes for the resources of its sign-in; for more it is refused, and its token stays valid', async () => {
+    test('RFC 6749 6, RFC 8707 2 a client refreshes for the resources of its sign-in; asking for more is refused, and its token stays valid', async () => {
       const org = await withProvider()
       const team = uidOf(await spec.ok('CreateGroup', { parent: org.group, group: { name: 'team' } }, { token: org.token }))
       const { body } = await post('/oauth/device_authorization', { client_id: baseUrl(), scope: `offline_access ${team}` })
@@ -110,7 +110,7 @@ specSuite(
       expect(await refresh(first.body['refresh_token'])).toMatchObject({ status: 400, body: { error: 'invalid_grant' } })
     })
 
-    test('RFC 7009 a client signs out: all that follows its refresh token has ended, and an unknown token is no error', async () => {
+    test('RFC 7009 a client signs out: all successors of its refresh token end, and an unknown token is not an error', async () => {
       const org = await withProvider()
       const client = await oauth.discovery(new URL(baseUrl()), baseUrl(), undefined, oauth.None(), { execute: [oauth.allowInsecureRequests] })
       const started = await oauth.initiateDeviceAuthorization(client, { scope: 'offline_access' })
@@ -129,7 +129,7 @@ specSuite(
       for (const token of ['no-token-at-all', Buffer.from('{"exp":1}').toString('base64'), `${last.slice(0, -8)}AAAAAAA=`])
         expect(await revoke({ token })).toEqual([200, ''])
       expect(await spec.ok('ExchangeRefreshToken', {}, { token: last })).toBeDefined()
-      // Which of them it is does not matter.
+      // The kind of token in the hint does not matter.
       await oauth.tokenRevocation(client, used, { token_type_hint: 'access_token' })
       expect(await revoke({ token: last })).toEqual([200, ''])
       expect((await spec.call('ExchangeRefreshToken', {}, { token: last })).code).toBe(16)
@@ -137,7 +137,7 @@ specSuite(
       expect(lines.map(({ fields }) => [fields['audit'], fields['outcome']])).toEqual([[true, 'done']])
     })
 
-    test('RFC 8628 5.4 who opens the link is asked first, by a page that shows the code and that no other page can answer', async () => {
+    test('RFC 8628 5.4 a person who opens the link must confirm on a page with the code, which no other page can submit', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       const page = await fetch(oauthUrl({ user_code: user, idp_id: org.provider }), { redirect: 'manual' })
@@ -146,7 +146,7 @@ specSuite(
       expect(page.headers.get('content-security-policy')).toContain("frame-ancestors 'none'")
       expect(page.headers.get('set-cookie')).toMatch(/^taproot_login_[0-9a-f]{16}=[0-9a-f]{64}; Path=\/; Max-Age=600; HttpOnly; SameSite=Strict$/)
       const request = /name="request" value="([^"]+)"/.exec(text)?.[1] ?? ''
-      // Another page's form comes without the cookie, or with that of another sign-in.
+      // A form of another page has no cookie, or that of another sign-in.
       for (const cookie of ['', 'taproot_login_0000000000000000=0', (page.headers.get('set-cookie') ?? '').replace(/=[^;]*.*/, `=${'0'.repeat(64)}`)]) {
         const body = new URLSearchParams({ request, answer: 'yes' })
         const answer = await fetch(`${baseUrl()}/oauth/confirm`, { method: 'POST', body, headers: { cookie }, redirect: 'manual' })
@@ -155,10 +155,10 @@ specSuite(
       expect((await poll(device)).body).toMatchObject({ error: 'authorization_pending', code: 9, details: [{ reason: 'AUTHORIZATION_PENDING' }] })
     })
 
-    test('RFC 8628 3.5 a device that polls too often is slowed down; a refused one learns of it, and its code expires', async () => {
+    test('RFC 8628 3.5 a device that polls too often is slowed down; a refused one is informed, and its code expires', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
-      // Some clients ask twice each time, in two forms.
+      // Some clients poll twice each time, in two formats.
       for (const _time of [1, 2]) expect((await poll(device)).body['error']).toBe('authorization_pending')
       expect(await poll(device)).toMatchObject({ status: 400, body: { error: 'slow_down', code: 8, details: [{}, { retryDelay: '5.000s' }] } })
       const page = await fetch(oauthUrl({ user_code: user.toLowerCase().replace('-', ' '), idp_id: org.provider }))
@@ -171,7 +171,7 @@ specSuite(
       expect(await signIn(freshName('person'), { user_code: user, idp_id: org.provider })).toMatchObject({ status: 404 })
     })
 
-    test('a code runs out after ten minutes, for the device and for the person', async () => {
+    test('a code expires after ten minutes, for the device and for the person', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       spec.clock.advance(10 * 60_000)
@@ -190,9 +190,9 @@ specSuite(
 
     test.for<[string, Record<string, string>, string]>([
       ['no client id', {}, 'invalid_client'],
-      ['an audience that is not ours', { client_id: 'https://elsewhere.example' }, 'invalid_client'],
+      ['the audience of another platform', { client_id: 'https://elsewhere.example' }, 'invalid_client'],
       ['a scope that is neither of OpenID Connect nor a uid', { client_id: 'ours', scope: 'everything' }, 'invalid_scope'],
-    ])('a device that asks with %s is refused in the words of OAuth and in ours', async ([, form, error]) => {
+    ])('a device that asks with %s gets an error in the formats of OAuth and of the API', async ([, form, error]) => {
       const asked = form['client_id'] === 'ours' ? { ...form, client_id: baseUrl() } : form
       const { status, body } = await post('/oauth/device_authorization', asked)
       expect([status, body]).toEqual([
@@ -201,7 +201,7 @@ specSuite(
       ])
     })
 
-    test('the page shows beforehand what a device gets: what the device asked for, whatever the link says', async () => {
+    test('the page shows in advance what a device gets: what the device requested, whatever the link contains', async () => {
       const org = await withProvider()
       const { body } = await post('/oauth/device_authorization', { client_id: baseUrl(), scope: `offline_access ${org.group}` })
       const link = {
@@ -220,7 +220,7 @@ specSuite(
       expect(decodeJwt(String((await poll(String(body['device_code']))).body['access_token']))).toMatchObject({ sub: personUid(idp.issuer, name) })
     })
 
-    test('a device gets its tokens once, for any number of concurrent polls; of two browsers with its code one signs it in', async () => {
+    test('a device gets its tokens once, for any number of concurrent polls; with two browsers, one signs it in', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       const pages = await Promise.all(['one', 'other'].map((name) => signIn(freshName(name), { user_code: user, idp_id: org.provider })))
@@ -231,7 +231,7 @@ specSuite(
       expect((await poll(device)).body['error']).toBe('expired_token')
     })
 
-    test.each(misleading)('a sign-in that begins, ends and is taken by a transaction %s gives the device its tokens, once', async (_what, fault) => {
+    test.each(misleading)('with a transaction %s at each step, a device gets its tokens once', async (_what, fault) => {
       const org = await withProvider()
       const name = freshName('person')
       failNext(spec.server, fault, pendingLoginPrefix)
@@ -244,7 +244,7 @@ specSuite(
       expect(await signIn(name, { user_code: user, idp_id: org.provider })).toMatchObject({ status: 404 })
     })
 
-    test('the answer that a sign-in has ended is lost while the device takes its tokens: the person hears that it is signed in', async () => {
+    test('the person sees that the device is signed in, even if the device takes its tokens before the answer arrives', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       let taken: JsonObject = {}
@@ -258,7 +258,7 @@ specSuite(
       expect(taken['access_token']).toBeDefined()
     })
 
-    test.each(misleading)('what is left by a transaction %s is there for a headless client', async (_what, fault) => {
+    test.each(misleading)('with a transaction %s, a headless client finds its token', async (_what, fault) => {
       const org = await withProvider()
       const { code, privateKey } = headlessKey()
       const name = freshName('person')
@@ -268,7 +268,7 @@ specSuite(
       expect(decodeJwt(decrypted(session, privateKey))).toMatchObject({ sub: personUid(idp.issuer, name) })
     })
 
-    test("one address can't fill the store with sign-ins, and learns when to come again", async () => {
+    test("one address can't fill the store with sign-ins, and is asked to retry later", async () => {
       const begun = () => post('/oauth/device_authorization', { client_id: baseUrl() })
       spec.clock.advance(60_000)
       const answers = await spec.clock.hold(() => Promise.all(Array.from({ length: 40 }, begun)))
@@ -278,7 +278,7 @@ specSuite(
       spec.clock.advance(60_000)
     })
 
-    test('the page for codes has the code of its link, and shows nothing else that a link says', async () => {
+    test('the page for codes is filled with the code of its link, and shows nothing else of the link', async () => {
       const { user } = await beginDevice()
       const text = async (query: string): Promise<string> => (await fetch(`${baseUrl()}/oauth/device${query}`)).text()
       expect(await text(`?user_code=${user}`)).toContain(`value="${user}"`)
@@ -287,7 +287,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#device-sign-in
-    test('a headless client gets a token that only it can read', async () => {
+    test('a headless client gets a token that only this client can decrypt', async () => {
       const org = await withProvider()
       const { code, privateKey } = headlessKey()
       expect((await spec.call('GetHeadlessSession', { code }, {})).code).toBe(5)
@@ -297,7 +297,7 @@ specSuite(
       const session = await spec.ok('GetHeadlessSession', { code }, {})
       expect(decodeJwt(decrypted(session, privateKey))).toMatchObject({ sub: personUid(idp.issuer, name), aud: baseUrl() })
       expect(() => decrypted(session, headlessKey().privateKey)).toThrow()
-      // Who else has the link can't put their own sign-in in its place.
+      // Another person with the link can't replace the sign-in by their own.
       expect(await signIn(freshName('other'), { headless_code: code, idp_id: org.provider })).toMatchObject({ status: 400 })
       expect(await spec.ok('GetHeadlessSession', { code }, {})).toEqual(session)
       spec.clock.advance(10 * 60_000)
@@ -306,8 +306,8 @@ specSuite(
 
     test.for([
       ['no key', { headless_code: 'AAAA' }, 'headless_code'],
-      ['a key that no secret comes of', { headless_code: Buffer.alloc(32).toString('base64url') }, 'headless_code'],
-      ['two ends', { headless_code: headlessKey().code, redirect: nowhere }, 'headless_code'],
+      ['a key of which no shared secret can be derived', { headless_code: Buffer.alloc(32).toString('base64url') }, 'headless_code'],
+      ['two kinds of return', { headless_code: headlessKey().code, redirect: nowhere }, 'headless_code'],
       ['no code of a device', { user_code: 'AEIOU' }, 'user_code'],
     ] as const)('a link with %s is refused on a page, without a redirect', async ([, query, field]) => {
       const org = await withProvider()
@@ -315,7 +315,7 @@ specSuite(
       expect([page.status, page.text]).toEqual([400, expect.stringContaining(`Invalid argument: ${field}: `)])
     })
 
-    test('a sign-in that the provider refuses is shown on the page, and the device keeps waiting', async () => {
+    test('a refusal by the provider is shown on the page, and the device keeps waiting', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       await spec.ok(
@@ -328,7 +328,7 @@ specSuite(
       expect((await poll(device)).body['error']).toBe('authorization_pending')
     })
 
-    test('the audit log names who signed in another device, and no log has a token or a code', async () => {
+    test('the audit log names the person who signed in a device, and no log contains a token or code', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()
       const name = freshName('person')

@@ -20,7 +20,7 @@ afterAll(() => server.stop())
 const dear = '\\pL'.repeat(330)
 
 test.each(['rest', 'grpc'] as const)(
-  'over %s a dry run with 50 dear patterns is refused, takes little time and leaves no memory behind',
+  'over %s a dry run with 50 expensive patterns is refused, takes little time and leaves no memory in use',
   { timeout: 60_000 },
   async (transport) => {
     const { group, token } = organisation
@@ -42,7 +42,7 @@ test.each(['rest', 'grpc'] as const)(
   },
 )
 
-/** Puts an identity as an earlier version may have stored it, past all checks. */
+/** Writes an identity to the store without checks, as an earlier version may have stored it. */
 async function stored(segment: string, subjectPattern: string): Promise<string> {
   const { engine } = server.running
   const uid = trustedUid(`${organisation.group}/${segment.repeat(16)}`)
@@ -57,7 +57,7 @@ async function stored(segment: string, subjectPattern: string): Promise<string> 
   return uid
 }
 
-test('a stored pattern within the limits works on; one beyond them matches nothing, and the log names its identity once', async () => {
+test('a stored pattern within the limits matches; one beyond them matches nothing, and the log names its identity once', async () => {
   const [within, beyond] = [await stored('a', '\\pL{1,64}'), await stored('b', `(?:${dear}|.*)`)]
   const token = await server.devIssuer.mintDevToken({ subject: 'deployer', audience: server.config.baseUrl })
   const exchange = (identity: string) => server.grpc.call('SecurityTokenService/Exchange', { identity }, { token })

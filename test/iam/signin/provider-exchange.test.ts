@@ -8,16 +8,16 @@ import { freshName, makeOrganisation, roleUid, type Organisation } from '../../s
 import { expectFailure, itemsOf, specSuite, uidOf } from '../../conformance/spec/spec-suite.ts'
 import { signWith, startOidcProvider } from './issuers.ts'
 
-/** An issuer that the configuration names, whose tokens the tests sign. */
+/** A configured issuer whose tokens the tests sign. */
 const minting = await startOidcProvider(['a client'])
 afterAll(() => minting.stop())
 
 const clientId = 'taproot'
 
 specSuite(
-  'the exchange of a token of a provider',
+  "the exchange of a provider's token",
   (spec) => {
-    /** A token for the client of the organisations by default. */
+    /** Returns a token, by default for the client of the organisations. */
     const minted = (subject: string, more: Readonly<Record<string, unknown>> = {}): Promise<string> => {
       const iat = Math.floor(spec.clock.now() / 1000)
       return signWith(minting.key(), minting.claims({ sub: subject, aud: clientId, iat, exp: iat + 36_000, ...more }))
@@ -29,7 +29,7 @@ specSuite(
       return uidOf(await spec.ok('CreateIdentityProvider', { parent: group, identityProvider }, { token }))
     }
 
-    /** Providers of the same client, each in a subgroup. */
+    /** Creates providers of the same client, each in a subgroup. */
     async function copies({ group: parent, token }: Organisation, count: number, client: string): Promise<string[]> {
       const groups: string[] = []
       for (let index = 0; index < count; index += 1) {
@@ -52,19 +52,19 @@ specSuite(
 
     const entries = async (prefix = '') => (await spec.server.running.engine.store.range({ prefix, limit: 100_000 }, AbortSignal.timeout(10_000))).entries
 
-    /** The events of sessions by the provider, as the identities that they name. */
+    /** Returns the identities in the events of sessions through the provider. */
     async function mappedSessions(provider: string): Promise<string[]> {
       const events = (await entries(outboxPrefix)).map(({ value }) => fromBinary(OutboxEventSchema, value))
       return events.filter(({ type, subject }) => type.endsWith('auth.session.mapped.v1') && subject === provider).map(({ actorSubject }) => actorSubject)
     }
 
-    /** Everything that the store has of a person, and when it was written. */
+    /** Returns all store entries of a person, with their revisions. */
     async function recordsOf(uid: string): Promise<[string, unknown][]> {
       return (await entries()).filter(({ key, value }) => key.includes(uid) || Buffer.from(value).includes(uid)).map(({ key, revision }) => [key, revision])
     }
 
     // docs/spec/identities.md#mapped-sessions
-    test('roles of mapped groups belong to the session, and an event names them: the token itself as a credential has none', async () => {
+    test("the exchange of a provider's token gives roles of mapped groups to the session, with an event; the provider's token as a credential has none", async () => {
       const { group, provider } = await withProvider()
       const name = freshName('person')
       const token = await minted(name, { groups: ['admins'] })
@@ -82,7 +82,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#who-am-i
-    test("Validate returns the roles of mapped groups and those of bindings, each once, within the token's restrictions", async () => {
+    test("the exchange of a provider's token lets Validate return roles of mapped groups and of bindings, each once, within the token's limits", async () => {
       const { group, provider, token: owner } = await withProvider()
       const name = freshName('person')
       const token = await minted(name, { groups: ['admins'] })
@@ -103,7 +103,7 @@ specSuite(
         [group, 'viewer', false],
         [group, 'editor', false],
       ])
-      // A role that is bound, too, is one item.
+      // A role that is also bound appears once.
       await spec.ok(
         'CreateRoleBinding',
         { parent: group, roleBinding: { identityUid: personUid(minting.issuer, name), roleUid: roleUid('editor') } },
@@ -113,7 +113,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#token-exchange
-    test('an exchange that is only tried changes nothing, names no person, and gives no token', async () => {
+    test("the exchange of a provider's token as a dry run changes nothing, names no person, and returns no token", async () => {
       const { provider } = await withProvider()
       const name = freshName('person')
       const uid = personUid(minting.issuer, name)
@@ -145,7 +145,7 @@ specSuite(
       String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('editor'), ttl: '3600s' } }, { token }))['code'])
 
     // docs/spec/identities.md#default-roles
-    test("an invite's organisation decides: however many others have a provider of the same client, the person joins it and none of them", async () => {
+    test("the exchange of a provider's token with an invite joins its organisation, and no other with a provider of the same client", async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await makeOrganisation(spec.server)]
       await copies(foreign, 25, client)
@@ -158,7 +158,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#default-roles
-    test('a registration without a provider gets no default role if several organisations share the client; naming one gives it', async () => {
+    test("the exchange of a provider's token as a registration without a provider gives no default role if several organisations share the client; naming one does", async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await withProvider(client)]
       const name = freshName('person')
@@ -172,7 +172,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#default-roles
-    test('many providers of one organisation, with roles too large to be stored at once, block no registration', async () => {
+    test("the exchange of a provider's token is not blocked by many providers of one organisation whose roles are too large to be stored at once", async () => {
       const client = freshName('client')
       const org = await makeOrganisation(spec.server)
       const few = await copies(org, 8, client)
@@ -185,13 +185,13 @@ specSuite(
     })
 
     // docs/spec/identities.md#mapped-sessions
-    test('a person who names no provider has no roles of mapped groups, and no tenant learns their groups', async () => {
+    test("the exchange of a provider's token without a provider gives no roles of mapped groups, and no tenant learns the person's groups", async () => {
       const client = freshName('client')
       const [org, foreign] = [await withProvider(client), await withProvider(client)]
       const name = freshName('person')
       const token = await minted(name, { aud: client, groups: ['admins'] })
       await exchanged(token, { identityProvider: org.provider })
-      // Anybody may bind anybody.
+      // Everyone may create a binding for any person.
       const roleBinding = { identityUid: personUid(minting.issuer, name), roleUid: roleUid('viewer') }
       await spec.ok('CreateRoleBinding', { parent: foreign.group, roleBinding }, { token: foreign.token })
       const claims = decodeJwt(await exchanged(token, {}))
@@ -201,7 +201,7 @@ specSuite(
       expect(await mappedSessions(org.provider)).toHaveLength(1)
     })
 
-    test('a request for an impossible value does not register the person as a side effect', async () => {
+    test("the exchange of a provider's token with an impossible value does not register the person", async () => {
       const { provider } = await withProvider()
       const name = freshName('person')
       const token = await minted(name)
@@ -213,7 +213,7 @@ specSuite(
       expect(await recordsOf(personUid(minting.issuer, name))).toEqual([])
     })
 
-    test("a person who signs in by an organisation's provider joins it, even after an earlier binding by others", async () => {
+    test("the exchange of a provider's token by an organisation's provider joins the person to it, even after an earlier binding by others", async () => {
       const [{ group, provider, token }, name] = [await withProvider(), freshName('person')]
       const uid = personUid(minting.issuer, name)
       await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: uid, roleUid: roleUid('editor') } }, { token })
@@ -224,14 +224,14 @@ specSuite(
         return itemsOf(await spec.ok('ListGroups', {}, { token: bearer }), 'groups').map(uidOf)
       }
       expect(await listed()).toEqual([])
-      // A token for the platform says who a person is, and not that they belong anywhere.
+      // A token for the platform identifies a person, but does not show that they belong to an organisation.
       await exchanged(forPlatform, { identityProvider: provider })
       expect(await listed()).toEqual([])
       await exchanged(await minted(name), { identityProvider: provider })
       expect(await listed()).toEqual([group])
     })
 
-    test('a person who signed in by the provider before joins again after their removal', async () => {
+    test("the exchange of a provider's token joins a person again after their removal, if they signed in by the provider before", async () => {
       const [{ group, provider, token }, name] = [await withProvider(), freshName('person')]
       const uid = personUid(minting.issuer, name)
       await exchanged(await minted(name), { identityProvider: provider })
@@ -245,7 +245,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#records-of-people
-    test('the address of a person follows their token, and is believed of an issuer that the platform knows', async () => {
+    test("the exchange of a provider's token updates the person's e-mail address, which is trusted from a platform issuer", async () => {
       const { provider } = await withProvider()
       const { baseUrl } = spec.server.config
       const name = freshName('person')
@@ -256,7 +256,7 @@ specSuite(
         return [email, emailUnverified]
       }
       const verified = (email: string) => ({ email, email_verified: true })
-      // For the platform itself, which an issuer is believed of; for the client of a provider none is.
+      // Addresses are trusted from a platform issuer's token for the platform, not for a client of a provider.
       const known = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, { aud: baseUrl, ...more }), {})
       const trusted = async (more: Readonly<Record<string, unknown>>): Promise<unknown> => exchanged(await minted(name, more), { identityProvider: provider })
 
@@ -274,7 +274,7 @@ specSuite(
       await known(verified('third@person.example'))
       expect(await addresses()).toEqual(['third@person.example', ''])
       const settled = await read()
-      // A tenant's provider takes nothing back, and a token that says nothing changes nothing.
+      // A tenant's provider does not remove the address, and a token without an address changes nothing.
       await trusted(verified('mallory@person.example'))
       await trusted({ email: 'mallory@person.example' })
       await known({})

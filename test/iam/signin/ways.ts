@@ -8,20 +8,20 @@ import { GetGroupRequestSchema, GroupSchema } from '../../../src/gen/taproot/iam
 import { ExchangeRequestSchema, RawTokenSchema } from '../../../src/gen/taproot/oidc/v1/security_token_service_pb.ts'
 import type { TestServer } from '../../support/test-server.ts'
 
-/** A credential of an identity. */
+/** An external credential for an identity. */
 export interface Presented {
   readonly token: string
   readonly identity: string
-  /** The group that is read with it, where it is used directly. */
+  /** The group to read, if the credential is used directly. */
   readonly group: string
 }
 
-/** What was answered: 0 or the error's code, its message and its ErrorInfo's reason. */
+/** The answer: 0 or the error's code, its message and its ErrorInfo's reason. */
 export interface Outcome {
   readonly code: number
   readonly message: string
   readonly reason: string
-  /** The access token that an exchange gave. */
+  /** The access token of an exchange. */
   readonly token: string | undefined
 }
 

@@ -14,14 +14,14 @@ import { clientOf, compact, configMap, configMaps, freshNamespace, proxyTo, sign
 const unknownType: ObjectType = { group: 'unknown.example', version: 'v1', kind: 'Nothing', plural: 'nothings', namespaced: true }
 const deployments: ObjectType = { group: 'apps', version: 'v1', kind: 'Deployment', plural: 'deployments', namespaced: true }
 
-describeWithPart('kube-apiserver', 'the client of an API server', () => {
+describeWithPart('kube-apiserver', 'the client of a Kubernetes API server', () => {
   let kube: Kube
 
   beforeAll(async () => void (kube = await startKube()))
   afterAll(() => kube?.stop())
 
-  describe('objects', () => {
-    test('are made, read, replaced, patched and deleted', async () => {
+  describe('Kubernetes objects', () => {
+    test('Kubernetes objects are created, read, replaced, patched and deleted', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       const ref = { namespace, name: 'one' }
@@ -39,7 +39,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await client.delete(configMaps, ref, {}, signal)
     })
 
-    test('are applied: made, brought to the draft against other managers, and without what the draft left out', async () => {
+    test('Kubernetes objects are applied: created, changed against other field managers, and cleared of fields missing in the new draft', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       const metadata = { namespace, name: 'one' }
@@ -52,7 +52,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect(again.metadata.uid).toBe(made.metadata.uid)
     })
 
-    test('have a status that is applied on its own', async () => {
+    test('Kubernetes objects have a status that can be applied separately', async () => {
       const client = clientOf(kube)
       const metadata = { namespace: await freshNamespace(kube), name: 'one' }
       const template = { metadata: { labels: { app: 'x' } }, spec: { containers: [{ name: 'c', image: 'i' }] } }
@@ -61,7 +61,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect([applied.status, applied.metadata.generation]).toEqual([{ observedGeneration: 7 }, 1])
     })
 
-    test('are not deleted in the place of another of the same name', async () => {
+    test('Kubernetes objects are not deleted if another object has the same name now', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       const made = await client.create(configMaps, configMap('one', { namespace }), signal)
@@ -69,7 +69,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect((await client.get(configMaps, { namespace, name: 'one' }, signal))?.metadata.uid).toBe(made.metadata.uid)
     })
 
-    test('are listed in parts, all as of one version, of one namespace or all and by label', async () => {
+    test('Kubernetes objects are listed in parts at one resource version, in one namespace or all, and by label', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       for (const [index, app] of ['x', 'y', 'x', 'x'].entries()) await client.create(configMaps, configMap(`n${index}`, { namespace, labels: { app } }), signal)
@@ -94,7 +94,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
   })
 
   describe('a watch', () => {
-    test('tells what happened after its version, in order, and ends with its signal', async () => {
+    test('a watch delivers events after its resource version, in order, and ends with its signal', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       const { resourceVersion } = await client.list(configMaps, { namespace, limit: 1 }, signal)
@@ -113,7 +113,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect(notified).toEqual(['added', 'modified', 'deleted'])
     })
 
-    test('a watch without listeners is closed', async () => {
+    test('a watch is closed when it has no listeners', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       const { resourceVersion } = await client.list(configMaps, { namespace, limit: 1 }, signal)
@@ -126,7 +126,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       expect(first?.type === 'added' && valueOf(first.object)?.length).toBe(100_000)
     })
 
-    test('that tells nothing for too long has failed', async () => {
+    test('a watch fails after a long time without any event', async () => {
       const proxy = await proxyTo(kube)
       const client = clientOf(kube, { port: proxy.port, silenceMs: 1000 })
       const namespace = await freshNamespace(kube)
@@ -138,7 +138,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       )
     })
 
-    test('of a version that is forgotten has expired, and so has the rest of a list', async () => {
+    test('a watch expires with its resource version, and so does the rest of a list', async () => {
       const client = clientOf(kube)
       const namespace = await freshNamespace(kube)
       for (const name of ['a', 'b', 'c']) await client.create(configMaps, configMap(name, { namespace }), signal)
@@ -152,26 +152,26 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     })
   })
 
-  describe('a call fails as', () => {
+  describe('a call fails with the reason', () => {
     const rows: readonly {
       readonly reason: KubeErrorReason
       readonly when: string
       readonly call: (client: KubeApi, namespace: string) => Promise<unknown>
     }[] = [
-      { reason: 'not_found', when: 'the type of a list is not there', call: (client) => client.list(unknownType, { limit: 1 }, signal) },
+      { reason: 'not_found', when: 'the type of a list does not exist', call: (client) => client.list(unknownType, { limit: 1 }, signal) },
       {
         reason: 'not_found',
-        when: 'what is patched is not there',
+        when: 'a patched object does not exist',
         call: (client, namespace) => client.patch(configMaps, { namespace, name: 'none' }, {}, signal),
       },
       {
         reason: 'not_found',
-        when: 'a status is applied to what is not there',
+        when: 'the object of an applied status does not exist',
         call: (client, namespace) => client.apply(deployments, { metadata: { namespace, name: 'none' }, status: {} }, { subresource: 'status' }, signal),
       },
       {
         reason: 'conflict',
-        when: 'what is replaced is of a later version',
+        when: 'a replaced object has a later version',
         call: async (client, namespace) => {
           const made = await client.create(configMaps, configMap('one', { namespace, value: 'a' }), signal)
           await client.patch(configMaps, { namespace, name: 'one' }, { data: { value: 'b' } }, signal)
@@ -180,13 +180,13 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       },
       {
         reason: 'conflict',
-        when: 'what is applied names the uid of an object that is gone',
+        when: 'an applied object names the uid of a deleted one',
         call: (client, namespace) =>
           client.apply(configMaps, { metadata: { namespace, name: 'none', uid: '00000000-0000-4000-8000-000000000000' } }, {}, signal),
       },
       ...(['apply', 'patch'] as const).map((method) => ({
         reason: 'invalid' as const,
-        when: `another object has the name by now, for ${method} with the uid of the one before`,
+        when: `another object now has the name, for ${method} with the uid of the former one`,
         call: async (client: KubeApi, namespace: string) => {
           await client.create(configMaps, configMap('one', { namespace }), signal)
           const metadata = { namespace, name: 'one', uid: '00000000-0000-4000-8000-000000000000' }
@@ -196,26 +196,26 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       })),
       {
         reason: 'already_exists',
-        when: 'what is made is there',
+        when: 'a created object exists',
         call: async (client, namespace) => {
           await client.create(configMaps, configMap('one', { namespace }), signal)
           await client.create(configMaps, configMap('one', { namespace }), signal)
         },
       },
-      { reason: 'invalid', when: 'a name is not one', call: (client, namespace) => client.create(configMaps, configMap('No Name', { namespace }), signal) },
+      { reason: 'invalid', when: 'a name is invalid', call: (client, namespace) => client.create(configMaps, configMap('No Name', { namespace }), signal) },
       {
         reason: 'invalid',
-        when: 'a field is of another type',
+        when: 'a field has another type',
         call: (client, namespace) => client.create(configMaps, { metadata: { name: 'one', namespace }, data: 'text' }, signal),
       },
     ]
     for (const { reason, when, call } of rows) {
-      test(`${reason} where ${when}`, async () => {
+      test(`${reason} if ${when}`, async () => {
         await expectReason(call(clientOf(kube), await freshNamespace(kube)), reason)
       })
     }
 
-    test('undefined, for what is read of a type that is not there', async () => {
+    test('undefined for a read of an unknown type', async () => {
       expect(await clientOf(kube).get(unknownType, { namespace: 'default', name: 'x' }, signal)).toBeUndefined()
     })
 
@@ -224,12 +224,12 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await expectReason(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unauthorized')
     })
 
-    test('unavailable where the server has a certificate of another authority', async () => {
+    test('unavailable if the server has a certificate of another authority', async () => {
       const endpoint = { from: 'token', server: kube.access.server, ca: selfSigned('stranger').certificate, token: kube.access.token } as const
       await expectReason(clientOf(kube, { endpoint }).list(configMaps, { limit: 1 }, signal), 'unavailable')
     })
 
-    test('unavailable where the network is cut, and well again afterwards', async () => {
+    test('unavailable while the network is cut, and works afterwards', async () => {
       const proxy = await proxyTo(kube)
       const client = clientOf(kube, { port: proxy.port })
       await client.list(configMaps, { limit: 1 }, signal)
@@ -239,7 +239,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await client.list(configMaps, { limit: 1 }, signal)
     })
 
-    test('unavailable where no answer comes in time', async () => {
+    test('unavailable if no answer arrives in time', async () => {
       const proxy = await proxyTo(kube)
       const client = clientOf(kube, { port: proxy.port, callMs: 500 })
       await client.list(configMaps, { limit: 1 }, signal)
@@ -247,7 +247,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await expectReason(client.list(configMaps, { limit: 1 }, signal), 'unavailable')
     })
 
-    test('unavailable where the server is down, and well again once it is back', async () => {
+    test('unavailable while the server is down, and works once it is back', async () => {
       const client = clientOf(kube)
       await client.list(configMaps, { limit: 1 }, signal)
       await kube.apiserver.kill()
@@ -256,7 +256,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await client.list(configMaps, { limit: 1 }, signal)
     })
 
-    test('unavailable where the client is closed', async () => {
+    test('unavailable after the client is closed', async () => {
       const proxy = await proxyTo(kube)
       const client = clientOf(kube, { port: proxy.port })
       const { resourceVersion } = await client.list(configMaps, { limit: 1 }, signal)
@@ -266,7 +266,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await Promise.all(failures)
     })
 
-    test("the signal's reason where that aborts", async () => {
+    test('a call fails with the reason of its signal when that aborts', async () => {
       const proxy = await proxyTo(kube)
       const client = clientOf(kube, { port: proxy.port })
       await client.list(configMaps, { limit: 1 }, signal)
@@ -279,7 +279,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     })
   })
 
-  test('too many requests, with the time to retry', async () => {
+  test('throttled, with the time to retry', async () => {
     const throttled = await startKube({ flags: ['--enable-priority-and-fairness=false', '--max-requests-inflight=1', '--max-mutating-requests-inflight=1'] })
     onTestFinished(() => throttled.stop())
     const token = await tokenOf(throttled, '*')
@@ -290,7 +290,7 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     for (const failure of failures) expect(failure).toMatchObject({ reason: 'throttled', retryAfterMs: 1000 })
   })
 
-  test('no more calls are begun than the rate says, and who leaves takes no turn', async () => {
+  test('the client starts at most as many calls as the rate allows; a cancelled call does not use up its turn', async () => {
     const client = clientOf(kube, { rate: { perSecond: 20, burst: 5 } })
     await client.list(configMaps, { limit: 1 }, signal)
     const startedAt = performance.now()
@@ -304,22 +304,22 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
     expect(tookMs).toBeLessThan(4000)
   })
 
-  test('connections are used again', async () => {
+  test('the client of a Kubernetes API server reuses connections', async () => {
     let connections = 0
     const proxy = await proxyTo(kube, () => connections++)
     const client = clientOf(kube, { port: proxy.port })
     for (let i = 0; i < 20; i++) await client.list(configMaps, { limit: 1 }, signal)
-    // The pool may open another one before the first is known to be free.
+    // The pool may open a second connection before it knows that the first is free.
     expect(connections).toBeLessThanOrEqual(2)
   })
 
-  describe('an endpoint', () => {
-    test('is read from a kubeconfig', async () => {
+  describe('the endpoint of the API server', () => {
+    test('the endpoint of the API server is read from a kubeconfig', async () => {
       await clientOf(kube, { endpoint: { from: 'kubeconfig', file: kube.kubeconfigFile } }).list(configMaps, { limit: 1 }, signal)
       expect(() => clientOf(kube, { endpoint: { from: 'kubeconfig', file: kube.kubeconfigFile, context: 'none' } })).toThrow('no such context')
     })
 
-    test('is that of a pod, whose token is read again as it rotates and says what is allowed', async () => {
+    test('the endpoint of the API server is that of the pod, whose rotated token is reread and determines the rights', async () => {
       const directory = await mkdtemp(join(tmpdir(), 'taproot-pod-'))
       onTestFinished(() => rm(directory, { recursive: true }))
       await writeFile(join(directory, 'ca.crt'), kube.access.caPem)
@@ -333,13 +333,13 @@ describeWithPart('kube-apiserver', 'the client of an API server', () => {
       await expectReason(client.create(configMaps, configMap('mine'), signal), 'forbidden')
     })
 
-    test('without TLS is refused', () => {
+    test('the endpoint of the API server is refused without TLS', () => {
       expect(() => clientOf(kube, { endpoint: { from: 'token', server: 'http://127.0.0.1:1', ca: '', token: 't' } })).toThrow('https')
     })
   })
 })
 
-/** Asserts that a call rejects with that fault. */
+/** Expects that a call rejects with this reason. */
 async function expectReason(call: Promise<unknown>, reason: KubeErrorReason): Promise<void> {
   await expect(call).rejects.toMatchObject({ name: 'KubeError', reason })
 }
@@ -351,7 +351,7 @@ async function drain(client: KubeClient, resourceVersion: string, onEvent: () =>
 
 let accounts = 0
 
-/** The token of a service account that may do that with ConfigMaps, once the API server has noticed it. */
+/** Returns the token of a service account with this right on ConfigMaps, once the API server applies it. */
 async function tokenOf({ kubeconfigFile }: Kube, verb: string): Promise<string> {
   const name = `robot-${++accounts}`
   const kubectl = (...args: string[]): Promise<string> => mustRunKubeClient('kubectl', args, { kubeconfigFile })

@@ -4,14 +4,14 @@ import { createInformer, type Informer, type InformerOptions } from '../../../sr
 import { silentLog } from '../../store/store-harness.ts'
 import { configMap, random, valueOf } from '../kube-bench.ts'
 
-/** An informer under test, and what it did. */
+/** An informer under test, and its recorded events. */
 export interface Bench {
   readonly informer: Informer
   /** The events of the listeners: `+name=value`, `~name=value`, `-name`. */
   readonly notified: string[]
-  /** How many objects each list had. */
+  /** The number of objects in each list. */
   readonly lists: number[]
-  /** The states that were entered. */
+  /** The states of the informer, in order. */
   readonly states: string[]
 }
 
@@ -39,7 +39,7 @@ export function at(resourceVersion: string, name: string, value = resourceVersio
   return { ...configMap(name, { value }), metadata: { name, namespace: 'default', uid: `uid-${name}`, resourceVersion } }
 }
 
-/** A server with the answers that the test gives: one list after the other, one watch after the other. Each watch then ends, fails or stays silent. */
+/** Simulates a server with these answers, one list after the other, and one watch after the other. Each watch then ends, fails or stays silent. */
 export function scripted(lists: readonly (readonly KubeObject[] | KubeError)[], watches: readonly (readonly (WatchEvent | KubeError | 'end')[])[]) {
   const [remainingLists, remainingWatches, asked] = [[...lists], [...watches], [] as string[]]
   const list: KubeApi['list'] = () => {

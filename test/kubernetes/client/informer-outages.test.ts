@@ -5,10 +5,10 @@ import { FakeTimers, settled } from '../../support/fake-timers.ts'
 import { at, scripted, watching } from './informer-bench.ts'
 import { configMaps } from '../kube-bench.ts'
 
-/** Randomness that makes each wait as long as it can be. */
+/** Randomness that makes each wait as long as possible. */
 const full = { bytes: (count: number) => new Uint8Array(count).fill(255) }
 
-test('an informer retries failures after growing delays, not before a requested delay, and at once after it received an event', async () => {
+test('an informer retries after growing delays, never before a requested delay, and at once after it received an event', async () => {
   const timers = new FakeTimers()
   const failure = new KubeError('unavailable', 'down')
   const notified: WatchEvent = { type: 'bookmark', resourceVersion: '5' }
@@ -33,31 +33,31 @@ const expired = new KubeError('expired', 'too old')
 
 test.each([
   {
-    title: 'follows from where it was within a second of the end of a long outage',
+    title: 'continues within a second of the end of a long outage',
     watches: [...Array.from({ length: 20 }, () => [down]), []],
     waits: [250, 500, ...Array.from({ length: 18 }, () => 1000)],
     lists: [1],
   },
   {
-    title: 'lists again at once where its version expired during an outage',
+    title: 'lists again at once if its version expired during an outage',
     watches: [[down], [down], [down], [expired], []],
     waits: [250, 500, 1000],
     lists: [1, 1],
   },
   {
-    title: 'lists again at once whenever its version expires, also after a failure of another kind',
+    title: 'lists again at once whenever its version expires, also after another failure',
     watches: [[expired], [down], [expired], []],
     waits: [250],
     lists: [1, 1, 1],
   },
   {
-    title: 'waits before it lists a third time where each new version expires',
+    title: 'waits before the third list if each new version expires',
     watches: [[expired], [expired], [expired], []],
     waits: [1000, 2000],
     lists: [1, 1, 1, 1],
   },
   {
-    title: 'waits from the beginning where a server that starts refuses it for a moment',
+    title: 'starts with short delays again after a starting server refused it',
     watches: [...Array.from({ length: 9 }, () => [down]), [new KubeError('forbidden', 'no roles yet')], []],
     waits: [250, 500, ...Array.from({ length: 7 }, () => 1000), 500],
     lists: [1],
@@ -82,10 +82,10 @@ test.each([
 })
 
 test.each([
-  { title: 'a server that is too busy says when to come again', code: 429, body: '', retryAfterMs: 7000 },
-  { title: 'a server that starts asks for more time than it needs', code: 503, body: '', retryAfterMs: undefined },
+  { title: 'the requested delay of a busy server is obeyed', code: 429, body: '', retryAfterMs: 7000 },
+  { title: 'the requested delay of a starting server is ignored', code: 503, body: '', retryAfterMs: undefined },
   {
-    title: 'a status of a server that starts does so too',
+    title: 'the requested delay in the status of a starting server is ignored',
     code: 503,
     body: JSON.stringify({ kind: 'Status', code: 503, reason: 'ServiceUnavailable', details: { retryAfterSeconds: 5 } }),
     retryAfterMs: undefined,

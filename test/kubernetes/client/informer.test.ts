@@ -14,7 +14,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
   beforeAll(async () => void (kube = await startKube()))
   afterAll(() => kube?.stop())
 
-  /** An informer of a fresh namespace's ConfigMaps over a network that can fail. */
+  /** Starts an informer of a new namespace's ConfigMaps over a network that can fail. */
   async function far(options: Pick<KubeClientOptions, 'silenceMs' | 'watchSeconds'> = {}) {
     const proxy = await proxyTo(kube)
     const namespace = await freshNamespace(kube)
@@ -42,7 +42,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(get('new')?.metadata).not.toHaveProperty('managedFields')
   })
 
-  test('counts an object that leaves the selection as gone', async () => {
+  test('an informer reports an object that no longer matches the selector as removed', async () => {
     const namespace = await freshNamespace(kube)
     const api = clientOf(kube)
     const { informer, notified } = watching({ api, type: configMaps, selection: { namespace, labelSelector: 'app=x' } })
@@ -54,7 +54,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(notified).toEqual(['+one=1', '-one', '+one=1'])
   })
 
-  test('goes on where it was after its watch was cut', async () => {
+  test('an informer continues at the same position after its watch was cut', async () => {
     const { notified, lists, proxy, write, remove } = await far()
     proxy.cut()
     await write('new', '1')
@@ -67,7 +67,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(lists).toEqual([1])
   })
 
-  test('goes on where it was after its watch fell silent', async () => {
+  test('an informer continues at the same position after its watch stopped delivering', async () => {
     const { informer, notified, lists, proxy, write } = await far({ silenceMs: 1000 })
     await write('first', '1')
     await until(() => notified.length === 2)
@@ -81,7 +81,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect([notified, lists]).toEqual([['+old=0', '+first=1', '+new=1'], [1]])
   })
 
-  test('goes on where it was after the API server was killed', async () => {
+  test('an informer continues at the same position after the API server was killed', async () => {
     const { informer, notified, lists, write } = await far()
     await kube.apiserver.kill()
     await until(() => informer.state.is === 'waiting')
@@ -91,7 +91,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect([notified, lists]).toEqual([['+old=0', '+new=1'], [1]])
   })
 
-  test('an informer lists again after its version expired, and reports what was added, changed and removed meanwhile', { timeout: 90_000 }, async () => {
+  test('an informer lists again after its version expired, and reports additions, changes and removals in between', { timeout: 90_000 }, async () => {
     const { informer, notified, lists, proxy, get, write, remove } = await far()
     await write('left', '1')
     await write('made-again', '1')
@@ -118,7 +118,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(lists).toEqual([1, 3])
   })
 
-  test('waits for a type that is not there, and again where it goes', async () => {
+  test('an informer waits for a type that does not exist, and again after the type is removed', async () => {
     const things: ObjectType = { group: 'test.taproot.dev', version: 'v1', kind: 'Thing', plural: 'things', namespaced: true }
     const api = clientOf(kube)
     const { informer, notified, states } = watching({ api, type: things })
@@ -138,7 +138,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(states.filter((state) => state === 'absent').length).toBeGreaterThanOrEqual(3)
   })
 
-  test('an informer has the answer of its own call at once, and keeps newer states', async () => {
+  test('an informer contains the result of its own call at once, and prefers newer states', async () => {
     const { informer, notified, proxy, get, write, remove } = await far()
     const first = await write('mine', '1')
     await until(() => notified.includes('+mine=1'))
@@ -158,7 +158,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(notified).toEqual(['+old=0', '+mine=1', '~mine=2', '+other=1', '-other'])
   })
 
-  test('bookmarks keep the version of a quiet watch recent', { timeout: 180_000 }, async () => {
+  test('an informer keeps the version of a quiet watch recent through bookmarks', { timeout: 180_000 }, async () => {
     // The API server sends a bookmark each minute, and two seconds before a watch ends.
     const { informer, write, near, namespace } = await far({ watchSeconds: { least: 10, most: 10 } })
     await write('new', '1')
@@ -172,7 +172,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(Number((informer.state as { resourceVersion: string }).resourceVersion)).toBeGreaterThanOrEqual(Number(resourceVersion))
   })
 
-  test("an informer ends with the server's state, and never goes back, through any network faults", { timeout: 120_000 }, async () => {
+  test("an informer ends with the server's state and never goes back, whatever the network faults", { timeout: 120_000 }, async () => {
     const { informer, proxy, namespace, near, write, remove } = await far({ silenceMs: 500 })
     const replayed = new Map(Array.from(informer.list(), (object) => [object.metadata.name, object]))
     const wrong: string[] = []
@@ -204,7 +204,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
     expect(wrong).toEqual([])
   })
 
-  test('has many objects, read in parts', { timeout: 300_000 }, async () => {
+  test('an informer reads many objects in parts', { timeout: 300_000 }, async () => {
     const api = clientOf(kube)
     const namespace = await freshNamespace(kube)
     const parts = campaignLength({ short: 4, full: 20 })
@@ -227,7 +227,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
   })
 })
 
-test('an informer drops what is older than what it has', async () => {
+test('ignores states older than those it has', async () => {
   const api = scripted(
     [[at('10', 'a')]],
     [
@@ -247,7 +247,7 @@ test('an informer drops what is older than what it has', async () => {
   expect(notified).toEqual(['+a=10', '+c=13', '~a=14'])
 })
 
-test('an informer lists again from a server that was restored from a backup, and accepts its state', async () => {
+test('lists again from a server that was restored from a backup, and accepts its state', async () => {
   const api = scripted(
     [[at('90', 'a'), at('100', 'b')], [at('50', 'a')]],
     [
@@ -264,7 +264,7 @@ test('an informer lists again from a server that was restored from a backup, and
   expect(api.asked).toEqual(['100', '50'])
 })
 
-/** The custom resource definition of a type that holds anything. */
+/** Returns the custom resource definition of a type without constraints. */
 function definitionOf({ group, version, kind, plural }: ObjectType): string {
   const schema = { openAPIV3Schema: { type: 'object', 'x-kubernetes-preserve-unknown-fields': true } }
   return JSON.stringify({

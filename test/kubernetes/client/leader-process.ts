@@ -1,4 +1,4 @@
-// A candidate in a process of its own. It prints one JSON line when it is ready, and one for each act as leader.
+// A candidate in its own process. It prints one JSON line when it is ready, and one for each action as leader.
 import { randomBytes } from 'node:crypto'
 import { setTimeout as delay } from 'node:timers/promises'
 import { createKubeClient } from '../../../src/kubernetes/client/kube-client.ts'
@@ -11,18 +11,18 @@ export interface CandidateOptions {
   readonly endpoint: KubeEndpoint
   readonly lease: { readonly namespace: string; readonly name: string }
   readonly identity: string
-  /** How wrong its wall clock is, in milliseconds. */
+  /** Error of its wall clock in milliseconds. */
   readonly skewMs: number
-  /** How long its work continues after the request to end, in milliseconds. */
+  /** Duration of its work after the request to end, in milliseconds. */
   readonly drainMs: number
 }
 
-/** What it says. */
+/** One printed line. */
 export interface Act {
   readonly identity: string
-  /** Its how manieth leadership; 0 where it only says that it is there. */
+  /** The number of its leadership; 0 when it reports that it is ready. */
   readonly term: number
-  /** By the machine's monotonic clock. */
+  /** Time of the machine's monotonic clock in milliseconds. */
   readonly atMs: number
 }
 

@@ -10,25 +10,25 @@ import { until } from '../../e2e/process/harness/ops.ts'
 import { startTcpProxy, type TcpProxy } from '../../support/parts/tcp-proxy.ts'
 import type { Act, CandidateOptions } from './leader-process.ts'
 
-// Leases run out in seconds.
+// Leases expire in seconds.
 vi.setConfig({ testTimeout: 150_000, maxConcurrency: 3 })
 
 const program = resolve(import.meta.dirname, 'leader-process.ts')
-/** From the end of a leader to the first act of the next. */
+/** Maximum time in milliseconds from the end of a leader to the first action of the next. */
 const handoverMs = 15_000
 
-/** For what has no time of its own, on a busy machine. */
+/** Maximum time in milliseconds of other waits, on a busy machine. */
 const timeoutMs = 60_000
 
-/** One machine's monotonic time, as the candidates tell it. */
+/** Returns the machine's monotonic time, as the candidates report it. */
 function nowMs(): number {
   return Number(process.hrtime.bigint() / 1000n) / 1000
 }
 
-/** Of a test, of which several run at once: `end` is called after it. */
+/** Registers a cleanup of one test, because several tests run at once. */
 type AtEnd = (end: () => Promise<void>) => void
 
-/** Candidates for one Lease, and all that they did. */
+/** Candidates for one Lease, and all their actions. */
 class Candidates {
   readonly lease = { namespace: 'default', name: `lease-${randomBytes(4).toString('hex')}` }
   readonly acts: Act[] = []
@@ -41,7 +41,7 @@ class Candidates {
     this.#atEnd = atEnd
   }
 
-  /** Starts one; killed after the test. */
+  /** Starts a candidate that is killed after the test. */
   start(identity: string, options: Partial<CandidateOptions> & { readonly port?: number } = {}): ChildProcess {
     const { port = this.#kube.apiserver.port, ...more } = options
     const { caPem: ca, token } = this.#kube.access
@@ -63,19 +63,19 @@ class Candidates {
     return child
   }
 
-  /** Resolves when it campaigns. */
+  /** Resolves when it is a candidate. */
   there(identity: string): Promise<void> {
     return until(() => this.#there.has(identity), timeoutMs)
   }
 
-  /** Resolves with its first act that is later than a time. */
+  /** Resolves with its first action after a time. */
   async actOf(identity: string, afterMs = 0, withinMs = timeoutMs): Promise<Act> {
     const find = (): Act | undefined => this.acts.find((act) => act.identity === identity && act.atMs > afterMs)
     await until(() => find() !== undefined, withinMs)
     return find() as Act // a cast: it was just there
   }
 
-  /** The terms in the order in which they began; throws where one acted before an earlier one had acted for the last time. */
+  /** Returns the terms in order. Throws if one began to act before an earlier one had stopped. */
   terms(): readonly string[] {
     const spans = new Map<string, { first: number; last: number }>()
     for (const { identity, term, atMs } of this.acts) {
@@ -92,20 +92,20 @@ class Candidates {
   }
 }
 
-/** A network to the API server that can fail. */
+/** Returns a network to the API server that can fail. */
 async function farFrom({ apiserver }: Kube, atEnd: AtEnd): Promise<TcpProxy> {
   const proxy = await startTcpProxy(apiserver.port)
   atEnd(() => proxy.close())
   return proxy
 }
 
-describeWithPart('kube-apiserver', 'the election of a leader', () => {
+describeWithPart('kube-apiserver', 'leader election', () => {
   let kube: Kube
 
   beforeAll(async () => void (kube = await startKube()))
   afterAll(() => kube?.stop())
 
-  test.concurrent('has one leader of many, of whom the next follows at once when it stops', async ({ onTestFinished }) => {
+  test.concurrent('leader election has one leader of many candidates; the next follows at once when it stops', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const children = new Map(['a', 'b', 'c'].map((identity) => [identity, candidates.start(identity)]))
     await Promise.all([...children.keys()].map((identity) => candidates.there(identity)))
@@ -124,7 +124,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     expect(JSON.parse(lease)).toMatchObject({ spec: { holderIdentity: candidates.acts.at(-1)?.identity, leaseDurationSeconds: 12 } })
   })
 
-  test.concurrent('waits for the work of a leader that stops, however long that takes', async ({ onTestFinished }) => {
+  test.concurrent('leader election waits until a stopping leader has finished its work, however long that takes', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const first = candidates.start('a', { drainMs: 15_000 })
     await candidates.actOf('a')
@@ -140,7 +140,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     ['', 0] as const,
     [', also where its clock is an hour late', -3_600_000] as const,
     [', also where its clock is an hour early', 3_600_000] as const,
-  ])('hands over in under 15 s after kill -9 of the leader%s', async ([, skewMs], { onTestFinished }) => {
+  ])('leader election changes the leader in under 15 s after kill -9 of the leader%s', async ([, skewMs], { onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const first = candidates.start('a', { skewMs })
     await candidates.actOf('a')
@@ -153,7 +153,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     expect(candidates.terms()).toEqual(['a1', 'b1'])
   })
 
-  test.concurrent('a leader that was suspended does nothing more once it goes on, and is a candidate again', async ({ onTestFinished }) => {
+  test.concurrent('a leader that was suspended does nothing more when it continues, and becomes a candidate again', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const first = candidates.start('a')
     await candidates.actOf('a')
@@ -162,7 +162,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     first.kill('SIGSTOP')
     const taken = await candidates.actOf('b')
     first.kill('SIGCONT')
-    // Both acts and their absence are seen by then: it leads again only when the other one has gone.
+    // By then an action of `b` would have been seen: it leads again only after the other one has gone.
     await candidates.actOf('b', taken.atMs + 3_000)
     second.kill('SIGTERM')
     const again = await candidates.actOf('a', taken.atMs)
@@ -170,7 +170,7 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     expect(candidates.terms()).toEqual(['a1', 'b1', 'a2'])
   })
 
-  test.concurrent('a leader that is suspended for shorter than the Lease lasts stays the leader', async ({ onTestFinished }) => {
+  test.concurrent('a leader that is suspended for less than the duration of its Lease stays the leader', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const first = candidates.start('a')
     await candidates.actOf('a')
@@ -184,26 +184,29 @@ describeWithPart('kube-apiserver', 'the election of a leader', () => {
     expect(candidates.terms()).toEqual(['a1'])
   })
 
-  test.concurrent('a leader whose network falls silent stops before another one acts, and leads again if there was no other', async ({ onTestFinished }) => {
-    const candidates = new Candidates(kube, onTestFinished)
-    const proxy = await farFrom(kube, onTestFinished)
-    candidates.start('a', { port: proxy.port })
-    await candidates.actOf('a')
-    const second = candidates.start('b')
-    await candidates.there('b')
-    const stalledAtMs = nowMs()
-    proxy.stall()
-    const taken = await candidates.actOf('b')
-    const last = Math.max(...candidates.acts.filter(({ identity }) => identity === 'a').map(({ atMs }) => atMs))
-    expect(last - stalledAtMs).toBeLessThan(9_500)
-    expect(taken.atMs - last).toBeGreaterThan(1_000)
-    proxy.resume()
-    second.kill('SIGKILL')
-    await candidates.actOf('a', taken.atMs)
-    expect(candidates.terms()).toEqual(['a1', 'b1', 'a2'])
-  })
+  test.concurrent(
+    'a leader whose network stops delivering stops before another acts, and leads again if it was the only candidate',
+    async ({ onTestFinished }) => {
+      const candidates = new Candidates(kube, onTestFinished)
+      const proxy = await farFrom(kube, onTestFinished)
+      candidates.start('a', { port: proxy.port })
+      await candidates.actOf('a')
+      const second = candidates.start('b')
+      await candidates.there('b')
+      const stalledAtMs = nowMs()
+      proxy.stall()
+      const taken = await candidates.actOf('b')
+      const last = Math.max(...candidates.acts.filter(({ identity }) => identity === 'a').map(({ atMs }) => atMs))
+      expect(last - stalledAtMs).toBeLessThan(9_500)
+      expect(taken.atMs - last).toBeGreaterThan(1_000)
+      proxy.resume()
+      second.kill('SIGKILL')
+      await candidates.actOf('a', taken.atMs)
+      expect(candidates.terms()).toEqual(['a1', 'b1', 'a2'])
+    },
+  )
 
-  test.concurrent('a leader outlives a short absence of the API server, and leads again after a long one', async ({ onTestFinished }) => {
+  test.concurrent('a leader continues after a short outage of the API server, and is elected again after a long one', async ({ onTestFinished }) => {
     const candidates = new Candidates(kube, onTestFinished)
     const proxy = await farFrom(kube, onTestFinished)
     candidates.start('a', { port: proxy.port })

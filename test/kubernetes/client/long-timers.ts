@@ -1,11 +1,11 @@
 import { systemTimers, type Timers } from '../../../src/base/timing.ts'
 
-/** The process's own clock, except for long waits: these end on command. */
+/** The process's own clock, except that long waits end on command. */
 export class LongTimers implements Timers {
   readonly #alarms = new Set<{ readonly ms: number; readonly ring: () => void }>()
   readonly #longMs: number
 
-  /** Waits of `longMs` milliseconds or more are long: no test waits for them. */
+  /** Waits of `longMs` milliseconds or more are long. */
   constructor(longMs = 300_000) {
     this.#longMs = longMs
   }
@@ -21,12 +21,12 @@ export class LongTimers implements Timers {
     return () => void this.#alarms.delete(alarm)
   }
 
-  /** How long each of the long waits that go on was to be. */
+  /** The requested lengths of the pending long waits. */
   get held(): readonly number[] {
     return [...this.#alarms].map(({ ms }) => ms)
   }
 
-  /** Ends the long waits of which `which` is true. */
+  /** Ends the long waits for which `which` is true. */
   ring(which: (ms: number) => boolean): void {
     for (const alarm of [...this.#alarms].filter(({ ms }) => which(ms))) {
       this.#alarms.delete(alarm)

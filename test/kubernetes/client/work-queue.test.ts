@@ -4,20 +4,20 @@ import { KubeError } from '../../../src/kubernetes/kube-api.ts'
 import { silentLog } from '../../store/store-harness.ts'
 import { FakeTimers, settled } from '../../support/fake-timers.ts'
 
-/** Jitter that takes nothing off: half of the time plus (almost) the other half. */
+/** Randomness that gives the longest waits: half of the time plus (almost) the other half. */
 const random = { bytes: (count: number) => new Uint8Array(count).fill(255) }
 
 interface Bench {
   readonly queue: WorkQueue
   readonly timers: FakeTimers
-  /** The keys in the order in which their work began. */
+  /** The keys in the order of their start. */
   readonly begun: string[]
   /** Ends the work on a key. */
   end(key: string, outcome?: Awaited<ReturnType<Work>> | Error): Promise<void>
   stop(): Promise<void>
 }
 
-/** A running queue whose work ends when the test says so. */
+/** Starts a queue whose work ends when the test says so. */
 function bench(options: Partial<WorkQueueOptions> = {}): Bench {
   const timers = new FakeTimers()
   const begun: string[] = []
@@ -52,7 +52,7 @@ function bench(options: Partial<WorkQueueOptions> = {}): Bench {
 
 const failure = new Error('not now')
 
-test('a key that is added many times while it waits is worked on once', async () => {
+test('a key that is added several times while it waits is processed once', async () => {
   const { queue, begun, end } = bench()
   queue.add('busy')
   for (let i = 0; i < 5; i++) queue.add('a')
@@ -78,7 +78,7 @@ test('a key that is added during its work is processed again afterwards, never a
   expect(begun).toEqual(['a', 'a'])
 })
 
-test('as many keys are worked on at once as there are workers', async () => {
+test('the queue processes as many keys at once as it has workers', async () => {
   const { queue, begun, end } = bench({ workers: 2 })
   for (const key of ['a', 'b', 'c']) queue.add(key)
   await settled()
@@ -87,7 +87,7 @@ test('as many keys are worked on at once as there are workers', async () => {
   expect(begun).toEqual(['a', 'b', 'c'])
 })
 
-test('a key that fails comes again, each time twice as late, up to 5 minutes, and at first again after a success', async () => {
+test('a failing key is retried with doubling waits up to 5 minutes, and the wait is reset after a success', async () => {
   const { queue, timers, begun, end } = bench()
   const waits: number[] = []
   queue.add('a')
@@ -106,7 +106,7 @@ test('a key that fails comes again, each time twice as late, up to 5 minutes, an
   expect(Math.round(timers.nextInMs ?? 0)).toBe(200)
 })
 
-test('failed keys that are to be retried run at once, from the first wait on; keys that wait for other reasons do not', async () => {
+test('retryFailed runs failed keys at once with reset waits; keys that wait for other reasons still wait', async () => {
   const { queue, timers, begun, end } = bench({ workers: 2 })
   queue.add('failed')
   queue.add('asked')
@@ -126,7 +126,7 @@ test('failed keys that are to be retried run at once, from the first wait on; ke
   expect(Math.round(timers.nextInMs ?? 0)).toBe(200)
 })
 
-test('jitter takes up to half of a wait', async () => {
+test('jitter shortens a wait by up to half', async () => {
   const { queue, timers, end } = bench({ random: { bytes: (count) => new Uint8Array(count) } })
   queue.add('a')
   await settled()
@@ -134,7 +134,7 @@ test('jitter takes up to half of a wait', async () => {
   expect(timers.nextInMs).toBe(100)
 })
 
-test('a delay that the API server requests is the least wait', async () => {
+test('a wait is never shorter than the delay that the API server requests', async () => {
   const { queue, timers, end } = bench()
   queue.add('a')
   await settled()
@@ -142,7 +142,7 @@ test('a delay that the API server requests is the least wait', async () => {
   expect(timers.nextInMs).toBe(7000)
 })
 
-test('a key that waits for its time is worked on at once where it is added, and then not again at that time', async () => {
+test('a key that waits for its time is processed at once when added, and not again at that time', async () => {
   const { queue, timers, begun, end } = bench()
   queue.addAfter('a', 1000)
   await timers.pass(999)
@@ -155,7 +155,7 @@ test('a key that waits for its time is worked on at once where it is added, and 
   expect(begun).toEqual(['a'])
 })
 
-test('of two times the earlier one counts', async () => {
+test('the earlier of two times counts', async () => {
   const { queue, timers, begun } = bench({ workers: 2 })
   queue.addAfter('a', 1000)
   queue.addAfter('a', 5000)
@@ -166,7 +166,7 @@ test('of two times the earlier one counts', async () => {
   expect(timers.nextInMs).toBeUndefined()
 })
 
-test('work that asks to be done again is done again after that time, or at once where its key was added meanwhile', async () => {
+test('work that asks for a repetition is repeated after its delay, or at once if its key was added in between', async () => {
   const { queue, timers, begun, end } = bench()
   queue.add('a')
   await settled()
@@ -181,7 +181,7 @@ test('work that asks to be done again is done again after that time, or at once 
   expect(timers.nextInMs).toBeUndefined()
 })
 
-test('a time that comes while the key is under work counts afterwards', async () => {
+test('a delay that ends during the work on its key counts afterwards', async () => {
   const { queue, timers, begun, end } = bench()
   queue.add('a')
   await settled()
@@ -192,7 +192,7 @@ test('a time that comes while the key is under work counts afterwards', async ()
   expect(begun).toEqual(['a', 'a'])
 })
 
-test('one group with 10,000 keys keeps no other waiting', async () => {
+test('a group with 10,000 keys delays no other group', async () => {
   const { queue, begun, end } = bench({ groupOf: (key) => key.split('/')[0] ?? '' })
   for (let i = 0; i < 10_000; i++) queue.add(`many/${i}`)
   for (const group of ['few', 'other']) for (let i = 0; i < 3; i++) queue.add(`${group}/${i}`)
@@ -201,7 +201,7 @@ test('one group with 10,000 keys keeps no other waiting', async () => {
   expect(begun).toEqual([...['many/0', 'many/1', 'few/0', 'other/0', 'many/2', 'few/1', 'other/1', 'many/3', 'few/2', 'other/2'], ...['many/4']])
 })
 
-test('all of 100,000 keys in 1,000 groups are worked on once', async () => {
+test('each of 100,000 keys in 1,000 groups is processed once', async () => {
   const seen = new Set<string>()
   let count = 0
   const work: Work = (key) => {
@@ -216,7 +216,7 @@ test('all of 100,000 keys in 1,000 groups are worked on once', async () => {
   await stop()
 })
 
-test('an end awaits what is under work, begins nothing more and drops what waits for its time', async () => {
+test('stopping waits for running work, starts nothing more and drops waiting keys', async () => {
   const { queue, timers, begun, end, stop } = bench()
   queue.add('a')
   queue.add('b')
@@ -233,7 +233,7 @@ test('an end awaits what is under work, begins nothing more and drops what waits
   expect(timers.nextInMs).toBeUndefined()
 })
 
-test('keys that are added before it runs are kept', async () => {
+test('keys added before the queue runs are kept', async () => {
   const begun: string[] = []
   const work: Work = (key) => {
     begun.push(key)

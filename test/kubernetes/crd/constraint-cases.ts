@@ -2,19 +2,19 @@ import type { StructuralSchema } from '../../../src/kubernetes/crd/structural-sc
 import { placeName, schemaOf, schemasIn, type Place } from './definitions.ts'
 import { fullSpecs, fullStatus } from './full-objects.ts'
 
-/** What a field may and may not hold because of one constraint, together with its other values. */
+/** Accepted and refused values of a field because of one constraint, with the other fields. */
 export interface ConstraintCase {
-  /** `PlatformGroup spec.name pattern` */
+  /** The title, such as `PlatformGroup spec.name pattern`. */
   readonly title: string
   readonly kind: string
   readonly accepted: readonly Readonly<Record<string, unknown>>[]
   readonly refused: readonly Readonly<Record<string, unknown>>[]
-  /** What the API server calls the place, and says of a value that is refused. */
+  /** The path of the field in the API server's error, and the error for a refused value. */
   readonly field: string
   readonly complaint: RegExp
 }
 
-/** A value that is there already, and the schema that it follows. */
+/** An existing value, and its schema. */
 interface Subject {
   readonly schema: StructuralSchema
   readonly value: unknown
@@ -28,7 +28,7 @@ interface Values {
 
 const strange = ['Nonsense?', 'no\nline', '', '///', '\u0000']
 
-/** A text of this length. Rules may fix how it begins: then it begins like the value. */
+/** Returns a text of this length. If a rule fixes its beginning, it begins like the value. */
 function text(length: number, { pattern, 'x-kubernetes-validations': rules }: StructuralSchema, otherwise: unknown): readonly unknown[] {
   const full = (rules === undefined ? '' : String(otherwise)).padEnd(length, 'a')
   return [pattern === undefined || new RegExp(pattern).test(full) ? full : otherwise]
@@ -45,7 +45,7 @@ function items(count: number, value: unknown): readonly unknown[] {
 
 const size = (schema: StructuralSchema, name: 'maxLength' | 'maxItems' | 'minItems' | 'maxProperties' | 'minimum' | 'maximum'): number => schema[name] ?? 0
 
-/** For each keyword that constrains a value: values on both sides of it. */
+/** For each constraining keyword: accepted and refused values. */
 const keywords: Readonly<Record<string, (subject: Subject) => Values>> = {
   type: ({ schema, value }) => ({ accepted: [value], refused: [schema.type === 'string' ? 7 : 'text'], complaint: /must be of type|Invalid value/ }),
   enum: ({ schema }) => ({ accepted: schema.enum ?? [], refused: ['Nonsense', ''], complaint: /supported values/ }),
@@ -85,7 +85,7 @@ const keywords: Readonly<Record<string, (subject: Subject) => Values>> = {
   }),
 }
 
-/** Keywords that constrain nothing by themselves, or have cases of their own. */
+/** Keywords without a constraint, or with their own cases. */
 const others: ReadonlySet<string> = new Set([
   'description',
   'default',
@@ -104,12 +104,12 @@ function step(value: unknown, name: string): unknown {
   return name === '[]' || name === '{}' ? Object.values(value)[0] : (value as Record<string, unknown>)[name]
 }
 
-/** What is at a place of a value: the first item, the first entry. */
+/** Returns the value at a place: the first item, the first entry. */
 export function valueAt(value: unknown, place: Place): unknown {
   return place.reduce(step, value)
 }
 
-/** A copy with another value at the place; undefined takes it out. */
+/** Returns a copy with another value at the place; undefined removes it. */
 export function replaced(value: unknown, place: Place, by: unknown): unknown {
   const [head, ...rest] = place
   if (head === undefined) return by
@@ -123,7 +123,7 @@ export function replaced(value: unknown, place: Place, by: unknown): unknown {
 
 type ObjectParts = Readonly<Record<string, unknown>>
 
-/** The place as the API server names it: `spec.aliases[0]`, `spec.claimMatch.claims.team`. */
+/** Returns the place in the notation of the API server: `spec.aliases[0]`, `spec.claimMatch.claims.team`. */
 function fieldAt(value: unknown, place: Place): string {
   const steps = place.map((name, at) => {
     if (name === '[]') return '[0]'
@@ -163,7 +163,7 @@ function* casesAt(kind: string, place: Place, schema: StructuralSchema): Generat
   }
 }
 
-/** Accepting and refusing values for every constraint of a kind but its rules. The status is the same in all kinds and is taken with one. */
+/** Returns accepted and refused values for every constraint of a kind except its rules. The status is the same in all kinds and is tried with one. */
 export function constraintCases(kind: string, part: 'spec' | 'status'): readonly ConstraintCase[] {
   const schema = schemaOf(kind).properties?.[part]
   if (schema === undefined) throw new Error(`${kind} has no ${part}`)

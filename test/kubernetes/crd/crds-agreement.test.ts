@@ -14,16 +14,16 @@ import { campaignLength } from '../../soak/factor.ts'
 
 type Spec = Readonly<Record<string, unknown>>
 
-/** Beyond this many bytes an object's text is counted in characters only. */
+/** Above this many bytes the length of an object's text is limited in characters only. */
 const mostCountedBytes = 100_000
 
-/** The record that a spec asks for, as the API takes it. */
+/** Returns the record of a spec in the API's JSON. */
 function jsonOf(desc: DescMessage, spec: Spec, objectName: string): JsonValue {
   const named = desc.fields.some(({ name }) => name === 'name') ? { name: objectName } : {}
   return { ...named, ...Object.fromEntries(Object.entries(spec).filter(([field]) => !isOwnField(field))) }
 }
 
-/** The record, or undefined where there is no such member or no such time: fromJson says so by throwing. */
+/** Returns the record, or undefined for an unknown member or invalid time, for which fromJson throws. */
 function read(desc: DescMessage, json: JsonValue): Message | undefined {
   try {
     return fromJson(desc, json)
@@ -32,13 +32,13 @@ function read(desc: DescMessage, json: JsonValue): Message | undefined {
   }
 }
 
-/** True where the API takes the record: it can be read, and breaks no constraint. */
+/** Returns whether the API accepts the record: it can be read, and violates no constraint. */
 function isRecord(desc: DescMessage, json: JsonValue): boolean {
   const record = read(desc, json)
   return record !== undefined && violationsOf(desc, record).length === 0
 }
 
-/** Text of all kinds: any characters, those that names are made of, and as long as the place takes or one more. */
+/** Returns texts of all kinds: any characters, those of names, and texts of the maximum length or one more. */
 function textFor({ maxLength = 20, enum: members, format }: StructuralSchema): fc.Arbitrary<string> {
   const units = maxLength > mostCountedBytes ? ['a'] : ['a', 'é', '😀', ' ']
   const long = fc.tuple(fc.constantFrom(...units), fc.integer({ min: -1, max: 1 })).map(([unit, more]) => unit.repeat(maxLength + more))
@@ -73,14 +73,14 @@ function valueFor(schema: StructuralSchema): fc.Arbitrary<unknown> {
   return textFor(schema)
 }
 
-/** One place of a full spec with another value, or with none. */
+/** A full spec with one value changed or removed. */
 interface Change {
   readonly kind: string
   readonly place: Place
   readonly spec: Spec
 }
 
-/** Fields whose values the record's message constrains. Patterns have their own rule, and objects of more than a megabyte are left out. */
+/** Returns fields that the record's message constrains. Patterns have their own rule, and objects above a megabyte are left out. */
 function placesOf(kind: string): readonly (readonly [Place, StructuralSchema])[] {
   const spec = schemaOf(kind).properties?.['spec']
   if (spec === undefined) throw new Error(`${kind} has no spec`)
@@ -103,7 +103,7 @@ const changes: fc.Arbitrary<Change> = fc
     return fc.tuple(fc.constantFrom(...specs), values).map(([spec, value]) => ({ kind, place, spec: replaced(spec, place, value) as Spec })) // the place is below the top
   })
 
-describeWithPart('kube-apiserver', 'objects and records', () => {
+describeWithPart('kube-apiserver', 'Kubernetes objects and API records', () => {
   let api: ObjectApi
 
   beforeAll(async () => {
@@ -112,7 +112,7 @@ describeWithPart('kube-apiserver', 'objects and records', () => {
 
   afterAll(() => api?.stop())
 
-  test('an API server takes an object where the API takes its record', { timeout: 120_000 }, async () => {
+  test('an API server accepts exactly the objects whose records the API accepts', { timeout: 120_000 }, async () => {
     const seen = { accepted: 0, refused: 0 }
     const property = fc.asyncProperty(changes, async ({ kind, spec }) => {
       const desc = resources.get(kind.replace('Platform', ''))?.desc

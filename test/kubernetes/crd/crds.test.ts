@@ -22,12 +22,12 @@ describe('crds/', () => {
     ['PlatformRoleBinding', ['identityUid', 'roleUid', 'identity', 'role', 'group']],
     ['PlatformRepo', ['uid', 'updateTime']],
     ['PlatformSubscription', ['state', 'stateReason', 'lastDeliveryTime', 'lastError', 'pendingCount', 'authorizedBy', 'secret']],
-  ])('%s leaves out what only the platform or its operators write', (kind, fields) => {
+  ])('%s has no field that only the platform or its operators write', (kind, fields) => {
     const { properties = {} } = schemaOf(kind).properties?.['spec'] ?? {}
     expect(Object.keys(properties).filter((name) => fields.includes(name))).toEqual([])
   })
 
-  test('every rule has cases on both sides of it', () => {
+  test('every validation rule has accepted and refused cases', () => {
     const names = ruleCases.map(({ kind, at, rule }) => `${kind} ${at}: ${rule}`)
     expect([...new Set(names)].sort()).toEqual(kinds.flatMap(ruleNames).sort())
     expect(ruleCases.filter(({ accepted, refused }) => accepted.length === 0 || refused.length === 0)).toEqual([])
@@ -55,13 +55,13 @@ describeWithPart('kube-apiserver', 'an API server with crds/', () => {
   }
 
   describe.each(kinds)('%s', (kind) => {
-    test.each(fullSpecs[kind] ?? [])('takes a full spec (%#)', async (spec) => {
+    test.each(fullSpecs[kind] ?? [])('an API server with crds/ accepts a full spec (%#)', async (spec) => {
       const { status, causes, body } = await create(kind, { spec })
       expect({ status, causes }).toEqual({ status: 201, causes: [] })
       expect(body['spec']).toMatchObject(spec)
     })
 
-    test('needs a spec, and knows its fields', async () => {
+    test('an API server with crds/ requires a spec, and refuses unknown fields', async () => {
       expectRefusal(await create(kind, {}), 'spec', /Required value/)
       const [spec] = fullSpecs[kind] ?? []
       const stranger = await create(kind, { spec: { ...spec, nonsense: 1 } })
@@ -86,7 +86,7 @@ describeWithPart('kube-apiserver', 'an API server with crds/', () => {
     for (const parts of refused) expectRefusal(await put(parts['status']), field, complaint)
   })
 
-  test('one condition of each type', async () => {
+  test('an API server with crds/ refuses two conditions of one type', async () => {
     const { name, metadata } = await createAndKeep('PlatformGroup', {})
     const [condition] = fullStatus.conditions
     const body = { ...objectOf('PlatformGroup', name, { spec: {}, status: { conditions: [condition, condition] } }), metadata }
@@ -106,7 +106,7 @@ describeWithPart('kube-apiserver', 'an API server with crds/', () => {
     for (const input of refused) {
       const answer = await sent(input)
       expect(answer.status).toBe(422)
-      // A message of the rule's, or with the rule's name where the rule itself fails.
+      // The message of the rule, or the name of a rule that itself fails.
       expect(answer.causes.filter((cause) => cause.startsWith(`${field}: `) || field === '').join('\n')).toContain(rule)
     }
   })
@@ -119,7 +119,7 @@ describeWithPart('kube-apiserver', 'an API server with crds/', () => {
     expect((await create(kind, { spec })).body['spec']).toEqual({ ...spec, ...defaults })
   })
 
-  test('fields that are not given stay away: unset is not empty', async () => {
+  test('an API server with crds/ keeps unset fields unset, not empty', async () => {
     const { body } = await create('PlatformRepo', { spec: { parentRef: { name: 'web' } } })
     expect(body['spec']).toEqual({ parentRef: { name: 'web' }, deletionPolicy: 'Delete', adoptionPolicy: 'ByUid' })
   })

@@ -13,7 +13,7 @@ export const definitionFiles: ReadonlyMap<string, string> = new Map(
     .map((name) => [name, readFileSync(join(root, 'crds', name), 'utf8')]),
 )
 
-/** What they hold, by kind. */
+/** The definitions, by kind. */
 export const definitions: ReadonlyMap<string, CustomResourceDefinition> = new Map(
   [...definitionFiles.values()].map((text) => parse(text) as CustomResourceDefinition).map((definition) => [definition.spec.names.kind, definition]),
 )
@@ -23,7 +23,7 @@ export function documentsOf(path: string): readonly Readonly<Record<string, unkn
   return parseAllDocuments(readFileSync(join(root, path), 'utf8')).map((document) => document.toJS() as Record<string, unknown>)
 }
 
-/** The definition of a kind; throws where there is none. */
+/** Returns the definition of a kind. Throws if there is none. */
 export function definitionOf(kind: string): CustomResourceDefinition {
   const found = definitions.get(kind)
   if (found === undefined) throw new Error(`no definition of ${kind}`)
@@ -43,7 +43,7 @@ export function placeName(place: Place): string {
   return place.reduce((text, step) => (step === '[]' || step === '{}' ? text + step : text === '' ? step : `${text}.${step}`), '')
 }
 
-/** Every schema in a schema, itself first, with its place. */
+/** Yields every schema in a schema with its place, itself first. */
 export function* schemasIn(schema: StructuralSchema, place: Place = []): Generator<readonly [Place, StructuralSchema]> {
   yield [place, schema]
   for (const [name, field] of Object.entries(schema.properties ?? {})) yield* schemasIn(field, [...place, name])

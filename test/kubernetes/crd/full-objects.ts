@@ -1,4 +1,4 @@
-/** Valid uids: of a root, and of what lies below it. */
+/** Valid uids: of a root, and of a record below it. */
 export const rootUid = 'a'.repeat(40)
 export const childUid = `${rootUid}/${'b'.repeat(16)}`
 
@@ -8,7 +8,7 @@ const records = { description: 'text', ...policies }
 const account = { parentRef, name: 'ci', company: 'Example', ...records }
 const claims = { claims: { team: 'web' }, claimPatterns: { ref: 'refs/.*' } }
 
-/** Valid specs of every kind that between them have every field. */
+/** Valid specs of every kind that together have every field. */
 export const fullSpecs: Readonly<Record<string, readonly Readonly<Record<string, unknown>>[]>> = {
   PlatformGroup: [{ parentRef, name: 'web team', ...records }, { parentRef: { uid: childUid } }],
   PlatformIdentity: [

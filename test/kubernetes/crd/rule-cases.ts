@@ -3,7 +3,7 @@ import { childUid, fullSpecs, rootUid } from './full-objects.ts'
 
 type Spec = Readonly<Record<string, unknown>>
 
-/** What a CEL rule takes and what it refuses. */
+/** Accepted and refused objects of a CEL rule. */
 export interface RuleCase {
   readonly kind: string
   /** `spec.claimMatch`; empty for the object itself. */
@@ -14,7 +14,7 @@ export interface RuleCase {
   readonly refused: readonly RuleInput[]
 }
 
-/** An object to be sent: created, or where there is a `before` put in its place. */
+/** An object to send: created, or as a replacement of `before`. */
 export interface RuleInput {
   /** metadata.name */
   readonly name?: string
@@ -25,7 +25,7 @@ export interface RuleInput {
 const first = (kind: string): Spec => fullSpecs[kind]?.[0] ?? {}
 const withFields = (kind: string, fields: Spec): RuleInput => ({ spec: { ...first(kind), ...fields } })
 
-/** A reference names its record in exactly one way, and is what it was. */
+/** Cases of a reference: it names its record in exactly one way, and never changes. */
 function referenceCases(kind: string, field: string, ways: Spec): readonly RuleCase[] {
   const at = `spec.${field}`
   const given = Object.entries(ways).map(([way, value]) => ({ [way]: value }))
@@ -44,7 +44,7 @@ function referenceCases(kind: string, field: string, ways: Spec): readonly RuleC
   ]
 }
 
-/** The object's own name stands in for the record's. */
+/** The case in which the object's own name replaces the record's name. */
 function nameCase(kind: string, bad: string): RuleCase {
   const { name: _, ...spec } = first(kind)
   const rule = 'metadata.name is not a valid name for the record: set spec.name'
@@ -63,7 +63,7 @@ function nameCase(kind: string, bad: string): RuleCase {
 const claimMatch = { issuer: 'https://idp.example', subject: 'ann' }
 const match = (fields: Spec): RuleInput => withFields('PlatformIdentity', { claimMatch: fields })
 
-/** Exactly one, or at most one, of two members of a message. */
+/** Cases of exactly one, or at most one, of two members of a message. */
 function pairCase(at: string, [one, other]: readonly [string, string], { others, optional = false }: { others: Spec; optional?: boolean }): RuleCase {
   const kind = 'PlatformIdentity'
   const { claimMatch: _, ...spec } = first(kind)
@@ -80,7 +80,7 @@ function pairCase(at: string, [one, other]: readonly [string, string], { others,
   }
 }
 
-/** A field that is a pattern. */
+/** Cases of a field with a pattern. */
 function patternCase(at: string, field: string, others: Spec): RuleCase {
   const kind = 'PlatformIdentity'
   const { claimMatch: _, ...spec } = first(kind)
@@ -92,7 +92,7 @@ function patternCase(at: string, field: string, others: Spec): RuleCase {
   return { kind, at: `spec.${at}.${field}`, rule, accepted, refused: ['a(', '(?=a)', '(a)\\1', '['].map((pattern) => sent(form(pattern))) }
 }
 
-/** The keys of a map. */
+/** Cases of the keys of a map. */
 function keyCases(kind: string, at: string, sent: (map: Spec) => RuleInput): readonly RuleCase[] {
   const case_ = (rule: string, good: string, bad: string): RuleCase => ({
     kind,
@@ -122,7 +122,7 @@ const sinkCase = (rule: string, accepted: readonly string[], refused: readonly s
   return { kind: 'PlatformSubscription', at: 'spec.sink', rule, accepted: accepted.map(sent), refused: refused.map(sent) }
 }
 
-/** Every rule of crds/, with objects on both sides of it. */
+/** Every rule of crds/, with accepted and refused objects. */
 export const ruleCases: readonly RuleCase[] = [
   ...['PlatformGroup', 'PlatformIdentity', 'PlatformRole', 'PlatformRoleBinding', 'PlatformRepo', 'PlatformSubscription'].flatMap((kind) =>
     referenceCases(kind, 'parentRef', namedGroup),
@@ -221,7 +221,7 @@ export const ruleCases: readonly RuleCase[] = [
   },
 ]
 
-/** `PlatformIdentity spec.claimMatch: exactly one of issuer, issuerPattern`, for each rule of a kind's schema. */
+/** Returns `PlatformIdentity spec.claimMatch: exactly one of issuer, issuerPattern` for each rule of a kind's schema. */
 export function ruleNames(kind: string): readonly string[] {
   return [...schemasIn(schemaOf(kind))].flatMap(([place, schema]) =>
     (schema['x-kubernetes-validations'] ?? []).map(({ message }) => `${kind} ${placeName(place)}: ${message}`),

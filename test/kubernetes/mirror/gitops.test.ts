@@ -17,7 +17,7 @@ const generation = 3
 const deploy = join(import.meta.dirname, '..', '..', '..', 'deploy')
 const yaml = async (file: string): Promise<unknown> => parse(await readFile(join(deploy, 'gitops', file), 'utf8'))
 
-/** What Argo CD and Flux say of an object. */
+/** The health of an object in Argo CD and Flux. */
 interface Health {
   readonly argo: string
   readonly message: string
@@ -37,7 +37,7 @@ async function healthOf(objects: readonly object[]): Promise<readonly Health[]> 
   return JSON.parse(answer) as readonly Health[] // what the program prints
 }
 
-/** An object as the API server has it after the controller came to a verdict about generation `seen`. */
+/** Returns an object in the API server with the controller's verdict about generation `seen`. */
 function judged(conditionStatus: ConditionStatus, { seen = generation, more = {} } = {}): object {
   const metadata = { name: 'web', namespace: 'acme', uid: 'u', resourceVersion: '1', generation: seen }
   const object: PlatformObject = { apiVersion: 'taproot.dev/v1alpha1', kind: 'PlatformGroup', metadata, spec: {} }
@@ -59,19 +59,19 @@ const blocked = conditionStatusOf(new DomainError(9, 'it has child groups'), tru
 
 const rows: readonly (readonly [sentence: string, object: object, health: Omit<Health, 'message'>, message: RegExp])[] = [
   ['in sync', judged(verdicts.ready), { argo: 'Healthy', flux: 'Current' }, /^InSync: the record is/],
-  ['changed since the controller looked', judged(verdicts.ready, { seen: 2 }), { argo: 'Progressing', flux: 'InProgress' }, /not looked/],
-  ['refused, and changed since', judged(verdicts.invalid('no'), { seen: 2 }), { argo: 'Progressing', flux: 'InProgress' }, /not looked/],
+  ['changed and not processed yet', judged(verdicts.ready, { seen: 2 }), { argo: 'Progressing', flux: 'InProgress' }, /not looked/],
+  ['invalid, then changed and not processed yet', judged(verdicts.invalid('no'), { seen: 2 }), { argo: 'Progressing', flux: 'InProgress' }, /not looked/],
   ['not granted', judged(verdicts.notGranted('/')), { argo: 'Degraded', flux: 'Failed' }, /^NotGranted: /],
-  ['refused', judged(verdicts.invalid('name: too long')), { argo: 'Degraded', flux: 'Failed' }, /^Invalid: name: too long$/],
+  ['invalid', judged(verdicts.invalid('name: too long')), { argo: 'Degraded', flux: 'Failed' }, /^Invalid: name: too long$/],
   ['in conflict', judged(verdicts.olderFirst('acme/other')), { argo: 'Degraded', flux: 'Failed' }, /^InConflict: /],
   [
-    'waiting for what it names',
+    'waiting for a reference',
     judged(verdicts.refNotFound({ found: false, field: 'parentRef', meant: 'web' })),
     { argo: 'Progressing', flux: 'InProgress' },
     /^RefNotFound: /,
   ],
   [
-    'deleted, and held by others',
+    'deleted and blocked by children',
     judged(blocked, { more: { deletionTimestamp: '2026-01-01T00:00:00Z', finalizers: ['taproot.dev/record'] } }),
     { argo: 'Progressing', flux: 'Terminating' },
     /^DeletionBlocked: /,
@@ -79,13 +79,13 @@ const rows: readonly (readonly [sentence: string, object: object, health: Omit<H
 ]
 
 describeWithParts(['gitops-health', 'kube-apiserver'], 'deploy/gitops', () => {
-  test.for(rows)('an object that is %s', async ([, object, health, message]) => {
+  test.for(rows)('deploy/gitops reports the health of an object that is %s', async ([, object, health, message]) => {
     const [found] = await healthOf([object])
     expect(found).toMatchObject(health)
     expect(found?.message).toMatch(message)
   })
 
-  test('waits for objects and grants as they are applied, until the controller has looked', { timeout: 120_000 }, async () => {
+  test('deploy/gitops waits for applied objects and grants until the controller has processed them', { timeout: 120_000 }, async () => {
     const world = await startControllerWorld()
     try {
       const signal = AbortSignal.timeout(100_000)
@@ -111,7 +111,7 @@ describeWithParts(['gitops-health', 'kube-apiserver'], 'deploy/gitops', () => {
     }
   })
 
-  test("Flux waits for all objects of the Kustomization, and the Kustomization's path is there", async () => {
+  test('deploy/gitops lets Flux wait for all objects of the Kustomization, whose path exists', async () => {
     const kustomization = (await yaml('flux.yaml')) as { kind: string; spec: { wait: boolean; path: string; timeout: string } } // a cast of the file
     expect(kustomization).toMatchObject({ kind: 'Kustomization', spec: { wait: true, path: './deploy/samples' } })
     expect(await readFile(join(deploy, 'samples', 'organisation.yaml'), 'utf8')).toContain('kind: PlatformGroup')

@@ -34,7 +34,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
     ],
   })
 
-  test('says what it names, for whom it is, and how many objects have a record that it covers', async () => {
+  test('the status of a grant shows group and role, the namespaces, and the number of objects with a record under the grant', async () => {
     const namespace = await world.namespace(organisation)
     const group = String(world.record('Group', organisation.group)?.name)
     await isSoon(namespace, { resolved: { group, maxRole: 'owner' }, namespaces: [namespace], namespaceCount: 1, objectCount: 0, ...ready('Resolved') })
@@ -49,7 +49,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
     expect(row.split(/\s{2,}/)).toEqual(expect.arrayContaining([namespace, 'True', group, '1', 'all names are resolved']))
   })
 
-  test('follows namespaces that come', async () => {
+  test('the status of a grant includes new namespaces', async () => {
     const tenant = freshName('tenant')
     const name = await grant({ namespaceSelector: { matchLabels: { tenant } } })
     await isSoon(name, { namespaces: [], namespaceCount: 0, ...ready('NoNamespace') })
@@ -57,7 +57,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
     await isSoon(name, { namespaces: [tenant], namespaceCount: 1, ...ready('Resolved') })
   })
 
-  test('says that its group or its role is not there, and that its group went', async () => {
+  test('the status of a grant reports a missing group or role, and the deletion of its group', async () => {
     const missing = await grant({ groupUid: 'f'.repeat(40) })
     await isSoon(missing, stalled('GroupNotFound'))
     await isSoon(await grant({ maxRole: { uid: `${organisation.group}/${'0'.repeat(16)}` } }), stalled('RoleNotFound'))
@@ -71,7 +71,7 @@ describeWithPart('kube-apiserver', 'the status of a grant', () => {
     await isSoon(missing, ready('NoNamespace'))
   })
 
-  test('its own changes set nothing else going: objects are not looked at again', async () => {
+  test('the status of a grant does not cause the objects to be processed again', async () => {
     const namespace = await world.namespace(organisation)
     await world.put('group', namespace, 'still', { parentRef: { uid: organisation.group } })
     await world.until('group', namespace, 'still', 'InSync')

@@ -38,7 +38,7 @@ type Step =
   | { readonly do: 'withdraw'; readonly space: number }
   | { readonly do: 'role'; readonly uid: string; readonly capabilities: readonly string[] }
 
-describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
+describeWithPart('kube-apiserver', 'grants during any sequence of events', () => {
   let world: ControllerWorld
   let population: Population
 
@@ -48,13 +48,13 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
   })
   afterAll(() => world?.stop())
 
-  /** The first of two organisations: grants are for places in it. */
+  /** The groups of the first of two organisations, to which grants apply. */
   const home = (): readonly string[] => population.groups.slice(0, 3)
 
   function stepsOf(): fc.Arbitrary<readonly Step[]> {
     const types: readonly TestType[] = ['group', 'identity', 'role', 'roleBinding', 'repo']
     const type = fc.constantFrom(...types)
-    // What escaped by its object's silence would be bindings above all.
+    // Silenced objects that matter are bindings above all.
     const silenced = fc.constantFrom(...types, ...Array.from({ length: 5 }, (): TestType => 'roleBinding'))
     const space = fc.nat(1)
     const name = fc.constantFrom('red', 'green', 'blue')
@@ -124,7 +124,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     allowAdoption: true,
   })
 
-  /** Objects that the controller has not said anything of, as they are now. */
+  /** Returns objects whose current generation the controller has not processed. */
   async function unseen(spaces: readonly string[]): Promise<readonly string[]> {
     const lists = await Promise.all(
       spaces.flatMap((namespace) => recordKinds.map((kind) => world.api.list(rowOf(kind).type, { namespace, limit: 500 }, signal))),
@@ -132,7 +132,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     return (
       lists
         .flatMap(({ items }) => items as readonly PlatformObject[])
-        // What looks like a mirror and has no record says nothing.
+        // An object that looks like a mirror and has no record has no effect.
         .filter(({ metadata }) => metadata.labels?.[originLabel] === undefined)
         .flatMap(({ metadata, status }) => (status?.observedGeneration === metadata.generation ? [] : [metadata.name]))
     )
@@ -145,7 +145,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     return type === 'identity' ? { ...others, parentRef, serviceAccountRef: { name: 'anyone' } } : { ...others, parentRef }
   }
 
-  /** A user takes the finalizer off and deletes the object, before the controller puts the finalizer back. */
+  /** Removes the finalizer like a user and deletes the object, before the controller restores the finalizer. */
   async function strip(type: ObjectType, ref: ObjectRef): Promise<void> {
     await world.stopControllers()
     try {
@@ -188,7 +188,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
           { role: { uid: step.uid, capabilities: [...step.capabilities] } },
           { token: await world.server.operatorToken() },
         )
-        // An object may own it by now.
+        // An object may own it now.
         if (reply.code !== 9) ok(reply)
       }
     }
@@ -202,7 +202,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     })
   }
 
-  /** True for the one owner that an organisation keeps, whatever the holder of the binding. */
+  /** Returns whether it is the last owner that an organisation keeps, whatever the grant. */
   function isLastOwner(record: CachedRecord): boolean {
     const { tables } = world.server.running.engine.cache
     const bindings = tables.table('RoleBinding')
@@ -212,7 +212,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
     return !record.parent.includes('/') && isOwner(record) && known.length === 1
   }
 
-  /** What objects of this cluster own that their grants, as they are now, do not allow them. */
+  /** Returns records of objects in this cluster that their current grants do not allow. */
   async function excess(): Promise<readonly string[]> {
     const { items } = await world.api.list(objectTypes.grant, { limit: 500 }, signal)
     const { tables } = world.server.running.engine.cache
@@ -234,7 +234,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
   }
 
   test(
-    `records stay within the grants, and foreign ones are never touched (${runs} histories)`,
+    `grants during any sequence of events keep all records within their limits, and foreign records unchanged (${runs} histories)`,
     async () => {
       const foreign = (): readonly string[] =>
         records()
@@ -250,7 +250,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
           for (const [space] of spaces.entries()) await take({ do: 'grant', space, spec: wide() }, spaces)
           const takeIfPossible = (step: Step): Promise<void> =>
             take(step, spaces).catch((error: unknown) => {
-              // References never change, a namespace's objects may not be anything, and what is to be silenced may not be there.
+              // References are immutable, a namespace's objects may be invalid, and an object to silence may not exist.
               if (!(error instanceof KubeError) || (error.reason !== 'invalid' && error.reason !== 'not_found')) throw error
             })
           const doAll = async (all: readonly Step[]): Promise<void> => {
@@ -258,7 +258,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
           }
           await doAll(steps)
           await vi.waitFor(async () => expect([...(await excess()), ...(await unseen(spaces))]).toEqual([]), polling)
-          // Every binding that there is falls silent; what its grants take away then goes all the same.
+          // Every existing binding is silenced; bindings outside of their grants are then still deleted.
           await doAll(spaces.map((_, space) => ({ do: 'grant', space, spec: wide() })))
           await vi.waitFor(async () => expect(await unseen(spaces)).toEqual([]), polling)
           for (const name of ['red', 'green', 'blue'])
@@ -273,7 +273,7 @@ describeWithPart('kube-apiserver', 'grants, whatever happens', () => {
         }),
         { numRuns: runs, endOnFailure: true },
       )
-      // A property that never gets anywhere says nothing.
+      // A property that never creates a record proves nothing.
       expect(owned).toBeGreaterThan(runs)
       await world.stopControllers()
       await world.startController().settled()

@@ -49,7 +49,7 @@ beforeAll(async () => {
 })
 afterAll(() => server?.stop())
 
-/** One case: what grants there are, and one object that asks for something. */
+/** One case: the grants, and one object with a request. */
 interface Case {
   readonly grants: readonly GrantSpec[]
   readonly object: PlatformObject
@@ -75,7 +75,7 @@ function cases(): fc.Arbitrary<Case> {
     allowAdoption: fc.option(fc.boolean(), { nil: undefined }),
     onNamespaceDelete: fc.constantFrom('Delete', 'Orphan', undefined),
   })
-  // Mostly what is meant to be there, now and then anything.
+  // In most cases an existing reference, sometimes any text.
   const reference = (meant: readonly string[]): fc.Arbitrary<object> =>
     fc.oneof(
       { arbitrary: fc.constantFrom(...meant).map((uid) => ({ uid })), weight: 6 },
@@ -116,13 +116,13 @@ function cases(): fc.Arbitrary<Case> {
         ...(said.isGoing && { deletionTimestamp: '2026-01-01T00:00:00Z' }),
       }
       const status = { ...(said.statusUid !== undefined && { uid: said.statusUid }), ...(said.resolved !== undefined && { resolved: said.resolved }) }
-      // What the API server's JSON would be: members that are undefined are not there.
+      // As JSON of the API server: undefined members are absent.
       const json = JSON.parse(JSON.stringify({ metadata, spec: specOf(kind, given), status })) as PlatformObject
       return { grants: JSON.parse(JSON.stringify(grants)) as GrantSpec[], object: json, kind, surroundings }
     })
 }
 
-/** The fields that the CRD of this kind has. */
+/** Returns the fields that the CRD of this kind has. */
 function specOf(kind: RecordKind, given: Readonly<Record<string, unknown>>): object {
   const policies = ['name', 'parentRef', 'deletionPolicy', 'adoptionPolicy']
   const own = { Group: [], Identity: [], Repo: [], Role: ['capabilities'], RoleBinding: ['identityRef', 'roleRef'], Subscription: ['sink', 'types'] }[kind]
@@ -132,7 +132,7 @@ function specOf(kind: RecordKind, given: Readonly<Record<string, unknown>>): obj
 }
 
 function informer(type: Informer['type'], ...objects: readonly KubeObject[]): Informer {
-  // Never run, so that it asks nothing: it holds the observations of the test.
+  // Never called, because it only holds the observations of the test.
   const api = {} as KubeApi
   const made = createInformer({ api, type, log: server.running.engine.services.log, random: systemRandom })
   for (const object of objects) made.observe(object)
@@ -156,7 +156,7 @@ function worldOf({ grants, object, kind, surroundings }: Case): World {
     services: server.running.engine.services,
     cluster: { id: clusterId, issuer: 'https://issuer.example' },
     mirror: { enabled: false, namespace: 'mirrors', rootGroups: [], limit: 0 },
-    // Only `get` is called by what is tested.
+    // The tested code calls only `get`.
     api: { get } as unknown as World['api'],
     objects: objects as World['objects'],
     ...known,
@@ -174,7 +174,7 @@ function capabilitiesOfRole({ uid, builtIn }: { uid?: string; builtIn?: string }
   return record === undefined ? emptySet : roleCapabilities(record)
 }
 
-/** What the grants say, in the words of the documentation and not in the code's. */
+/** Returns the rights of the grants, computed from the documented rules and not from the code. */
 function said({ grants, object, kind }: Case, place: string): { granted: boolean; adoption: boolean; deletes: boolean; most: CapabilitySet } {
   const team = object.metadata.namespace === 'one' ? 'a' : 'b'
   const applying = grants.filter(({ namespaceSelector: { matchNames, matchLabels }, groupUid, allowedKinds }) => {
@@ -190,7 +190,7 @@ function said({ grants, object, kind }: Case, place: string): { granted: boolean
   }
 }
 
-/** What the plan newly allows to an identity. */
+/** Returns the capabilities that the plan newly gives to an identity. */
 function givenBy({ kind, object }: Case, facts: ObjectFacts): CapabilitySet {
   if (kind === 'RoleBinding' && facts.references.found) return capabilitiesOfRole({ uid: facts.references.role ?? '' })
   if (kind === 'Subscription') {
@@ -211,7 +211,7 @@ function assertWithin(given: Case, facts: ObjectFacts, { record: step }: ObjectP
     expect(rights.granted).toBe(true)
     expect(object.metadata.deletionTimestamp).toBeUndefined()
     expect(containsAll(rights.most, givenBy(given, facts))).toBe(true)
-    // An object that carries a uid never makes a record, unless its references have come to mean others.
+    // An object with a uid never creates a record, unless its references changed their meaning.
     if (object.metadata.annotations?.[uidAnnotation] !== undefined) expect(object.status?.resolved).toBeDefined()
     return
   }
@@ -232,7 +232,7 @@ function assertWithin(given: Case, facts: ObjectFacts, { record: step }: ObjectP
   expect(record.managedBy).toBe(own)
   if (step.do === 'release') return
   if (object.metadata.deletionTimestamp === undefined) {
-    // Only a binding that gives too much goes without its object.
+    // Only a binding with too many rights is deleted without its object.
     expect(kind).toBe('RoleBinding')
     expect(containsAll(rights.most, capabilitiesOfRole({ uid: server.running.engine.cache.tables.table('RoleBinding').valueOf(record, 'role') ?? '' }))).toBe(
       false,
@@ -244,7 +244,7 @@ function assertWithin(given: Case, facts: ObjectFacts, { record: step }: ObjectP
 }
 
 test(
-  `whatever an object says and whatever the grants say, what is planned is within the grants (${runs} cases)`,
+  `whatever objects and grants contain, planned changes stay within the grants (${runs} cases)`,
   async () => {
     const planned = new Map<string, number>()
     await fc.assert(
@@ -256,7 +256,7 @@ test(
       }),
       { numRuns: runs },
     )
-    // A property that never gets anywhere says nothing.
+    // A property that never reaches a case proves nothing about it.
     const fewest = Math.min(...['create', 'update', 'delete', 'release'].map((step) => planned.get(step) ?? 0))
     expect({ fewest, planned: Object.fromEntries(planned) }).toSatisfy(({ fewest: count }: { fewest: number }) => count > runs / 1_000)
   },

@@ -8,7 +8,7 @@ const controller = 'system:serviceaccount:taproot:taproot-controller'
 const mergePatch = 'application/merge-patch+json'
 const labels = { 'taproot.dev/origin': 'api' }
 
-/** Everybody may do everything, as far as rights go; undefined is an administrator of the cluster (system:masters). */
+/** Callers with all rights; undefined is an administrator of the cluster (system:masters). */
 const strangers = [
   undefined,
   'ann',
@@ -17,7 +17,7 @@ const strangers = [
   'system:serviceaccount:taproot:taproot-controller2',
 ]
 
-/** What may be done to a mirror: by a merge patch, at the object or its status. */
+/** Changes of a mirror by a merge patch, of the object or its status. */
 const touches: readonly { readonly what: string; readonly patch: unknown; readonly status?: true }[] = [
   { what: 'change the spec', patch: { spec: { description: 'mine' } } },
   { what: 'take the label', patch: { metadata: { labels: { 'taproot.dev/origin': null } } } },
@@ -29,10 +29,10 @@ const touches: readonly { readonly what: string; readonly patch: unknown; readon
   { what: 'write its status', patch: { status: fullStatus }, status: true },
 ]
 
-/** What may be done to an object that is no mirror. */
+/** Changes that are allowed for an object that is not a mirror. */
 const harmless = touches.filter(({ what }) => what !== 'change the label')
 
-describeWithPart('kube-apiserver', 'mirrors', () => {
+describeWithPart('kube-apiserver', 'the admission policy for mirrors', () => {
   let api: ObjectApi
 
   beforeAll(async () => {
@@ -66,38 +66,44 @@ describeWithPart('kube-apiserver', 'mirrors', () => {
   }
 
   describe.each(Object.values(objectKinds).map(({ type }) => type.kind))('%s', (kind) => {
-    test('is made by the controller', async () => {
+    test('the admission policy for mirrors lets the controller create it', async () => {
       expect((await create(kind, { labels }, controller)).status).toBe(201)
     })
 
-    test.each(strangers)('is not made by %s', async (as) => {
+    test.each(strangers)('the admission policy for mirrors lets no other account create it: %s', async (as) => {
       expectReadOnly(await create(kind, { labels }, as))
       expect((await create(kind, { labels: { 'taproot.dev/origin': 'elsewhere' } }, as)).status).toBe(201)
     })
   })
 
-  test.each(touches)('the controller may $what', async ({ patch: body, status = false }) => {
+  test.each(touches)('the admission policy for mirrors lets the controller change a mirror: $what', async ({ patch: body, status = false }) => {
     const { name } = await create('PlatformGroup', { labels }, controller)
     expect((await patch(name, body, { as: controller, status, dryRun: true })).status).toBe(200)
   })
 
-  test.each(touches.flatMap((touch) => strangers.map((as) => ({ ...touch, as }))))('$as may not $what', async ({ patch: body, status = false, as }) => {
-    const { name } = await create('PlatformGroup', { labels }, controller)
-    expectReadOnly(await patch(name, body, { as, status }))
-  })
+  test.each(touches.flatMap((touch) => strangers.map((as) => ({ ...touch, as }))))(
+    'the admission policy for mirrors does not let $as change a mirror: $what',
+    async ({ patch: body, status = false, as }) => {
+      const { name } = await create('PlatformGroup', { labels }, controller)
+      expectReadOnly(await patch(name, body, { as, status }))
+    },
+  )
 
-  test.each(strangers)('%s does not make a mirror of an object of its own', async (as) => {
+  test.each(strangers)('the admission policy for mirrors does not let %s turn its own object into a mirror', async (as) => {
     const { name } = await create('PlatformGroup', {}, as)
     expectReadOnly(await patch(name, { metadata: { labels } }, { as }))
     expectReadOnly(await patch(name, { metadata: { labels }, spec: { description: 'both' } }, { as }))
   })
 
-  test.each(harmless)('every caller may $what of an object that is not a mirror', async ({ patch: body, status = false }) => {
-    const { name } = await create('PlatformGroup', { labels: { other: 'label' } }, 'ann')
-    expect((await patch(name, body, { as: 'ann', status, dryRun: true })).status).toBe(200)
-  })
+  test.each(harmless)(
+    'the admission policy for mirrors lets every caller change an object that is not a mirror: $what',
+    async ({ patch: body, status = false }) => {
+      const { name } = await create('PlatformGroup', { labels: { other: 'label' } }, 'ann')
+      expect((await patch(name, body, { as: 'ann', status, dryRun: true })).status).toBe(200)
+    },
+  )
 
-  test('server-side apply and a whole new object are refused like a patch', async () => {
+  test('the admission policy for mirrors refuses server-side apply and full replacement like a patch', async () => {
     const { name, body } = await create('PlatformGroup', { labels }, controller)
     const path = pathOf('PlatformGroup', name)
     const applied = objectOf('PlatformGroup', name, { spec: { description: 'mine' } })
@@ -107,7 +113,7 @@ describeWithPart('kube-apiserver', 'mirrors', () => {
     expectReadOnly(await api.send('PUT', { path, body: { ...body, spec: { ...fullSpecs['PlatformGroup']?.[0], description: 'mine' } }, as: 'ann' }))
   })
 
-  test('a write that changes nothing passes', async () => {
+  test('the admission policy for mirrors accepts a write that changes nothing', async () => {
     const { name } = await create('PlatformGroup', { labels }, controller)
     // The first write keeps the default of the status, which the answer to the create lacks.
     const { status, body } = await patch(name, {}, { as: 'ann' })
@@ -115,18 +121,18 @@ describeWithPart('kube-apiserver', 'mirrors', () => {
     expect((await api.send('PUT', { path: pathOf('PlatformGroup', name), body, as: 'ann' })).status).toBe(200)
   })
 
-  test.each(strangers)('%s may delete one', async (as) => {
+  test.each(strangers)('the admission policy for mirrors lets %s delete one', async (as) => {
     const { name } = await create('PlatformGroup', { labels }, controller)
     expect((await api.send('DELETE', { path: pathOf('PlatformGroup', name), ...(as !== undefined && { as }) })).status).toBe(200)
     expect((await api.send('GET', { path: pathOf('PlatformGroup', name) })).status).toBe(404)
   })
 
-  test('all of them may be deleted at once', async () => {
+  test('the admission policy for mirrors lets all of them be deleted at once', async () => {
     await create('PlatformGroup', { labels }, controller)
     expect((await api.send('DELETE', { path: pathOf('PlatformGroup'), as: 'ann' })).status).toBe(200)
   })
 
-  test('a mirror that is being deleted is released, and not changed otherwise', async () => {
+  test('the admission policy for mirrors lets a mirror during its deletion lose its finalizers, and nothing else change', async () => {
     const { name } = await create('PlatformGroup', { labels }, controller)
     const foreground = { apiVersion: 'v1', kind: 'DeleteOptions', propagationPolicy: 'Foreground' }
     await api.send('DELETE', { path: pathOf('PlatformGroup', name), body: foreground, as: 'ann' })

@@ -22,7 +22,7 @@ const place = 'default'
 type MirroredType = 'group' | 'roleBinding' | 'subscription'
 const kindOf = { group: objectKinds.Group, roleBinding: objectKinds.RoleBinding, subscription: objectKinds.Subscription } as const
 
-/** What tests of mirrors ask of a world. */
+/** The helpers of tests of mirrors. */
 function mirrorsOf(world: ControllerWorld): {
   find(type: MirroredType, uid: string): Promise<PlatformObject | undefined>
   shown(type: MirroredType, uid: string, spec: object): Promise<PlatformObject>
@@ -70,7 +70,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
   }
   const group = (name: string): Promise<string> => call('CreateGroup', { parent: organisation.group, group: { name } })
 
-  test('a group and a binding of the API appear, under a name made of their uid, ready, with label and annotation', async () => {
+  test('mirrors show a group and a binding of the API under a name derived from the uid, ready, with label and annotation', async () => {
     const uid = await group('shown')
     const object = await mirrors.shown('group', uid, { name: 'shown', parentRef: { uid: organisation.group } })
     expect(object.metadata).toMatchObject({ labels: { [originLabel]: 'api' }, annotations: { [uidAnnotation]: uid } })
@@ -88,12 +88,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await mirrors.shown('roleBinding', binding, { parentRef: { uid }, identityRef: { uid: identity }, roleRef: { uid: roleUid('viewer') } })
   })
 
-  test('a root group has no parent', async () => {
+  test('mirrors of a root group have no parent', async () => {
     const { spec } = await mirrors.shown('group', organisation.group, {})
     expect(spec.parentRef).toBeUndefined()
   })
 
-  test('they follow changes and renames under the same name, and go with the record', async () => {
+  test('mirrors follow changes and renames under the same name, and are deleted with the record', async () => {
     const uid = await group('before')
     const { metadata } = await mirrors.shown('group', uid, { name: 'before' })
     await call('UpdateGroup', { group: { uid, name: 'after', description: 'renamed' } })
@@ -103,7 +103,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await mirrors.absent('group', uid)
   })
 
-  test('bindings that go with their identity are shown no more', async () => {
+  test("mirrors of bindings are deleted together with the identity's deletion", async () => {
     const { uid: identity } = await makeMember(world.server, organisation.group)
     const binding = await call('CreateRoleBinding', { parent: organisation.group, roleBinding: { identityUid: identity, roleUid: roleUid('viewer') } })
     await mirrors.shown('roleBinding', binding, {})
@@ -112,10 +112,10 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
   })
 
   test.each<[string, Readonly<Record<string, unknown>>]>([
-    ['its spec', { spec: { name: 'drifted', description: 'drifted' } }],
-    ['a field that the record leaves empty', { spec: { description: 'added' } }],
-    ['its annotation', { metadata: { annotations: { [uidAnnotation]: 'f'.repeat(40) } } }],
-  ])('drift is repaired: %s', async (_, patch) => {
+    ['the spec', { spec: { name: 'drifted', description: 'drifted' } }],
+    ['a field that is empty in the record', { spec: { description: 'added' } }],
+    ['the annotation', { metadata: { annotations: { [uidAnnotation]: 'f'.repeat(40) } } }],
+  ])('mirrors are restored after a foreign change of %s', async (_, patch) => {
     const uid = await group('drifts')
     const { metadata, spec } = await mirrors.shown('group', uid, { name: 'drifts' })
     await world.api.patch(objectTypes.group, { namespace: place, name: metadata.name }, patch, signal)
@@ -128,7 +128,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     expect(world.record('Group', uid)?.message).toMatchObject({ name: 'drifts' })
   })
 
-  test('drift of the status is repaired', async () => {
+  test('mirrors are restored after a foreign change of the status', async () => {
     const uid = await group('lies')
     const { metadata } = await mirrors.shown('group', uid, {})
     const status = { uid: 'f'.repeat(40) }
@@ -136,7 +136,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await mirrors.shown('group', uid, {})
   })
 
-  test('deleting a mirror does not delete the record: it comes again', async () => {
+  test('mirrors are created again after their deletion, which does not delete the record', async () => {
     const uid = await group('deleted')
     const { metadata } = await mirrors.shown('group', uid, {})
     await world.api.delete(objectTypes.group, { namespace: place, name: metadata.name }, {}, signal)
@@ -145,7 +145,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     expect(world.record('Group', uid)).toBeDefined()
   })
 
-  test('what was deleted, changed or added while no controller ran is repaired', async () => {
+  test('mirrors are restored after deletions, changes and additions while no controller ran', async () => {
     const [deleted, changed] = [await group('deleted'), await group('changed')]
     const name = mirrorName(objectKinds.Group, deleted)
     await mirrors.shown('group', deleted, {})
@@ -161,11 +161,11 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await world.gone('group', place, 'pg-stray')
   })
 
-  test('a record that an object of this cluster owns is not mirrored, until it is taken over; and is no more when it is adopted', async () => {
+  test('mirrors do not exist for a record with an object in this cluster, until it is taken over; adoption removes the mirror', async () => {
     const namespace = await world.namespace(organisation, { allowAdoption: true })
     await world.put('group', namespace, 'owned', { parentRef: { uid: organisation.group } })
     const uid = uidOf(await world.until('group', namespace, 'owned', 'InSync'))
-    // What comes later is there already: so would its mirror be.
+    // A later mirror exists already, so an earlier one would exist, too.
     await mirrors.shown('group', await group('later'), {})
     expect(await mirrors.find('group', uid)).toBeUndefined()
     await call('UpdateGroup', { group: { uid, description: 'taken' } }, 'true')
@@ -177,7 +177,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await mirrors.absent('group', uid)
   })
 
-  test('a mirror, applied elsewhere, gives nothing', async () => {
+  test('mirrors applied in another cluster have no effect', async () => {
     const uid = await group('copied')
     const { spec, metadata } = await mirrors.shown('group', uid, {})
     const namespace = await world.namespace(organisation)
@@ -186,7 +186,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     expect(world.record('Group', uid)?.managedBy).toBe('')
   })
 
-  test("a record that another cluster's object owns is mirrored", async () => {
+  test('mirrors exist for a record with an object in another cluster', async () => {
     const { services } = world.server.running.engine
     const everything = builtInRoles.find(({ name }) => name === 'owner')?.capabilities ?? emptySet
     const caller: ObjectCaller = {
@@ -203,7 +203,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     expect(world.record('Group', uid)?.managedBy).toBe(caller.managedBy)
   })
 
-  test('a foreign object under the name of a mirror is left alone', async () => {
+  test('mirrors do not replace a foreign object of the same name', async () => {
     const uid = await group('crowded')
     const { metadata } = await mirrors.shown('group', uid, {})
     await world.stopControllers()
@@ -216,7 +216,7 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
     await mirrors.shown('group', uid, { name: 'crowded' })
   })
 
-  test('steady state: a controller that starts over writes nothing', async () => {
+  test('mirrors cause no writes when the controller starts again without changes', async () => {
     const uid = await group('steady')
     await mirrors.shown('group', uid, {})
     await world.stopControllers()
@@ -226,8 +226,8 @@ describeOnStoresWithParts(['kube-apiserver'], 'mirrors', (store) => {
   })
 })
 
-describeWithPart('kube-apiserver', 'which records are mirrored', () => {
-  test('rootGroups by name, also where names change; and as many as the limit', async () => {
+describeWithPart('kube-apiserver', 'mirrored records', () => {
+  test('mirrored records are limited to rootGroups by name, also when names change, and to the maximum number', async () => {
     const chosen = freshName('chosen')
     const world = await startControllerWorld({ mirror: { enabled: true, namespace: place, rootGroups: [chosen], limit: 5 } })
     try {
@@ -240,7 +240,7 @@ describeWithPart('kube-apiserver', 'which records are mirrored', () => {
       const [outside, inside] = [await create('outside', other), await create('inside', root)]
       await mirrors.shown('group', inside, {})
       for (const uid of [other, outside]) expect(await mirrors.find('group', uid)).toBeUndefined()
-      // A name that is given to another organisation takes the mirrors along.
+      // When a name moves to another organisation, its mirrors follow.
       ok(await server.rest.call('UpdateGroup', { group: { uid: root, name: freshName('was') } }, { token }))
       await mirrors.absent('group', inside)
       ok(await server.rest.call('UpdateGroup', { group: { uid: other, name: chosen } }, { token }))
@@ -250,7 +250,7 @@ describeWithPart('kube-apiserver', 'which records are mirrored', () => {
       await world.stopControllers()
       await world.startController().settled()
       expect(await mirrors.count()).toBe(5)
-      // Room is given to those that had none when all is looked at again.
+      // Records without a mirror get one when everything is processed again.
       ok(await server.rest.call('DeleteGroup', { uid: outside }, { token }))
       await mirrors.absent('group', outside)
       await world.stopControllers()

@@ -11,7 +11,7 @@ import { LongTimers } from '../client/long-timers.ts'
 
 const signal = AbortSignal.timeout(600_000)
 
-/** What the Secret would have a client send to the registry host. */
+/** Returns the credentials in the Secret for the registry host. */
 function passwordOf(secret: KubeObject, host: string): { username: string; password: string } | undefined {
   const data = secret['data'] as Readonly<Record<string, string>>
   const config = JSON.parse(Buffer.from(data['.dockerconfigjson'] ?? '', 'base64').toString()) as {
@@ -38,7 +38,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
       return found
     }, polling)
 
-  test('a service account that asks has a Secret whose token the registry host takes, and that goes with it', async () => {
+  test('pull secrets are created for an annotated service account with a token for the registry host, and deleted with it', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const { metadata } = await account(namespace, 'deployer')
@@ -58,7 +58,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     expect(answer.status).toBe(200)
   })
 
-  test('the token pulls, and pushes nothing, whatever its identity may do', async () => {
+  test('pull secrets contain a token that pulls and can not push, whatever its identity may do', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const { group } = organisation
@@ -78,14 +78,14 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     expect(decodeJwt(token)['access']).toMatchObject([{ type: 'repository', name: path, actions: ['pull'] }])
   })
 
-  test('the token is replaced half an hour before it ends', async () => {
+  test('pull secrets are renewed half an hour before their token expires', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await account(namespace, 'deployer')
     await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
     const first = await secret(namespace)
     const expiryOf = ({ metadata }: KubeObject): number => Date.parse(metadata.annotations?.['taproot.dev/expires'] ?? '')
-    // Of all accounts here: of none of them does anything tell.
+    // Renewals of all accounts, which no event announces.
     const isRenewal = (ms: number): boolean => ms > 1_700_000 && ms <= 1_800_000
     movedMs += 1_800_000
     await vi.waitFor(async () => {
@@ -98,7 +98,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     expect(next.metadata).toMatchObject({ uid: first.metadata.uid, labels: { [pullSecretLabel]: 'true' } })
   })
 
-  test('nothing is signed for an account that no object of its namespace stands for', async () => {
+  test('pull secrets are not created for an account without an object in its namespace', async () => {
     const organisation = await world.organisation()
     const [namespace, other] = [await world.namespace(organisation), await world.namespace(organisation)]
     await account(namespace, 'deployer')
@@ -106,13 +106,13 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await world.put('identity', namespace, 'another', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'another' } })
     await world.until('identity', other, 'deployer', 'InSync')
     await world.until('identity', namespace, 'another', 'InSync')
-    // What is asked for later is there: so the earlier one was looked at and left.
+    // A later object was processed, so the earlier one was processed and ignored.
     await world.put('identity', namespace, 'deployer', { parentRef: { uid: organisation.group }, serviceAccountRef: { name: 'deployer' } })
     const identity = await world.until('identity', namespace, 'deployer', 'InSync')
     expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(uidOf(identity))
   })
 
-  test('nothing is signed for an identity whose record another account signs in to, whatever its object says by now', async () => {
+  test('pull secrets are not created for an identity that another account signs in to, whatever the object says now', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation, { maxRole: { builtIn: 'viewer' } })
     const { group, token } = organisation
@@ -122,13 +122,13 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     await world.api.patch(objectTypes.identity, { namespace, name: 'ci' }, { spec: { claimMatch: null, serviceAccountRef: { name: 'deployer' } } }, signal)
     await world.until('identity', namespace, 'ci', 'ExceedsGrant')
     await account(namespace, 'deployer')
-    // Its own comes later, and by then the other was looked at.
+    // Its own object comes later, when the other was processed.
     await world.put('identity', namespace, 'own', { parentRef: { uid: group }, serviceAccountRef: { name: 'deployer' } })
     const own = uidOf(await world.until('identity', namespace, 'own', 'InSync'))
     expect((await secret(namespace)).metadata.annotations?.['taproot.dev/identity']).toBe(own)
   })
 
-  test('an account whose request fails has an event with the reason', async () => {
+  test('pull secrets that can not be created cause an event with the reason', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     await world.api.create(objectTypes.secret, { metadata: { namespace, name: 'pull' }, type: 'Opaque', data: {} }, signal)
@@ -145,7 +145,7 @@ describeWithPart('kube-apiserver', 'pull secrets', () => {
     }, polling)
   })
 
-  test('a foreign Secret is left alone', async () => {
+  test('pull secrets do not replace a foreign Secret', async () => {
     const organisation = await world.organisation()
     const namespace = await world.namespace(organisation)
     const theirs = { metadata: { namespace, name: 'pull' }, type: 'Opaque', data: { key: 'dmFsdWU=' } }

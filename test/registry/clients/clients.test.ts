@@ -153,7 +153,7 @@ describeOverBoth('real clients', (start) => {
   afterAll(() => world?.stop())
 
   for (const [name, session] of Object.entries(sessions)) {
-    test.runIf(isFullTier || name === 'skopeo')(`${name} pushes, pulls and does what else it can`, { timeout: 300_000 }, () =>
+    test.runIf(isFullTier || name === 'skopeo')(`${name} pushes, pulls and uses its other commands`, { timeout: 300_000 }, () =>
       session(world, `${world.host}/${world.organisation}/${name}`),
     )
   }

@@ -10,7 +10,7 @@ function blobsOf({ bytes }: TestManifest): string[] {
   return [config, ...layers].map(({ digest }) => digest)
 }
 
-describeOnStores('a blob that is deleted', (store) => {
+describeOnStores('the deletion of a blob', (store) => {
   let host: CollectingHost
   beforeAll(async () => {
     host = await startCollectingHost(startDiskUpstream, store)
@@ -20,7 +20,7 @@ describeOnStores('a blob that is deleted', (store) => {
   const ask = (method: string, repository: string, path: string): Promise<{ status: number; codes: readonly string[]; body: Buffer }> =>
     host.client.send(method, `/v2/${repository}/${path}`)
 
-  test('stays while a held manifest needs it: 405 with the reason; goes once that manifest is deleted', async () => {
+  test('the deletion of a blob is refused with 405 and the reason while a manifest needs the blob, and succeeds once that manifest is deleted', async () => {
     const repository = host.freshRepository()
     const manifest = await host.client.pushImage(repository, 'v1')
     const digests = blobsOf(manifest)
@@ -36,7 +36,7 @@ describeOnStores('a blob that is deleted', (store) => {
     await host.client.pushImage(repository, 'v2')
   })
 
-  test('stays while an index, or a manifest of another type, names it', async () => {
+  test('the deletion of a blob is refused while an index, or a manifest of another type, names the blob', async () => {
     const repository = host.freshRepository()
     const put = async (text: string, content: (descriptor: object) => Record<string, unknown>): Promise<string> => {
       const bytes = Buffer.from(`${text} of ${repository}`)
@@ -52,7 +52,7 @@ describeOnStores('a blob that is deleted', (store) => {
     for (const digest of named) expect(await ask('DELETE', repository, `blobs/${digest}`)).toMatchObject({ status: 405, codes: ['UNSUPPORTED'] })
   })
 
-  test('a push of a manifest is refused if one of its blobs is deleted meanwhile', async () => {
+  test('the deletion of a blob makes a concurrent push of a manifest with that blob fail', async () => {
     const repository = host.freshRepository()
     const layer = Buffer.from(`a layer of ${repository}`)
     const digest = await host.client.putBlob(repository, layer)
@@ -69,7 +69,7 @@ describeOnStores('a blob that is deleted', (store) => {
     expect((await ask('GET', repository, 'manifests/v1')).status).toBe(404)
   })
 
-  test('several at once, some of them needed: each has its own answer', async () => {
+  test('the deletion of a blob is answered separately for each of several concurrent requests', async () => {
     const repository = host.freshRepository()
     const needed = blobsOf(await host.client.pushImage(repository, 'v1'))
     const free = await Promise.all(Array.from({ length: 6 }, (_, at) => host.client.putBlob(repository, Buffer.from(`${at} of ${repository}`))))

@@ -48,7 +48,7 @@ describe.each([
     ok(await host.server.rest.call('DeleteTag', { uid }, { token: await host.server.tokenFor(host.owner) }))
   }
 
-  test('targets of tags stay, and former ones while the history is kept', async () => {
+  test('garbage collection keeps the current targets of tags, and former ones while the history is kept', async () => {
     const repository = host.freshRepository()
     const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
     const second = await host.client.pushImage(repository, 'latest', { annotations: { of: 'second' } })
@@ -59,7 +59,7 @@ describe.each([
     expect(await pull(repository, first.digest)).toBe(200)
   })
 
-  test('unnamed content is removed after the grace period, not before, and the next push restores it', async () => {
+  test('garbage collection removes unneeded content after the grace period, not before, and the next push restores it', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -79,7 +79,7 @@ describe.each([
     expect(await pull(repository, 'latest')).toBe(200)
   })
 
-  test('a deleted manifest goes, the images of an index and what refers to them stay', async () => {
+  test('garbage collection removes a deleted manifest, and keeps the images of its index and its referrers', async () => {
     const repository = host.freshRepository()
     const gone = await host.client.pushImage(repository, 'gone', { annotations: { of: 'gone' } })
     const child = await host.client.image(repository, { annotations: { of: 'child' } })
@@ -97,7 +97,7 @@ describe.each([
     expect(referrers.body.toString()).toContain(signature.digest)
   })
 
-  test('a deleted repo leaves nothing but its history', async () => {
+  test('garbage collection removes everything of a deleted repo except its history', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -110,7 +110,7 @@ describe.each([
     expect((await keysOf(repo)).map((key) => key.split('/')[1])).toEqual(['history-head', 'history'])
   })
 
-  test('a blob that a pusher learned to exist stays for as long as a new one', async () => {
+  test('garbage collection keeps a blob whose existence a client checked as long as a new one', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const blob = await host.client.putBlob(repository, Buffer.from(`blob of ${repository}`))
@@ -124,7 +124,7 @@ describe.each([
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
   })
 
-  test('after a stop between record and bytes, the next collection removes the bytes; no answer mentions them meanwhile', async () => {
+  test('after an interruption garbage collection removes content without records; no answer shows it in between', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -145,7 +145,7 @@ describe.each([
     expect((await keysOf(repo)).filter((key) => key.startsWith('x/discard/'))).toEqual([])
   })
 
-  test('pushes that race collections are whole: what was pushed can be pulled', async () => {
+  test('garbage collection never breaks concurrent pushes: all pushed content can be pulled', async () => {
     const repository = host.freshRepository()
     const stop = new AbortController()
     // So short that blobs may be gone before their manifest comes.
@@ -196,7 +196,7 @@ describe.each([
 
   const isManifestRemoval = (writes: readonly Write[]): boolean => writes.some(({ kind, key }) => kind === 'delete' && key.startsWith('x/manifest/'))
 
-  test('an image that is tagged between the look and the removal stays, with its blobs', async () => {
+  test('garbage collection keeps an image that is tagged during the collection, with its blobs', async () => {
     const repository = host.freshRepository()
     const image = await host.client.image(repository)
     await host.client.putManifest(repository, image.digest, image)
@@ -209,7 +209,7 @@ describe.each([
     expect(await isThere(repo, image)).toEqual({ manifest: true, config: true })
   })
 
-  test('a digest that is tagged while it is deleted is gone with all its tags', async () => {
+  test('garbage collection deletes all tags of a digest that is tagged during its deletion', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -231,7 +231,7 @@ describe.each([
     expect(tagNamed(host.services.cache.tables, repo, 'other')).toBeUndefined()
   })
 
-  test('a deleted digest comes back with the restore of its tag, until it is collected', async () => {
+  test('garbage collection lets a restored tag bring back its deleted digest, until the digest is collected', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -251,7 +251,7 @@ describe.each([
     expect(await restore()).toMatchObject({ code: 9, details: { ErrorInfo: { reason: 'DIGEST_NOT_FOUND' } } })
   })
 
-  test('content that was recently in use is kept for the whole grace period from then on', async () => {
+  test('garbage collection keeps content for the full grace period after its last use', async () => {
     const repository = host.freshRepository()
     const first = await host.client.pushImage(repository, 'latest', { annotations: { of: 'first' } })
     host.clock.advance(10 * graceMs)
@@ -268,7 +268,7 @@ describe.each([
     expect((await isThere(repo, first)).manifest).toBe(false)
   })
 
-  test('a collected manifest is gone from memory too', async () => {
+  test('garbage collection also removes a collected manifest from memory', async () => {
     const repository = host.freshRepository()
     const image = await host.client.image(repository)
     await host.client.putManifest(repository, image.digest, image)
@@ -277,7 +277,7 @@ describe.each([
     expect(await pull(repository, image.digest)).toBe(404)
   })
 
-  test('a mark of a killed process blocks no push for longer than a minute', async () => {
+  test('garbage collection blocks no push for longer than a minute by the mark of a killed process', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)
@@ -287,7 +287,7 @@ describe.each([
     expect(await pull(repository, 'next')).toBe(200)
   })
 
-  test('a collector that slept while others collected and pushed removes nothing of theirs', async () => {
+  test('garbage collection removes nothing that was pushed while it was suspended and others collected', async () => {
     const repository = host.freshRepository()
     const blobs = ['one', 'two'].map((text) => Buffer.from(`${text} of ${repository}`))
     const digests: Digest[] = []
@@ -310,7 +310,7 @@ describe.each([
   // Only the embedded upstream can be asked what it has.
   if (name === 'http') return
 
-  test('bytes without a record are removed after the grace period', async () => {
+  test('garbage collection removes content without a record after the grace period', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)

@@ -43,22 +43,25 @@ describe('content that a client starts to rely on during garbage collection', ()
     return { repository, repo: host.repoOf(repository), image }
   }
 
-  test.each(Object.entries(moments))('a tag that comes and goes on %s leaves what its history names', async (_title, momentOf) => {
-    const { repository, repo, image } = await repoWithDue()
-    const other = await host.client.pushImage(repository, 'other')
-    const moves = async (): Promise<void> => {
-      for (const { digest } of [image, other]) await host.tag(repo, 'rel', digest)
-    }
-    await host.collect({}, happeningBefore(host.services, momentOf(repo), moves))
-    expect(await pull(repository, image.digest)).toBe(200)
-    expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
-    expect(await restore(repo, 'rel', image.digest)).toMatchObject({ code: 0, body: { digest: image.digest } })
-    expect(await pull(repository, 'rel')).toBe(200)
-    await host.collectAfterGrace()
-    expect(await pull(repository, image.digest)).toBe(200)
-  })
+  test.each(Object.entries(moments))(
+    'content in use during garbage collection stays in the history if a tag is created and deleted %s',
+    async (_title, momentOf) => {
+      const { repository, repo, image } = await repoWithDue()
+      const other = await host.client.pushImage(repository, 'other')
+      const moves = async (): Promise<void> => {
+        for (const { digest } of [image, other]) await host.tag(repo, 'rel', digest)
+      }
+      await host.collect({}, happeningBefore(host.services, momentOf(repo), moves))
+      expect(await pull(repository, image.digest)).toBe(200)
+      expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
+      expect(await restore(repo, 'rel', image.digest)).toMatchObject({ code: 0, body: { digest: image.digest } })
+      expect(await pull(repository, 'rel')).toBe(200)
+      await host.collectAfterGrace()
+      expect(await pull(repository, image.digest)).toBe(200)
+    },
+  )
 
-  test('a pusher who takes away the mark of a collection that died does not end the next one', async () => {
+  test('content in use during garbage collection is collected although a push removes the mark of a dead collection in between', async () => {
     const { repository, repo, image } = await repoWithDue()
     const mark = { kind: 'put', key: collectKey(repo), value: markOf(host.clock.now()) } as const
     await host.services.store.transact({ guards: [], writes: [mark] }, soon())
@@ -70,7 +73,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect((await host.client.send('GET', `/v2/${repository}/blobs/${await push()}`)).status).toBe(200)
   })
 
-  test('an image that a pusher learned to exist is there when the index arrives, whatever its age', async () => {
+  test('content in use during garbage collection stays until an index arrives, if a client checked that its image exists, whatever its age', async () => {
     const { repository, repo, image } = await repoWithDue()
     const reader = host.as(await host.member('registry.pull'))
     expect((await reader.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status).toBe(200)
@@ -86,7 +89,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
   })
 
-  test('an image that a pusher learned to exist after the look and before the removal stays; one that was removed first is missing', async () => {
+  test('content in use during garbage collection stays if a client checks an image just before its removal; after the removal it is missing', async () => {
     const { repository, image } = await repoWithDue()
     const reported: number[] = []
     const ask = async (): Promise<void> => void reported.push((await host.client.send('HEAD', `/v2/${repository}/manifests/${image.digest}`)).status)
@@ -99,7 +102,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect(reported).toEqual([200, 404])
   })
 
-  test('a HEAD by tag, a GET and a second HEAD write nothing', async () => {
+  test('content is recorded as used by the first HEAD by digest only, not by a HEAD by tag, a GET or a second HEAD', async () => {
     const { repository, repo, image } = await repoWithDue()
     await host.tag(repo, 'latest', image.digest)
     host.clock.advance(2 * hourMs)
@@ -116,7 +119,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect(await revision()).toBe(touched)
   })
 
-  test('unneeded content that a new image refers to is removed no sooner than the image', async () => {
+  test('content in use during garbage collection is removed no sooner than the new image that refers to it', async () => {
     const repository = host.freshRepository()
     const image = await host.client.image(repository)
     const repo = host.repoOf(repository)
@@ -131,7 +134,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect((await host.client.send('GET', `/v2/${repository}/blobs/${config.digest}`)).status).toBe(200)
   })
 
-  test('a manifest that returns under an unchecked tag refers to its subject again', async () => {
+  test('a collected manifest that comes back under an unchecked tag refers to its subject again', async () => {
     const subject = await host.client.image(host.freshRepository())
     const { repository, repo, image } = await repoWithDue({ subject: descriptorOf(subject), artifactType: 'application/example' })
     const { content } = host.services
@@ -147,7 +150,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect(referrers.body.toString()).toContain(image.digest)
   })
 
-  test('a blob that is due and is put again just then stays', async () => {
+  test('content in use during garbage collection stays if a due blob is uploaded again at that moment', async () => {
     const { repository, repo } = await repoWithDue()
     const bytes = Buffer.from(`put again in ${repository}`)
     const digest = await host.client.putBlob(repository, bytes)
@@ -165,7 +168,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     expect(await host.upstream.statBlob(repo, digest, soon())).toBe(bytes.length)
   })
 
-  test('an upload of a blob whose earlier removal failed answers 503 if a collection removes the blob meanwhile', async () => {
+  test('content in use during garbage collection is refused with 503 if a collection removes an uploaded blob whose earlier removal failed', async () => {
     const { repository, repo } = await repoWithDue()
     const bytes = Buffer.from(`left behind in ${repository}`)
     const digest = await host.client.putBlob(repository, bytes)

@@ -39,7 +39,7 @@ describe('garbage collection over an upstream that fails', () => {
     return made
   }
 
-  test('a refused delete blocks no push, all other bytes are removed, and the next collection tries again', async () => {
+  test('garbage collection continues after a refused delete: no push is blocked, other content is removed, and the next collection tries again', async () => {
     const repos = await reposWithGarbage()
     const refused = repos.map(({ blobs }) => blobs[0]!)
     const refuse = new UpstreamError('refused', 'deletes are not allowed')
@@ -60,7 +60,7 @@ describe('garbage collection over an upstream that fails', () => {
     }
   })
 
-  test('if the outcome of a delete is unknown, the mark stays and the other repos are collected', async () => {
+  test('garbage collection over an upstream that fails keeps its mark if the outcome of a delete is unknown, and collects the other repos', async () => {
     const repos = await reposWithGarbage()
     const unknown = repos.map(({ blobs }) => blobs[0]!).slice(0, 2)
     const lost = new UpstreamError('unavailable', 'no answer')
@@ -74,7 +74,7 @@ describe('garbage collection over an upstream that fails', () => {
     expect(await Promise.all(repos.map(({ repo, blobs }) => isThere(repo, blobs[0]!)))).toEqual([false, false, false])
   })
 
-  test('an upstream that does not answer at all ends the collection with the first repo', async () => {
+  test('garbage collection over an upstream that fails ends with the first repo if the upstream does not answer at all', async () => {
     await reposWithGarbage()
     await host.collect()
     host.clock.advance(2 * graceMs)
@@ -88,7 +88,7 @@ describe('garbage collection over an upstream that fails', () => {
     expect(await host.collect()).toMatchObject({ left: 0 })
   })
 
-  test('a manifest whose delete was refused stays where it was pushed again meanwhile', async () => {
+  test('garbage collection over an upstream that fails keeps a manifest that is pushed again after its delete was refused', async () => {
     const repository = host.freshRepository()
     const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', repository }))
     const image = manifestOf({
@@ -112,7 +112,7 @@ describe('garbage collection over an upstream that fails', () => {
     expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
   })
 
-  test('of a deleted repo the upstream is asked again until it removes the last of it', async () => {
+  test('garbage collection over an upstream that fails asks the upstream for a deleted repo again until the last content is removed', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'latest')
     const repo = host.repoOf(repository)

@@ -11,7 +11,7 @@ const allowedBytes = 40_000_000
 /** All that the process has room for, in MiB. */
 const heapMebibytes = 96
 
-test('a repo with 20,000 manifests of twelve layers is collected in little memory', { timeout: 120_000 }, async () => {
+test('the collection of a repo with 20,000 manifests of twelve layers needs little memory', { timeout: 120_000 }, async () => {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-collect-'))
   onTestFinished(() => rm(directory, { recursive: true, force: true }))
   const flags = ['--disable-warning=ExperimentalWarning', '--expose-gc', `--max-old-space-size=${heapMebibytes}`]

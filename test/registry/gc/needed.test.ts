@@ -50,52 +50,60 @@ function firstOf(source: Source, gone: readonly string[]): string[] {
   ).map((number) => drawn.numbers.text(number))
 }
 
-describe('unneeded content', () => {
+describe('the choice of unneeded content', () => {
   test.each<[string, Source, { manifests: string[]; blobs: string[] }]>([
     ['a tagged image stays with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 }, named: ['m'] }, { manifests: [], blobs: [] }],
-    ['an unnamed image is removed with its blobs', { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 } }, { manifests: ['m'], blobs: ['c', 'l'] }],
+    [
+      'an untagged image is removed with its blobs',
+      { manifests: { m: { blobs: ['c', 'l'] } }, blobs: { c: 0, l: 0 } },
+      { manifests: ['m'], blobs: ['c', 'l'] },
+    ],
     ['a young image stays with its blobs', { manifests: { m: { blobs: ['c'], createMs: young + 1 } }, blobs: { c: 0 } }, { manifests: [], blobs: [] }],
     ['a young blob stays', { blobs: { b: young + 1 } }, { manifests: [], blobs: [] }],
-    ['an old blob that no manifest has goes', { blobs: { b: young } }, { manifests: [], blobs: ['b'] }],
+    ['an old blob in no manifest is removed', { blobs: { b: young } }, { manifests: [], blobs: ['b'] }],
     [
       'the images of a tagged index stay, and indexes in it',
       { manifests: { i: { children: ['n'] }, n: { children: ['m'] }, m: { blobs: ['c'] } }, blobs: { c: 0 }, named: ['i'] },
       { manifests: [], blobs: [] },
     ],
     [
-      'what refers to a needed image stays, and what refers to that',
+      'referrers of a needed image stay, and their referrers',
       { manifests: { m: {}, s: { subject: 'm', blobs: ['c'] }, t: { subject: 's' } }, blobs: { c: 0 }, named: ['m'] },
       { manifests: [], blobs: [] },
     ],
     [
-      'what refers to an image of a needed index stays',
+      'referrers of an image of a needed index stay',
       { manifests: { i: { children: ['m'] }, m: {}, s: { subject: 'm' } }, named: ['i'] },
       { manifests: [], blobs: [] },
     ],
-    ['what refers to something that goes, goes too', { manifests: { m: {}, s: { subject: 'm' } } }, { manifests: ['m', 's'], blobs: [] }],
+    ['referrers of removed content are removed', { manifests: { m: {}, s: { subject: 'm' } } }, { manifests: ['m', 's'], blobs: [] }],
     ['the other digest of a tagged image stays', { manifests: { m: {}, long: { upstream: 'm' } }, named: ['m'] }, { manifests: [], blobs: [] }],
-    ['the other digest of an image does not keep it', { manifests: { m: {}, long: { upstream: 'm', createMs: young + 1 } } }, { manifests: ['m'], blobs: [] }],
     [
-      'blobs that a tagged index has as children stay',
+      'the other digest of an image does not keep the image',
+      { manifests: { m: {}, long: { upstream: 'm', createMs: young + 1 } } },
+      { manifests: ['m'], blobs: [] },
+    ],
+    [
+      'blobs that a tagged index names as children stay',
       { manifests: { i: { children: ['l', 'm'] }, m: { blobs: ['c'] } }, blobs: { l: 0, c: 0 }, named: ['i'] },
       { manifests: [], blobs: [] },
     ],
     [
-      'what a tagged manifest of another type mentions stays, be it a blob or a manifest',
+      'content that a tagged manifest of another type names stays, blobs and manifests',
       { manifests: { a: { mentions: ['b', 'm'] }, m: { blobs: ['c'] } }, blobs: { b: 0, c: 0 }, named: ['a'] },
       { manifests: [], blobs: [] },
     ],
     [
-      'what a manifest of another type mentions goes with it',
+      'content that a manifest of another type names is removed with it',
       { manifests: { a: { mentions: ['b', 'm'] }, m: { blobs: ['c'] } }, blobs: { b: 0, c: 0 } },
       { manifests: ['a', 'm'], blobs: ['b', 'c'] },
     ],
     [
-      'a deleted image goes though history names it',
+      'a deleted image is removed although the history names it',
       { manifests: { m: { blobs: ['c'], deleteMs: 1 } }, blobs: { c: 0 }, named: ['m'] },
       { manifests: ['m'], blobs: ['c'] },
     ],
-    ['an image that was deleted lately is kept a while', { manifests: { m: { deleteMs: young + 1 } } }, { manifests: [], blobs: [] }],
+    ['a recently deleted image is kept for a while', { manifests: { m: { deleteMs: young + 1 } } }, { manifests: [], blobs: [] }],
     [
       'two manifests that name only each other are removed',
       { manifests: { a: { children: ['b'] }, b: { children: ['a'] } } },
@@ -110,7 +118,7 @@ describe('unneeded content', () => {
     expect(garbageIn(source)).toEqual(expected)
   })
 
-  test('whatever is drawn: nothing that a name, youth or a reference leads to goes, and all else does', () => {
+  test('for random content the collection keeps all that a tag, its age or a reference needs, and removes all else', () => {
     const digests = Array.from({ length: 12 }, (_, at) => `m${at}`)
     const blobs = Array.from({ length: 10 }, (_, at) => `b${at}`)
     const manifest = fc.record({
@@ -151,15 +159,15 @@ describe('unneeded content', () => {
   })
 })
 
-test('a tagged digest goes before its other digest', () => {
+test('removes a tagged digest before its other digest', () => {
   expect(firstOf({ manifests: { long: { upstream: 'm' }, m: {} } }, ['long', 'm'])).toEqual(['m'])
 })
 
-test('what mentions something goes before it, and what refers to something too', () => {
+test('removes a manifest before the content that it names, and referrers before their subject', () => {
   expect(firstOf({ manifests: { m: {}, a: { mentions: ['m', 'b'] }, s: { subject: 'a' } } }, ['m', 'a', 's'])).toEqual(['a'])
 })
 
-test('numbers stand for the digests that they were made of, and for other texts', () => {
+test('DigestNumbers returns the digests and other texts that it numbered', () => {
   const numbers = new DigestNumbers()
   const texts = ['', 'x', ...(['sha256', 'sha512'] as const).flatMap((algorithm) => ['a', 'b'].map((text) => digestOf(Buffer.from(text), algorithm)))]
   const made = texts.map((text) => numbers.of(text))

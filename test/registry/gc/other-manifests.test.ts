@@ -9,7 +9,7 @@ import { startDiskUpstream, startTestHost, type TestHost } from '../oci/test-hos
 const artifactType = 'application/vnd.oci.artifact.manifest.v1+json'
 const graceMs = 24 * 3_600_000
 
-describe('garbage collection of what manifests of other types are made of', () => {
+describe('garbage collection of manifests of other types', () => {
   const clock = new TestClock()
   let host: TestHost
   beforeAll(async () => {
@@ -33,7 +33,7 @@ describe('garbage collection of what manifests of other types are made of', () =
     return { manifest: manifestOf({ mediaType: artifactType, artifactType: 'application/vnd.example.sbom', blobs, ...more }), blob }
   }
 
-  test('a tagged one keeps its blobs', async () => {
+  test('garbage collection of manifests of other types keeps the blobs of a tagged one', async () => {
     const repository = host.freshRepository()
     const { manifest, blob } = await artifact(repository)
     expect((await host.client.putManifest(repository, 'v1', manifest)).status).toBe(201)
@@ -41,7 +41,7 @@ describe('garbage collection of what manifests of other types are made of', () =
     expect([await statusOf(`${repository}/manifests/v1`), await statusOf(`${repository}/blobs/${blob}`)]).toEqual([200, 200])
   })
 
-  test('an untagged one whose subject stays is a referrer, and stays with its blobs', async () => {
+  test('garbage collection of manifests of other types keeps an untagged one with its blobs as a referrer while its subject stays', async () => {
     const repository = host.freshRepository()
     const image = await host.client.pushImage(repository, 'v1')
     const { manifest, blob } = await artifact(repository, { subject: descriptorOf(image), annotations: { 'org.example.a': '1' } })
@@ -55,7 +55,7 @@ describe('garbage collection of what manifests of other types are made of', () =
     })
   })
 
-  test('one that nothing needs goes with its blobs', async () => {
+  test('garbage collection of manifests of other types removes an unneeded one with its blobs', async () => {
     const repository = host.freshRepository()
     const { manifest, blob } = await artifact(repository)
     expect((await host.client.putManifest(repository, manifest.digest, manifest)).status).toBe(201)

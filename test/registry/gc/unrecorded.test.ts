@@ -8,7 +8,7 @@ import { graceMs, soon, startCollectingHost, type CollectingHost } from './colle
 
 const configType = 'application/vnd.oci.image.config.v1+json'
 
-describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
+describeOnUpstreams('a manifest that was uploaded and not recorded', (upstream) => {
   let host: CollectingHost
   beforeAll(async () => {
     host = await startCollectingHost(upstream)
@@ -36,7 +36,7 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     expect((await host.client.send('DELETE', `/v2/${repository}/blobs/${digestOf(bytes)}`)).status).toBe(202)
   }
 
-  test('one whose config went meanwhile goes with the next collection, and comes back with the next push', async () => {
+  test('a manifest that was uploaded and not recorded is collected if its config was removed in between, and comes back with the next push', async () => {
     const { repository, config, image } = await prepared()
     expect(await pushWhile(repository, image, () => forget(repository, config))).toBe(404)
     const repo = host.repoOf(repository)
@@ -50,7 +50,7 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     expect(await host.upstream.hasManifest(repo, image.digest, soon())).toBe(true)
   })
 
-  test('one that another push recorded meanwhile stays, and so does its config', async () => {
+  test('a manifest that was uploaded and not recorded stays with its config if another push recorded it in between', async () => {
     const { repository, config, image } = await prepared()
     const status = await pushWhile(repository, image, async () => {
       expect((await host.client.putManifest(repository, 'other', image)).status).toBe(201)
@@ -64,7 +64,7 @@ describeOnUpstreams('manifests that are put and not recorded', (upstream) => {
     expect(await host.keysBelow(pendingDeletePrefix, repo)).toEqual([])
   })
 
-  test('one whose repo was deleted meanwhile goes with what the repo held', async () => {
+  test('a manifest that was uploaded and not recorded is removed with its repo if that was deleted in between', async () => {
     const { repository, image } = await prepared()
     const repo = host.repoOf(repository)
     const token = await host.server.tokenFor(host.owner)

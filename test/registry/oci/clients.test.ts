@@ -12,7 +12,7 @@ import { startTestHost, type TestHost } from './test-host.ts'
 
 const idleMs = 1_000
 
-describeOnUpstreams('clients that are slow, stand still or go away', (upstream) => {
+describeOnUpstreams('slow, stalled and disconnecting clients', (upstream) => {
   let host: TestHost
   let client: OciClient
   /** Calls to the upstream that move bytes and are not over. */
@@ -68,7 +68,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     return request
   }
 
-  test('a stalled upload is refused and ends; a client can resume from the bytes received', async () => {
+  test('clients with a stalled upload are refused; they can resume after the received bytes', async () => {
     const repository = host.freshRepository()
     const started = await begun(repository)
     const request = half(locationOf(started))
@@ -82,7 +82,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     expect(Number(last)).toBeLessThan(1000)
   })
 
-  test('an upload whose client goes away ends upstream at once, and goes on later', async () => {
+  test('clients that disconnect end their upload at the upstream at once, and can continue later', async () => {
     const repository = host.freshRepository()
     const bytes = randomBytes(500_000)
     const started = await begun(repository)
@@ -102,7 +102,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     expect((await client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
   })
 
-  test('a blob in one request whose client goes away leaves nothing', async () => {
+  test('clients that disconnect during a single-request upload leave nothing behind', async () => {
     const repository = host.freshRepository()
     const bytes = randomBytes(500_000)
     const request = client.open('POST', `/v2/${repository}/blobs/uploads/?digest=${digestOf(bytes)}`, { 'content-length': String(bytes.length) })
@@ -114,7 +114,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     expect((await client.send('HEAD', `/v2/${repository}/blobs/${digestOf(bytes)}`)).status).toBe(404)
   })
 
-  test('a connection closes if its client reads none of a blob, and so does that of the upstream', { timeout: 60_000 }, async () => {
+  test("clients that do not read a blob lose their connection, and the upstream's is closed", { timeout: 60_000 }, async () => {
     const repository = host.freshRepository()
     const digest = await client.putBlob(repository, randomBytes(30_000_000))
     const socket = connect(host.port, '127.0.0.1')
@@ -126,7 +126,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     socket.destroy()
   })
 
-  test('a connection closes at once if its client leaves in the middle of a blob', async () => {
+  test('clients that leave in the middle of a blob have their connection closed at once', async () => {
     const repository = host.freshRepository()
     const digest = await client.putBlob(repository, randomBytes(30_000_000))
     const request = client.open('GET', `/v2/${repository}/blobs/${digest}`)
@@ -138,7 +138,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     await until(() => busy === 0)
   })
 
-  test('a slow client that does not stand still is served to the end', async () => {
+  test('clients that are slow without stalling are served to the end', async () => {
     const repository = host.freshRepository()
     const bytes = randomBytes(10)
     const started = await begun(repository)
@@ -155,7 +155,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     expect(performance.now() - startedMs).toBeGreaterThan(idleMs)
   })
 
-  test('a stalled manifest is refused', async () => {
+  test('clients with a stalled manifest are refused', async () => {
     const repository = host.freshRepository()
     await client.putBlob(repository, Buffer.from('x'))
     const request = client.open('PUT', `/v2/${repository}/manifests/v1`, { 'content-length': '100' })
@@ -166,7 +166,7 @@ describeOnUpstreams('clients that are slow, stand still or go away', (upstream) 
     request.destroy()
   })
 
-  test('500 stalled clients block no other', { timeout: 60_000 }, async () => {
+  test('clients block no other client, even 500 of them', { timeout: 60_000 }, async () => {
     const slowHost = await startTestHost({ upstream, handler: { idleMs: 60_000 } })
     try {
       const locations = await Promise.all(Array.from({ length: 500 }, () => begunAt(slowHost, slowHost.organisation)))

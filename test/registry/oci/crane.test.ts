@@ -12,9 +12,9 @@ import { describeWithPart, requirePart } from '../../support/parts/require-part.
 import { makeOrganisation, ok, startTestServer, type Organisation, type TestServer } from '../../support/test-server.ts'
 import { descriptorOf, imageType, indexType, manifestOf, OciClient, type TestManifest } from './oci-client.ts'
 
-describeWithPart('crane', 'crane, with nothing but a token, over disk', () => craneOver(() => Promise.resolve(undefined)))
+describeWithPart('crane', 'crane with only a token, over disk', () => craneOver(() => Promise.resolve(undefined)))
 
-describeWithPart('crane', 'crane, with nothing but a token, over a distribution registry', () =>
+describeWithPart('crane', 'crane with only a token, over a distribution registry', () =>
   craneOver(() => {
     requirePart('registry')
     return startRegistry()
@@ -81,7 +81,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     return server.running.engine.cache.tables.table('Repo').child(organisation.group, path)?.uid ?? ''
   }
 
-  test('pushes, looks, lists, pulls, copies and deletes', { timeout: 120_000 }, async () => {
+  test('pushes, inspects, lists, pulls, copies and deletes', { timeout: 120_000 }, async () => {
     const image = `${host}/${name}/app`
     const digest = await push(`${image}:v1`)
     expect(digestOf(Buffer.from(await run('manifest', `${image}:v1`)))).toBe(digest)
@@ -100,7 +100,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(gone.code).toBe(1)
   })
 
-  test('what was pushed is right in the platform API: repo, tag, digest, architectures, size, history', { timeout: 120_000 }, async () => {
+  test('creates records in the platform API: repo, tag, digest, architectures, size, history', { timeout: 120_000 }, async () => {
     const image = `${host}/${name}/facts`
     const digests = [await push(`${image}:latest`), await push(`${image}:latest`), await push(`${image}:latest`)]
     const uid = repoUid('facts')
@@ -119,7 +119,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(reported.history.map(({ updateTimestamp }) => updateTimestamp)).toEqual(reported.history.map(({ updateTimestamp }) => updateTimestamp).toSorted())
   })
 
-  test('an index of two platforms, and a referrer that is found', { timeout: 120_000 }, async () => {
+  test('handles an index of two platforms, and a referrer', { timeout: 120_000 }, async () => {
     const image = `${host}/${name}/index`
     const [one, other] = [await push(`${image}:one`), await push(`${image}:other`)]
     await run('index', 'append', '-m', `${image}@${one}`, '-m', `${image}@${other}`, '-t', `${image}:all`)
@@ -139,7 +139,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(found.manifests).toEqual([{ ...descriptorOf(referrer), artifactType: 'application/vnd.example.note' }])
   })
 
-  test('a referrer that crane attaches, without a tag that stands in for one', { timeout: 120_000 }, async () => {
+  test('attaches a referrer without a fallback tag', { timeout: 120_000 }, async () => {
     const image = `${host}/${name}/signed`
     const subject = await push(`${image}:v1`)
     const { headers, body } = await client.send('GET', `/v2/${name}/signed/manifests/v1`)
@@ -152,8 +152,8 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     expect(await run('ls', image)).toBe('v1')
   })
 
-  describe('names', () => {
-    test('renaming the group changes the path and nothing else', { timeout: 120_000 }, async () => {
+  describe('image names', () => {
+    test('image names follow a rename of the group, and nothing else changes', { timeout: 120_000 }, async () => {
       const { token } = organisation
       const group = ok(await server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'before' } }, { token }))
       for (const tag of ['v1', 'v1', 'v2']) await push(`${host}/${name}/before/app:${tag}`)
@@ -171,7 +171,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
       expect((await crane(['digest', `${host}/${name}/before/app:v1`], { env: { DOCKER_CONFIG: directory } })).code).toBe(1)
     })
 
-    test('a copy below groups that are not there makes them, and a root group is never made', { timeout: 120_000 }, async () => {
+    test('image copies below missing groups create these, but never a root group', { timeout: 120_000 }, async () => {
       const digest = await push(`${host}/${name}/source:v1`)
       for (const path of ['moved/tools/app', 'qa/app', 'x/y']) {
         await run('copy', `${host}/${name}/source:v1`, `${host}/${name}/${path}:v1`)

@@ -35,7 +35,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
   }
 
   describe('tags', () => {
-    test('come in order, in pages of n, after last', async () => {
+    test('tags are listed in order, in pages of n, after last', async () => {
       const repository = host.freshRepository()
       const manifest = await client.pushImage(repository, 'b')
       for (const tag of ['a', 'C', 'd', 'D']) await client.putManifest(repository, tag, manifest)
@@ -60,7 +60,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect((await client.send('GET', `${path}?last=../x`)).status).toBe(400)
     })
 
-    test('a repo without tags has none', async () => {
+    test('tags of an empty repo are an empty list', async () => {
       const repository = host.freshRepository()
       await client.putBlob(repository, Buffer.from('x'))
       expect(jsonOf(await client.send('GET', `/v2/${repository}/tags/list`))).toEqual({ name: repository, tags: [] })
@@ -68,7 +68,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
   })
 
   describe('referrers', () => {
-    test('are an index of what refers to a digest, by artifact type where that is asked for', async () => {
+    test('referrers are an index of manifests with that subject, filtered by artifact type on request', async () => {
       const repository = host.freshRepository()
       const subject = await client.pushImage(repository, 'v1')
       const sbom = await attach(repository, subject, 'application/vnd.example.sbom', { 'org.example': 'one' })
@@ -87,7 +87,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect([some.headers['oci-filters-applied'], jsonOf(some)['manifests']]).toEqual(['artifactType', [expected[1]]])
     })
 
-    test('an unknown digest has none, and what is no digest is refused', async () => {
+    test('referrers of an unknown digest are empty, and a malformed digest is refused', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       const none = await client.send('GET', `/v2/${repository}/referrers/${nowhere}`)
@@ -95,7 +95,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect((await client.send('GET', `/v2/${repository}/referrers/sha256:x`)).status).toBe(400)
     })
 
-    test('a subject may come later, or be named by sha512; the type of the config counts where there is no other', async () => {
+    test('referrers may precede their subject, or name it by sha512; without an artifact type, that of the config counts', async () => {
       const repository = host.freshRepository()
       const subject = await client.image(repository)
       const long = { ...subject, digest: digestOf(subject.bytes, 'sha512') }
@@ -107,7 +107,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       }
     })
 
-    test('a repository that is not there has none, as an unknown digest has', async () => {
+    test('referrers of a missing repository are empty, as for an unknown digest', async () => {
       const repository = host.freshRepository()
       await client.putBlob(repository, Buffer.from('x'))
       for (const name of [repository, host.freshRepository()]) {
@@ -119,7 +119,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect((await stranger.send('GET', `/v2/${repository}/referrers/${nowhere}`)).status).toBe(403)
     })
 
-    test('an index may refer to a manifest too, without an artifact type', async () => {
+    test('referrers may be indexes, also without an artifact type', async () => {
       const repository = host.freshRepository()
       const subject = await client.pushImage(repository, 'v1')
       const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [], subject: descriptorOf(subject) })
@@ -128,7 +128,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect(found).toEqual([descriptorOf(index)])
     })
 
-    test('many come in pages that are complete and end', { timeout: 120_000 }, async () => {
+    test('referrers come in pages that are complete and end', { timeout: 120_000 }, async () => {
       const repository = host.freshRepository()
       const subject = await client.pushImage(repository, 'v1')
       const base = JSON.parse(subject.bytes.toString()) as Record<string, unknown> // a cast of what was made above
@@ -157,7 +157,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
   })
 
   describe('deletes', () => {
-    test('of a tag take the tag alone', async () => {
+    test('a delete of a tag keeps the manifest', async () => {
       const repository = host.freshRepository()
       const { digest } = await client.pushImage(repository, 'v1')
       expect((await client.send('DELETE', `/v2/${repository}/manifests/v1`)).status).toBe(202)
@@ -166,7 +166,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect((await client.send('DELETE', `/v2/${repository}/manifests/v1`)).codes).toEqual(['MANIFEST_UNKNOWN'])
     })
 
-    test('of a manifest take its tags along, and it from the referrers', async () => {
+    test('a delete of a manifest deletes its tags, and removes it from the referrers', async () => {
       const repository = host.freshRepository()
       const subject = await client.pushImage(repository, 'v1')
       await client.putManifest(repository, 'v2', subject)
@@ -179,7 +179,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect((await client.send('DELETE', `/v2/${repository}/manifests/${subject.digest}`)).codes).toEqual(['MANIFEST_UNKNOWN'])
     })
 
-    test('a manifest that is pushed again is there again', async () => {
+    test('a delete of a manifest is undone by a new push', async () => {
       const repository = host.freshRepository()
       const manifest = await client.pushImage(repository, 'v1')
       await client.send('DELETE', `/v2/${repository}/manifests/${manifest.digest}`)
@@ -188,7 +188,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       expect((await client.send('GET', `/v2/${repository}/manifests/v1`)).body.equals(manifest.bytes)).toBe(true)
     })
 
-    test('of a blob', async () => {
+    test('a delete of a blob is accepted', async () => {
       const repository = host.freshRepository()
       const digest = await client.putBlob(repository, Buffer.from('a blob'))
       expect((await client.send('DELETE', `/v2/${repository}/blobs/${digest}`)).status).toBe(202)
@@ -198,7 +198,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     })
   })
 
-  describe('unsupported features', () => {
+  describe('unsupported features are refused:', () => {
     test('the catalogue', async () => {
       expect(await client.send('GET', '/v2/_catalog')).toMatchObject({ status: 405, codes: ['UNSUPPORTED'], headers: { allow: '' } })
     })
@@ -211,13 +211,13 @@ describeOnUpstreams('content discovery and management', (upstream) => {
       ['DELETE', 'tags/list', 'GET, HEAD'],
       ['PUT', `referrers/${nowhere}`, 'GET, HEAD'],
       ['OPTIONS', 'tags/list', 'GET, HEAD'],
-    ])('%s of %s says what is', async (method, path, allow) => {
+    ])('%s of %s', async (method, path, allow) => {
       const answer = await client.send(method, `/v2/${host.organisation}/app/${path}`)
       expect([answer.status, answer.codes, answer.headers['allow']]).toEqual([405, ['UNSUPPORTED'], allow])
     })
   })
 
-  test('a pull of a deprecated tag shows the deprecation', async () => {
+  test('a pull of a deprecated tag shows a warning header', async () => {
     const repository = host.freshRepository()
     const { digest } = await client.pushImage(repository, 'v1')
     await client.pushImage(repository, 'v2')
@@ -233,7 +233,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     expect((await client.send('GET', `${path}/v2`)).headers['warning']).toBeUndefined()
   })
 
-  test('what the platform API says of an image is what was pushed', async () => {
+  test('the platform API shows the details of the pushed image', async () => {
     const repository = host.freshRepository()
     const [amd, arm] = [await client.image(repository, {}, 'amd64'), await client.image(repository, {}, 'arm64')]
     for (const each of [amd, arm]) await client.putManifest(repository, each.digest, each)
@@ -256,7 +256,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     expect(size.body).toEqual({ size: String(config.size + (layers[0]?.size ?? 0)), architecture: 'amd64' })
   })
 
-  test('pushed content is never shown as a page in a browser', async () => {
+  test('pushed content is never rendered as a page in a browser', async () => {
     const repository = host.freshRepository()
     const blob = await client.putBlob(repository, Buffer.from('<script>'))
     await client.pushImage(repository, 'v1')
@@ -266,7 +266,7 @@ describeOnUpstreams('content discovery and management', (upstream) => {
     }
   })
 
-  test('an unknown request method and a malformed path are answered in the envelope with a request id', async () => {
+  test('an unknown request method and a malformed path get an error in the registry format with a request id', async () => {
     const answer = await client.send('GET', '/v2/a/../b/tags/list', { headers: { 'x-request-id': 'mine-1' } })
     expect([answer.status, answer.codes, answer.headers['x-request-id'], answer.headers['content-type']]).toEqual([
       400,

@@ -110,7 +110,7 @@ test.for([
   ['on the embedded store and upstream', embedded, kills],
   ['on etcd and a distribution registry that is killed too', ofParts, Math.ceil(kills / 2)],
 ] as const)(
-  'taproot dev %s: killed while images are pushed, it has the old or the new state of each tag',
+  'taproot dev %s: after kills during pushes, each tag has its old or its new state',
   { timeout: timeoutUnlessSoaking(300_000) },
   async ([, set, rounds]) => {
     const { home, killToo, bringBack } = await set()

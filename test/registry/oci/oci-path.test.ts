@@ -59,44 +59,44 @@ describe('paths of the distribution specification', () => {
   })
 })
 
-describe('what is refused', () => {
+describe('an invalid path is refused:', () => {
   const rows: [string, string, string][] = [
     ['the catalogue of an organisation', '/v2/org/_catalog', '404 UNSUPPORTED'],
-    ['a path above', '/v2/org/../other/manifests/x', '400 NAME_INVALID'],
-    ['a path to itself', '/v2/./org/app/manifests/x', '400 NAME_INVALID'],
-    ['a reference that leads up', '/v2/org/app/manifests/..', '400 NAME_INVALID'],
-    ['an encoded path above', '/v2/org/%2e%2e/other/manifests/x', '400 NAME_INVALID'],
+    ['a parent path', '/v2/org/../other/manifests/x', '400 NAME_INVALID'],
+    ['a path with a dot segment', '/v2/./org/app/manifests/x', '400 NAME_INVALID'],
+    ['a reference with a parent path', '/v2/org/app/manifests/..', '400 NAME_INVALID'],
+    ['an encoded parent path', '/v2/org/%2e%2e/other/manifests/x', '400 NAME_INVALID'],
     ['an encoded slash', '/v2/org%2Fapp/manifests/x', '400 NAME_INVALID'],
     ['an encoded colon in a name', `/v2/org%3Aapp/manifests/${digest}`, '400 NAME_INVALID'],
-    ['an encoded colon behind an unknown algorithm', `/v2/org/app/manifests/md5%3A00`, '400 NAME_INVALID'],
-    ['an encoded colon that is encoded again', `/v2/org/app/manifests/sha256%253A${hex}`, '400 NAME_INVALID'],
+    ['an encoded colon after an unknown algorithm', `/v2/org/app/manifests/md5%3A00`, '400 NAME_INVALID'],
+    ['a colon that is encoded twice', `/v2/org/app/manifests/sha256%253A${hex}`, '400 NAME_INVALID'],
     ['a backslash', '/v2/org\\app/manifests/x', '400 NAME_INVALID'],
     ['an empty segment', '/v2/org//app/manifests/x', '400 NAME_INVALID'],
     ['an empty first segment', '/v2//org/app/manifests/x', '400 NAME_INVALID'],
-    ['a slash at the end', '/v2/org/app/tags/list/', '400 NAME_INVALID'],
+    ['a trailing slash', '/v2/org/app/tags/list/', '400 NAME_INVALID'],
     ['a semicolon', '/v2/org/app;x/tags/list', '400 NAME_INVALID'],
     ['a character outside of ASCII', '/v2/org/äpp/tags/list', '400 NAME_INVALID'],
     ['uppercase in the name', '/v2/Org/app/tags/list', '400 NAME_INVALID'],
     ['a name that begins with a separator', '/v2/org/-app/tags/list', '400 NAME_INVALID'],
-    ['a name of underscores', '/v2/org/a___b/tags/list', '400 NAME_INVALID'],
+    ['a name of underscores only', '/v2/org/a___b/tags/list', '400 NAME_INVALID'],
     ['a name that is too long', `/v2/${'a'.repeat(256)}/tags/list`, '400 NAME_INVALID'],
-    ['no name at all', '/v2/tags/list', '400 NAME_INVALID'],
-    ['a blob under a digest that is cut', `/v2/org/app/blobs/sha256:${hex.slice(1)}`, '400 DIGEST_INVALID'],
+    ['no name', '/v2/tags/list', '400 NAME_INVALID'],
+    ['a blob under a truncated digest', `/v2/org/app/blobs/sha256:${hex.slice(1)}`, '400 DIGEST_INVALID'],
     ['a blob under an uppercase digest', `/v2/org/app/blobs/sha256:${hex.toUpperCase()}`, '400 DIGEST_INVALID'],
     ['a manifest under an unknown algorithm', '/v2/org/app/manifests/md5:00', '400 DIGEST_INVALID'],
-    ['an upload under a foreign id', '/v2/org/app/blobs/uploads/xyz', '404 BLOB_UPLOAD_UNKNOWN'],
-    ['uploads of no blobs', '/v2/org/app/uploads/', '404 UNSUPPORTED'],
+    ['an upload under an invalid id', '/v2/org/app/blobs/uploads/xyz', '404 BLOB_UPLOAD_UNKNOWN'],
+    ['uploads outside of blobs', '/v2/org/app/uploads/', '404 UNSUPPORTED'],
     ['another list of tags', '/v2/org/app/tags/all', '404 UNSUPPORTED'],
     ['an unknown route', '/v2/org/app/layers/x', '404 UNSUPPORTED'],
-    ['a route called like a property of every object', '/v2/org/app/constructor/x', '404 UNSUPPORTED'],
+    ['a route named like an object property', '/v2/org/app/constructor/x', '404 UNSUPPORTED'],
     ['another version', '/v1/org/app/tags/list', '404 UNSUPPORTED'],
-    ['history of no tag', '/v2/org/app/_service/history/.x', '404 MANIFEST_UNKNOWN'],
+    ['history without a tag', '/v2/org/app/_service/history/.x', '404 MANIFEST_UNKNOWN'],
   ]
   test.each(rows)('%s', (_, path, refusal) => {
     expect(refusalOf(path)).toBe(refusal)
   })
 
-  test('whatever the path is, what is parsed holds nothing but names, tags, ids and digests', () => {
+  test('any path is parsed to valid names, tags, ids and digests only', () => {
     const pieces = [
       'v2',
       '..',

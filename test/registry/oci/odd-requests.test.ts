@@ -48,7 +48,7 @@ beforeAll(async () => {
 
 afterAll(() => host?.stop())
 
-test('a blob that breaks upstream on its way never looks whole', async () => {
+test('a blob that the upstream breaks off never looks complete', async () => {
   const repository = host.freshRepository()
   const digest = await client.putBlob(repository, Buffer.alloc(3_000_000, 1))
   breaksAfter = 1_000_000
@@ -64,7 +64,7 @@ test('a blob that breaks upstream on its way never looks whole', async () => {
   expect((await client.send('GET', `/v2/${repository}/blobs/${digest}`)).body.length).toBe(3_000_000)
 })
 
-test('a request in absolute form is answered like any other', async () => {
+test('a request with an absolute URL is answered like any other', async () => {
   const socket = connect(host.port, '127.0.0.1')
   socket.write(`GET http://registry.test/v2/?x=1 HTTP/1.1\r\nHost: registry.test\r\nAuthorization: Bearer ${host.owner}\r\nConnection: close\r\n\r\n`)
   let text = ''
@@ -72,7 +72,7 @@ test('a request in absolute form is answered like any other', async () => {
   expect(text).toMatch(/^HTTP\/1\.1 200 /)
 })
 
-test('any odd request gets an answer in the envelope, and nothing fails', { timeout: 120_000 }, async () => {
+test('any unusual request gets an answer in the registry format, without an internal error', { timeout: 120_000 }, async () => {
   const repository = host.freshRepository()
   const manifest = await client.pushImage(repository, 'v1')
   const methods = ['GET', 'HEAD', 'PUT', 'POST', 'PATCH', 'DELETE', 'OPTIONS', 'PROPFIND']

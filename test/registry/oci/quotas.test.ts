@@ -40,7 +40,7 @@ describeOnStores('limits at the registry host', (store) => {
   }
   beforeEach(() => limit({}))
 
-  test('a push that would make one repo too many, or one tag too many, is denied', async () => {
+  test('limits at the registry host deny a push that would create one repo or one tag too many', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'v1')
     const { repositories, tags } = await usage()
@@ -52,7 +52,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect((await host.client.putManifest(repository, 'v1', manifest)).status).toBe(201)
   })
 
-  test('blobs count once each, with any number of concurrent pushers, and no longer after their removal', async () => {
+  test('limits at the registry host count each blob once, for any number of concurrent pushers, and no longer after its removal', async () => {
     const repository = host.freshRepository()
     await put(repository, randomBytes(10))
     const before = await use(repository)
@@ -71,7 +71,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect(await use(repository)).toBeLessThanOrEqual(before)
   })
 
-  test('content beyond the limit is denied: before its bytes are read where their number is said, else as soon as there are too many', async () => {
+  test('limits at the registry host deny content beyond the limit: before reading if its size is given, else as soon as it is too large', async () => {
     const repository = host.freshRepository()
     await put(repository, randomBytes(10))
     const used = await use(repository)
@@ -92,7 +92,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect((await put(repository, more)).status).toBe(201)
   })
 
-  test('manifests are counted once each, by their size and by what the store keeps of them, until they are collected', async () => {
+  test('limits at the registry host count each manifest once, by its size and its record in the store, until it is collected', async () => {
     const repository = host.freshRepository()
     await host.client.pushImage(repository, 'v1')
     const stored = (): Promise<number> => storedUse(host.services.store, { limit: manifestsLimit, root: rootOf(host.repoOf(repository)) }, soon())
@@ -122,7 +122,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect((await push(annotated(10))).status).not.toBe(403)
   })
 
-  test('open uploads are limited; a finished one makes room, and an abandoned one does after a day', async () => {
+  test('limits at the registry host apply to open uploads; a finished one makes room, and an abandoned one does after a day', async () => {
     const repository = host.freshRepository()
     await put(repository, randomBytes(10))
     await limit({ uploads: 2 })

@@ -12,7 +12,7 @@ import { describeOnStores } from '../../support/parts/require-part.ts'
 import { soon } from '../gc/collecting-host.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
 
-describeOnStores('recounts of what organisations hold', (kind) => {
+describeOnStores('recounting the content of organisations', (kind) => {
   let host: TestHost
   let root: Uid
   beforeAll(async () => {
@@ -59,7 +59,7 @@ describeOnStores('recounts of what organisations hold', (kind) => {
     expect(counters).not.toEqual(records)
   }
 
-  test('counters that another version left behind are corrected; right ones stay', async () => {
+  test('recounting the content of organisations corrects counters left behind by another version, and keeps right ones', async () => {
     await host.client.pushImage(host.freshRepository(), 'v1')
     expect(await recountContent(host.services, soon())).toBe(0)
     await expectExact()
@@ -69,7 +69,7 @@ describeOnStores('recounts of what organisations hold', (kind) => {
     expect(await recountContent(host.services, soon())).toBe(0)
   })
 
-  test('two recounts at once correct it once, while images are pushed', async () => {
+  test('recounting the content of organisations corrects a counter once in two concurrent recounts, during pushes', async () => {
     await Promise.all([1, 2].map(() => host.client.pushImage(host.freshRepository(), 'v1')))
     await drift()
     const pushes = Array.from({ length: 10 }, (_, at) => host.client.pushImage(host.freshRepository(), `v${at}`))
@@ -80,7 +80,7 @@ describeOnStores('recounts of what organisations hold', (kind) => {
     await expectExact()
   })
 
-  test('an organisation that is gone is counted down to nothing', async () => {
+  test('recounting the content of organisations sets the counters of a deleted organisation to zero', async () => {
     const gone = 'f'.repeat(40)
     const keys = Object.values(counterPrefixes).map((prefix) => `${prefix}${gone}/3`)
     await write(...keys.map((key): Write => ({ kind: 'put', key, value: Buffer.from('500') })))
@@ -90,7 +90,7 @@ describeOnStores('recounts of what organisations hold', (kind) => {
     }
   })
 
-  test('a record that can not be read leaves the counters of its organisation alone, and holds up no other one', async () => {
+  test('recounting the content of organisations skips an organisation with an unreadable record, and recounts the others', async () => {
     const [damaged, gone] = [trustedUid('d'.repeat(40)), trustedUid('e'.repeat(40))]
     const counter = (root: Uid): Write => ({ kind: 'put', key: `${counterPrefixes[contentLimit]}${root}/3`, value: Buffer.from('500') })
     const record = `${blobPrefix}${damaged}/0000000000000000/sha256:0`

@@ -42,7 +42,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     return one.services.cache.tables.table('Repo').child(one.group, repository.split('/')[1] ?? '')?.uid ?? ''
   }
 
-  test('an upload that one began goes on at the other', async () => {
+  test("two registry hosts over one store continue each other's uploads", async () => {
     const repository = one.freshRepository()
     const bytes = randomBytes(2000)
     const started = await one.client.send('POST', `/v2/${repository}/blobs/uploads/`)
@@ -53,7 +53,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     expect((await other.client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
   })
 
-  test('the other replica has pushed content at once; deleted content is gone there, also from memory', async () => {
+  test('two registry hosts over one store serve content pushed to the other at once, and no content deleted there, not even from memory', async () => {
     const repository = one.freshRepository()
     for (let round = 0; round < 20; round++) {
       const manifest = await one.client.pushImage(repository, 'v1')
@@ -65,7 +65,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     }
   })
 
-  test('two first pushes at once make one repo', async () => {
+  test('two registry hosts over one store create one repo for two concurrent first pushes', async () => {
     for (let round = 0; round < 10; round++) {
       const repository = one.freshRepository()
       const both = await Promise.all([one, other].map(({ client }) => client.send('POST', `/v2/${repository}/blobs/uploads/`)))
@@ -73,7 +73,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     }
   })
 
-  test(`one tag pushed ${4 * pushes} times from both: history, tag and what a pull sees agree`, { timeout: 300_000 }, async () => {
+  test(`two registry hosts over one store agree on history, tag and pulls after ${4 * pushes} pushes of one tag from both`, { timeout: 300_000 }, async () => {
     const repository = one.freshRepository()
     const manifests = await manifestsOf(one, repository, 8)
     const repo = uidOf(repository)
@@ -129,24 +129,28 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     expect(records.length).toBeGreaterThan(manifests.length)
   })
 
-  test('a move that races a delete leaves the tag as its history ends', { timeout: 120_000 }, async () => {
-    const repository = one.freshRepository()
-    const manifests = await manifestsOf(one, repository, 2)
-    const repo = uidOf(repository)
-    for (let round = 0; round < 30; round++) {
-      const [first, second] = manifests
-      if (first === undefined || second === undefined) throw new Error('there are two')
-      await one.client.putManifest(repository, 'v1', first)
-      const [put] = await Promise.all([one.client.putManifest(repository, 'v1', second), other.client.send('DELETE', `/v2/${repository}/manifests/v1`)])
-      expect(put.status).toBe(201)
-      const pulled = await other.client.send('GET', `/v2/${repository}/manifests/v1`)
-      const { head } = await readHead(one.services.store, { repo, name: 'v1' }, AbortSignal.timeout(5_000))
-      const history = await readHistory(one.services, { repo, name: 'v1', limit: 1_000 }, AbortSignal.timeout(5_000))
-      expect([200, 404]).toContain(pulled.status)
-      expect(head?.digest).toBe(pulled.status === 200 ? digestOf(pulled.body) : '')
-      if (pulled.status === 200) expect(history?.records.at(-1)?.digest).toBe(head?.digest)
-    }
-  })
+  test(
+    'two registry hosts over one store leave a tag in the last state of its history after a move that races with a delete',
+    { timeout: 120_000 },
+    async () => {
+      const repository = one.freshRepository()
+      const manifests = await manifestsOf(one, repository, 2)
+      const repo = uidOf(repository)
+      for (let round = 0; round < 30; round++) {
+        const [first, second] = manifests
+        if (first === undefined || second === undefined) throw new Error('there are two')
+        await one.client.putManifest(repository, 'v1', first)
+        const [put] = await Promise.all([one.client.putManifest(repository, 'v1', second), other.client.send('DELETE', `/v2/${repository}/manifests/v1`)])
+        expect(put.status).toBe(201)
+        const pulled = await other.client.send('GET', `/v2/${repository}/manifests/v1`)
+        const { head } = await readHead(one.services.store, { repo, name: 'v1' }, AbortSignal.timeout(5_000))
+        const history = await readHistory(one.services, { repo, name: 'v1', limit: 1_000 }, AbortSignal.timeout(5_000))
+        expect([200, 404]).toContain(pulled.status)
+        expect(head?.digest).toBe(pulled.status === 200 ? digestOf(pulled.body) : '')
+        if (pulled.status === 200) expect(history?.records.at(-1)?.digest).toBe(head?.digest)
+      }
+    },
+  )
 
   async function manifestsOf(host: TestHost, repository: string, count: number): Promise<TestManifest[]> {
     const made: TestManifest[] = []

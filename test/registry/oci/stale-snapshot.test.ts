@@ -37,7 +37,7 @@ function notHavingHeard(services: Services, gone: CachedRecord): Services {
   return { ...services, cache: stale }
 }
 
-test('a push that finds its tag as it is to be, while another replica deletes both, makes both again', async () => {
+test('a push of an unchanged tag, while another replica deletes tag and manifest, creates both again', async () => {
   const host = await startTestHost({ upstream: startDiskUpstream })
   try {
     const { services, client } = host

@@ -11,7 +11,7 @@ import { locationOf, withQuery, type OciClient } from './oci-client.ts'
 import { describeOnUpstreams } from './oci-upstreams.ts'
 import { startTestHost, type TestHost } from './test-host.ts'
 
-describeOnUpstreams('what belongs to others', (upstream) => {
+describeOnUpstreams('content of other tenants', (upstream) => {
   let host: TestHost
   let client: OciClient
   /** The owner of another organisation. */
@@ -32,7 +32,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     return host.services.cache.tables.table('Repo').child(group, repository.split('/')[1] ?? '')?.uid ?? ''
   }
 
-  test('bytes that another tenant has are not here, however they are asked for', async () => {
+  test('content of other tenants is not served, however it is requested', async () => {
     const [ours, other] = [host.freshRepository(), `${theirs}/app`]
     const bytes = randomBytes(1000)
     const digest = await client.putBlob(ours, bytes)
@@ -44,7 +44,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await stranger.putManifest(other, 'v1', manifest)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
   })
 
-  test('no spelling of a mount brings a blob of another tenant', async () => {
+  test('content of other tenants can not be mounted with any spelling', async () => {
     const [ours, other] = [host.freshRepository(), `${theirs}/app`]
     const digest = await client.putBlob(ours, randomBytes(1000))
     const spellings = [
@@ -67,7 +67,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await stranger.send('HEAD', `/v2/${other}/blobs/${digest}`)).status).toBe(404)
   })
 
-  test('an upload continues only for its creator, in the repo where it began', async () => {
+  test('content of other tenants in uploads can be continued only by their creator, in the same repo', async () => {
     const repository = host.freshRepository()
     const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
     const location = locationOf(started)
@@ -89,7 +89,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await client.send('PATCH', location, { body: 'bytes' })).status).toBe(202)
   })
 
-  test('a name that is used again shows nothing of what was there before', async () => {
+  test('content of other tenants is not shown under a reused name', async () => {
     const repository = host.freshRepository()
     const manifest = await client.pushImage(repository, 'v1')
     const layer = await client.putBlob(repository, randomBytes(100))
@@ -101,7 +101,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect((await client.send('GET', `/v2/${repository}/${path}`)).status).toBe(404)
   })
 
-  test('a name that moved to another tenant shows nothing of its former owner, to either of them', async () => {
+  test('content of other tenants is not shown under a name that moved to another tenant, to either tenant', async () => {
     const [name, renamed] = [freshName('org'), freshName('org')]
     const first = await makeOrganisation(host.server, name)
     const before = host.as(first.owner)
@@ -124,7 +124,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await after.send('POST', `/v2/${name}/app/blobs/uploads/?mount=${layer}&from=${name}%2Fapp`)).status).toBe(202)
   })
 
-  test('a name that another tenant has after its repo and group were deleted shows nothing of them', async () => {
+  test('content of other tenants is not shown under a name that another tenant has after repo and group were deleted', async () => {
     const name = freshName('org')
     const first = await makeOrganisation(host.server, name)
     const manifest = await host.as(first.owner).pushImage(`${name}/app`, 'v1')
@@ -140,8 +140,8 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     expect((await after.send('POST', `/v2/${name}/app/blobs/uploads/?mount=${layer}&from=${name}%2Fapp`)).status).toBe(202)
   })
 
-  describe('permissions of each role', () => {
-    test('a viewer pulls and does nothing else', async () => {
+  describe('each role at the registry host', () => {
+    test('a viewer can only pull', async () => {
       const repository = host.freshRepository()
       const manifest = await client.pushImage(repository, 'v1')
       const viewer = host.as(await host.member('registry.pull'))
@@ -164,14 +164,14 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     })
   })
 
-  describe('events', () => {
+  describe('events of the registry host', () => {
     async function eventsOf(repository: string): Promise<OutboxEvent[]> {
       await host.traffic.flush()
       const { entries } = await host.services.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
       return entries.map(({ value }) => fromBinary(OutboxEventSchema, value)).filter(({ subject }) => subject === uidOf(repository))
     }
 
-    test('a push and each pull are reported: action, subject, source and actor', async () => {
+    test('events of the registry host report a push and each pull: action, subject, source and actor', async () => {
       const repository = host.freshRepository()
       const first = await client.pushImage(repository, 'v1')
       const second = await client.pushImage(repository, 'v1')
@@ -227,7 +227,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     }
 
     // docs/spec/events.md#registry-traffic
-    test('a pull or push that fails after the caller was let in is reported with its error', async () => {
+    test('a pull or push that fails after authorisation is reported with its error', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       const image = await client.image(repository)
@@ -254,7 +254,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     })
 
     // docs/spec/events.md#registry-traffic
-    test('refused callers, looks for blobs to push, and other requests are not reported', async () => {
+    test('requests of refused callers, checks for blobs before a push, and other requests cause no event', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       const path = `/v2/${repository}`
@@ -270,7 +270,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
     })
 
     // docs/spec/events.md#registry-traffic
-    test('a subdomain is reported if it is a host name before the name of this host', async () => {
+    test('an event contains the subdomain if it is a host name before the name of this host', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       const names = [
@@ -288,7 +288,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect(subdomains.toSorted()).toEqual(['a.b', 'team', ...Array.from({ length: pulled.length - 2 })])
     })
 
-    test('a client with a very long name costs no event: the name is cut', async () => {
+    test('events of the registry host contain a shortened name of a client with a very long one', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       await host.traffic.flush()
@@ -302,7 +302,7 @@ describeOnUpstreams('what belongs to others', (upstream) => {
       expect([pulled.length, ...new Set(lengths)].toSorted((one, other) => one - other)).toEqual([0, 120, 512])
     })
 
-    test('of too many pulls some are lost, and counted', async () => {
+    test('events of the registry host of too many pulls are dropped, and counted', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       await host.traffic.flush()

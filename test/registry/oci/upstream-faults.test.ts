@@ -13,7 +13,7 @@ import { until } from '../../store/store-harness.ts'
 import { descriptorOf, indexType, locationOf, manifestOf, withQuery, type OciClient } from './oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
 
-describeWithPart('registry', 'an upstream that goes away and comes back', () => {
+describeWithPart('registry', 'an upstream with faults', () => {
   let host: TestHost
   let client: OciClient
   let registry: DistributionRegistry
@@ -35,38 +35,42 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
 
   afterAll(() => host?.stop())
 
-  test('names, lists and what is in memory go on; contents are 503 with a clear message; all heals', { timeout: 60_000 }, async () => {
-    const repository = host.freshRepository()
-    const cached = await client.pushImage(repository, 'hot')
-    const cold = await client.pushImage(repository, 'cold')
-    await client.send('GET', `/v2/${repository}/manifests/hot`)
-    const upload = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
-    const blob = await client.putBlob(repository, randomBytes(1000))
-    await registry.kill()
-    for (const path of ['tags/list', `referrers/${cached.digest}`, 'manifests/hot', `manifests/${cached.digest}`]) {
-      expect([path, (await client.send('GET', `/v2/${repository}/${path}`)).status]).toEqual([path, 200])
-    }
-    expect((await client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
-    const refused = [
-      await client.send('GET', `/v2/${repository}/manifests/cold`),
-      await client.send('GET', `/v2/${repository}/blobs/${blob}`),
-      await client.send('POST', `/v2/${repository}/blobs/uploads/`),
-      await client.send('PATCH', locationOf(upload), { body: 'bytes' }),
-      await client.putManifest(repository, 'hot', cold),
-    ]
-    for (const answer of refused) {
-      expect([answer.status, answer.codes, answer.headers['retry-after']]).toEqual([503, ['UNAVAILABLE'], '5'])
-      expect(answer.body.toString()).toContain('unreachable')
-    }
-    expect((await client.send('DELETE', `/v2/${repository}/manifests/hot`)).status).toBe(202)
-    await registry.restart()
-    await until(async () => (await client.send('GET', `/v2/${repository}/blobs/${blob}`)).status === 200)
-    expect((await client.send('GET', `/v2/${repository}/manifests/cold`)).body.equals(cold.bytes)).toBe(true)
-    expect((await client.send('GET', `/v2/${repository}/manifests/hot`)).status).toBe(404)
-    await client.pushImage(repository, 'hot')
-  })
+  test(
+    'an upstream that goes away leaves names, lists and cached content; other content is 503 with a clear message until it returns',
+    { timeout: 60_000 },
+    async () => {
+      const repository = host.freshRepository()
+      const cached = await client.pushImage(repository, 'hot')
+      const cold = await client.pushImage(repository, 'cold')
+      await client.send('GET', `/v2/${repository}/manifests/hot`)
+      const upload = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
+      const blob = await client.putBlob(repository, randomBytes(1000))
+      await registry.kill()
+      for (const path of ['tags/list', `referrers/${cached.digest}`, 'manifests/hot', `manifests/${cached.digest}`]) {
+        expect([path, (await client.send('GET', `/v2/${repository}/${path}`)).status]).toEqual([path, 200])
+      }
+      expect((await client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
+      const refused = [
+        await client.send('GET', `/v2/${repository}/manifests/cold`),
+        await client.send('GET', `/v2/${repository}/blobs/${blob}`),
+        await client.send('POST', `/v2/${repository}/blobs/uploads/`),
+        await client.send('PATCH', locationOf(upload), { body: 'bytes' }),
+        await client.putManifest(repository, 'hot', cold),
+      ]
+      for (const answer of refused) {
+        expect([answer.status, answer.codes, answer.headers['retry-after']]).toEqual([503, ['UNAVAILABLE'], '5'])
+        expect(answer.body.toString()).toContain('unreachable')
+      }
+      expect((await client.send('DELETE', `/v2/${repository}/manifests/hot`)).status).toBe(202)
+      await registry.restart()
+      await until(async () => (await client.send('GET', `/v2/${repository}/blobs/${blob}`)).status === 200)
+      expect((await client.send('GET', `/v2/${repository}/manifests/cold`)).body.equals(cold.bytes)).toBe(true)
+      expect((await client.send('GET', `/v2/${repository}/manifests/hot`)).status).toBe(404)
+      await client.pushImage(repository, 'hot')
+    },
+  )
 
-  test('one that looks for the children of an index, as zot does, has none under sha512: the refusal says so', async () => {
+  test('an upstream that looks up the children of an index, like zot, lacks them under sha512: the refusal explains it', async () => {
     const repository = host.freshRepository()
     const image = await client.image(repository)
     const long = digestOf(image.bytes, 'sha512')
@@ -82,7 +86,7 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
     ).toBe(201)
   })
 
-  test('one that does not answer is 503 too', { timeout: 60_000 }, async () => {
+  test('an upstream that does not answer causes 503 too', { timeout: 60_000 }, async () => {
     const repository = host.freshRepository()
     const blob = await client.putBlob(repository, randomBytes(1000))
     await registry.pause()
@@ -96,7 +100,7 @@ describeWithPart('registry', 'an upstream that goes away and comes back', () => 
   })
 })
 
-test('a manifest that the upstream has changed is its fault and not the clientâ€™s, and is in the log', async () => {
+test('a manifest changed by the upstream is a logged server error, not a client error', async () => {
   const host = await startTestHost({ upstream: startDiskUpstream, wrap: changingManifests })
   try {
     const repository = host.freshRepository()
@@ -112,7 +116,7 @@ test('a manifest that the upstream has changed is its fault and not the clientâ€
   }
 })
 
-test('a client that goes away while its blob is recorded is no fault, and is not in the log', async () => {
+test('a client that disconnects while its blob is recorded causes no logged error', async () => {
   const host = await startTestHost({ upstream: startDiskUpstream })
   try {
     const repository = host.freshRepository()
@@ -172,7 +176,7 @@ test.each<[UpstreamErrorKind, number, string]>([
   ['corrupt', 500, 'UNKNOWN'],
   ['upload_unknown', 404, 'BLOB_UPLOAD_UNKNOWN'],
   ['digest_mismatch', 400, 'DIGEST_INVALID'],
-])('an upstream that fails with %s is answered with %i %s, and nothing of it is visible', async (kind, status, code) => {
+])('an upstream that fails with %s causes %i %s, and no partial content is visible', async (kind, status, code) => {
   const host = await startTestHost({ upstream: startDiskUpstream, wrap: failing })
   try {
     const { client } = host

@@ -21,12 +21,12 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
   afterAll(() => host?.stop())
 
   describe('pull', () => {
-    test('the base answers that this is a registry', async () => {
+    test('the registry host shows at its base path that this is a registry', async () => {
       const answer = await client.send('GET', '/v2/')
       expect([answer.status, answer.headers['docker-distribution-api-version']]).toEqual([200, 'registry/2.0'])
     })
 
-    test('a manifest is returned by tag and by digest, byte for byte, and to HEAD without its body', async () => {
+    test('the registry host returns a manifest by tag and by digest, byte for byte, and without its body for HEAD', async () => {
       const repository = host.freshRepository()
       const manifest = await client.pushImage(repository, 'v1')
       for (const reference of ['v1', manifest.digest]) {
@@ -46,14 +46,14 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       }
     })
 
-    test('the stored manifest is returned, whatever the client accepts', async () => {
+    test('the registry host returns the stored manifest, whatever types the client accepts', async () => {
       const repository = host.freshRepository()
       await client.pushImage(repository, 'v1')
       const answer = await client.send('GET', `/v2/${repository}/manifests/v1`, { headers: { accept: 'application/vnd.docker.distribution.manifest.v1+json' } })
       expect([answer.status, answer.headers['content-type']]).toEqual([200, imageType])
     })
 
-    test('a client that holds the manifest gets 304', async () => {
+    test('the registry host returns 304 to a client that has the manifest', async () => {
       const repository = host.freshRepository()
       const { digest } = await client.pushImage(repository, 'v1')
       const path = `/v2/${repository}/manifests/v1`
@@ -62,7 +62,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('GET', path, { headers: { 'if-none-match': `"${nowhere}"` } })).status).toBe(200)
     })
 
-    test('a blob comes whole, and in ranges', async () => {
+    test('the registry host returns a blob whole, and in ranges', async () => {
       const repository = host.freshRepository()
       const bytes = randomBytes(300_000)
       const digest = await client.putBlob(repository, bytes)
@@ -80,14 +80,14 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect([beyond.status, beyond.headers['content-range']]).toEqual([416, 'bytes */300000'])
     })
 
-    test('an empty blob is a blob', async () => {
+    test('the registry host returns an empty blob', async () => {
       const repository = host.freshRepository()
       const digest = await client.putBlob(repository, Buffer.alloc(0))
       const got = await client.send('GET', `/v2/${repository}/blobs/${digest}`)
       expect([got.status, got.body.length, got.headers['content-length']]).toEqual([200, 0, '0'])
     })
 
-    test('missing content is 404 in the envelope, for GET and HEAD', async () => {
+    test('the registry host returns 404 in the registry format for missing content, for GET and HEAD', async () => {
       const repository = host.freshRepository()
       await client.putBlob(repository, Buffer.from('x'))
       const rows: [string, string][] = [
@@ -109,7 +109,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
   })
 
   describe('push', () => {
-    test('POST then PUT: a blob in one piece', async () => {
+    test('the registry host accepts a blob in one piece by POST, then PUT', async () => {
       const repository = host.freshRepository()
       const bytes = randomBytes(5000)
       const digest = digestOf(bytes)
@@ -121,7 +121,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
     })
 
-    test('POST alone: a blob in one request', async () => {
+    test('the registry host accepts a blob in one POST request', async () => {
       const repository = host.freshRepository()
       const bytes = randomBytes(5000)
       const done = await client.send('POST', `/v2/${repository}/blobs/uploads/?digest=${digestOf(bytes)}`, { body: bytes })
@@ -129,7 +129,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
     })
 
-    test('in chunks, each where the last one ended', async () => {
+    test('the registry host accepts chunks, each at the end of the last', async () => {
       const repository = host.freshRepository()
       const bytes = randomBytes(3000)
       let at = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
@@ -147,7 +147,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('GET', locationOf(done))).body.equals(bytes)).toBe(true)
     })
 
-    test('as a stream of unknown length, finished without a body', async () => {
+    test('the registry host accepts a stream of unknown length, finished without a body', async () => {
       const repository = host.freshRepository()
       const bytes = randomBytes(200_000)
       const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
@@ -156,7 +156,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('PUT', withQuery(locationOf(sent), `digest=${digestOf(bytes)}`))).status).toBe(201)
     })
 
-    test('a chunk out of order is 416 and says where to go on', async () => {
+    test('the registry host refuses a chunk out of order with 416 and the next offset', async () => {
       const repository = host.freshRepository()
       const bytes = randomBytes(3000)
       const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
@@ -168,7 +168,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect(done.status).toBe(201)
     })
 
-    test('an upload says how far it is, can be gone on from, and be cancelled', async () => {
+    test('the registry host shows the progress of an upload, which can be continued and cancelled', async () => {
       const repository = host.freshRepository()
       const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
       const sent = await client.send('PATCH', locationOf(started), { body: randomBytes(10) })
@@ -181,7 +181,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       }
     })
 
-    test('bytes that are not those of the digest are nowhere to be seen', async () => {
+    test('the registry host never shows bytes that do not match the digest', async () => {
       const repository = host.freshRepository()
       const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
       const answer = await client.send('PUT', withQuery(locationOf(started), `digest=${nowhere}`), { body: 'other bytes' })
@@ -189,7 +189,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('HEAD', `/v2/${repository}/blobs/${nowhere}`)).status).toBe(404)
     })
 
-    test('chunks that contradict themselves are refused, and nothing of them is taken', async () => {
+    test('the registry host refuses contradictory chunks, and stores nothing of them', async () => {
       const repository = host.freshRepository()
       const started = await client.send('POST', `/v2/${repository}/blobs/uploads/`)
       const wrong = await client.send('PATCH', locationOf(started), { body: '12345', headers: { 'content-range': '0-9' } })
@@ -201,7 +201,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
         expect((await client.send('PUT', withQuery(locationOf(started), digest))).codes).toEqual(['DIGEST_INVALID'])
     })
 
-    test('a mount takes a blob from a repo that the caller may pull from; otherwise an upload begins', async () => {
+    test('the registry host mounts a blob from a repo that the caller may pull from; otherwise starts an upload', async () => {
       const [from, to] = [host.freshRepository(), host.freshRepository()]
       const bytes = randomBytes(1000)
       const digest = await client.putBlob(from, bytes)
@@ -223,7 +223,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       }
     })
 
-    test('a manifest by tag, and by its sha256 and sha512 digests', async () => {
+    test('the registry host accepts a manifest by tag, and by its sha256 and sha512 digests', async () => {
       const repository = host.freshRepository()
       const manifest = await client.image(repository)
       const long = digestOf(manifest.bytes, 'sha512')
@@ -238,7 +238,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       }
     })
 
-    test('blobs under sha512, and an image of them', async () => {
+    test('the registry host accepts blobs under sha512, and an image of them', async () => {
       const repository = host.freshRepository()
       const [config, layer] = [Buffer.from('{"architecture":"riscv64"}'), randomBytes(100)]
       const digests = [await client.putBlob(repository, config, 'sha512'), await client.putBlob(repository, layer, 'sha512')] as const
@@ -252,7 +252,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.send('GET', `/v2/${repository}/blobs/${digests[1]}`)).body.equals(layer)).toBe(true)
     })
 
-    test('an index of images, and one of nothing', async () => {
+    test('the registry host accepts an index of images, and an empty index', async () => {
       const repository = host.freshRepository()
       const children = [await client.pushImage(repository, 'a'), await client.pushImage(repository, 'b')]
       const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: children.map(descriptorOf) })
@@ -264,7 +264,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.putManifest(first, 'none', empty)).status).toBe(201)
     })
 
-    test('a manifest of nearly 4 MiB is taken, a larger one refused', async () => {
+    test('the registry host accepts a manifest of nearly 4 MiB, and refuses a larger one', async () => {
       const repository = host.freshRepository()
       const { bytes, mediaType } = await client.image(repository)
       const padded = Buffer.alloc(4 * 1024 * 1024, 32)
@@ -276,7 +276,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect(await client.putManifest(repository, 'larger', larger)).toMatchObject({ status: 413, codes: ['SIZE_INVALID'] })
     })
 
-    test('a manifest whose parts are not here is refused, and leaves no repo behind', async () => {
+    test('the registry host refuses a manifest with missing parts, and creates no repo for it', async () => {
       const repository = host.freshRepository()
       const elsewhere = host.freshRepository()
       const manifest = await client.image(elsewhere)
@@ -289,7 +289,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.putManifest(repository, 'v1', index)).codes).toEqual(['MANIFEST_BLOB_UNKNOWN'])
     })
 
-    test('a manifest that is refused leaves no bytes upstream', async () => {
+    test('the registry host leaves no bytes of a refused manifest upstream', async () => {
       const repository = host.freshRepository()
       const image = await client.image(repository)
       const content = JSON.parse(image.bytes.toString()) as { layers: object[] } // a cast of what was made above
@@ -313,7 +313,7 @@ describeOnUpstreams('the workflows of the distribution specification', (upstream
       expect((await client.putManifest(repository, 'v1', most)).status).toBe(201)
     })
 
-    test('the error names the fault of a manifest', async () => {
+    test('the registry host names the fault of a manifest in the error', async () => {
       const repository = host.freshRepository()
       const manifest = await client.image(repository)
       const rows: [string, Promise<{ status: number; codes: readonly string[] }>, number, string][] = [

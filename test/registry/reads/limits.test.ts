@@ -8,7 +8,7 @@ import { startTestServer } from '../../support/test-server.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { RegistryWorld, type Asked, type Tenant } from '../tokens/registry-world.ts'
 
-describe('a server with limits of reads', () => {
+describe('a server with read limits', () => {
   const clock = new TestClock()
   const blob = Buffer.alloc(16_000_000, 'x')
   const digest = `sha256:${createHash('sha256').update(blob).digest('hex')}`
@@ -44,7 +44,7 @@ describe('a server with limits of reads', () => {
     return response
   }
 
-  test('refuses a read beyond those under way, of a credential and of an address; others are served, and so is the next one', async () => {
+  test('concurrent reads beyond the maximum of a credential or an address are refused; others are served, and so is the next read', async () => {
     const [busy, calm] = [await reader(), await reader()]
     const held = await Promise.all(['127.0.1.1', '127.0.1.1', '127.0.1.1', '127.0.1.2', '127.0.1.2'].map((from) => hold(busy, from)))
     expect(await read(busy, { from: '127.0.1.3' })).toMatchObject({ ...tooMany, body: expect.stringContaining('too many requests at once') as unknown })
@@ -55,7 +55,7 @@ describe('a server with limits of reads', () => {
     await expect.poll(async () => (await read(busy, { method: 'HEAD', from: '127.0.1.1' })).status).toBe(200)
   })
 
-  test('refuses a credential, and an address, whose answers were too large, until time has passed; others are served', async () => {
+  test('a server with read limits refuses a credential and an address after too large answers, until time has passed; others are served', async () => {
     const [busy, calm] = [await reader(), await reader()]
     clock.advance(60_000)
     await clock.hold(async () => {
@@ -69,7 +69,7 @@ describe('a server with limits of reads', () => {
     expect(await read(busy, { method: 'HEAD', from: '127.0.2.1' })).toMatchObject({ status: 200 })
   })
 
-  test('does not count them for the limit of requests, and the limit of writes stays', async () => {
+  test('a server with read limits does not count reads towards the request limit, and keeps the write limit', async () => {
     const { authorization } = await world.member(mine.group, { role: 'registry.push' })
     clock.advance(60_000)
     const [reads, writes] = await clock.hold(async () => {
@@ -83,14 +83,14 @@ describe('a server with limits of reads', () => {
   })
 })
 
-describe('turns', () => {
-  test('let a request begin at once where there is room', () => {
+describe('the queue of reads', () => {
+  test('the queue of reads starts a request at once if there is room', () => {
     const turns = new FairScheduler(2)
     expect([turns.take('a'), turns.take('a')]).toEqual([undefined, undefined])
     expect(turns.take('b')).toBeInstanceOf(Promise)
   })
 
-  test('let the next request of a key begin after one of each other key, however many those have', async () => {
+  test('the queue of reads starts the next request of one key after one of each other key, however many wait', async () => {
     const turns = new FairScheduler(1)
     const begun: string[] = []
     const take = async (key: string): Promise<void> => {

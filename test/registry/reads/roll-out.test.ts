@@ -60,7 +60,7 @@ async function pullToken(): Promise<string> {
 
 const expected = (nodes: number): Record<number, number> => ({ 200: nodes * (blobCount + 3), 401: nodes })
 
-test('40 nodes pull an image of 30 layers with one pull token at once: each answer is the expected one, none is 429', { timeout: 120_000 }, async () => {
+test('40 nodes pull an image of 30 layers with one pull token at once: each answer is as expected, none is 429', { timeout: 120_000 }, async () => {
   expect(await rollOut(40, mine, await pullToken())).toEqual(expected(40))
 })
 
@@ -69,7 +69,7 @@ fullTierTest('200 nodes pull an image of 30 layers with one pull token at once: 
   expect(await rollOut(200, free)).toEqual({ 200: 200 * (blobCount + 2) })
 })
 
-test('500 requests for a token in one moment, from one address, with one credential or none, are all answered', async () => {
+test('500 concurrent token requests from one address, with one credential or none, are all answered', async () => {
   const authorization = await pullToken()
   const ask = async (image: Tenant, credential?: string): Promise<number> => (await world.requestToken([`repository:${image.path}:pull`], credential)).status
   const statuses = await clock.hold(() => Promise.all(Array.from({ length: 500 }, (_, at) => (at % 2 === 0 ? ask(mine, authorization) : ask(free)))))

@@ -10,7 +10,7 @@ registrySuite('audit events of the registry host', (suite) => {
       .filter(({ message }) => message === 'audit')
       .map(({ fields }) => fields)
 
-  test('a finished upload, a manifest, a delete and a token are one event each; reads, chunks and started uploads are none', async () => {
+  test('a finished upload, a manifest, a delete and a token are one audit event each; reads, chunks and started uploads are none', async () => {
     const { world, mine } = suite
     const { authorization } = mine
     const from = world.server.logs.length

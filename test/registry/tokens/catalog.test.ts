@@ -17,7 +17,7 @@ registrySuite('the list of repositories', (suite) => {
     return found
   }
 
-  test('has what the caller may pull, each once, also page by page, and nothing else', async () => {
+  test('the list of repositories contains what the caller may pull, each repository once, also page by page, and nothing else', async () => {
     const { world, mine } = suite
     const group = await world.group(mine.group, 'team')
     const names = Array.from({ length: 5 }, () => freshName('app'))
@@ -35,7 +35,7 @@ registrySuite('the list of repositories', (suite) => {
     expect(await listed(push.authorization)).not.toContain(suite.theirs.path)
   })
 
-  test('is for a credential, or a token that was asked for it by its scope', async () => {
+  test('the list of repositories needs a credential, or a token for the catalogue scope', async () => {
     const { world, mine } = suite
     const challenge = async (authorization?: string): Promise<unknown> => {
       const { status, headers } = await world.ask({ path: '/v2/_catalog', authorization })
@@ -52,7 +52,7 @@ registrySuite('the list of repositories', (suite) => {
     expect(await world.requestToken(['registry:catalog:*'])).toMatchObject({ status: 401 })
   })
 
-  test('refuses a page that can not be read', async () => {
+  test('the list of repositories refuses malformed page parameters', async () => {
     const { world, mine } = suite
     for (const [query, status] of [
       ['?n=x', 400],
@@ -71,7 +71,7 @@ beforeAll(async () => {
 })
 afterAll(() => off.server.stop())
 
-test('the list of repositories is 405 where the configuration does not have it', async () => {
+test('is 405 if the configuration switches it off', async () => {
   const { authorization } = await off.tenant()
   expect(await off.ask({ path: '/v2/_catalog', authorization })).toMatchObject({ status: 405, codes: ['UNSUPPORTED'] })
 })

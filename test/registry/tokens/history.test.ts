@@ -38,7 +38,7 @@ registrySuite('tag history at the registry host', (suite) => {
   const historyOf = ({ body }: Answer): readonly Shown[] => (JSON.parse(body) as { history: Shown[] }).history
   const path = (tag: string): string => `${suite.mine.path}/_service/history/${tag}`
 
-  test('updateTimestamp and digest, oldest first; JSON object with history alone', async () => {
+  test('tag history at the registry host returns updateTimestamp and digest, oldest first, as a JSON object with history alone', async () => {
     const tag = freshName('tag')
     const times = await moves(suite.mine.repo, tag, 3)
     const answer = await read(path(tag))
@@ -47,7 +47,7 @@ registrySuite('tag history at the registry host', (suite) => {
     expect(answer.headers.link).toBeUndefined()
   })
 
-  test('start is inclusive, end exclusive, in every form of ISO 8601', async () => {
+  test('tag history at the registry host includes start and excludes end, in every form of ISO 8601', async () => {
     const tag = freshName('tag')
     const times = await moves(suite.mine.repo, tag, 4)
     const [first = 0, second = 0, third = 0] = times
@@ -75,7 +75,7 @@ registrySuite('tag history at the registry host', (suite) => {
     ['an end before the start', 'start=2026-02-01&end=2026-01-01'],
     ['an end at the start', 'start=2026-02-01&end=2026-02-01T00:00:00.000Z'],
     ['two starts', 'start=2026-01-01&start=2026-01-02'],
-  ] as const)('%s is 400', async ([, query]) => {
+  ] as const)('tag history at the registry host answers 400 for %s', async ([, query]) => {
     const tag = freshName('tag')
     await moves(suite.mine.repo, tag, 1)
     const answer = await read(path(tag), { query: `?${query}` })
@@ -83,30 +83,34 @@ registrySuite('tag history at the registry host', (suite) => {
     expect(answer.codes).toHaveLength(1)
   })
 
-  test('1,001 moves give 1,000 oldest first and a Link that continues, within the same end', { timeout: 60_000 }, async () => {
-    const tag = freshName('tag')
-    const times = await moves(suite.mine.repo, tag, 1_001)
-    const answer = await read(path(tag))
-    const first = historyOf(answer)
-    expect(first).toHaveLength(1_000)
-    expect(first.map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(0, 1_000))
-    const next = /^<(?<path>[^>]+)>; rel="next"$/.exec(answer.headers.link as string)?.groups?.['path'] ?? ''
-    expect(next).toContain('start=')
-    const rest = await suite.world.ask({ path: next, authorization: suite.mine.authorization })
-    expect(historyOf(rest).map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(1_000))
-    expect(rest.headers.link).toBeUndefined()
-    const bounded = await read(path(tag), { query: `?end=${new Date(times[1_000] ?? 0).toISOString()}` })
-    expect(historyOf(bounded)).toHaveLength(1_000)
-    expect(bounded.headers.link).toBeUndefined()
-  })
+  test(
+    'tag history at the registry host returns 1,000 of 1,001 moves, oldest first, and a Link that continues up to the same end',
+    { timeout: 60_000 },
+    async () => {
+      const tag = freshName('tag')
+      const times = await moves(suite.mine.repo, tag, 1_001)
+      const answer = await read(path(tag))
+      const first = historyOf(answer)
+      expect(first).toHaveLength(1_000)
+      expect(first.map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(0, 1_000))
+      const next = /^<(?<path>[^>]+)>; rel="next"$/.exec(answer.headers.link as string)?.groups?.['path'] ?? ''
+      expect(next).toContain('start=')
+      const rest = await suite.world.ask({ path: next, authorization: suite.mine.authorization })
+      expect(historyOf(rest).map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(1_000))
+      expect(rest.headers.link).toBeUndefined()
+      const bounded = await read(path(tag), { query: `?end=${new Date(times[1_000] ?? 0).toISOString()}` })
+      expect(historyOf(bounded)).toHaveLength(1_000)
+      expect(bounded.headers.link).toBeUndefined()
+    },
+  )
 
-  test('an unknown image or tag is 404 in the envelope of the registry', async () => {
+  test('tag history at the registry host answers 404 in the registry format for an unknown image or tag', async () => {
     expect(await read(path('never'))).toMatchObject({ status: 404, codes: ['MANIFEST_UNKNOWN'] })
     expect(await read(`${suite.mine.name}/never/_service/history/latest`)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
     expect(await read(`${suite.mine.name}/never/at/all/_service/history/latest`)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
   })
 
-  test('groups in groups are on the path', async () => {
+  test('tag history at the registry host uses paths with nested groups', async () => {
     const { world, mine } = suite
     const team = await world.group(mine.group, 'team')
     const squad = await world.group(team, 'squad')
@@ -117,7 +121,7 @@ registrySuite('tag history at the registry host', (suite) => {
     expect(historyOf(await read(`${nested}/_service/history/v1`, { authorization: token }))).toHaveLength(2)
   })
 
-  test('tokens: of the image, or a platform token for the registry host; another audience 403, another image 403, none 401 with a challenge', async () => {
+  test('tag history accepts a token for the image or the registry host; another audience or image is 403, no token 401', async () => {
     const { world, mine, theirs } = suite
     const tag = freshName('tag')
     await moves(mine.repo, tag, 1)
@@ -136,7 +140,7 @@ registrySuite('tag history at the registry host', (suite) => {
     expect(none.headers['www-authenticate']).toContain(`scope="repository:${mine.path}:pull"`)
   })
 
-  test('public images: with an anonymous token', async () => {
+  test('tag history at the registry host accepts an anonymous token for public images', async () => {
     const { world, free } = suite
     const tag = freshName('tag')
     await moves(free.repo, tag, 1)
@@ -144,7 +148,7 @@ registrySuite('tag history at the registry host', (suite) => {
     expect(await read(`${free.path}/_service/history/${tag}`, { authorization: token })).toMatchObject({ status: 200 })
   })
 
-  test('other methods are 405; HEAD is GET without its body', async () => {
+  test('tag history at the registry host answers 405 for other methods, and HEAD like GET without its body', async () => {
     const tag = freshName('tag')
     await moves(suite.mine.repo, tag, 1)
     const { authorization } = suite.mine
@@ -152,7 +156,7 @@ registrySuite('tag history at the registry host', (suite) => {
     expect(await suite.world.ask({ method: 'HEAD', path: `/v2/${path(tag)}`, authorization })).toMatchObject({ status: 200, body: '' })
   })
 
-  test('three pushes of a tag by crane are three moves, and a digest of them pins the image', async () => {
+  test('tag history at the registry host shows three moves after three pushes by crane, and a digest of them pins the image', async () => {
     const { world, mine } = suite
     const image = `${world.host}/${mine.name}/built`
     const login = { auths: { [world.host]: { auth: Buffer.from(`_token:${mine.authorization.slice(7)}`).toString('base64') } } }

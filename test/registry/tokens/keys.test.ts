@@ -19,8 +19,8 @@ function leafOf(keys: RegistryKeys): X509Certificate {
   return new X509Certificate(Buffer.from(header.x5c[0], 'base64'))
 }
 
-describe('the authority', () => {
-  test('is a certificate authority of its own, valid for decades', async () => {
+describe('the certificate authority of registry tokens', () => {
+  test('the certificate authority of registry tokens is self-signed and valid for decades', async () => {
     const clock = testClock()
     const { authority } = await keysOf(await freshStore(), clock)
     const ca = new X509Certificate(authority.certificate)
@@ -33,7 +33,7 @@ describe('the authority', () => {
     expect(ca.validToDate.getTime() - clock.now()).toBeGreaterThan(29 * 365 * dayMs)
   })
 
-  test('is made once: of several that start at once, and by those that come later', async () => {
+  test('the certificate authority of registry tokens is created once: by several servers that start at once, and by those that start later', async () => {
     const [store, clock] = [await freshStore(), testClock()]
     const all = await Promise.all(Array.from({ length: 4 }, () => keysOf(store, clock)))
     all.push(await keysOf(store, clock))
@@ -42,7 +42,7 @@ describe('the authority', () => {
     expect(new Set(all.map((keys) => keys.keySet().id)).size).toBe(1)
   })
 
-  test('and the keys are sealed in the store', async () => {
+  test('the certificate authority of registry tokens is stored encrypted, and so are the keys', async () => {
     const store = await freshStore()
     const keys = await keysOf(store, testClock())
     const secret = keys.current().privateKey.export({ format: 'jwk' }).d ?? ''
@@ -56,8 +56,8 @@ describe('the authority', () => {
   })
 })
 
-describe('a key', () => {
-  test('has a certificate that chains to the authority and may only sign', async () => {
+describe('a key for registry tokens', () => {
+  test('a key for registry tokens has a certificate that chains to the authority and may only sign', async () => {
     const clock = testClock()
     const keys = await keysOf(await freshStore(), clock)
     const [leaf, ca] = [leafOf(keys), new X509Certificate(keys.authority.certificate)]
@@ -72,7 +72,7 @@ describe('a key', () => {
     expect(leaf.subject).toContain(keys.current().kid)
   })
 
-  test('is replaced after a month; what it signed is still verified for a while', async () => {
+  test('a key for registry tokens is replaced after a month; its tokens are still verified for a while', async () => {
     const [store, clock] = [await freshStore(), testClock()]
     const keys = await keysOf(store, clock)
     const first = keys.current()
@@ -91,7 +91,7 @@ describe('a key', () => {
   })
 })
 
-test('certificates beyond 2049 and with odd serial numbers are read as they were written', () => {
+test('certificates beyond 2049 and with unusual serial numbers are read as written', () => {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   for (const [first, notAfterMs] of [
     [0, Date.UTC(2049, 11, 31, 23, 59, 59)],

@@ -24,7 +24,7 @@ beforeAll(async () => {
 })
 afterAll(() => world.server.stop())
 
-test('a principal that writes too much is asked to come again; others are not', async () => {
+test('a principal with too many writes is asked to retry later; others are not', async () => {
   const busy = await world.member(mine.group, { role: 'registry.push' })
   const [statuses, refused] = await clock.hold(async () => [
     await Promise.all(Array.from({ length: 40 }, async () => (await world.upload(mine.path, busy.authorization)).status)),
@@ -37,7 +37,7 @@ test('a principal that writes too much is asked to come again; others are not', 
   expect(await world.upload(mine.path, calm.authorization)).toMatchObject({ status: 202 })
 })
 
-test('refused credentials count by address, which blocks no other address', async () => {
+test('refused credentials count by address, without effect on other addresses', async () => {
   const [statuses, elsewhere] = await clock.hold(async () => [
     await Promise.all(Array.from({ length: 40 }, async (_, at) => (await world.requestToken([], bearer(`nonsense-${at}`))).status)),
     await world.ask({ path: '/token', authorization: bearer('nonsense'), from: '127.0.0.2' }),
@@ -48,13 +48,13 @@ test('refused credentials count by address, which blocks no other address', asyn
   expect(await world.list(mine.path, calm.authorization)).toMatchObject({ status: 200 })
 })
 
-test('requests without a credential are not: every pull begins with one', async () => {
+test('requests without a credential do not count as refused: every pull starts with one', async () => {
   const statuses = await Promise.all(Array.from({ length: 60 }, async () => (await world.list(free.path)).status))
   expect(new Set(statuses)).toEqual(new Set([200]))
   expect(await world.list(mine.path)).toMatchObject({ status: 401 })
 })
 
-test('a connection closes if its client never sends its form', { timeout: 30_000 }, async () => {
+test('a connection is closed if its client never sends its form', { timeout: 30_000 }, async () => {
   const socket = connect(world.server.config.registry.port, '127.0.0.1')
   let answer = ''
   socket.on('data', (chunk) => (answer += String(chunk)))
@@ -68,7 +68,7 @@ function auditLines(): readonly unknown[] {
   return world.server.logs.filter(({ fields }) => fields['audit'] === true && String(fields['method']).startsWith('registry/'))
 }
 
-test('denials are in the audit log, with who it was; requests without a credential are not', async () => {
+test('denials are in the audit log, with the identity; requests without a credential are not', async () => {
   const before = auditLines().length
   const member = await world.member(mine.group)
   expect(await world.list(mine.path, member.authorization)).toMatchObject({ status: 403 })
@@ -79,7 +79,7 @@ test('denials are in the audit log, with who it was; requests without a credenti
   expect(JSON.stringify(world.server.logs)).not.toContain(member.authorization.slice(7))
 })
 
-test('a refused credential is in it also where it came in a form', async () => {
+test('a refused credential in a form is in the audit log too', async () => {
   const before = auditLines().length
   const form = new URLSearchParams({ grant_type: 'password', username: '_token', password: 'wrong', scope: `repository:${mine.path}:pull` })
   const headers = { 'content-type': 'application/x-www-form-urlencoded' }

@@ -21,7 +21,7 @@ async function parts() {
   return { clock, keys, grant, mint: createRegistryMinter({ issuer: 'https://taproot.example', service: 'registry.example', keys, clock, random }) }
 }
 
-test('a token is given again with the time at which it was made, for less than a second', async () => {
+test('a token is returned again, with its original issue time, for less than a second', async () => {
   const { clock, grant, mint } = await parts()
   const first = mint(grant)
   clock.advance(999)
@@ -32,7 +32,7 @@ test('a token is given again with the time at which it was made, for less than a
   expect(second.issuedAtMs).toBe(first.issuedAtMs + 1000)
 })
 
-test('asking for it does not make it last longer', async () => {
+test('repeated requests do not extend that time', async () => {
   const { clock, grant, mint } = await parts()
   const tokens = new Set<string>()
   for (let asked = 0; asked < 30; asked++) {
@@ -42,7 +42,7 @@ test('asking for it does not make it last longer', async () => {
   expect(tokens.size).toBe(3)
 })
 
-test('no token is reused for an identity that was created again, or after the clock went back', async () => {
+test('no token is reused for a recreated identity, or after the clock went back', async () => {
   const { clock, grant, mint } = await parts()
   const first = mint(grant)
   clock.advance(500)
@@ -53,7 +53,7 @@ test('no token is reused for an identity that was created again, or after the cl
   expect(mint(grant)).toMatchObject({ issuedAtMs: first.issuedAtMs - 1 })
 })
 
-test('none is given again once the key is another', async () => {
+test('no token is reused after a change of the signing key', async () => {
   const [{ clock, grant, keys }, { keys: later }] = [await parts(), await parts()]
   let used = keys
   const rotating = { ...keys, current: () => used.current() }
@@ -65,7 +65,7 @@ test('none is given again once the key is another', async () => {
   expect(mint(grant).token).toBe(token)
 })
 
-test('the time of an identity that this clock has not reached is the time of its tokens', async () => {
+test("tokens of an identity that is newer than this clock start at the identity's time", async () => {
   const { clock, grant, mint } = await parts()
   const notBeforeMs = clock.now() + 700
   const ahead = { ...grant, bearer: { ...grant.bearer, notBeforeMs } }
@@ -108,7 +108,7 @@ function present<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], 
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> } // a cast: nothing else is left out
 }
 
-test('two grants that differ in one thing have two tokens; two that differ in nothing have one', async () => {
+test('grants that differ in one field have different tokens; equal grants have the same', async () => {
   const { mint } = await parts()
   const words = fc.record(said, { noNullPrototype: true })
   type Said = typeof words extends fc.Arbitrary<infer T> ? T : never
@@ -130,7 +130,7 @@ test('two grants that differ in one thing have two tokens; two that differ in no
   )
 })
 
-test('no more tokens are remembered than there is room for', async () => {
+test('the number of remembered tokens is limited', async () => {
   const { grant, mint } = await parts()
   const first = mint(grant)
   for (let asked = 0; asked < 10_000; asked++) mint({ ...grant, access: [{ path: `acme/${asked}`, actions: ['pull'], place: { uid: identityUid } }] })

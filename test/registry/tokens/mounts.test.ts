@@ -27,7 +27,7 @@ registrySuite('mounts between repositories, by the real gate', (suite) => {
   const mount = async (digest: string, from: string, authorization: string): Promise<number> =>
     (await suite.world.upload(suite.mine.path, authorization, `?mount=${digest}&from=${from}`)).status
 
-  test('from a repository of the caller, where the credential allows both', async () => {
+  test('a mount works from a repository of the caller, if the credential allows both', async () => {
     const { world, mine } = suite
     const name = freshName('source')
     await world.repo(mine.group, name)
@@ -40,7 +40,7 @@ registrySuite('mounts between repositories, by the real gate', (suite) => {
     expect(await mount(digest, source, both)).toBe(201)
   })
 
-  test('without a credential, or with a token for less, the challenge names `pull` where the blob comes from', async () => {
+  test('a mount without a sufficient token gets a challenge that names `pull` for the source', async () => {
     const { world, mine, theirs } = suite
     const digest = digestOf(Buffer.from('mounted'))
     const challenge = async (query: string, authorization?: string): Promise<string | undefined> => {
@@ -58,7 +58,7 @@ registrySuite('mounts between repositories, by the real gate', (suite) => {
     expect(await challenge(`?from=${theirs.path}`)).toBe(push)
   })
 
-  test('from another tenant in every spelling: nothing, with any credential', async () => {
+  test('a mount from another tenant gives nothing, in every spelling and with any credential', async () => {
     const { world, mine, theirs } = suite
     const digest = await blob(theirs.path, theirs.authorization)
     const [tenant, repo] = theirs.path.split('/') as [string, string]
@@ -90,7 +90,7 @@ registrySuite('mounts between repositories, by the real gate', (suite) => {
     expect(await world.ask({ method: 'HEAD', path: `/v2/${mine.path}/blobs/${digest}`, authorization: mine.authorization })).toMatchObject({ status: 404 })
   })
 
-  test('from the public organisation, for anybody who may push', async () => {
+  test('a mount from the public organisation works for anybody who may push', async () => {
     const { world, free, mine } = suite
     const digest = await blob(free.path, free.authorization)
     expect(await mount(digest, free.path, mine.authorization)).toBe(201)

@@ -13,7 +13,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     return repos.map((record) => [...lineage(trustedUid(record.uid))].map(nameOf).reverse().join('/'))
   }
 
-  test('makes the groups and the repo, with a token that was asked for before they were there', async () => {
+  test('a push below missing groups creates the groups and the repo, with a token requested before they existed', async () => {
     const { world, mine } = suite
     const path = `${mine.name}/${freshName('team')}/${freshName('tools')}/app`
     const token = await world.tokenFor(`repository:${path}:pull,push`, mine.authorization)
@@ -23,7 +23,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     expect(await world.list(path, bearer(token))).toMatchObject({ status: 200 })
   })
 
-  test('at once by many makes each of them once', async () => {
+  test('a push below missing groups by many clients at once creates each of them once', async () => {
     const { world, mine } = suite
     const team = freshName('team')
     const paths = ['one', 'two', 'one', 'two', 'one'].map((name) => `${mine.name}/${team}/${name}`)
@@ -36,7 +36,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     ).toEqual([...new Set(paths)].sort())
   })
 
-  test('a push that creates groups needs the right to create groups in addition to that to push', async () => {
+  test('a push below missing groups needs the right to create groups in addition to that to push', async () => {
     const { world, mine } = suite
     const { authorization } = await world.member(mine.group, { role: 'editor' })
     const team = freshName('team')
@@ -45,21 +45,21 @@ registrySuite('a push below groups that are not there', (suite) => {
     expect(pathsBelow(mine.group).some((path) => path.includes(team))).toBe(false)
   })
 
-  test('never makes a root group', async () => {
+  test('a push below missing groups never creates a root group', async () => {
     const { world, mine } = suite
     const root = freshName('unknown')
     expect(await world.upload(`${root}/app`, mine.authorization)).toMatchObject({ status: 403, codes: ['DENIED'] })
     expect([...world.server.running.engine.cache.tables.table('Group').matching('name', root)]).toEqual([])
   })
 
-  test('never makes anything in a group of another tenant', async () => {
+  test('a push below missing groups never creates anything in a group of another tenant', async () => {
     const { world, mine, theirs } = suite
     const path = `${theirs.name}/${freshName('team')}/app`
     expect(await world.upload(path, mine.authorization)).toMatchObject({ status: 403, codes: ['DENIED'] })
     expect(pathsBelow(theirs.group)).not.toContain(path)
   })
 
-  test('a push without an organisation gets an explanation of repository names', async () => {
+  test('a push below missing groups without an organisation gets an explanation of repository names', async () => {
     const { world, mine } = suite
     const answer = await world.upload('hello', mine.authorization)
     expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
@@ -67,7 +67,7 @@ registrySuite('a push below groups that are not there', (suite) => {
     expect(await world.upload('hello')).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
   })
 
-  test('with a name that no group can have says so and makes nothing', async () => {
+  test('a push below missing groups with an invalid group name is refused with the reason and creates nothing', async () => {
     const { world, mine } = suite
     const tooLong = 'x'.repeat(64)
     const answer = await world.upload(`${mine.name}/${tooLong}/app`, mine.authorization)

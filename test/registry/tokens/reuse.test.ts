@@ -14,8 +14,8 @@ registrySuite('a registry token', (suite) => {
       return tokens
     })
 
-  describe('is given again', () => {
-    test('a token is returned again to the same credential with the same grants, for a second', async () => {
+  describe('a reused token', () => {
+    test('a reused token is returned to the same credential with the same grants, for a second', async () => {
       const { authorization } = suite.mine
       const [one, other] = await atOnce(
         () => tokenOf(authorization),
@@ -29,7 +29,7 @@ registrySuite('a registry token', (suite) => {
     })
   })
 
-  test('says when it was made, also where it is given again', async () => {
+  test('the answer shows the original issue time of a reused token', async () => {
     suite.clock.advance(5_000)
     const answers = await suite.clock.hold(async () => {
       const first = await suite.world.requestToken([scope()], suite.mine.authorization)
@@ -41,8 +41,8 @@ registrySuite('a registry token', (suite) => {
     }
   })
 
-  describe('is another', () => {
-    test('for another identity, another person behind it, a narrower credential, other actions or another image', async () => {
+  describe('a new token is issued', () => {
+    test('a new token is issued for another identity, actor, narrower credential, other actions or another image', async () => {
       const { owner, authorization, group } = suite.mine
       const other = await suite.world.member(group, { role: 'owner' })
       const restricted = bearer(await suite.world.accessToken(owner, { restrictions: { scopes: [trustedUid(group)] } }))
@@ -58,7 +58,7 @@ registrySuite('a registry token', (suite) => {
       expect(new Set(tokens).size).toBe(tokens.length)
     })
 
-    test('for another repo of the same name', async () => {
+    test('a new token is issued for a recreated repo of the same name', async () => {
       const path = `${suite.mine.name}/again`
       const uidOf = async (): Promise<unknown> =>
         suite.world.claimsOf(await suite.world.tokenFor(`repository:${path}:pull`, suite.mine.authorization)).access[0]?.uid
@@ -71,7 +71,7 @@ registrySuite('a registry token', (suite) => {
       })
     })
 
-    test('as soon as the rights are others', async () => {
+    test('a new token is issued as soon as the rights change', async () => {
       const { group, path } = suite.mine
       const member = await suite.world.member(group, { role: 'registry.pull' })
       const accessOf = async (): Promise<unknown> => suite.world.claimsOf(await tokenOf(member.authorization, 'pull,push')).access

@@ -11,8 +11,8 @@ registrySuite('rights at the registry host', (suite) => {
   const pull = (path: string): string => `repository:${path}:pull`
   const accessOf = (token: string): unknown => suite.world.claimsOf(token).access
 
-  describe('rights are checked again', () => {
-    test('a subgroup identity is refused at the registry of the root, whatever binds it', async () => {
+  describe('rights at the registry host', () => {
+    test("rights at the registry host of an identity of a subgroup never include the root organisation's registry, whatever its bindings", async () => {
       const subgroup = await suite.world.group(suite.mine.group, freshName('team'))
       const member = await suite.world.member(subgroup, { role: 'owner' })
       await suite.world.bindAnyway(suite.mine.group, member.uid, 'owner')
@@ -26,7 +26,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(suite.mine.path, bearer(answer.token))).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('a removed binding is refused at once, with a token already issued and at /token', async () => {
+    test('rights at the registry host end at once with a removed binding, for issued tokens and at /token', async () => {
       const member = await suite.world.member(suite.mine.group)
       const binding = await suite.world.bind(suite.mine.group, member.uid, 'registry.pull')
       const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), member.authorization))
@@ -39,7 +39,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
     })
 
-    test('a deleted identity is 401 at once, with a token already issued and at /token', async () => {
+    test('rights at the registry host end at once with a deleted identity (401), for issued tokens and at /token', async () => {
       const member = await suite.world.member(suite.mine.group, { role: 'registry.pull' })
       const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), member.authorization))
       expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
@@ -49,7 +49,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.requestToken([pull(suite.mine.path)], member.authorization)).toMatchObject({ status: 401 })
     })
 
-    test('a renamed group takes its paths along, and who has the name afterwards gets none of its tokens', async () => {
+    test('rights at the registry host follow a renamed group to its new paths, and the next owner of the name accepts none of its tokens', async () => {
       const [oldName, newName] = [freshName('old'), freshName('new')]
       const tenant = await suite.world.tenant(oldName)
       const token = bearer(await suite.world.tokenFor(`repository:${oldName}/app:pull,push`, tenant.authorization))
@@ -64,7 +64,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(`${oldName}/app`, heir.authorization)).toMatchObject({ status: 200 })
     })
 
-    test('an old token does not tell what the heir of a name has, or whether there is one', async () => {
+    test('rights at the registry host of an old token do not reveal the content or existence of the next owner of a name', async () => {
       const oldName = freshName('old')
       const tenant = await suite.world.tenant(oldName)
       const tokenFor = async (path: string): Promise<string> => bearer(await suite.world.tokenFor(`repository:${path}:pull,push`, tenant.authorization))
@@ -85,7 +85,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(before[0]).toContain('DENIED')
     })
 
-    test('a deleted repo whose name another one has is not the one that the token is for', async () => {
+    test('rights at the registry host of a token for a deleted repo do not extend to a new repo of the same name', async () => {
       const name = freshName('reborn')
       const first = await suite.world.repo(suite.mine.group, name)
       const token = bearer(await suite.world.tokenFor(`repository:${suite.mine.name}/${name}:pull,push`, suite.mine.authorization))
@@ -97,7 +97,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(`${suite.mine.name}/${name}`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('a token for a repo to be made is good for the repo that was made of it', async () => {
+    test('rights at the registry host of a token for a repo that does not exist yet extend to the repo once it is created', async () => {
       const path = `${suite.mine.name}/${freshName('fresh')}`
       const token = bearer(await suite.world.tokenFor(`repository:${path}:pull,push`, suite.mine.authorization))
       expect(await suite.world.list(path, token)).toMatchObject({ status: 404 })
@@ -105,7 +105,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(path, token)).toMatchObject({ status: 200 })
     })
 
-    test('restrictions of the exchange stay in place', async () => {
+    test('rights at the registry host keep the restrictions of the exchange', async () => {
       const second = await suite.world.repo(suite.mine.group, freshName('scoped'))
       const capabilities = setOf(['repo.list', 'manifest.list', 'repo.blobs.get'])
       const pullOnly = bearer(await suite.world.accessToken(suite.mine.owner, { restrictions: { capabilities } }))
@@ -117,7 +117,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.list(suite.mine.path, elsewhere)).toMatchObject({ status: 403 })
     })
 
-    test('an operator may do everything everywhere, also with a registry token, for as long as the configuration says so', async () => {
+    test('rights at the registry host of an operator include everything, also with a registry token, as long as the configuration names the operator', async () => {
       const { issuer } = suite.world.server.devIssuer
       const operator = bearer(await suite.world.accessToken(personUid(issuer, 'operator'), { actor: { issuer, subject: 'operator' } }))
       const token = await suite.world.tokenFor(`repository:${suite.theirs.path}:pull,push,delete`, operator)
@@ -128,7 +128,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(accessOf(await suite.world.tokenFor(pull(suite.theirs.path), pretender))).toEqual([])
     })
 
-    test('a suspended organisation is closed', async () => {
+    test('rights at the registry host in a suspended organisation are refused', async () => {
       const tenant = await suite.world.tenant()
       const token = bearer(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))
       await suspend(suite.world.server, tenant.group)
@@ -136,7 +136,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(accessOf(await suite.world.tokenFor(pull(tenant.path), tenant.authorization))).toEqual([])
     })
 
-    test('a suspended organisation is shown as such to its members only; to others it looks like a missing one', async () => {
+    test('rights at the registry host in a suspended organisation are refused with the reason to members only; to others it looks missing', async () => {
       const tenant = await suite.world.tenant()
       await suspend(suite.world.server, tenant.group)
       expect((await suite.world.list(tenant.path, tenant.authorization)).body).toContain('suspended')
@@ -149,7 +149,7 @@ registrySuite('rights at the registry host', (suite) => {
   })
 
   describe('the public organisation', () => {
-    test('an anonymous token pulls from the public organisation', async () => {
+    test('the public organisation allows pulls with an anonymous token', async () => {
       const token = await suite.world.tokenFor(pull(suite.free.path))
       expect(suite.world.claimsOf(token)).toMatchObject({ sub: 'anonymous', access: [{ name: suite.free.path, actions: ['pull'], uid: suite.free.repo }] })
       expect(await suite.world.list(suite.free.path, bearer(token))).toMatchObject({ status: 200 })
@@ -159,7 +159,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(accessOf(await suite.world.tokenFor(pull(suite.free.path), stranger.authorization))).toMatchObject([{ actions: ['pull'] }])
     })
 
-    test('an anonymous caller pushes nothing to the public organisation', async () => {
+    test('the public organisation refuses pushes of an anonymous caller', async () => {
       const token = await suite.world.requestToken([`repository:${suite.free.path}:pull,push,delete`])
       expect(accessOf(token.token)).toMatchObject([{ actions: ['pull'] }])
       expect(await suite.world.upload(suite.free.path, bearer(token.token))).toMatchObject({ status: 401 })
@@ -169,7 +169,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(await suite.world.upload(suite.free.path, stranger.authorization)).toMatchObject({ status: 403 })
     })
 
-    test('only the public organisation accepts an anonymous token', async () => {
+    test('the public organisation is the only organisation that accepts an anonymous token', async () => {
       expect(await suite.world.requestToken([pull(suite.mine.path)])).toMatchObject({ status: 401 })
       expect(await suite.world.requestToken([pull(suite.mine.path), pull(suite.free.path)])).toMatchObject({ status: 401 })
       expect(await suite.world.requestToken([pull(`${suite.free.name}/none`)])).toMatchObject({ status: 401 })
@@ -178,22 +178,22 @@ registrySuite('rights at the registry host', (suite) => {
     })
   })
 
-  describe('paths', () => {
-    test('an organisation is named by its name or its uid', async () => {
+  describe('repository paths', () => {
+    test('name an organisation by its name or its uid', async () => {
       expect(await suite.world.list(`${suite.mine.group}/app`, suite.mine.authorization)).toMatchObject({ status: 200 })
       expect(accessOf(await suite.world.tokenFor(pull(`${suite.mine.group}/app`), suite.mine.authorization))).toMatchObject([
         { name: `${suite.mine.group}/app`, uid: suite.mine.repo },
       ])
     })
 
-    test('who calls a group like the uid of another organisation gets none of its paths', async () => {
+    test('repository paths with a group named like the uid of another organisation give none of its repositories', async () => {
       const thief = await suite.world.tenant(suite.theirs.group)
       expect(accessOf(await suite.world.tokenFor(pull(`${suite.theirs.group}/app`), thief.authorization))).toEqual([])
       expect(await suite.world.list(`${suite.theirs.group}/app`, thief.authorization)).toMatchObject({ status: 403 })
       expect(await suite.world.list(`${suite.theirs.group}/app`, suite.theirs.authorization)).toMatchObject({ status: 200 })
     })
 
-    test('missing is said to those who have reach there, and looks like foreign to everybody else', async () => {
+    test('repository paths that are missing are reported as such to callers with access there, and look foreign to others', async () => {
       for (const path of [`${suite.mine.name}/none`, `${suite.mine.name}/none/at/all`]) {
         expect(await suite.world.list(path, suite.mine.authorization)).toMatchObject({ status: 404, codes: ['NAME_UNKNOWN'] })
       }
@@ -206,7 +206,7 @@ registrySuite('rights at the registry host', (suite) => {
       expect(foreign[0]).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('another tenant in every spelling gives nothing', async () => {
+    test('repository paths of another tenant give nothing, in every spelling', async () => {
       const [tenant, repo] = suite.theirs.path.split('/') as [string, string]
       const spellings = [
         `${suite.mine.name}/../${suite.theirs.path}`,

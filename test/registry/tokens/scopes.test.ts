@@ -17,7 +17,7 @@ function parsed(...parameters: string[]): ReturnType<typeof parseScopes> | numbe
 
 describe('scopes', () => {
   test.for([
-    ['one', ['repository:a/b:pull'], [{ path: 'a/b', actions: ['pull'] }]],
+    ['one repository', ['repository:a/b:pull'], [{ path: 'a/b', actions: ['pull'] }]],
     ['several actions, in any order', ['repository:a/b:push,pull'], [{ path: 'a/b', actions: ['pull', 'push'] }]],
     ['an action twice', ['repository:a/b:pull,pull'], [{ path: 'a/b', actions: ['pull'] }]],
     ['every action', ['repository:a/b:*'], [{ path: 'a/b', actions: ['pull', 'push', 'delete'] }]],
@@ -32,9 +32,9 @@ describe('scopes', () => {
     ],
     ['a repository twice', ['repository:a/b:pull', 'repository:a/b:push'], [{ path: 'a/b', actions: ['pull', 'push'] }]],
     ['another type', ['registry:catalog:*'], []],
-    ['another class', ['repository(plugin):a/b:pull'], []],
-    ['none', [], []],
-    ['an empty one', [''], []],
+    ['another resource class', ['repository(plugin):a/b:pull'], []],
+    ['no scope', [], []],
+    ['an empty scope', [''], []],
   ] as const)('%s', ([, parameters, repositories]) => {
     expect(parsed(...parameters)).toMatchObject({ repositories })
   })
@@ -63,16 +63,16 @@ describe('scopes', () => {
     `repository:${'a/'.repeat(200)}b:pull`,
     'Repository:a/b:pull',
     'repository(:a/b:pull',
-  ])('%j is malformed', (scope) => {
+  ])('scopes that are malformed are refused: %j', (scope) => {
     expect(parsed(scope)).toBe(400)
     expect(parsed('repository:a/b:pull', scope)).toBe(400)
   })
 
-  test('more than a hundred are refused', () => {
+  test('scopes are limited to a hundred', () => {
     expect(parsed(Array.from({ length: 101 }, (_, at) => `repository:a/b${at}:pull`).join(' '))).toBe(400)
   })
 
-  test('formatting restores the parsed scope', () => {
+  test('scopes are the same after parsing and formatting', () => {
     const name = fc.stringMatching(/^[a-z0-9]{1,8}(-[a-z0-9]{1,4})?(\/[a-z0-9]{1,8}){1,3}$/)
     const actions = fc.uniqueArray(fc.constantFrom('pull', 'push', 'delete'), { minLength: 1 })
     fc.assert(
@@ -84,7 +84,7 @@ describe('scopes', () => {
   })
 })
 
-describe('at /token', () => {
+describe('scopes at /token', () => {
   let world: RegistryWorld
   let mine: Tenant
   let theirs: Tenant
@@ -119,13 +119,13 @@ describe('at /token', () => {
     )
   }
 
-  test('a request without an organisation gets an explanation of repository names', async () => {
+  test('scopes at /token without an organisation get an explanation of repository names', async () => {
     const answer = await world.requestToken(['repository:hello:pull,push'], mine.authorization)
     expect(answer).toMatchObject({ status: 400, codes: ['NAME_INVALID'] })
     expect(answer.body).toContain('<organization>/<image>')
   })
 
-  test('10,000 malformed ones: 400, or never more than the caller may', { timeout: 300_000 }, async () => {
+  test("scopes at /token that are malformed, 10,000 of them, get 400, or never more than the caller's rights", { timeout: 300_000 }, async () => {
     const allowed = new Map([
       [mine.path, { uid: mine.repo, actions: ['pull'] }],
       [`${mine.group}/app`, { uid: mine.repo, actions: ['pull'] }],

@@ -21,7 +21,7 @@ registrySuite('signing in to the registry host with tokens of others', (suite) =
   const external = (subject: string, audience: string | readonly string[] = suite.world.host): Promise<string> =>
     suite.world.server.devIssuer.mintDevToken({ subject, audience, lifeSeconds: 100_000 })
 
-  test('a claim match: as Basic with the uid, or as Bearer with a header', async () => {
+  test('a sign-in at the registry host works with a claim match: as Basic with the uid, or as Bearer with a header', async () => {
     const uid = await puller({ claimMatch: { issuer: issuer(), subject: 'job' } })
     const token = await external('job')
     const asBasic = await suite.world.requestToken([scope()], basic(uid, token))
@@ -32,7 +32,7 @@ registrySuite('signing in to the registry host with tokens of others', (suite) =
     expect(await suite.world.list(suite.mine.path, bearer(asBasic.token))).toMatchObject({ status: 200 })
   })
 
-  test('needs the registry host among the audiences, whatever the identity accepts', async () => {
+  test("a sign-in at the registry host needs the registry host among the token's audiences, whatever the identity accepts", async () => {
     const uid = await puller({ claimMatch: { issuer: issuer(), subject: 'job', audience: 'https://else.example' } })
     expect(await suite.world.requestToken([scope()], basic(uid, await external('job', 'https://else.example')))).toMatchObject({
       status: 403,
@@ -44,7 +44,7 @@ registrySuite('signing in to the registry host with tokens of others', (suite) =
     })
   })
 
-  test('a token that does not match its identity, or whose identity is not there, is 401 in one form', async () => {
+  test('a sign-in at the registry host is 401 in one form for a mismatching token and for a missing identity', async () => {
     const uid = await puller({ claimMatch: { issuer: issuer(), subject: 'job' } })
     const gone = await puller({ claimMatch: { issuer: issuer(), subject: 'other' } })
     await suite.world.operate('DeleteIdentity', { uid: gone })
@@ -57,7 +57,7 @@ registrySuite('signing in to the registry host with tokens of others', (suite) =
     expect(answers[0]?.headers['www-authenticate']).toContain('Bearer realm=')
   })
 
-  test('a person who is not registered is 401', async () => {
+  test('a sign-in at the registry host is 401 for a person who is not registered', async () => {
     expect(await suite.world.requestToken([scope()], bearer(await external('stranger')))).toMatchObject({ status: 401 })
   })
 
@@ -72,7 +72,7 @@ registrySuite('signing in to the registry host with tokens of others', (suite) =
     return { key: privateKey, uid, sign: (changes = {}) => new SignJWT({ ...claims, ...changes }).setProtectedHeader({ alg: 'ES256' }).sign(privateKey) }
   }
 
-  test('static keys, until they expire or the identity goes', async () => {
+  test('a sign-in at the registry host works with static keys, until they expire or the identity is deleted', async () => {
     const one = await staticKeys()
     const other = await staticKeys()
     const authorization = basic(one.uid, await one.sign())
@@ -97,7 +97,7 @@ registrySuite('signing in to the registry host with tokens of others', (suite) =
     expect(await suite.world.requestToken([scope()], revoked)).toMatchObject({ status: 401 })
   })
 
-  test('a sign-in is noted, once', async () => {
+  test('records the time of use, once', async () => {
     const uid = await puller({ claimMatch: { issuer: issuer(), subject: 'noted' } })
     suite.clock.advance(2 * 3_600_000)
     await suite.renew()

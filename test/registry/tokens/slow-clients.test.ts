@@ -73,7 +73,7 @@ async function leastMedian(): Promise<number> {
   return Math.min(...medians)
 }
 
-test('500 clients that stand still in uploads and in blobs that they do not read do not delay tokens', { timeout: 120_000 }, async () => {
+test('500 clients that stall in uploads and downloads do not delay tokens', { timeout: 120_000 }, async () => {
   const blob = await pushBlob(randomBytes(16_000_000))
   await medianOfTokens()
   const alone = await leastMedian()

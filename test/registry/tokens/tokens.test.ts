@@ -8,8 +8,8 @@ registrySuite('registry tokens', (suite) => {
   const pull = (path: string): string => `repository:${path}:pull`
   const accessOf = (token: string): unknown => suite.world.claimsOf(token).access
 
-  describe('none', () => {
-    test('is 401 with a challenge that names realm, service and scope', async () => {
+  describe('a request without a token', () => {
+    test('a request without a token is 401 with a challenge that names realm, service and scope', async () => {
       const answer = await suite.world.list(suite.mine.path)
       expect(answer).toMatchObject({ status: 401, codes: ['UNAUTHORIZED'] })
       expect(answer.headers['www-authenticate']).toBe(
@@ -17,7 +17,7 @@ registrySuite('registry tokens', (suite) => {
       )
     })
 
-    test('or a wrong password is 401, and says so in terms of users and passwords', async () => {
+    test('a request without a token or with a wrong password is 401, with an explanation of user and password', async () => {
       for (const authorization of [basic('_token', 'secret'), basic(suite.mine.owner, 'secret'), basic('admin', 'secret')]) {
         for (const path of ['/token', '/v2/']) {
           const answer = await suite.world.ask({ path, authorization })
@@ -27,26 +27,26 @@ registrySuite('registry tokens', (suite) => {
       }
     })
 
-    test('at /v2/ is 401 with a challenge without a scope', async () => {
+    test('a request to /v2/ without a token is 401 with a challenge without a scope', async () => {
       const answer = await suite.world.ask({ path: '/v2/' })
       expect(answer.status).toBe(401)
       expect(answer.headers['www-authenticate']).toBe(`Bearer realm="http://${suite.world.host}/token",service="${suite.world.host}"`)
     })
 
-    test('is the same for what is there and what is not', async () => {
+    test('a request without a token gets the same answer for existing and missing repositories', async () => {
       const bodies = await Promise.all([suite.mine.path, `${suite.mine.name}/none`, 'nobody/none', 'nobody/at/all'].map((path) => suite.world.list(path)))
       expect(new Set(bodies.map(({ status, body }) => `${status} ${body}`)).size).toBe(1)
     })
 
-    test('crane follows the challenge by itself, in the public organisation without a credential', async () => {
+    test('crane follows the challenge by itself, without a credential in the public organisation', async () => {
       const login = { env: { DOCKER_CONFIG: '/nonexistent' } }
       expect(await crane(['ls', `${suite.world.host}/${suite.free.path}`], login)).toMatchObject({ code: 0 })
       expect((await crane(['ls', `${suite.world.host}/${suite.mine.path}`], login)).stderr).toContain('UNAUTHORIZED')
     })
   })
 
-  describe('the answer', () => {
-    test('comes where a proxy sends the absolute form, too', async () => {
+  describe('the answer of /token', () => {
+    test('the answer of /token is the same for a request with an absolute URL, as some proxies send', async () => {
       const asked = `http://${suite.world.host}/token?scope=${pull(suite.mine.path)}`
       const answer = await suite.world.ask({ path: asked, authorization: suite.mine.authorization })
       expect(answer.status).toBe(200)
@@ -55,7 +55,7 @@ registrySuite('registry tokens', (suite) => {
       expect(await suite.world.ask({ path: `http://${suite.world.host}/healthz` })).toMatchObject({ status: 200, body: 'ok\n' })
     })
 
-    test('has token, access_token, expires_in and issued_at, and is not kept by caches', async () => {
+    test('the answer of /token has token, access_token, expires_in and issued_at, and is not cacheable', async () => {
       const answer = await suite.world.requestToken([pull(suite.mine.path)], suite.mine.authorization)
       expect(answer.headers).toMatchObject({ 'content-type': 'application/json', 'cache-control': 'no-store' })
       const body = JSON.parse(answer.body) as Record<string, unknown>
@@ -67,7 +67,7 @@ registrySuite('registry tokens', (suite) => {
       })
     })
 
-    test('is a JWT with x5c, a use of its own, the access claim and the uid of the repo', async () => {
+    test('the answer of /token is a JWT with x5c, its own use, the access claim and the uid of the repo', async () => {
       const token = await suite.world.tokenFor(`repository:${suite.mine.path}:pull,push,delete`, suite.mine.authorization)
       expect(partOf(token, 0)).toMatchObject({ alg: 'ES256', typ: 'JWT', x5c: [expect.any(String)] })
       const claims = suite.world.claimsOf(token)
@@ -76,14 +76,14 @@ registrySuite('registry tokens', (suite) => {
       expect(claims.access).toEqual([{ type: 'repository', name: suite.mine.path, actions: ['pull', 'push', 'delete'], uid: suite.mine.repo }])
     })
 
-    test('names the parent of a repo that is still to be made', async () => {
+    test('the answer of /token names the parent of a repo that does not exist yet', async () => {
       const path = `${suite.mine.name}/new`
       expect(accessOf(await suite.world.tokenFor(`repository:${path}:push,pull`, suite.mine.authorization))).toEqual([
         { type: 'repository', name: path, actions: ['pull', 'push'], parent: suite.mine.group },
       ])
     })
 
-    test('is 400 where the token would be too long to be used', async () => {
+    test('the answer of /token is 400 if the token would be too long to be used', async () => {
       const scopes = (count: number): string[] => Array.from({ length: count }, (_, at) => `repository:${suite.mine.name}/${'a'.repeat(180)}${at}:pull,push`)
       const most = await suite.world.requestToken(scopes(25), suite.mine.authorization)
       expect(most.status).toBe(200)
@@ -91,7 +91,7 @@ registrySuite('registry tokens', (suite) => {
       expect(await suite.world.requestToken(scopes(60), suite.mine.authorization)).toMatchObject({ status: 400 })
     })
 
-    test('has all scopes that are asked for, in one parameter or in several', async () => {
+    test('the answer of /token grants all requested scopes, in one parameter or in several', async () => {
       const other = await suite.world.repo(suite.mine.group, freshName('other'))
       const otherPath = `${suite.mine.name}/${String(ok(await suite.world.server.rest.call('GetRepo', { uid: other }, { token: suite.mine.token }))['name'])}`
       const scopes = [pull(suite.mine.path), `repository:${otherPath}:push`]
@@ -105,8 +105,8 @@ registrySuite('registry tokens', (suite) => {
     })
   })
 
-  describe('credentials', () => {
-    test('Bearer, Basic with _token, and both forms of POST give the same', async () => {
+  describe('credentials at /token', () => {
+    test('credentials at /token are equal as Bearer, as Basic with _token, and in both forms of POST', async () => {
       const access = suite.mine.authorization.slice('Bearer '.length)
       const post = (form: Record<string, string>): Promise<{ status: number; body: string }> =>
         suite.world.ask({
@@ -128,15 +128,15 @@ registrySuite('registry tokens', (suite) => {
     })
 
     test.for([
-      ['another grant', { grant_type: 'client_credentials' }],
-      ['no grant', {}],
+      ['another grant type', { grant_type: 'client_credentials' }],
+      ['no grant type', {}],
       ['an empty refresh token', { grant_type: 'refresh_token' }],
-    ] as const)('POST with %s is 400', async ([, form]) => {
+    ] as const)('credentials at /token in a POST with %s are 400', async ([, form]) => {
       const headers = { 'content-type': 'application/x-www-form-urlencoded' }
       expect(await suite.world.ask({ method: 'POST', path: '/token', headers, body: new URLSearchParams(form).toString() })).toMatchObject({ status: 400 })
     })
 
-    test('POST of something else is 400, of too much 413, other methods 405', async () => {
+    test('credentials at /token in another POST body are 400, in too large a body 413; other methods are 405', async () => {
       expect(await suite.world.ask({ method: 'POST', path: '/token', headers: { 'content-type': 'application/json' }, body: '{}' })).toMatchObject({
         status: 400,
       })
@@ -146,7 +146,7 @@ registrySuite('registry tokens', (suite) => {
       expect(put).toMatchObject({ status: 405, headers: { allow: 'GET, POST' } })
     })
 
-    test('without a scope are checked and grant nothing', async () => {
+    test('credentials at /token without a scope are checked and grant nothing', async () => {
       const answer = await suite.world.requestToken([], suite.mine.authorization)
       expect(answer.status).toBe(200)
       expect(accessOf(answer.token)).toEqual([])
@@ -159,8 +159,8 @@ registrySuite('registry tokens', (suite) => {
     })
   })
 
-  describe('another audience', () => {
-    test('is 403 at /token and at the host, for access tokens and for external ones', async () => {
+  describe('a credential for another audience', () => {
+    test('a credential for another audience is 403 at /token and at the host, as an access token and as an external one', async () => {
       const api = bearer(await suite.world.accessToken(suite.mine.owner, { audiences: [suite.world.server.config.baseUrl] }))
       const { devIssuer } = suite.world.server
       const outside = basic(suite.mine.owner, await devIssuer.mintDevToken({ subject: 'x', audience: suite.world.server.config.baseUrl }))
@@ -171,13 +171,13 @@ registrySuite('registry tokens', (suite) => {
       }
     })
 
-    test('an access token for the registry host does at the host itself', async () => {
+    test('a credential for another audience of the registry host is accepted at the host itself', async () => {
       expect(await suite.world.list(suite.mine.path, suite.mine.authorization)).toMatchObject({ status: 200 })
       expect(await suite.world.ask({ path: '/v2/', authorization: suite.mine.authorization })).toMatchObject({ status: 200 })
       expect(await suite.world.list(suite.theirs.path, suite.mine.authorization)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('a registry token is nothing at the API, at the exchange and at /token', async () => {
+    test('a credential for another audience as a registry token is refused at the API, the exchange and /token', async () => {
       const token = await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization)
       for (const apiClient of [suite.world.server.rest, suite.world.server.grpc])
         expect(await apiClient.call('ListGroups', {}, { token })).toMatchObject({ code: 16 })
@@ -189,8 +189,8 @@ registrySuite('registry tokens', (suite) => {
     })
   })
 
-  describe('a token of', () => {
-    test('another image is 403', async () => {
+  describe('a registry token', () => {
+    test('a registry token for another image is 403', async () => {
       await suite.world.repo(suite.mine.group, 'second')
       const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization))
       expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
@@ -206,7 +206,7 @@ registrySuite('registry tokens', (suite) => {
       expect(await suite.world.list(`${suite.mine.group}/app`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('other actions is 401 with a challenge that asks for them, for who may have them', async () => {
+    test('a registry token for other actions is 401 with a challenge for them, if the caller may have them', async () => {
       const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization))
       const answer = await suite.world.upload(suite.mine.path, token)
       expect(answer.status).toBe(401)
@@ -217,7 +217,7 @@ registrySuite('registry tokens', (suite) => {
       expect(await suite.world.upload(suite.mine.path, theirToken)).toMatchObject({ status: 403, codes: ['DENIED'] })
     })
 
-    test('ten minutes ago is 401', async () => {
+    test('a registry token is 401 after ten minutes', async () => {
       const token = bearer(await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization))
       suite.clock.advance(650_000)
       expect(await suite.world.list(suite.mine.path, token)).toMatchObject({ status: 200 })
@@ -228,7 +228,7 @@ registrySuite('registry tokens', (suite) => {
       await suite.renew()
     })
 
-    test('a changed token is 401', async () => {
+    test('a registry token that was changed is 401', async () => {
       const token = await suite.world.tokenFor(pull(suite.mine.path), suite.mine.authorization)
       const [header = '', payload = '', signature = ''] = token.split('.')
       const none = `${Buffer.from('{"alg":"none"}').toString('base64url')}.${payload}.`

@@ -20,7 +20,7 @@ test('a body beyond the limit is read no further', async () => {
   expect(body.destroyed).toBe(true)
 })
 
-test('a broken body gives the bytes so far, and the reason of the break', async () => {
+test('an interrupted body returns the bytes so far, and the reason', async () => {
   const failure = new Error('the connection broke')
   expect(await readBounded(Readable.from(pieces(2, failure)), 30)).toMatchObject({ kind: 'broken', bytes: { length: 20 }, cause: failure })
 })

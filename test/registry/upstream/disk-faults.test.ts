@@ -29,7 +29,7 @@ async function newDirectory(): Promise<string> {
   return directory
 }
 
-test(`kill -9 in uploads, ${kills} times: only complete blobs are visible, and all that were acknowledged`, { timeout: 180_000 }, async () => {
+test(`after ${kills} kill -9 during uploads all acknowledged blobs are visible, and only complete ones`, { timeout: 180_000 }, async () => {
   const seen = await Promise.all(
     Array.from({ length: lanes }, async () => {
       const directory = await newDirectory()
@@ -71,7 +71,7 @@ async function killOnce(directory: string): Promise<number> {
   return acknowledged.length
 }
 
-test('a full disk is `exhausted`: the chunk gives its room back, and the upload goes on from before it once there is room', async () => {
+test("a full disk is `exhausted`: the chunk's space is released, and the upload continues before it once there is room", async () => {
   const disk = await smallFileSystem(8 * 1024 * 1024)
   const upstream = await open(disk.directory)
   const repo = freshRepo()
@@ -104,7 +104,7 @@ function pieces(bytes: Uint8Array): Uint8Array[] {
   return Array.from({ length: Math.ceil(bytes.length / 65_536) }, (_, index) => bytes.subarray(index * 65_536, (index + 1) * 65_536))
 }
 
-test('chunks of one upload that come at once are taken one after the other: one fits, the others do not', async () => {
+test('concurrent chunks of one upload are handled one after the other: one fits, the others do not', async () => {
   const upstream = await open(await newDirectory())
   const repo = freshRepo()
   const { state } = await upstream.startUpload(repo, never)
@@ -117,7 +117,7 @@ test('chunks of one upload that come at once are taken one after the other: one 
   expect(await upstream.uploadStatus(repo, state, never)).toMatchObject({ offset: 500_000 })
 })
 
-test('ending one upload twice at once: one ends it, the other finds none', async () => {
+test('ending one upload twice at once: one call ends it, the other finds no upload', async () => {
   const upstream = await open(await newDirectory())
   const repo = freshRepo()
   const bytes = freshBytes(100_000)
@@ -144,7 +144,7 @@ test('a slow chunk delays no reader that has enough bytes', async () => {
   expect(await failureOf(upstream.uploadStatus(repo, state, never))).toBe('upload_unknown')
 })
 
-test('abandoned uploads are collected, others are not', async () => {
+test('abandoned uploads are removed, others are not', async () => {
   const directory = await newDirectory()
   let now = Date.now()
   const upstream = await open(directory, () => now)
@@ -159,7 +159,7 @@ test('abandoned uploads are collected, others are not', async () => {
   expect(await readdir(join(directory, 'temporary'))).toEqual([])
 })
 
-test('a file being written counts as young, whatever its time on the disk', async () => {
+test('a file being written counts as new, whatever its time on the disk', async () => {
   // Ahead of the file system's by more than an upload may rest.
   const now = Date.now() + 72 * hour
   const upstream = await open(await newDirectory(), () => now)
@@ -194,7 +194,7 @@ test('a file being written counts as young, whatever its time on the disk', asyn
   expect(new Set(outcomes)).toEqual(new Set(['no failure']))
 })
 
-test('an upload that is taken up while it is collected goes on whole, or is gone', async () => {
+test('an upload that continues during its collection is either complete or gone', async () => {
   let now = Date.now()
   const upstream = await open(await newDirectory(), () => now)
   const repo = freshRepo()
@@ -252,7 +252,7 @@ test('a mount shares the bytes: a link, not a copy', async () => {
   expect(inodes[0]).toBe(inodes[1])
 })
 
-test('neither uids nor digests of another shape become a path', async () => {
+test('uids and digests of another form are never used as a path', async () => {
   const upstream = await open(await newDirectory())
   const repo = freshRepo()
   for (const uid of ['..', '../..', `${repo}/..`, '/etc', '', `${repo}/../../x`]) {
@@ -265,7 +265,7 @@ test('neither uids nor digests of another shape become a path', async () => {
   }
 })
 
-test('files that lost bytes are recognised', async () => {
+test('files that lost bytes are detected', async () => {
   const directory = await newDirectory()
   const upstream = await open(directory)
   const repo = freshRepo()
@@ -282,7 +282,7 @@ test('files that lost bytes are recognised', async () => {
   await expect(drain(found!.body)).rejects.toThrow(UpstreamError)
 })
 
-test('a chunk that has another length than it said is refused', async () => {
+test('a chunk with another length than announced is refused', async () => {
   const upstream = await open(await newDirectory())
   const repo = freshRepo()
   const { state } = await upstream.startUpload(repo, never)

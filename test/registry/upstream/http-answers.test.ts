@@ -53,7 +53,7 @@ function respond(
 
 const envelope = (code: string): string => JSON.stringify({ errors: [{ code, message: 'x' }] })
 
-describe('a status has one meaning', () => {
+describe('the status of an answer of the registry', () => {
   test.for([
     [429, 'TOOMANYREQUESTS', 'unavailable'],
     [500, 'UNKNOWN', 'unavailable'],
@@ -67,7 +67,7 @@ describe('a status has one meaning', () => {
     [405, 'UNSUPPORTED', 'refused'],
     [400, 'NAME_INVALID', 'refused'],
     [300, '', 'refused'],
-  ] as const)('%i %s is %s', async ([status, code, kind]) => {
+  ] as const)('%i %s means %s', async ([status, code, kind]) => {
     const { url, asked } = await scripted((request, response) => respond(request, response, [status, {}, code.startsWith('<') ? code : envelope(code)]))
     const upstream = connected(url)
     expect(await failureOf(upstream.readBlob(repo, { digest }, never))).toBe(kind)
@@ -82,7 +82,7 @@ describe('a status has one meaning', () => {
     [416, 'range_invalid'],
     [500, 'unavailable'],
     [403, 'refused'],
-  ] as const)('%i whose body breaks off is %s', async ([status, kind]) => {
+  ] as const)('%i with an interrupted body means %s', async ([status, kind]) => {
     const { url } = await scripted((request, response) => {
       request.resume().once('end', () => {
         response.writeHead(status, { 'content-length': '100' })
@@ -95,7 +95,7 @@ describe('a status has one meaning', () => {
     if (status !== 404) expect(await failureOf(upstream.startUpload(repo, never))).toBe(kind)
   })
 
-  test('a caller with enough bytes does not wait for the end of an error page', async () => {
+  test('the client of an upstream registry does not wait for the end of an error page if the caller has enough bytes', async () => {
     const reason = new Error('enough')
     const controller = new AbortController()
     const { url } = await scripted((_, response) => {
@@ -104,7 +104,7 @@ describe('a status has one meaning', () => {
     await expect(connected(url).getManifest(repo, digest, controller.signal)).rejects.toBe(reason)
   })
 
-  test('an error page without end is not read to its end', async () => {
+  test('the client of an upstream registry does not read an endless error page to its end', async () => {
     const { url } = await scripted((request, response) => {
       response.writeHead(500)
       const write = (): void => {
@@ -117,9 +117,9 @@ describe('a status has one meaning', () => {
   })
 })
 
-describe('a connection that breaks before the answer', () => {
+describe('after a connection breaks before the answer', () => {
   test.for([
-    ['a question', (upstream: Upstream) => upstream.hasManifest(repo, digest, never)],
+    ['a read', (upstream: Upstream) => upstream.hasManifest(repo, digest, never)],
     ['a manifest', (upstream: Upstream) => upstream.putManifest(repo, { digest, mediaType: 'x/y', bytes }, never)],
     ['the start of an upload', (upstream: Upstream) => upstream.startUpload(repo, never)],
     ['a delete', (upstream: Upstream) => upstream.deleteBlob(repo, digest, never)],
@@ -148,8 +148,8 @@ describe('a connection that breaks before the answer', () => {
   })
 })
 
-describe('redirects', () => {
-  test('a blob is read from the storage that the registry names, which does not see our credentials', async () => {
+describe('a redirect of the registry', () => {
+  test("a redirect of the registry to its storage is followed for a blob, without sending the registry's credentials", async () => {
     const storage = await scripted((request, response) => {
       const part = request.headers.range === 'bytes=10-19'
       respond(
@@ -172,9 +172,9 @@ describe('redirects', () => {
 
   test.for([
     ['to itself', '/v2/again'],
-    ['to nowhere', 'http://'],
-    ['without saying where', undefined],
-  ] as const)('%s are refused', async ([, location]) => {
+    ['to an invalid URL', 'http://'],
+    ['without a location', undefined],
+  ] as const)('%s is refused', async ([, location]) => {
     const { url, asked } = await scripted((request, response) => respond(request, response, [302, location === undefined ? {} : { location }]))
     expect(await failureOf(connected(url).readBlob(repo, { digest }, never))).toBe('refused')
     expect(asked.length).toBeLessThan(6)
@@ -192,40 +192,45 @@ describe('redirects', () => {
     const inTheClear = storage.replace('https', 'http')
 
     test.for([
-      ['are passed where that is wanted', storage, { passRedirects: 'https' }, storage],
-      ['are not where it is not', storage, {}, undefined],
-      ['go nowhere in the clear', inTheClear, { passRedirects: 'https' }, undefined],
-      ['but where that is taken into account', inTheClear, { passRedirects: 'any' }, inTheClear],
-      ['never lead to the registry itself', '<registry>/elsewhere', { passRedirects: 'any' }, undefined],
-      ['nor to a path of it', '/elsewhere', { passRedirects: 'any' }, undefined],
-      ['nor to another name of it', `https://registry.example.com/v2/${repo}/blobs/${digest}`, { passRedirects: 'any' }, undefined],
+      ['is passed if requested', storage, { passRedirects: 'https' }, storage],
+      ['is not passed unless requested', storage, {}, undefined],
+      ['is not passed to storage without TLS', inTheClear, { passRedirects: 'https' }, undefined],
+      ['is passed to storage without TLS if requested', inTheClear, { passRedirects: 'any' }, inTheClear],
+      ['is never passed if it leads to the registry itself', '<registry>/elsewhere', { passRedirects: 'any' }, undefined],
+      ['is never passed if it leads to a path of the registry', '/elsewhere', { passRedirects: 'any' }, undefined],
+      [
+        'is never passed if it leads to another name of the registry',
+        `https://registry.example.com/v2/${repo}/blobs/${digest}`,
+        { passRedirects: 'any' },
+        undefined,
+      ],
     ] as const)('%s', async ([, location, options, expected]) => {
       expect(await located(location, options)).toBe(expected)
     })
 
-    test('are not there where the registry answers itself, of which no more than a byte is asked for', async () => {
+    test('a redirect of the registry for clients does not exist if the registry answers itself, from which at most one byte is requested', async () => {
       const { url, requests } = await scripted((request, response) => respond(request, response, [206, { 'content-length': '1' }, 'x']))
       expect(await connected(url, { passRedirects: 'any' }).locateBlob(repo, digest, never)).toBeUndefined()
       expect(requests.map(({ headers }) => headers.range)).toEqual(['bytes=0-0'])
     })
 
-    test('that lead nowhere are refused', async () => {
+    test('a redirect for clients to an invalid URL is refused', async () => {
       expect(await failureOf(located('http://', { passRedirects: 'any' }))).toBe('refused')
     })
   })
 
-  test('of an upload are not followed', async () => {
+  test('a redirect of an upload is not followed', async () => {
     const { url, asked } = await scripted((request, response) => respond(request, response, [307, { location: '/v2/elsewhere' }]))
     expect(await failureOf(connected(url).startUpload(repo, never))).toBe('refused')
     expect(asked).toHaveLength(1)
   })
 })
 
-describe('an upload goes on where the registry says', () => {
+describe('an upload continues at the location of the registry', () => {
   test.for([
     ['a path', `${uploads}/1?_state=a`, `${uploads}/1?_state=a`],
-    ['a URL of another name of the host', `https://registry.example.com${uploads}/1?a=b&c=d`, `${uploads}/1?a=b&c=d`],
-  ] as const)('%s', async ([, location, path]) => {
+    ['a URL with another name of the host', `https://registry.example.com${uploads}/1?a=b&c=d`, `${uploads}/1?a=b&c=d`],
+  ] as const)('an upload continues at the location of the registry given as %s', async ([, location, path]) => {
     const { url, asked } = await scripted((request, response) =>
       respond(request, response, [request.method === 'POST' ? 202 : 204, { location, range: '0-4' }]),
     )
@@ -236,11 +241,11 @@ describe('an upload goes on where the registry says', () => {
   })
 
   test.for([
-    ['of another repo', `/v2/${freshRepo()}/blobs/uploads/1`],
+    ['in another repo', `/v2/${freshRepo()}/blobs/uploads/1`],
     ['outside the repo', `${uploads}/../../../../v2/_catalog`],
-    ['that it does not say', ''],
-    ['longer than a state may be', `${uploads}/${'x'.repeat(2048)}`],
-  ])('a place %s is refused', async ([, location = '']) => {
+    ['that is missing', ''],
+    ['longer than allowed', `${uploads}/${'x'.repeat(2048)}`],
+  ])('an upload at a location of the registry %s is refused', async ([, location = '']) => {
     const { url } = await scripted((request, response) => respond(request, response, [202, { location }]))
     expect(await failureOf(connected(url).startUpload(repo, never))).toBe('refused')
   })
@@ -250,7 +255,7 @@ describe('an upload goes on where the registry says', () => {
     ['bytes=0-999', 1000],
     ['0--1', 0],
     ['0-0', 0],
-  ] as const)('`Range: %s` of a new upload is %i bytes', async ([range, offset]) => {
+  ] as const)('the header `Range: %s` of a new upload means %i bytes', async ([range, offset]) => {
     const { url } = await scripted((request, response) =>
       respond(request, response, [request.method === 'POST' ? 202 : 204, { location: `${uploads}/1`, range }]),
     )
@@ -259,7 +264,7 @@ describe('an upload goes on where the registry says', () => {
     expect(await upstream.uploadStatus(repo, state, never)).toMatchObject({ offset })
   })
 
-  test('chunks say where they belong, and the last one too', async () => {
+  test('an upload continues at the location of the registry with chunks that contain their position, also the last one', async () => {
     const { url, requests } = await scripted((request, response) =>
       respond(request, response, [request.method === 'PUT' ? 201 : 202, { location: `${uploads}/1?a=b` }]),
     )
@@ -275,7 +280,7 @@ describe('an upload goes on where the registry says', () => {
   })
 })
 
-describe('an answer that can not be right', () => {
+describe('an impossible answer of the registry', () => {
   test.for([
     ['a manifest with other bytes', 'corrupt', [200, { 'content-type': 'x/y' }, 'other'], (upstream: Upstream) => upstream.getManifest(repo, digest, never)],
     [
@@ -286,23 +291,23 @@ describe('an answer that can not be right', () => {
     ],
     ['a blob without a length', 'refused', [200, { 'transfer-encoding': 'chunked' }, 'x'], (upstream: Upstream) => upstream.readBlob(repo, { digest }, never)],
     [
-      'the whole in place of a part',
+      'the whole blob in place of a range',
       'refused',
       [200, { 'content-length': '1' }, 'x'],
       (upstream: Upstream) => upstream.readBlob(repo, { digest, range: { first: 1, last: 2 } }, never),
     ],
     [
-      'another part',
+      'another range',
       'refused',
       [206, { 'content-length': '1', 'content-range': 'bytes 0-0/9' }, 'x'],
       (upstream: Upstream) => upstream.readBlob(repo, { digest, range: { first: 1, last: 2 } }, never),
     ],
-  ] as const)('%s is %s', async ([, kind, answer, call]) => {
+  ] as const)('an impossible answer of the registry is refused: %s is %s', async ([, kind, answer, call]) => {
     const { url } = await scripted((request, response) => respond(request, response, answer))
     expect(await failureOf(call(connected(url)))).toBe(kind)
   })
 
-  test('a blob that ends too early breaks', async () => {
+  test('an answer of the registry with a blob that ends too early breaks the read', async () => {
     const { url } = await scripted((request, response) => {
       response.writeHead(200, { 'content-length': '1000' }).write(bytes.subarray(0, 500), () => response.socket?.destroy())
     })
@@ -320,15 +325,15 @@ describe('credentials for a registry', () => {
     ['Bearer realm="https://a/b",service="c",scope="d"', { scheme: 'bearer', realm: 'https://a/b', service: 'c' }],
     ['bearer  Realm=https://a/b', { scheme: 'bearer', realm: 'https://a/b' }],
     ['Basic realm="x", Bearer realm="https://a/b?c=\\"d\\"", service="e, f"', { scheme: 'bearer', realm: 'https://a/b?c="d"', service: 'e, f' }],
-  ] as const)('%s', ([header, challenge]) => {
+  ] as const)('credentials for a registry answer the challenge %s', ([header, challenge]) => {
     expect(parseChallenge(header)).toEqual(challenge)
   })
 
-  test.for(['Bearer service="x"', 'Bearer realm="nowhere"'])('%s can not be met', (header) => {
+  test.for(['Bearer service="x"', 'Bearer realm="nowhere"'])('credentials for a registry can not answer the challenge %s', (header) => {
     expect(() => parseChallenge(header)).toThrow(expect.objectContaining({ kind: 'refused' }))
   })
 
-  test('a new token is fetched once the old one is refused', async () => {
+  test('credentials for a registry are renewed once the old token is refused', async () => {
     let [fetched, good] = [0, 1]
     const { url } = await scripted((request, response) => {
       if (request.url?.startsWith('/token')) return respond(request, response, [200, {}, JSON.stringify({ access_token: `t${++fetched}` })])
@@ -345,7 +350,7 @@ describe('credentials for a registry', () => {
     expect(await failureOf(upstream.statBlob(repo, digest, never))).toBe('refused')
   })
 
-  test('aborting while a token is fetched rejects with the reason; others who wait for it get it', async () => {
+  test('credentials for a registry are still fetched for others if one waiting call is aborted', async () => {
     const gate = Promise.withResolvers<void>()
     const { url, asked } = await scripted((request, response) => {
       if (request.url?.startsWith('/token')) return void gate.promise.then(() => respond(request, response, [200, {}, JSON.stringify({ token: 't' })]))
@@ -366,10 +371,10 @@ describe('credentials for a registry', () => {
   })
 })
 
-test.for(['ftp://x', 'http://x/path', 'nothing'])('%s is no URL of an upstream', (url) => {
+test.for(['ftp://x', 'http://x/path', 'nothing'])('%s is an invalid upstream URL', (url) => {
   expect(() => createHttpUpstream({ url, clock: Date })).toThrow(TypeError)
 })
 
-test.for(['/x', 'x//y', 'X', '../x', 'x/..', 'x y', 'x?'])('%s is no prefix', (prefix) => {
+test.for(['/x', 'x//y', 'X', '../x', 'x/..', 'x y', 'x?'])('%s is an invalid prefix', (prefix) => {
   expect(() => createHttpUpstream({ url: 'http://x', prefix, clock: Date })).toThrow(TypeError)
 })

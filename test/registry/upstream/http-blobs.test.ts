@@ -56,7 +56,7 @@ async function read(upstream: Upstream): Promise<Buffer | undefined> {
 }
 
 describe('blobs of an upstream without TLS', () => {
-  test('reads in sequence share connections, and reads at the same time have one each', async () => {
+  test('consecutive reads share a connection, and concurrent reads have one each', async () => {
     const { upstream, asked } = await scripted((socket) => socket.write(plain(bytes)))
     for (let count = 0; count < 10; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
     expect(asked.length).toBeLessThanOrEqual(2)
@@ -64,13 +64,13 @@ describe('blobs of an upstream without TLS', () => {
     expect(asked.length).toBeGreaterThanOrEqual(4)
   })
 
-  test('bytes after the body end the connection, and the blob stays whole', async () => {
+  test('bytes after the body close the connection, and the blob stays complete', async () => {
     const { upstream, asked } = await scripted((socket) => socket.write(Buffer.concat([plain(bytes), Buffer.from('x')])))
     for (let count = 0; count < 2; count++) expect((await read(upstream))?.equals(bytes)).toBe(true)
     expect(asked.length).toBe(2)
   })
 
-  test.for([0, 1, 70_000])('a blob of %i bytes arrives whole, also if the head arrives in pieces', async (size) => {
+  test.for([0, 1, 70_000])('a blob of %i bytes arrives completely, also if the headers arrive in pieces', async (size) => {
     const body = bytes.subarray(0, size)
     const { upstream } = await scripted(async (socket) => {
       const answer = plain(body, 'X-Odd: \xe9')
@@ -84,7 +84,7 @@ describe('blobs of an upstream without TLS', () => {
     expect((await read(upstream))?.equals(body)).toBe(true)
   })
 
-  test('a closed connection, and one that the answer closes, is not used again', async () => {
+  test('a connection that either side closed is not used again', async () => {
     const { upstream, asked, sockets } = await scripted((socket, index) =>
       index === 0 ? socket.write(plain(bytes)) : socket.end(plain(bytes, 'Connection: close')),
     )
@@ -96,16 +96,16 @@ describe('blobs of an upstream without TLS', () => {
 
   test.for<[string, (socket: Socket) => unknown]>([
     ['ends too early', (socket) => socket.end(plain(bytes).subarray(0, -1))],
-    ['is cut', (socket) => socket.write(plain(bytes).subarray(0, -1), () => socket.resetAndDestroy())],
+    ['is interrupted', (socket) => socket.write(plain(bytes).subarray(0, -1), () => socket.resetAndDestroy())],
     ['stalls', (socket) => socket.write(plain(bytes).subarray(0, -1))],
-  ])('a read fails where the body %s, and the next read succeeds', async ([, answer]) => {
+  ])('a read fails if the body %s, and the next read succeeds', async ([, answer]) => {
     const timeouts = { headersMs: 500, finishMs: 500, stallMs: 500 }
     const { upstream } = await scripted((socket, index) => (index === 0 ? answer(socket) : socket.write(plain(bytes))), { timeouts })
     expect(await failureOf(read(upstream))).toBe('unavailable')
     expect((await read(upstream))?.equals(bytes)).toBe(true)
   })
 
-  test('a read of a registry that does not answer fails within the time limit', async () => {
+  test('a read from a registry that does not answer fails within the time limit', async () => {
     const { upstream } = await scripted(() => undefined, { timeouts: { headersMs: 200, finishMs: 200, stallMs: 200 } })
     expect(await failureOf(read(upstream))).toBe('unavailable')
   })
@@ -116,9 +116,9 @@ describe('blobs of an upstream without TLS', () => {
     ['an answer with two lengths', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nabcde'],
     ['an answer with chunks and a length', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\nabcde'],
     ['an answer with an encoding', 'refused', 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Encoding: gzip\r\n\r\nabcde'],
-    ['an answer with a length that is no number', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nabcde'],
-    ['a head without end', 'unavailable', `HTTP/1.1 200 OK\r\n${'X: y\r\n'.repeat(20_000)}`],
-  ])('a read fails where the answer is %s, and the next read succeeds', async ([, kind, text]) => {
+    ['an answer with an invalid length', 'unavailable', 'HTTP/1.1 200 OK\r\nContent-Length: 0x5\r\n\r\nabcde'],
+    ['a header section without end', 'unavailable', `HTTP/1.1 200 OK\r\n${'X: y\r\n'.repeat(20_000)}`],
+  ])('a read fails if the answer is %s, and the next read succeeds', async ([, kind, text]) => {
     let isOdd = true
     const { upstream } = await scripted((socket) => (isOdd ? socket.end(text) : socket.write(plain(bytes))))
     expect(await failureOf(read(upstream))).toBe(kind)
@@ -134,7 +134,7 @@ describe('blobs of an upstream without TLS', () => {
     expect(await failureOf(read(upstream))).toBe('refused')
   })
 
-  test('an abort before or within the answer rejects with its reason and closes the connection', async () => {
+  test('an abort before or during the answer rejects with its reason and closes the connection', async () => {
     const { upstream, sockets } = await scripted((socket, index) => index === 1 && socket.write(plain(bytes).subarray(0, 100_000)))
     const [early, late] = [new AbortController(), new AbortController()]
     const waiting = upstream.readBlob(repo, { digest }, early.signal)
@@ -149,7 +149,7 @@ describe('blobs of an upstream without TLS', () => {
     await expect.poll(() => sockets.map(({ closed }) => closed)).toEqual([true, true])
   })
 
-  test('a reader that stops closes its connection, and so does closing the upstream', async () => {
+  test('a reader that stops closes its connection, and closing the upstream does too', async () => {
     const { upstream, sockets } = await scripted((socket) => socket.write(plain(bytes).subarray(0, -1)))
     const [first, second] = [await upstream.readBlob(repo, { digest }, never), await upstream.readBlob(repo, { digest }, never)]
     first!.body.destroy()
@@ -160,7 +160,7 @@ describe('blobs of an upstream without TLS', () => {
     await expect.poll(() => sockets[1]?.closed).toBe(true)
   })
 
-  test('a blob without a reader is not read ahead', async () => {
+  test('a blob without a reader is not read in advance', async () => {
     const large = freshBytes(40_000_000)
     const { upstream, sockets } = await scripted((socket) => socket.write(plain(large)))
     const found = await upstream.readBlob(repo, { digest }, never)

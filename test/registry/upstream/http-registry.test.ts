@@ -35,8 +35,8 @@ async function tokenService(): Promise<TokenService> {
   return service
 }
 
-describeWithPart('registry', 'a distribution registry', () => {
-  test('a password is taken; another one, or none, is refused', async () => {
+describeWithPart('registry', 'a distribution registry as upstream', () => {
+  test('a right password is accepted; a wrong or missing one is refused', async () => {
     const { url } = await running({ auth: 'basic' })
     const repo = freshRepo()
     const bytes = freshBytes(10)
@@ -49,7 +49,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     }
   })
 
-  test('a token is fetched once for each repo and kind of access, also by many at once', async () => {
+  test('a token is fetched once for each repo and kind of access, for any number of concurrent calls', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     const upstream = connected(url, account)
@@ -75,7 +75,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(service.given).toHaveLength(2)
   })
 
-  test('an issuer that refuses the account differs from one that is down; both recover', async () => {
+  test('a token service that refuses the account differs from one that is down; both recover', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     expect(await failureOf(connected(url, { username: 'x', password: () => 'y' }).ready(never))).toBe('refused')
@@ -87,7 +87,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     await upstream.ready(never)
   })
 
-  test('a process that begins in the middle of an upload asks for a token before it sends the chunk', async () => {
+  test('a process that continues an upload requests a token before it sends the chunk', async () => {
     const service = await tokenService()
     const { url } = await running({ auth: service.auth })
     const repo = freshRepo()
@@ -98,7 +98,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(await result).toMatchObject({ size: bytes.length })
   })
 
-  test('a certificate is checked against the authority that is given', async () => {
+  test('a certificate is checked against the configured authority', async () => {
     const directory = await mkdtemp(join(tmpdir(), 'taproot-tls-'))
     onTestFinished(() => rm(directory, { recursive: true }))
     const tls = { keyFile: join(directory, 'key.pem'), certFile: join(directory, 'cert.pem') }
@@ -114,7 +114,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(await failureOf(connected(url).ready(never))).toBe('unavailable')
   })
 
-  test('deletes that the registry does not do are refused', async () => {
+  test('deletes that the registry does not support are refused', async () => {
     const { url } = await running({ deleteEnabled: false })
     const upstream = connected(url)
     const repo = freshRepo()
@@ -124,14 +124,14 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(await upstream.hasManifest(repo, image.digest, never)).toBe(true)
   })
 
-  test('a manifest whose layers are not there is refused', async () => {
+  test('a manifest with missing layers is refused', async () => {
     const { url } = await running()
     const upstream = connected(url)
     const image = await freshImage(upstream, freshRepo())
     expect(await failureOf(upstream.putManifest(freshRepo(), image, never))).toBe('refused')
   })
 
-  test('a manifest that the registry does not want for several reasons is refused, not to be tried again', async () => {
+  test('a manifest that the registry rejects for several reasons is refused, without a retry', async () => {
     const { url } = await running()
     const upstream = connected(url)
     const repo = freshRepo()
@@ -146,7 +146,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(await failureOf(upstream.putManifest(repo, await freshImage(upstream, repo, { layers }), never))).toBe('refused')
   })
 
-  test('an upload goes on after the registry was killed, although its new secret does not know the state', async () => {
+  test('an upload continues after the registry was killed, although its new secret does not accept the old state', async () => {
     const registry = await running()
     const upstream = connected(registry.url)
     const repo = freshRepo()
@@ -168,7 +168,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect((await blobBytes(upstream, repo, digestOf(bytes)))?.equals(bytes)).toBe(true)
   })
 
-  test('a registry killed in a chunk: the call fails, what arrived is gone on from', async () => {
+  test('after a kill of the registry during a chunk the call fails, and the upload continues after the received bytes', async () => {
     const registry = await running()
     const upstream = connected(registry.url)
     const repo = freshRepo()
@@ -187,7 +187,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect(await upstream.finishUpload(repo, { state: upload.state, digest: digestOf(bytes), chunk: rest }, never)).toMatchObject({ size: bytes.length })
   })
 
-  test('a registry that stands still: each call fails in time, and all goes on with it', async () => {
+  test('while the registry is suspended each call fails in time, and everything continues afterwards', async () => {
     const registry = await running()
     const upstream = connected(registry.url, { timeouts: quick })
     const repo = freshRepo()
@@ -213,7 +213,7 @@ describeWithPart('registry', 'a distribution registry', () => {
   test.for<[string, number]>([
     ['first', 0],
     ['second', 1],
-  ])("a read fails if the blob's bytes stop; it does not fail if its reader pauses for as long: the %s request", async ([, before]) => {
+  ])("a read fails if the blob's bytes stop, but not if its reader pauses for as long: the %s request", async ([, before]) => {
     const registry = await running()
     const proxy = await startTcpProxy(registry.port)
     onTestFinished(() => proxy.close())
@@ -233,7 +233,7 @@ describeWithPart('registry', 'a distribution registry', () => {
     expect((await drain(unread)).equals(bytes)).toBe(true)
   })
 
-  test('a connection that is cut in a blob breaks it', async () => {
+  test('an interrupted connection breaks the read of a blob', async () => {
     const registry = await running()
     const proxy = await startTcpProxy(registry.port)
     onTestFinished(() => proxy.close())

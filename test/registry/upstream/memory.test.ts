@@ -15,7 +15,7 @@ async function directory(): Promise<string> {
   return made
 }
 
-test.for(['disk', 'http'] as const)('%s: a large blob goes both ways through little memory', { timeout: 900_000 }, async (kind) => {
+test.for(['disk', 'http'] as const)('%s: a large blob is uploaded and downloaded in little memory', { timeout: 900_000 }, async (kind) => {
   let place = await directory()
   if (kind === 'http') {
     const registry = await startRegistry({ storageDir: place })

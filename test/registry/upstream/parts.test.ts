@@ -7,8 +7,8 @@ import { crane } from '../../support/parts/crane.ts'
 import { registryAccount, startRegistry } from '../../support/parts/registry.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 
-describeWithPart('registry', 'the parts', () => {
-  test('crane pushes to a registry that asks for a password, and finds the image after the registry was killed', async () => {
+describeWithPart('registry', 'the registry and crane of the tests', () => {
+  test('crane pushes with a password, and finds the image after the registry was killed', async () => {
     const registry = await startRegistry({ auth: 'basic' })
     const directory = await mkdtemp(join(tmpdir(), 'taproot-parts-'))
     try {

@@ -7,9 +7,9 @@ import { uncaughtErrors } from '../../support/uncaught-errors.ts'
 const broken = new UpstreamError('unavailable', 'it broke')
 
 test.each([
-  ['its source breaks', (source: PassThrough) => void source.destroy(new Error('reset')), broken],
-  ['it is aborted', (_: PassThrough, stop: AbortController) => stop.abort(broken), broken],
-])('where %s before anything reads it no process ends, and who reads it then hears why', async (_, breakIt, reason) => {
+  ['the source of a body breaks', (source: PassThrough) => void source.destroy(new Error('reset')), broken],
+  ['a body is aborted', (_: PassThrough, stop: AbortController) => stop.abort(broken), broken],
+])('if %s before it is read, the process continues, and a later reader gets the reason', async (_, breakIt, reason) => {
   const errors = uncaughtErrors()
   const source = new PassThrough()
   const stop = new AbortController()

@@ -20,7 +20,7 @@ async function contentOf(directory: string): Promise<readonly string[]> {
   return found.sort()
 }
 
-test.runIf(process.platform === 'linux')('a loss of power right after the answer takes no blob, mount or manifest, and shows none in part', async () => {
+test.runIf(process.platform === 'linux')('a power loss right after the answer loses no blob, mount or manifest, and leaves no partial one', async () => {
   const disk = await lossyDisk(24 * 1024 * 1024)
   const upstream = await open(disk.directory)
   const repo = freshRepo()

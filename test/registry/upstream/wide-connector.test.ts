@@ -25,10 +25,10 @@ async function serve(listener: RequestListener): Promise<{ url: string; dispatch
 }
 
 test.each([
-  ['of a known length', { 'content-length': String(bytes.length) }, 2],
-  ['in chunks', {}, 2],
-  ['read slowly', { 'content-length': String(bytes.length) }, 50],
-])('every byte comes, %s, while what was read is given back, on connections that are used again', async (_, headers, everyTurns) => {
+  ['of a body of known length', { 'content-length': String(bytes.length) }, 2],
+  ['of a chunked body', {}, 2],
+  ['of a body that is read slowly', { 'content-length': String(bytes.length) }, 50],
+])('every byte arrives %s while memory is released, on reused connections', async (_, headers, everyTurns) => {
   const { url, dispatcher } = await serve((_request, response) => {
     response.writeHead(200, headers)
     // Chunks of many sizes, several of them in one read.
@@ -55,7 +55,7 @@ test.each([
   expect(new Set(found)).toEqual(new Set([expected]))
 })
 
-test('passed bytes are released once they are written; other bytes stay', async () => {
+test('released bytes are reused after they are written; others stay', async () => {
   const got: Buffer[] = []
   const { url, dispatcher } = await serve((incoming, response) => void incoming.on('data', (chunk: Buffer) => got.push(chunk)).on('end', () => response.end()))
   const own = [randomBytes(100_000), randomBytes(10), randomBytes(70_000)]

@@ -99,7 +99,7 @@ describe.each(kinds)('sink $kind', ({ kind, send, start }) => {
     return receiver
   }
 
-  test('delivers events in order, with all their fields', async () => {
+  test('an audit sink delivers events in order, with all their fields', async () => {
     const receiver = await receive()
     const sink = await openRemote({ send: send() })
     for (let number = 0; number < 1_200; number++) write(sink, number, number === 3 ? { outcome: 'denied', code: 7, operator: false } : {})
@@ -111,7 +111,7 @@ describe.each(kinds)('sink $kind', ({ kind, send, start }) => {
     expect(receiver.received[3]).toMatchObject({ ...common, ...severity })
   })
 
-  test('a receiver that is down for an hour gets all events afterwards, in order', async () => {
+  test('an audit sink delivers all events in order to a receiver that was down for an hour', async () => {
     const timers = new FakeTimers()
     const observer = new Counts()
     const sink = await openRemote({ send: send(), timers, observer })
@@ -133,8 +133,8 @@ describe.each(kinds)('sink $kind', ({ kind, send, start }) => {
   })
 })
 
-describe('spool', () => {
-  test('events survive a restart, and a line that was cut off is left out', async () => {
+describe('the spool of audit events', () => {
+  test('the spool of audit events keeps events over a restart, and drops a truncated line', async () => {
     const first = await openRemote({})
     for (let number = 0; number < 10; number++) write(first, number)
     await first.close()
@@ -151,7 +151,7 @@ describe('spool', () => {
     expect(ids(receiver.received)).toEqual(numbered(11))
   })
 
-  test('a restart delivers nothing twice after a clean end, many segments long', async () => {
+  test('the spool of audit events delivers nothing twice after a clean stop with many segments', async () => {
     const receiver = await startJsonLines(port)
     closing.unshift(() => receiver.close())
     for (let round = 0; round < 3; round++) {
@@ -165,7 +165,7 @@ describe('spool', () => {
     expect((await readdir(join(directory, 'spool'))).filter((name) => name.endsWith('.jsonl')).length).toBeLessThanOrEqual(1)
   })
 
-  test('a full spool drops and counts further events, and delivers those that it has', async () => {
+  test('the spool of audit events drops and counts further events when full, and delivers those that it has', async () => {
     const timers = new FakeTimers()
     const observer = new Counts()
     const sink = await openRemote({ timers, observer, maxBytes: 10_000 })
@@ -185,8 +185,8 @@ describe('spool', () => {
   })
 })
 
-describe('refusals', () => {
-  test('an event that the receiver never takes is given up and counted, and no other', async () => {
+describe('a receiver that refuses', () => {
+  test('an event permanently loses that event only, which is counted', async () => {
     const receiver = await startJsonLines(port, (body) => ({ status: body.includes('"event-7"') ? 400 : 200 }))
     closing.unshift(() => receiver.close())
     const observer = new Counts()
@@ -199,7 +199,7 @@ describe('refusals', () => {
     expect(observer.counts).toEqual({ delivered: 19, refused: 1, dropped: 0 })
   })
 
-  test('events that an OTLP receiver rejects are counted and not sent again', async () => {
+  test('OTLP events as rejected has them counted and not sent again', async () => {
     const receiver = await startOtlp(port, () => ({ status: 200, json: { partialSuccess: { rejectedLogRecords: '2', errorMessage: 'no' } } }))
     closing.unshift(() => receiver.close())
     const observer = new Counts()
@@ -211,7 +211,7 @@ describe('refusals', () => {
     expect(receiver.received).toHaveLength(5)
   })
 
-  test.each([401, 404, 429, 500, 503])('status %i is tried again', async (status) => {
+  test.each([401, 404, 429, 500, 503])('a receiver that refuses with status %i gets the events again', async (status) => {
     let failing = true
     const receiver = await startJsonLines(port, () => ({ status: failing ? status : 200 }))
     closing.unshift(() => receiver.close())
@@ -226,7 +226,7 @@ describe('refusals', () => {
     expect(observer.counts).toMatchObject({ refused: 0, dropped: 0 })
   })
 
-  test('a syslog server that closes the connection before it has read gets the events again', async () => {
+  test('a receiver that refuses by closing a syslog connection before reading gets the events again', async () => {
     const receiver = await startSyslog(port, { closesEarly: 3 })
     closing.unshift(() => receiver.close())
     const timers = new FakeTimers()
@@ -239,7 +239,7 @@ describe('refusals', () => {
     expect(observer.failures).toBe(3)
   })
 
-  test('a receiver with a certificate of another authority gets nothing', async () => {
+  test('a receiver that refuses with a certificate of another authority gets nothing', async () => {
     const receiver = await startJsonLines(port)
     closing.unshift(() => receiver.close())
     const timers = new FakeTimers()
@@ -252,11 +252,11 @@ describe('refusals', () => {
   })
 })
 
-describe('sink file', () => {
+describe('the audit sink file', () => {
   const openFile = (observer: Counts, limits: { maxBytes: number; maxFiles: number }): Promise<FileSink> =>
     FileSink.open({ name: 'file', path: join(directory, 'audit.log'), ...limits, observer, timers: systemTimers })
 
-  test('keeps the newest files within size and number, all lines whole and in order', async () => {
+  test('the audit sink file keeps the newest files within size and number, with complete lines in order', async () => {
     const observer = new Counts()
     const sink = await openFile(observer, { maxBytes: 2_000, maxFiles: 3 })
     for (let number = 0; number < 100; number++) {
@@ -275,7 +275,7 @@ describe('sink file', () => {
     expect(observer.counts.dropped).toBe(0)
   })
 
-  test('goes on in the same file after a restart; only its owner reads it', async () => {
+  test('the audit sink file continues the same file after a restart; only its owner can read it', async () => {
     for (let round = 0; round < 2; round++) {
       const sink = await openFile(new Counts(), { maxBytes: 1_000_000, maxFiles: 2 })
       write(sink, round)

@@ -60,7 +60,7 @@ function idOf({ id }: ReceivedEvent): unknown {
   return id
 }
 
-test('a change, a denial and a sign-in are one event each in every sink, and a read makes no event', async () => {
+test('a change, a denial and a sign-in are one event each in every sink, and a read has no event', async () => {
   const { rest, grpc } = server
   const requestId = freshName('audited')
   const member = await makeMember(server, org.group, { role: 'viewer' })
@@ -97,7 +97,7 @@ test('a change, a denial and a sign-in are one event each in every sink, and a r
   expect(fourth).not.toHaveProperty('identity')
 })
 
-test('no sink and no spool has a token or a secret', async () => {
+test('no sink and no spool contains a token or a secret', async () => {
   expect(planted.length).toBeGreaterThan(3)
   const texts = [JSON.stringify(server.logs), await readFile(join(directory, 'audit.log'), 'utf8'), ...receivers.flatMap(({ raw }) => raw)]
   const spools = join(directory, 'audit')
@@ -107,7 +107,7 @@ test('no sink and no spool has a token or a secret', async () => {
   for (const secret of planted) expect(texts.filter((text) => text.includes(secret.slice(-24)))).toEqual([])
 })
 
-test('metrics count what each sink got', async () => {
+test('metrics count the events of each sink', async () => {
   const metrics = await (await fetch(`http://127.0.0.1:${server.config.ops.port}/metrics`)).text()
   for (const sink of ['file', 'syslog', 'https', 'otlp'])
     expect(Number(new RegExp(`taproot_audit_events_total\\{sink="${sink}",outcome="delivered"\\} (\\d+)`).exec(metrics)?.[1])).toBeGreaterThan(5)
@@ -115,7 +115,7 @@ test('metrics count what each sink got', async () => {
   expect(metrics).toMatch(/taproot_audit_oldest_waiting_seconds\{sink="syslog"\} 0/)
 })
 
-test('denials without a caller have a limit, are counted, and no other event is affected', async () => {
+test('denials without a caller are limited and counted, without effect on other events', async () => {
   const events: AuditEvent[] = []
   let nowMs = 0
   let suppressed = 0
@@ -148,6 +148,6 @@ test.each([
   [[{ kind: 'log', path: '/x' }], 'path does not apply to the kind log'],
   [[{ kind: 'log' }, { kind: 'log' }], 'another sink has the same name'],
   [[{ kind: 'syslog', address: 'logs:6514', certFile: '/c' }], 'certFile and keyFile must both be set, or neither'],
-])('sinks %j are refused: %s', async (sinks, message) => {
+])('the sinks %j are refused: %s', async (sinks, message) => {
   await expect(startTestServer({ env: { TAPROOT_AUDIT_SINKS: JSON.stringify(sinks) } })).rejects.toThrow(message)
 })

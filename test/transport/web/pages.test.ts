@@ -8,7 +8,7 @@ const pages = {
   device: devicePage({ userCode: hostile, action: hostile }),
 }
 
-test.each(Object.entries(pages))('the %s page escapes its texts and attributes, and loads and runs nothing', (_name, { headers, body }) => {
+test.each(Object.entries(pages))('the %s page escapes its texts and attributes, and loads and runs no external content', (_name, { headers, body }) => {
   const html = String(body)
   expect(html).not.toContain('<script')
   expect(html).toContain('&lt;script')
@@ -23,7 +23,7 @@ test.each(Object.entries(pages))('the %s page escapes its texts and attributes, 
   })
 })
 
-test('the confirmation page keeps its form and sets the cookie', () => {
+test('the confirmation page has its form and sets the cookie', () => {
   const { headers, body } = pages.confirmation
   expect(headers['Set-Cookie']).toBe('c=1')
   expect(body).toContain('<form method="post"')

@@ -63,7 +63,7 @@ function post(body: NonNullable<RequestInit['body']>, headers: Readonly<Record<s
   return ask('/web/form', { method: 'POST', body, headers: { 'content-type': 'application/x-www-form-urlencoded', 'x-request-id': 'r1', ...headers } })
 }
 
-describe('paths', () => {
+describe('paths of web routes', () => {
   test.each([
     ['/web/text', 200],
     ['/web/text/', 200],
@@ -76,18 +76,18 @@ describe('paths', () => {
     expect((await ask(path)).status).toBe(status)
   })
 
-  test('variables are decoded, with their slashes; a malformed escape stays', async () => {
+  test('variables are decoded, including slashes; a malformed escape stays unchanged', async () => {
     expect(await (await ask('/web/below/a%2Fb/c%zz')).json()).toEqual({ rest: 'a%2Fb/c%zz' })
     expect(await (await ask('/web/below/a%2Fb/c')).json()).toEqual({ rest: 'a/b/c' })
     expect(await (await ask('/web/tree')).json()).toEqual({})
   })
 
-  test('HEAD has the headers of GET', async () => {
+  test('HEAD returns the headers of GET', async () => {
     const head = await ask('/web/text', { method: 'HEAD' })
     expect([head.status, head.headers.get('content-length'), await head.text()]).toEqual([200, '4', ''])
   })
 
-  test('OPTIONS and 405 name all verbs of a path', async () => {
+  test('OPTIONS and 405 list all verbs of a path', async () => {
     const options = await ask('/web/form', { method: 'OPTIONS' })
     expect([options.status, options.headers.get('allow')]).toEqual([204, 'POST, DELETE, OPTIONS'])
     const put = await ask('/web/text', { method: 'PUT' })
@@ -95,8 +95,8 @@ describe('paths', () => {
   })
 })
 
-describe('answers', () => {
-  test('every answer has the common headers; a redirect hides its address from the next site', async () => {
+describe('answers of web routes', () => {
+  test('every answer has the common headers; a redirect does not send its address as referrer', async () => {
     const { headers } = await ask('/web/away')
     expect(Object.fromEntries(headers)).toMatchObject({
       location: 'https://example.com/?token=secret',
@@ -116,7 +116,7 @@ describe('answers', () => {
     expect(served.logged.at(-1)).toMatchObject({ method: 'GET /web/broken' })
   })
 
-  test('a path has one form of errors, also for other verbs and for refusals before a route is found', async () => {
+  test('a path has one error format, also for other verbs and for refusals before routing', async () => {
     expect(await (await post('a=1&a=2')).text()).toMatch(/^3 .* r1$/)
     const put = await ask('/web/form', { method: 'PUT' })
     expect([put.status, await put.text()]).toEqual([405, expect.stringMatching(/^12 PUT is not served at this path /)])
@@ -129,8 +129,8 @@ describe('answers', () => {
   })
 })
 
-describe('limits', () => {
-  test('a limit refuses before the handler runs and before the body arrives', async () => {
+describe('limits of web routes', () => {
+  test('a limit refuses a request before the handler runs and before the body arrives', async () => {
     isLimited = true
     const endless = new ReadableStream({ start: (stream) => stream.enqueue(Buffer.from('a=')) })
     // A cast: the type lacks `duplex`, which a stream needs.
@@ -145,20 +145,20 @@ describe('limits', () => {
     ['a small form that is large when decompressed', gzipSync('a='.padEnd(100_000, 'x')), { 'content-encoding': 'gzip' }, 413],
     ['a compressed form', gzipSync('a=1'), { 'content-encoding': 'gzip' }, 200],
     ['an unknown encoding', 'a=1', { 'content-encoding': 'zstd' }, 415],
-  ] as const)('%s', async (_name, body, headers, status) => {
+  ] as const)('a form with %s is refused', async (_name, body, headers, status) => {
     expect((await post(body, headers)).status).toBe(status)
   })
 })
 
-describe('requests', () => {
-  test('fields of a form: named ones only, empty ones absent, equal ones once', async () => {
+describe('requests to web routes', () => {
+  test('a form returns named fields only, no empty ones, and equal ones once', async () => {
     expect(await (await post('a=1&a=1&b=&c=3')).json()).toEqual({ a: '1' })
     expect(await (await post('a=%3C%F0%9F%8C%B1&__proto__=1')).json()).toEqual({ a: '<🌱' })
     expect(await (await post('a=1', { 'content-type': 'Application/X-WWW-Form-urlencoded; charset=UTF-8' })).json()).toEqual({ a: '1' })
     expect(await (await post('a=1', { 'content-type': 'text/plain' })).text()).toMatch(/^3 .*content type/)
   })
 
-  test('bearer tokens and cookies; the name of a cookie is no pattern', async () => {
+  test('bearer tokens and cookies are found; the name of a cookie is not a pattern', async () => {
     const of = async (headers: Readonly<Record<string, string>>): Promise<unknown> => (await ask('/web/headers', { headers })).json()
     expect(await of({})).toEqual({ bearer: '', cookie: null })
     expect(await of({ authorization: 'bearer  t', cookie: 'ab=1; a.*=2; a.*=3' })).toEqual({ bearer: 't', cookie: '2' })

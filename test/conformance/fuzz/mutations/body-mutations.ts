@@ -22,12 +22,12 @@ function encoded(name: string, change: (body: Buffer, random: Random) => Buffer)
   })
 }
 
-/** Puts a text in front of the first key. */
+/** Inserts a text before the first key. */
 function withKey(json: string, key: string): string {
   return json.replace('{', json.startsWith('{}') ? `{${key}` : `{${key},`)
 }
 
-/** Puts a token in the place of some value. */
+/** Replaces a random value by a token. */
 function withToken(json: string, token: string, random: Random): string {
   const places = [...json.matchAll(/"(?:[^"\\]|\\.)*"(?!:)|[0-9.]+|true|false|null/g)]
   const at = random.pickMaybe(places)
@@ -79,7 +79,7 @@ const strings = [
   `"${'\\u0061'.repeat(1000)}"`,
 ]
 
-/** What a body can be besides well-formed JSON of the right shape. */
+/** Bodies other than well-formed JSON of the right type. */
 export const bodyMutations: readonly HttpMutation[] = [
   text('cut off', (json, random) => json.slice(0, random.below(json.length + 1))),
   text('something behind it', (json, random) => json + random.pick([json, '}', ',', '\0', ' x', '[]', '//', '\u2028'])),

@@ -5,6 +5,6 @@ import type { Random } from '../random.ts'
 export interface HttpMutation {
   readonly name: string
   readonly apply: (draft: HttpDraft, random: Random) => void
-  /** True where it only makes sense for a request with a body. */
+  /** True if it only makes sense for a request with a body. */
   readonly needsBody?: true
 }

@@ -4,7 +4,7 @@ import type { Corpus } from '../protocol.ts'
 import { nastyText, nastyValue } from '../nasty.ts'
 import type { Random } from '../random.ts'
 
-/** What a mutation of a request has to go by. */
+/** The input of a mutation of a request. */
 export interface MessageContext {
   readonly input: DescMessage
   readonly corpus: Corpus
@@ -18,14 +18,14 @@ export interface MessageMutation {
   readonly apply: (request: JsonObject, context: MessageContext) => void
 }
 
-/** A place in a request: an object, a key of it, and the field that the schema has there. */
+/** A position in a request: an object, a key in it, and the field of the schema. */
 interface Place {
   readonly holder: JsonObject
   readonly key: string
   readonly field: DescField
 }
 
-/** All places of a request that its type has, set or not, down to messages that are set. */
+/** Returns all positions of a request's type, set or unset, at any depth of set messages. */
 function placesOf(holder: JsonObject, desc: DescMessage): Place[] {
   return desc.fields.flatMap((field): Place[] => {
     const place = { holder, key: field.jsonName, field }
@@ -40,7 +40,7 @@ function isText({ field }: Place): boolean {
   return field.fieldKind === 'scalar' && field.scalar === 9
 }
 
-/** The places that `which` takes, set ones twice as likely. */
+/** Returns a random position that `which` accepts. Set ones are twice as likely. */
 function place(request: JsonObject, { input, random }: MessageContext, which: (place: Place) => boolean = () => true): Place | undefined {
   const places = placesOf(request, input).filter(which)
   const set = places.filter(({ holder, key }) => holder[key] !== undefined)
@@ -61,7 +61,7 @@ function wrapped(value: JsonValue | undefined, { field }: Place): JsonValue {
   return field.fieldKind === 'list' ? 'no list' : [value ?? null]
 }
 
-/** Every one is a way in which a well-formed request is wrong somewhere inside, or unusual. */
+/** Mutations that make a well-formed request wrong or unusual in one place. */
 export const messageMutations: readonly MessageMutation[] = [
   { name: 'text', apply: change(isText, ({ random }) => nastyText(random)) },
   { name: 'value of another type', apply: change(anyPlace, ({ random }) => nastyValue(random)) },

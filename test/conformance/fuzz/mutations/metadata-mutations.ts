@@ -22,7 +22,7 @@ function many(name: string, make: (random: Random) => Record<string, string | st
   return { name: `metadata: ${name}`, apply: (draft, random) => void Object.assign(draft.headers, make(random)) }
 }
 
-/** Metadata and method names that are odd. */
+/** Unusual metadata and method names. */
 export const metadataMutations: readonly GrpcMutation[] = [
   metadata('authorization', ['', 'Bearer', 'Bearer x', 'Bearer a.b.c', 'Basic !!', nastyText, (random) => `Bearer ${random.bytes(100).toString('base64url')}`]),
   metadata('grpc-timeout', ['0n', '1n', '1u', '100m', '99999999H', '8S', '-1S', '1', 'S', '1x', '1.5S', '123456789S', '', ' 1S', nastyText]),

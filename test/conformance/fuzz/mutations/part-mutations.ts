@@ -3,16 +3,16 @@ import type { OtherParts } from '../requests/other-request.ts'
 import type { Field } from '../protocol.ts'
 import type { Random } from '../random.ts'
 
-/** A change of a request that is no method's, before it is written down. */
+/** A change of a request outside the API methods, before it is encoded. */
 interface PartMutation {
   readonly name: string
-  /** False where the request has nothing of the sort. */
+  /** Returns false if the request has nothing to change. */
   readonly apply: (parts: OtherParts, random: Random) => boolean
 }
 
 const names = ['__proto__', 'constructor', 'redirect', 'client_id', 'scope', 'idp_id', 'user_code', 'filter', 'grant_type', 'state', 'x', ''] as const
 
-/** Changes one field of the query or the form, in place; the change gets the list and where the field is. */
+/** Changes one field of the query or form in place. `change` gets the list and the index of the field. */
 function field(name: string, change: (fields: Field[], at: number, random: Random) => void): PartMutation {
   return {
     name: `field: ${name}`,
@@ -39,7 +39,7 @@ function holdersIn(value: unknown): Holder[] {
   return [value as Holder, ...Object.values(value).flatMap(holdersIn)]
 }
 
-/** Changes one member of the JSON, however deep, in place. */
+/** Changes one member of the JSON in place, at any depth. */
 function member(name: string, change: (holder: Holder, key: string, random: Random) => void): PartMutation {
   return {
     name: `member: ${name}`,
@@ -52,7 +52,7 @@ function member(name: string, change: (holder: Holder, key: string, random: Rand
   }
 }
 
-/** Sets a member of an object or a list; a name like `__proto__` is a member, too. */
+/** Sets a member of an object or list, even one named `__proto__`. */
 function put(holder: Holder, key: string, to: unknown): void {
   Object.defineProperty(holder, key, { value: to, enumerable: true, configurable: true, writable: true })
 }

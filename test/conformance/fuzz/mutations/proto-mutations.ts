@@ -46,14 +46,14 @@ function deepGroups(levels: number): Buffer {
   return Buffer.concat([Buffer.alloc(levels, (1 << 3) | 3), Buffer.alloc(levels, (1 << 3) | 4)])
 }
 
-/** Messages in messages under one field number; as deep as what is left of the limit allows. */
+/** Nests messages under one field number, as deep as the limit allows. */
 function deepMessages(number: number, levels: number): Buffer {
   let inner = Buffer.alloc(0)
   for (let level = 0; level < levels; level++) inner = Buffer.from(new BinaryWriter().tag(number, WireType.LengthDelimited).bytes(inner).finish())
   return inner
 }
 
-/** Bytes that are no message, or not the one that is meant. */
+/** Bytes that are not a message, or another message than expected. */
 const messageBytes: readonly GrpcMutation[] = [
   bytes('cut off', (message, random) => message.subarray(0, random.below(message.length + 1))),
   bytes('random', (_message, random) => random.bytes(random.below(200))),
@@ -99,7 +99,7 @@ const messageBytes: readonly GrpcMutation[] = [
   bytes('far above the limit', () => Buffer.alloc(5 * 1024 * 1024)),
 ]
 
-/** Frames that lie, or are not one. */
+/** Frames with a false header, or bytes that are not a frame. */
 const frames: readonly GrpcMutation[] = [
   body('cut off', (message, random) => [frame(message).subarray(0, random.below(message.length + 5))]),
   body('length too large', (message) => [frame(message, { length: message.length + 10 })]),
@@ -127,5 +127,5 @@ const frames: readonly GrpcMutation[] = [
   compressed('odd encoding', 'gzip,gzip', (message) => gzipSync(message)),
 ]
 
-/** What a call's bytes can be besides one well-formed message. */
+/** Bytes of a call other than one well-formed message. */
 export const protoMutations: readonly GrpcMutation[] = [...messageBytes, ...frames]

@@ -11,7 +11,7 @@ function query(name: string, parts: (draft: HttpDraft, random: Random) => string
   return { name: `query: ${name}`, apply: (draft, random) => void (draft.query = parts(draft, random)) }
 }
 
-/** Puts a text somewhere into the path. */
+/** Inserts a text at a random position of the path. */
 function inside(path: string, inner: string, random: Random): string {
   const at = 1 + random.below(path.length)
   return path.slice(0, at) + inner + path.slice(at)
@@ -97,7 +97,7 @@ const keys = [
   '..',
 ]
 
-/** Addresses that are odd, and what is asked for in them. */
+/** Unusual request targets and queries. */
 export const targetMutations: readonly HttpMutation[] = [
   path('escape', (text, random) => inside(text, random.pick(escapes), random)),
   path('odd character', (text, random) => inside(text, random.pick(plain), random)),

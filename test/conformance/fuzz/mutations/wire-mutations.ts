@@ -13,14 +13,14 @@ function wire(name: string, make: (draft: HttpDraft, random: Random) => Made, en
       draft.wire = {
         chunks: list,
         ending,
-        // As the server sees it: empty lines before a request count for nothing (RFC 9112, 2.2).
+        // The verb as the server reads it: empty lines before a request are ignored (RFC 9112, 2.2).
         verb: /^(?:\r\n)*HEAD /.test(Buffer.concat([...list]).toString('latin1')) ? 'HEAD' : 'GET',
       }
     },
   }
 }
 
-/** The request with these headers about its body, and this body, whatever they say of each other. */
+/** Returns the request with these headers about its body and this body, even if they contradict each other. */
 function framed(draft: HttpDraft, headers: readonly string[], body: Buffer | string): Buffer {
   return Buffer.concat([headOf(draft, headers), typeof body === 'string' ? Buffer.from(body, 'latin1') : body])
 }
@@ -45,7 +45,7 @@ function pieces(bytes: Buffer, count: number, random: Random): Buffer[] {
   return cuts.slice(1).map((end, index) => bytes.subarray(cuts[index], end))
 }
 
-/** Bytes that lie about where the request ends, or stop in the middle. */
+/** Bytes with a false end of the request, or that stop in the middle. */
 export const wireMutations: readonly HttpMutation[] = [
   wire('length too large', (draft) => framed(draft, [lengthOf(draft, 10)], bodyOf(draft))),
   wire('length too small', (draft) => framed(draft, [lengthOf(draft, -1)], bodyOf(draft))),

@@ -1,12 +1,12 @@
-/** A call over gRPC that is being made: mutations change it in place. */
+/** A gRPC call under construction. Mutations change it in place. */
 export interface GrpcDraft {
   path: string
   headers: Record<string, string | string[]>
   /** The request's bytes. */
   message: Buffer
-  /** What is sent as the body, where that is not one frame with the message. */
+  /** The body, if it is not one frame with the message. */
   body: readonly Buffer[] | undefined
-  /** All bytes of a connection, in place of a call; no client reads how it ended. */
+  /** All bytes of a connection, sent in place of a call. The client does not read how it ended. */
   connection: { readonly bytes: Buffer; readonly isOpen: boolean } | undefined
   /** Whether the client's side is closed after the body, or the call is cancelled. */
   ending: 'end' | 'cancel'

@@ -1,6 +1,6 @@
 import type { Ports } from '../protocol.ts'
 
-/** A request over HTTP/1.1 that is being made: mutations change it in place. Texts are bytes as latin1, sent as they are. */
+/** An HTTP/1.1 request under construction. Mutations change it in place. Texts are bytes as latin1, sent unchanged. */
 export interface HttpDraft {
   readonly port: keyof Ports
   verb: string
@@ -10,23 +10,23 @@ export interface HttpDraft {
   query: string[]
   headers: [name: string, value: string][]
   body: Buffer | undefined
-  /** Set where the bytes are not those that the parts above make. */
+  /** Bytes that replace those of the parts above. */
   wire: Wire | undefined
 }
 
 /** Bytes that may be no request, or several. */
 export interface Wire {
   readonly chunks: readonly Buffer[]
-  /** What happens once they are sent: our side is closed, or the connection is cut off. */
+  /** The action after they are sent: the client half-closes, or resets the connection. */
   readonly ending: 'end' | 'reset'
-  /** HEAD where answers have no body. */
+  /** HEAD if answers have no body. */
   readonly verb: string
 }
 
-/** The verbs that are sent with a body when there is none. */
+/** Verbs that are sent with an explicit length even without a body. */
 const lengthVerbs: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH'])
 
-/** The head of the request, up to the empty line, without any header that says how long the body is. */
+/** Returns the head of the request up to the empty line, without headers about the length of the body. */
 export function headOf(draft: HttpDraft, more: readonly string[] = []): Buffer {
   const target = draft.query.length === 0 ? draft.path : `${draft.path}?${draft.query.join('&')}`
   const lines = [`${draft.verb} ${target} HTTP/1.1`, ...draft.headers.map(([name, value]) => `${name}: ${value}`), ...more]
@@ -39,7 +39,7 @@ export function bytesOf(draft: HttpDraft): Buffer {
   return Buffer.concat([headOf(draft, length === undefined ? [] : [`Content-Length: ${length}`]), draft.body ?? Buffer.alloc(0)])
 }
 
-/** Sets a header, in place of one of its name. */
+/** Sets a header, and replaces one of the same name. */
 export function setHeader(draft: HttpDraft, name: string, value: string): void {
   removeHeader(draft, name)
   draft.headers.push([name, value])
@@ -49,7 +49,7 @@ export function removeHeader(draft: HttpDraft, name: string): void {
   draft.headers = draft.headers.filter(([other]) => other.toLowerCase() !== name.toLowerCase())
 }
 
-/** The values of a header; empty where there is none. */
+/** Returns the values of a header, or an empty list. */
 export function headerValues(draft: HttpDraft, name: string): string[] {
   return draft.headers.filter(([other]) => other.toLowerCase() === name.toLowerCase()).map(([, value]) => value)
 }

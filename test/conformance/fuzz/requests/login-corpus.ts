@@ -13,12 +13,12 @@ function times<T>(make: () => Promise<T>): Promise<T[]> {
   return Promise.all(Array.from({ length: ofEach }, make))
 }
 
-/** A public key as its client says it. */
+/** Returns a public key in the encoding of a headless client. */
 function headlessCode(): string {
   return generateKeyPairSync('x25519').publicKey.export({ format: 'jwk' }).x ?? ''
 }
 
-/** Makes what sign-ins need, with people who sign in at the OpenID provider. */
+/** Creates the data for sign-ins, with people who sign in at the OpenID provider. */
 export class LoginCorpusMaker {
   readonly #idp: LoginProvider
   readonly #redirectUris: string[] = []
@@ -79,11 +79,11 @@ async function refreshToken(world: World): Promise<string> {
   return String(await cases['SecurityTokenService/ExchangeRefreshToken']?.caller?.(world))
 }
 
-/** Where requests are limited by address, as few are let in as anywhere else. */
+/** With a limit per address, only few requests are accepted. */
 const nothingBegun: BoundToBrowser = { fields: [['state', 'x']], cookie: 'a=b' }
 const tooMany = 429
 
-/** Our page that asks whether a sign-in was meant. */
+/** Opens the page that asks the person to confirm the sign-in. */
 async function confirmation(url: string): Promise<BoundToBrowser> {
   const answer = await fetch(url)
   if (answer.status === tooMany) return nothingBegun
@@ -92,7 +92,7 @@ async function confirmation(url: string): Promise<BoundToBrowser> {
   return { fields: [['request', request]], cookie: answer.headers.getSetCookie()[0]?.split(';')[0] ?? '' }
 }
 
-/** A person signs in at the provider, and their browser is about to come back. */
+/** Signs a person in at the provider, up to the redirect back. */
 async function callback(url: string, until: string): Promise<BoundToBrowser> {
   const browser = new PersonWithBrowser(freshName('person'))
   const arrival = await browser.open(url, until)

@@ -13,7 +13,7 @@ function apiClient(route: string, forms: OtherRequest['forms'], make: Make): Oth
 
 const page: OtherRequest['forms'] = ['page', 'status']
 
-/** Each of these with half a chance. */
+/** Includes each field with a probability of one half. */
 function maybe(random: Random, ...fields: readonly Field[]): Field[] {
   return fields.filter(() => random.chance(0.5))
 }
@@ -22,7 +22,7 @@ function picked(name: string, values: readonly string[], random: Random): Field[
   return values.length === 0 ? [] : [[name, random.pick(values)]]
 }
 
-/** Where the tokens of a sign-in go. */
+/** Returns the fields that choose where the tokens of a sign-in go. */
 function endOf(login: LoginCorpus, random: Random): Field[] {
   return random.pick([
     picked('redirect', ['http://localhost:39999/', 'http://127.0.0.1:39999/a?b=c'], random),
@@ -35,7 +35,7 @@ function document(route: string): OtherRequest {
   return apiClient(route, ['status'], () => ({ path: route.replace('GET ', '') }))
 }
 
-/** Sign-ins by browsers and of devices, and what is published about tokens. */
+/** Sign-ins by browsers and devices, and published documents about tokens. */
 export const loginEndpoints: readonly OtherRequest[] = [
   apiClient('GET /oauth', page, (login, random, { uids }) => ({
     path: '/oauth',

@@ -24,34 +24,34 @@ import { restDraft } from './rest-request.ts'
 import { targetMutations } from '../mutations/target-mutations.ts'
 import { wireMutations } from '../mutations/wire-mutations.ts'
 
-/** Which transports are fuzzed. */
+/** The fuzzed transport. */
 export type Transport = 'rest' | 'grpc'
 
-/** A request, ready to be sent. */
+/** A request that can be sent. */
 export type Made = {
   readonly number: number
-  /** What was done to it, in order. */
+  /** The applied mutations, in order. */
   readonly mutations: readonly string[]
-  /** What it was made from. */
+  /** The request that it was made from. */
   readonly what: string
-  /** True where it may change what is stored if it is accepted. */
+  /** True if it may change the store when accepted. */
   readonly mutating: boolean
 } & (
   { readonly transport: 'rest'; readonly draft: HttpDraft; readonly forms: readonly ErrorForm[] } | { readonly transport: 'grpc'; readonly draft: GrpcDraft }
 )
 
-/** How often each thing is done; the rest is left as it was. */
+/** Probability of each step; otherwise the request is left unchanged. */
 const chances = { other: 0.25, message: 0.6, second: 0.3, generated: 0.1, otherCaller: 0.1, anonymous: 0.03, http: 0.5, connection: 0.06 } as const
 
-/** What is done to an HTTP request, each as often as the others. */
+/** Mutations of an HTTP request, all equally likely. */
 const httpMutations: readonly HttpMutation[] = [...bodyMutations, ...targetMutations, ...headerMutations, ...wireMutations]
 
-/** Every mutation's name: a run that is long enough makes each. */
+/** The names of all mutations. A long enough run applies each. */
 export const allMutations: readonly string[] = [...messageMutations, ...partMutations, ...httpMutations, ...protoMutations, ...metadataMutations]
   .map(({ name }) => name)
   .concat(http2Mutations.map(({ name }) => `HTTP/2: ${name}`))
 
-/** A value that the type might take. */
+/** Returns a value that the type might accept. */
 function generated(desc: DescMessage, corpus: Corpus, random: Random, depth = 0): JsonObject {
   const request: JsonObject = {}
   for (const field of desc.fields) {
@@ -69,7 +69,7 @@ function generated(desc: DescMessage, corpus: Corpus, random: Random, depth = 0)
   return request
 }
 
-/** A valid request of the method and who makes it, or as good a guess as the schema allows; and what was done to it. */
+/** Returns a valid request of the method with its caller, or a guess from the schema, and the applied mutations. */
 function baseOf(method: MethodRow, corpus: Corpus, random: Random): { request: JsonObject; token: string | undefined; mutations: string[] } {
   const name = caseName(method)
   const example = random.chance(chances.generated) ? undefined : random.pickMaybe(corpus.examples.filter((each) => each.method === name))
@@ -89,7 +89,7 @@ function headersFor(number: number, token: string | undefined): Record<string, s
   return { ...(token === undefined ? {} : { authorization: `Bearer ${token}` }), 'x-request-id': requestIdOf(number) }
 }
 
-/** The id that a request has unless a mutation gives it another. */
+/** Returns the id of a request, unless a mutation replaces it. */
 export function requestIdOf(number: number): string {
   return `fuzz-${number}`
 }
@@ -115,7 +115,7 @@ function isMutating({ verb, wire }: HttpDraft): boolean {
   return !calmVerbs.has(verb) || wire !== undefined
 }
 
-/** Names of mutations after which the request may no longer match its endpoint. */
+/** Mutations after which the request may match another endpoint. */
 const leadingAway: ReadonlySet<string> = new Set([...targetMutations, ...headerMutations, ...wireMutations].map(({ name }) => name))
 
 function makeOther(number: number, corpus: Corpus, random: Random): Made {
@@ -157,12 +157,12 @@ function makeGrpc(number: number, corpus: Corpus, random: Random): Made {
     draft.connection = { bytes: http2Bytes(frames(draft.path, random)), isOpen }
     mutations.push(`HTTP/2: ${name}`)
   }
-  // It goes on for as long as its client wants.
+  // The stream continues until its client cancels it.
   if (/\/Watch(?:Events)?$/.test(draft.path)) draft.ending = 'cancel'
   return { number, transport: 'grpc', draft, mutations, what: caseName(method), mutating: method.mutation || draft.connection !== undefined }
 }
 
-/** The request of this number: it follows from seed, number and what the corpus holds, and from nothing before it. */
+/** Returns the request of this number. It follows from the seed, the number and the corpus, not from earlier requests. */
 export function makeRequest(options: { readonly seed: number; readonly number: number; readonly corpus: Corpus; readonly only: Transport | undefined }): Made {
   const { seed, number, corpus, only } = options
   const random = new Random(seed, number)

@@ -7,13 +7,13 @@ import type { Random } from '../random.ts'
 import { registryEndpoints } from './registry-requests.ts'
 import { scimRequests } from './scim-requests.ts'
 
-/** All requests outside the methods of the schema. */
+/** All requests outside the API methods. */
 export const otherRequests: readonly OtherRequest[] = [...registryEndpoints, ...loginEndpoints, ...scimRequests]
 
-/** How often something is done to the parts, and something more. */
+/** Probability of a first mutation of the parts, and of further ones. */
 const chances = { first: 0.5, more: 0.3 } as const
 
-/** Longer values would make every request one of too large headers. */
+/** Longer values would always exceed the limit on headers. */
 const longestValue = 8000
 
 function pairs(fields: readonly Field[]): string[] {
@@ -25,7 +25,7 @@ function bodyOf({ form, json, body }: OtherParts): { body: Buffer | undefined; t
   return { body: json === undefined ? body : Buffer.from(JSON.stringify(json)), type: undefined }
 }
 
-/** A request outside the methods of the schema, and the mutations of its parts. */
+/** Returns a request outside the API methods, and the mutations of its parts. */
 export function otherDraft(corpus: Corpus, random: Random, requestId: string): { row: OtherRequest; draft: HttpDraft; mutations: string[] } {
   const row = random.pick(otherRequests)
   const parts = row.make(corpus, random)

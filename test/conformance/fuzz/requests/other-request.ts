@@ -3,21 +3,21 @@ import type { ErrorForm } from '../judge-http.ts'
 import type { Corpus, Field } from '../protocol.ts'
 import type { Random } from '../random.ts'
 
-/** A request outside the methods of the schema: a row of a table. Its functions make requests that the server accepts if possible. */
+/** A request outside the API methods: a row of a table. Its functions create requests that the server accepts if possible. */
 export interface OtherRequest {
   readonly name: string
-  /** The route that serves it, `GET /oauth`; absent at the ports that have no table of routes. */
+  /** The route that serves it, such as `GET /oauth`; absent for ports without a table of routes. */
   readonly route?: string
   readonly port: HttpDraft['port']
   readonly verb: string
   readonly make: (corpus: Corpus, random: Random) => OtherParts
-  /** How its errors look, any of them. */
+  /** The possible formats of its errors. */
   readonly forms: readonly ErrorForm[]
-  /** True where it may change what is stored though its verb does not say so. */
+  /** True if it may change the store although its verb is a read. */
   readonly mutating?: true
 }
 
-/** A request before it is written down: fields and JSON can still be changed. */
+/** The parts of a request before encoding: fields and JSON can still be changed. */
 export interface OtherParts {
   readonly path: string
   readonly query?: Field[]

@@ -21,7 +21,7 @@ const repo = ({ registry }: Corpus, random: Random): string =>
   random.pick([registry.path, registry.path, `${registry.path}/x`, 'unknown/app', 'a', '..', '__proto__/x', 'A/B', 'x'.repeat(300)])
 const text = (random: Random): string => encodeURIComponent(nastyText(random).toWellFormed()).slice(0, 8000)
 
-/** What goes along with a path at the registry host. */
+/** The headers and body of a request to the registry host. */
 interface Along {
   readonly query?: (corpus: Corpus, random: Random) => Field[]
   readonly form?: (random: Random) => Field[]
@@ -29,7 +29,7 @@ interface Along {
   readonly headers?: readonly Field[]
 }
 
-/** A request to the registry host by one of the callers: its errors are those of the registry's specification. */
+/** A request to the registry host by one of the callers. Its errors have the registry format. */
 function host(verb: string, path: (corpus: Corpus, random: Random) => string, { query, form, body, headers = [] }: Along = {}): OtherRequest {
   return {
     name: `registry ${verb}`,
@@ -72,7 +72,7 @@ const manifestTypes = [
 const paths = ['/', '/favicon.ico', '/openapi.json', '/docs', '/.git/config', '/__proto__', '/constructor'] as const
 const opsPaths = ['/metrics', '/healthz', '/readyz', '/', '/__proto__', '/metrics/', '/../metrics', '/constructor'] as const
 
-/** The registry host with its token endpoint, what is not there, the ops port. */
+/** Endpoints of the registry host and its /token, missing paths, and the ops port. */
 export const registryEndpoints: readonly OtherRequest[] = [
   {
     ...host('GET', () => '/token', {

@@ -5,12 +5,12 @@ import { camelCase } from '../../walk/cases/method-case.ts'
 import { headerSafe } from '../nasty.ts'
 import type { HttpDraft } from './http-draft.ts'
 
-/** Percent-encoded UTF-8; slashes stay, as in uids. Half a character, which UTF-8 can't say, becomes the mark for that. */
+/** Percent-encodes UTF-8. Slashes stay, as in uids. Half of a surrogate pair becomes the replacement character. */
 export function escaped(text: string): string {
   return encodeURIComponent(text.toWellFormed()).replaceAll('%2F', '/')
 }
 
-/** Takes what a route's variable names out of the request. */
+/** Removes the value of a route variable from the request and returns it. */
 function taken(request: JsonObject, variable: string): JsonValue | undefined {
   const steps = variable.split('.').map(camelCase)
   const last = steps.pop() ?? ''
@@ -34,16 +34,16 @@ function queryOf(name: string, value: JsonValue | undefined): string[] {
   return [`${encodeURIComponent(name.toWellFormed())}=${encodeURIComponent(asText(value).toWellFormed())}`]
 }
 
-/** A request line may be so long before the server's limit for all headers is what is tested. */
+/** Maximum length of a query. A longer one would only test the server's limit on headers. */
 const longestQuery = 20_000
 
-/** Query parts that together are no longer than the server reads. */
+/** Returns query parts up to the length that the server reads. */
 function bounded(parts: readonly string[]): string[] {
   let length = 0
   return parts.filter((part) => (length += part.length + 1) < longestQuery)
 }
 
-/** The request over one of its method's routes; `request` is used up. */
+/** Encodes the request for one of its routes. Uses up `request`. */
 export function restDraft(binding: HttpBinding, request: JsonObject, headers: Readonly<Record<string, string>>): HttpDraft {
   const path = binding.template
     .replaceAll(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => escaped(asText(taken(request, variable))))

@@ -1,6 +1,6 @@
 import type { Corpus } from '../protocol.ts'
 
-/** A corpus of records that are nowhere: requests can be made of it, and no server takes them. */
+/** A corpus of records that do not exist: requests can be created from it, but no server accepts them. */
 export const sampleCorpus: Corpus = {
   examples: [],
   tokens: ['token'],

@@ -44,7 +44,7 @@ const search = (random: Random): object => ({
   attributes: ['userName', 'emails.value'],
 })
 
-/** What is sent to an endpoint that takes a body. */
+/** Bodies of the endpoints that accept one. */
 const bodies: Readonly<Record<string, (random: Random) => object>> = {
   'POST Users': user,
   'PUT Users/*': user,
@@ -60,9 +60,9 @@ function query(endpoint: string, random: Random): Field[] {
   return random.some(fields, random.below(fields.length + 1))
 }
 
-/** What stands for `*`. */
+/** Returns a name for the `*` of an endpoint. */
 function nameIn(endpoint: string, { scim }: Corpus, random: Random): string {
-  // Some are left for the others.
+  // Some users are kept for the other requests.
   if (endpoint.includes('Users/')) return random.pick(endpoint.startsWith('DELETE') ? scim.ids.slice(0, 3) : scim.ids)
   return encodeURIComponent(random.pick(endpoint.includes('Schemas/') ? [`${core}:User`, enterprise, 'x'] : ['User', 'x']))
 }
@@ -70,7 +70,7 @@ function nameIn(endpoint: string, { scim }: Corpus, random: Random): string {
 function partsOf(endpoint: string, corpus: Corpus, random: Random): OtherParts {
   const [, path = ''] = endpoint.split(' ')
   const { provider, token } = corpus.scim
-  // A copy: it is changed in place.
+  // A copy, because it is changed in place.
   const json = structuredClone(bodies[endpoint]?.(random))
   return {
     path: `/scim/v2/${provider}/${path.replace('*', nameIn(endpoint, corpus, random))}`,

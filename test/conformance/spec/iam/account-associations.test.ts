@@ -15,7 +15,7 @@ specSuite('account associations', (spec) => {
     spec.ok('CreateAccountAssociation', { parent, accountAssociation: { name, amazon } }, { token })
 
   // docs/spec/resources.md#uid-hierarchy
-  test('its uid is that of the group', async () => {
+  test('account associations have the uid of their group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await associated(group, token)
     expect(made).toMatchObject({ uid: group, name: 'accounts', description: '', amazon })
@@ -25,7 +25,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/iam.md#account-associations
-  test('a group has one: a second is code 6, also where both come at once', async () => {
+  test('account associations are limited to one in a group: a second is code 6, also if both are created at once', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     await associated(group, token)
@@ -35,7 +35,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/conventions.md#idempotency-keys
-  test('the same idempotency key makes one association and answers it', async () => {
+  test('account associations created twice with the same idempotency key are one association', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const request = { parent: group, accountAssociation: { name: 'accounts', amazon } }
     const options = { token, idempotencyKey: 'once' }
@@ -43,7 +43,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/iam.md#account-associations
-  test('at least one provider, and of each all that it needs', async () => {
+  test('account associations need at least one provider, and for each provider all its required fields', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const refused: readonly [object, readonly string[]][] = [
       [{}, ['amazon']],
@@ -62,7 +62,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/iam.md#account-associations
-  test('every provider is kept as it is given', async () => {
+  test('account associations keep every provider as given', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const blocks = {
       google: { projectId: 'acme', projectNumber: '42' },
@@ -75,7 +75,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/iam.md#account-associations
-  test('a service is bound only to an identity directly in the group that stands for it; all others get the same answer', async () => {
+  test('account associations bind a service only to an identity directly in the group of the association; others all get the same error', async () => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const child = await subgroup(spec, own.group, own.token)
     const below = await makeMember(spec.server, child)
@@ -89,7 +89,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('an update changes the named fields; an empty block in the mask removes a block, except the last one', async () => {
+  test('account associations change the named fields on update; an empty block in the mask removes a block, except the last one', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await associated(group, token)
     const google = { projectId: 'acme', projectNumber: '42' }
@@ -108,7 +108,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/errors.md#missing-records
-  test('a group without an association, and a group that is not there, are 404', async () => {
+  test('account associations are 404 for a group without one and for a missing group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     await associated(group, token)
     await spec.ok('DeleteAccountAssociation', { uid: group }, { token })
@@ -122,7 +122,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('a group with an association is not deleted', async () => {
+  test('account associations block the deletion of their group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     await associated(child, token)
@@ -134,7 +134,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('of an association and the deletion of its group at once only one succeeds', async () => {
+  test('account associations are created or their group is deleted, never both, if both happen at once', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     for (let round = 0; round < 5; round += 1) {
       const child = await subgroup(spec, group, token)
@@ -147,7 +147,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/conventions.md#list-reach
-  test('lists show those of the groups within reach, by place and name, in the order of groups', async () => {
+  test('account associations are listed for groups within reach, by place and name, in the order of groups', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [left, right] = (await Promise.all([subgroup(spec, group, token), subgroup(spec, group, token)])).toSorted()
     const deep = await subgroup(spec, left ?? '', token)
@@ -176,7 +176,7 @@ specSuite('account associations', (spec) => {
   })
 
   // docs/spec/events.md#event-bodies
-  test('events are about the group; that of a deletion has no body', async () => {
+  test('account associations have events about the group; the event of a deletion has no body', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await associated(group, token)
     await spec.ok('UpdateAccountAssociation', { accountAssociation: { uid: uidOf(made), description: 'changed' } }, { token })

@@ -46,7 +46,7 @@ specSuite(
       spec.ok('CheckAccountAssociation', { uid, providerType: `ACCOUNT_PROVIDER_TYPE_${type}` }, { token })
 
     // docs/spec/iam.md#account-checks
-    test.each(providers)('$type is ready where the account trusts the group', async ({ type, place }) => {
+    test.each(providers)('checks of accounts at cloud providers report $type as ready if the account trusts the group', async ({ type, place }) => {
       const { group, token } = await associated()
       clouds.trusts.set(place, group)
       expect(await check(group, type, token)).toEqual({ status: 'CHECK_STATUS_READY', reason: '', message: '' })
@@ -54,19 +54,22 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test.each(providers)('$type is not ready, without an error, if the account trusts another issuer', async ({ type, place, status }) => {
-      const [{ group, token }, other] = [await associated(), await associated()]
-      clouds.trusts.set(place, other.group)
-      expect(await check(group, type, token)).toEqual({
-        status: 'CHECK_STATUS_NOT_READY',
-        reason: 'error exchanging credentials',
-        message: `the provider answered with status ${status}`,
-      })
-      expect(clouds.asked.map(({ given }) => given)).toEqual([false])
-    })
+    test.each(providers)(
+      'checks of accounts at cloud providers report $type as not ready, without an error, if the account trusts another issuer',
+      async ({ type, place, status }) => {
+        const [{ group, token }, other] = [await associated(), await associated()]
+        clouds.trusts.set(place, other.group)
+        expect(await check(group, type, token)).toEqual({
+          status: 'CHECK_STATUS_NOT_READY',
+          reason: 'error exchanging credentials',
+          message: `the provider answered with status ${status}`,
+        })
+        expect(clouds.asked.map(({ given }) => given)).toEqual([false])
+      },
+    )
 
     // docs/spec/iam.md#account-checks
-    test('what the association or the configuration lacks is not configured, and no remote service is called', async () => {
+    test('checks of accounts at cloud providers report a provider as not configured without calling it if association or configuration is incomplete', async () => {
       const { group, token } = await associated({ amazon: blocks.amazon })
       const answer = { status: 'CHECK_STATUS_NOT_READY', reason: 'not configured' }
       expect(await check(group, 'GOOGLE', token)).toMatchObject(answer)
@@ -77,7 +80,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('a broken provider is a regular answer, and none of its text is passed on', async () => {
+    test('checks of accounts at cloud providers report a broken provider in a normal answer, without any text of the provider', async () => {
       const { group, token } = await associated()
       clouds.broken = 503
       expect(await check(group, 'AMAZON', token)).toMatchObject({ reason: 'error exchanging credentials', message: 'the provider answered with status 503' })
@@ -88,7 +91,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('the token of a check names the asker and the purpose, lives five minutes, and no endpoint here accepts it', async () => {
+    test('checks of accounts at cloud providers send a token for the group that lives five minutes and that every endpoint of this server refuses', async () => {
       const { group, token } = await associated()
       await check(group, 'AMAZON', token)
       const [asked] = clouds.asked
@@ -101,7 +104,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#account-checks
-    test('the log shows who checked what, without token or credential', async () => {
+    test('log the caller and the account, without token or credential', async () => {
       const { group, owner, token } = await associated()
       clouds.trusts.set('123456789012', group)
       spec.server.logs.length = 0
@@ -118,7 +121,7 @@ specSuite(
 
 specSuite('checks of accounts where none is configured', (spec) => {
   // docs/spec/iam.md#account-checks
-  test.each(providers)('$type is not configured', async ({ type }) => {
+  test.each(providers)('checks of accounts where none is configured report $type as not configured', async ({ type }) => {
     const { group, token } = await makeOrganisation(spec.server)
     await spec.ok('CreateAccountAssociation', { parent: group, accountAssociation: { name: 'accounts', ...blocks } }, { token })
     const request = { uid: group, providerType: `ACCOUNT_PROVIDER_TYPE_${type}` }

@@ -33,7 +33,7 @@ async function mappingEvents(spec: Spec, subject: string, type: string): Promise
 
 specSuite('external group role mappings', (spec) => {
   // docs/spec/identities.md#group-mappings
-  test('a mapping lies below its provider, which its uid and a field say; get, lists and filters find it', async () => {
+  test('external group role mappings are children of a provider, shown in uid and a field; get, lists and filters find them', async () => {
     const { group, token, provider, draft, map, list } = await ground(spec)
     const made = await map()
     expect(made).toMatchObject({ ...draft(), identityProviderUid: provider })
@@ -48,7 +48,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#group-mappings
-  test('a mapping is unique on provider, external group, role and scope; each difference makes another', async () => {
+  test('external group role mappings are unique in provider, external group, role and scope; each difference makes another mapping', async () => {
     const { group, token, provider, draft, map } = await ground(spec)
     const made = await map()
     expectFailure(await spec.call('CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping: draft() }, { token }), { code: 6 })
@@ -61,11 +61,11 @@ specSuite('external group role mappings', (spec) => {
 
   // docs/spec/identities.md#group-mappings
   test.each([
-    ['a name of a directory', 'CN=Größe/Ω,OU=a b,DC=example'],
-    ['signs of every sort', 'a:b%2F/../{}"\\'],
+    ['a typical name', 'CN=Größe/Ω,OU=a b,DC=example'],
+    ['special characters', 'a:b%2F/../{}"\\'],
     ['one character', '*'],
-    ['the longest', 'ж'.repeat(255)],
-  ])('%s is an external group', async (_title, externalGroupId) => {
+    ['the longest name', 'ж'.repeat(255)],
+  ])('external group role mappings accept as external group: %s', async (_title, externalGroupId) => {
     const { map, provider } = await ground(spec)
     const made = await map({ externalGroupId })
     expect(made['externalGroupId']).toBe(externalGroupId)
@@ -74,7 +74,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#group-mappings
-  test('the scope is the organisation, also for a provider of a subgroup', async () => {
+  test('external group role mappings have the organisation as scope, also for a provider of a subgroup', async () => {
     const { group, token, draft, map } = await ground(spec)
     const team = await subgroup(spec, group, token)
     const provider = await makeProvider(spec, team, token)
@@ -86,7 +86,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('who maps a role holds what it grants; a custom role works at and below its group, so at the root only there', async () => {
+  test('external group role mappings need a creator who holds what the role grants; a custom role works at and below its group only', async () => {
     const { group, token, provider, draft, map } = await ground(spec)
     const capabilities = ['CAP_IAM_IDENTITY_PROVIDERS_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities } }, { token }))
@@ -106,7 +106,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#mapped-sessions
-  test('several mappings of one group combine; groups of other providers and tenants do not count', async () => {
+  test('external group role mappings of one external group combine their roles; groups of other providers and tenants do not count', async () => {
     const { group, token, provider, map } = await ground(spec)
     const foreign = await ground(spec)
     await foreign.map()
@@ -122,7 +122,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#mapping-batches
-  test('batch delete removes the named ones, skips missing ones, and answers and reports what it removed', async () => {
+  test('external group role mappings are deleted in a batch that skips missing ones, and returns and reports the deleted ones', async () => {
     const { group, token, provider, map, list } = await ground(spec)
     const [one, two, three] = [await map({ externalGroupId: 'a' }), await map({ externalGroupId: 'b' }), await map({ externalGroupId: 'c' })]
     await spec.ok('DeleteExternalGroupRoleMapping', { uid: uidOf(one) }, { token })
@@ -143,7 +143,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#mapping-batches
-  test('batch delete with a name of another parent is code 3 and deletes nothing; a dry run neither', async () => {
+  test('external group role mappings are not deleted in a batch with a uid of another parent (code 3), nor in a dry run', async () => {
     const { group, token, provider, map, list } = await ground(spec)
     const mine = uidOf(await map())
     const other = await makeProvider(spec, group, token)
@@ -157,7 +157,7 @@ specSuite('external group role mappings', (spec) => {
   })
 
   // docs/spec/identities.md#mapping-batches
-  test('batch delete takes more names than one transaction of the store', async () => {
+  test('external group role mappings are deleted in a batch larger than one store transaction', async () => {
     const { token, provider, map, list } = await ground(spec)
     const made: string[] = []
     for (let at = 0; at < 130; at += 10) {

@@ -18,7 +18,7 @@ specSuite('group invites', (spec) => {
     uidOf(await spec.ok('CreateRole', { parent, role: { name: freshName('role'), capabilities: [...capabilities] } }, { token }))
 
   // docs/spec/iam.md#group-invites
-  test('create answers the code, the role with its capabilities, and when it expires', async () => {
+  test('group invites return on create the code, the role with its capabilities, and the expiration time', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await customRole(group, token, ['CAP_IAM_GROUPS_LIST', 'CAP_REPO_LIST'])
     const before = spec.clock.now()
@@ -34,7 +34,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/resources.md#secret-fields
-  test('the code is in no other answer, event or log, and in the store only as a digest', async () => {
+  test('group invites show their code in no other answer, event or log; the store has only its digest', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     spec.server.logs.length = 0
     const options = { token, idempotencyKey: freshName('key') }
@@ -58,7 +58,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/conventions.md#dry-run
-  test('a dry run makes no invite and shows no code', async () => {
+  test('group invites are not created in a dry run, which shows no code', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const request = { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '60s' } }
     expect(await spec.ok('CreateGroupInvite', request, { token, validateOnly: true })).not.toHaveProperty('code')
@@ -66,7 +66,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#group-invites
-  test('a ttl is needed, longer than nothing and at most 365 days', async () => {
+  test('group invites need a ttl above zero and at most 365 days', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const viewer = { roleUid: roleUid('viewer') }
     for (const ttl of ['0s', '-1s', '31536000.000000001s', '315576000000s'])
@@ -76,7 +76,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#references-in-bodies
-  test('missing, foreign and misplaced roles give the same code 3', async () => {
+  test('group invites with a missing, foreign or misplaced role get the same code 3', async () => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const child = await subgroup(spec, own.group, own.token)
     const roles = [
@@ -96,7 +96,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('a caller cannot promise what they do not hold there', async () => {
+  test('group invites can not grant what the creator does not hold in that group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     const own = ['CAP_IAM_GROUP_INVITES_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_GROUPS_LIST']
@@ -108,7 +108,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('a role is widened only by who could have promised the wider one', async () => {
+  test('group invites that are open let a caller widen their role only if the caller holds the added rights', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_GROUP_INVITES_CREATE', 'CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_ROLES_UPDATE']
     const role = await customRole(group, token, capabilities)
@@ -122,7 +122,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#group-invites
-  test('the role is shown as it is now, and not at all once it is gone', async () => {
+  test('group invites show the current role, and none once it is deleted', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await customRole(group, token, ['CAP_IAM_GROUPS_LIST'])
     const { uid } = await invite(group, token, { roleUid: role })
@@ -136,7 +136,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/conventions.md#ordering
-  test('lists are newest first, with the exact filter key_id; expired ones stay', async () => {
+  test('group invites are listed newest first, with the exact filter key_id, also after they expire', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made: JsonObject[] = []
     for (const ttl of ['1s', '60s', '60s']) {
@@ -154,7 +154,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/conventions.md#delete
-  test('a deleted invite is gone; deleting what is missing is 404', async () => {
+  test('group invites are gone after a delete; deleting a missing one is 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code } = await invite(group, token)
     const { cache } = spec.server.running.engine
@@ -165,7 +165,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('a group with an invite is not deleted', async () => {
+  test('group invites block the deletion of their group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const child = await subgroup(spec, group, token)
     await invite(child, token)
@@ -174,7 +174,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/events.md#omitted-data
-  test('the event of a new invite carries its uid and when it expires, and nothing else', async () => {
+  test('group invites have a create event with uid and expiration time alone', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, expirationTime } = await invite(group, token, { email: 'new@example.com' })
     await spec.ok('DeleteGroupInvite', { uid: String(uid) }, { token })
@@ -192,7 +192,7 @@ specSuite('group invites', (spec) => {
   })
 
   // docs/spec/iam.md#group-invites
-  test('the role of an invite is found by its code and by nothing else', async () => {
+  test('group invites reveal their role only to a caller with the code', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid, code, keyId, expirationTime } = await invite(group, token, { email: 'New@Example.com', singleUse: true })
     const { tables } = spec.server.running.engine.cache

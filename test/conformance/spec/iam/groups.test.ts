@@ -14,7 +14,7 @@ specSuite(
     const operator = (): Promise<string> => spec.server.operatorToken()
 
     // docs/spec/resources.md#uid-shape
-    test('a root group is made with an empty parent and has a uid of 40 hex digits', async () => {
+    test('a group created with an empty parent is a root group, with a uid of 40 hex digits', async () => {
       const name = freshName('root')
       const made = await spec.ok('CreateGroup', { group: { name, description: 'an organisation' } }, { token: await operator() })
       expect(made).toMatchObject({ name, description: 'an organisation', status: 'ORG_STATUS_READY', verified: false })
@@ -23,7 +23,7 @@ specSuite(
     })
 
     // docs/spec/resources.md#uid-shape
-    test('a subgroup lies below its parent at any depth', async () => {
+    test('a subgroup can be created below its parent at any depth', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       const deep = await subgroup(spec, sub, token)
@@ -41,25 +41,25 @@ specSuite(
     })
 
     // docs/spec/iam.md#root-groups
-    test('where self service is off an owner of one root group can not make another', async () => {
+    test('without self service an owner of one root group can not create another', async () => {
       const { token } = await makeOrganisation(spec.server)
       expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token }), { code: 7 })
     })
 
     // docs/spec/resources.md#names
-    test.each([['a'], ['qa'], ['abc'], ['a.b_c-d e'], ['0'.repeat(63)]])('%j is a group name', async (name) => {
+    test.each([['a'], ['qa'], ['abc'], ['a.b_c-d e'], ['0'.repeat(63)]])('%j is a valid group name', async (name) => {
       const { group, token } = await makeOrganisation(spec.server)
       expect(await spec.ok('CreateGroup', { parent: group, group: { name } }, { token })).toMatchObject({ name })
     })
 
     // docs/spec/resources.md#names
-    test.each([[''], ['0'.repeat(64)], ['ABC'], ['a/b/c'], ['abc\n']])('%j is no group name', async (name) => {
+    test.each([[''], ['0'.repeat(64)], ['ABC'], ['a/b/c'], ['abc\n']])('%j is an invalid group name', async (name) => {
       const { group, token } = await makeOrganisation(spec.server)
       expectFailure(await spec.call('CreateGroup', { parent: group, group: { name } }, { token }), { code: 3, fields: ['name'] })
     })
 
     // docs/spec/resources.md#descriptions
-    test('a description may have lines, and at most 512 characters', async () => {
+    test('a description may have several lines, and at most 512 characters', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const long = `two\nlines ${'x'.repeat(502)}`
       expect(await spec.ok('CreateGroup', { parent: group, group: { name: 'described', description: long } }, { token })).toMatchObject({ description: long })
@@ -68,7 +68,7 @@ specSuite(
     })
 
     // docs/spec/resources.md#unique-names
-    test('a name is taken once per parent, also by a rename, and free after a delete', async () => {
+    test('a name is unique within its parent, also after a rename, and free after a delete', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token, 'taken')
       await subgroup(spec, sub, token, 'taken')
@@ -81,14 +81,14 @@ specSuite(
     })
 
     // docs/spec/resources.md#unique-names
-    test('a root name is taken once in the whole installation', async () => {
+    test('the name of a root group is unique in the whole installation', async () => {
       const name = freshName('root')
       await spec.ok('CreateGroup', { group: { name } }, { token: await operator() })
       expectFailure(await spec.call('CreateGroup', { group: { name } }, { token: await operator() }), { code: 6 })
     })
 
     // docs/spec/iam.md#groups
-    test('the parent may be a uid, the end of one, or a name in reach', async () => {
+    test('a parent may be given as a uid, as the last part of a uid, or as a name in reach', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const name = freshName('named')
       const named = await subgroup(spec, group, token, name)
@@ -109,14 +109,14 @@ specSuite(
     })
 
     // docs/spec/resources.md#output-only-fields
-    test('status, resource limits and other server-owned fields of a body are ignored', async () => {
+    test('status, resource limits and other output-only fields of a request are ignored', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const given = { name: 'ignored', status: 'ORG_STATUS_SUSPENDED', resourceLimits: { repositories: 1 } }
       expect(await spec.ok('CreateGroup', { parent: group, group: given }, { token })).toMatchObject({ status: 'ORG_STATUS_READY', resourceLimits: {} })
     })
 
     // docs/spec/iam.md#verified-groups
-    test('only operators set verified and kind, and only on roots', async () => {
+    test('only operators set verified and kind, and only on root groups', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       // A caller who may not set them is denied first, whether or not they fit.
@@ -133,7 +133,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#verified-groups
-    test('the owner of a verified root may describe it, but not rename it (code 9)', async () => {
+    test('the owner of a verified root group may change its description, but not its name (code 9)', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const fixed = { uid: group, verified: true, kind: 'ORG_KIND_CUSTOMER' }
       const { name } = await spec.ok('UpdateGroup', { group: fixed }, { token: await operator() })
@@ -162,7 +162,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#deletion-order
-    test('only child records block: a group goes once they are gone, its own bindings with it', async () => {
+    test('only child records block a deletion: an empty group is deleted together with its own bindings', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const sub = await subgroup(spec, group, token)
       const member = await makeMember(spec.server, group, { role: 'viewer', bindAt: sub })
@@ -215,7 +215,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#group-lookup
-    test('every failure of lookupGroup is the same 404; checkEligibility is never one', async () => {
+    test('every failure of lookupGroup is the same 404; checkEligibility never fails that way', async () => {
       const home = await makeOrganisation(spec.server)
       const { domain } = await verifiedRoot()
       const rows = [
@@ -238,7 +238,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#group-lookup
-    test('requestGroupAccess is for that very group, once in 24 hours', async () => {
+    test('requestGroupAccess concerns exactly the named group, once in 24 hours', async () => {
       const home = await makeOrganisation(spec.server)
       const { group, domain } = await verifiedRoot()
       const subject = freshName('person')

@@ -25,7 +25,7 @@ specSuite('identities', (spec) => {
   }
 
   // docs/spec/conventions.md#create
-  test('create answers the identity with all its fields', async () => {
+  test('create returns the identity with all its fields', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identity = { name: 'ci builder', description: 'builds images', claimMatch: { issuer: 'https://token.example.com', subject: 'repo:acme/app' } }
     const made = await spec.ok('CreateIdentity', { parent: group, identity }, { token })
@@ -36,7 +36,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/resources.md#uid-shape
-  test('the uid is the parent, a slash and 16 hex digits', async () => {
+  test('the uid is that of the parent, a slash and 16 hex digits', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await identityUnder(spec, group, token))
     expect(uid.slice(0, group.length + 1)).toBe(`${group}/`)
@@ -52,19 +52,19 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/resources.md#names
-  test('create with a name that does not match the pattern is code 3 on name alone', async () => {
+  test('create with an invalid name is code 3 on the name alone', async () => {
     const reply = await refused({ name: 'Not Allowed!', claimMatch: claimMatch() })
     expectFailure(reply, { code: 3, fields: ['name'] })
     expect(reply.message).toMatch(/^Invalid argument: name: ./)
   })
 
   // docs/spec/resources.md#names
-  test.each([['a'], ['0'], ['a b.c_d-e'], [' '], ['x'.repeat(255)]])('%j is a name', async (name) => {
+  test.each([['a'], ['0'], ['a b.c_d-e'], [' '], ['x'.repeat(255)]])('%j is a valid name', async (name) => {
     expect((await create({ name, claimMatch: claimMatch() }))['name']).toBe(name)
   })
 
   // docs/spec/resources.md#names
-  test.each([['A'], ['a/b'], ['ä'], ['a\nb'], ['a\n'], ['x'.repeat(256)]])('%j is no name', async (name) => {
+  test.each([['A'], ['a/b'], ['ä'], ['a\nb'], ['a\n'], ['x'.repeat(256)]])('%j is an invalid name', async (name) => {
     expectFailure(await refused({ name, claimMatch: claimMatch() }), { code: 3, fields: ['name'] })
   })
 
@@ -86,7 +86,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/conventions.md#delete
-  test('delete answers an empty body, then get and delete are 404', async () => {
+  test('delete returns an empty body, and then get and delete are 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await identityUnder(spec, group, token))
     expect(await spec.ok('DeleteIdentity', { uid }, { token })).toEqual({})
@@ -95,7 +95,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('an identity takes its bindings with it, and its tokens are 401 at once', async () => {
+  test('the deletion of an identity deletes its bindings, and its tokens are 401 at once', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     const bindings = { identity: member.uid }
@@ -119,7 +119,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/identities.md#patterns
-  test('a claim pattern that does not compile is code 3 on it', async () => {
+  test('a claim pattern that does not compile is code 3 on that pattern', async () => {
     const reply = await refused({ name: 'bad match', claimMatch: { ...claimMatch(), claimPatterns: { team: '(' } } })
     expectFailure(reply, { code: 3, fields: [/^claim_match\.claim_patterns/] })
   })
@@ -132,25 +132,25 @@ specSuite('identities', (spec) => {
 
   // docs/spec/identities.md#relationships
   test.each([
-    ['no URL', 'token.actions.githubusercontent.com'],
-    ['another scheme', 'ftp://issuer.example'],
-    ['a user', 'https://user@issuer.example'],
-    ['a query', 'https://issuer.example/?tenant=a'],
-    ['the discovery document', 'https://issuer.example/.well-known/openid-configuration'],
-  ])('an issuer to match that is %s can never be verified: code 3', async (_what, issuer) => {
+    ['without a scheme', 'token.actions.githubusercontent.com'],
+    ['of another scheme', 'ftp://issuer.example'],
+    ['with a user', 'https://user@issuer.example'],
+    ['with a query', 'https://issuer.example/?tenant=a'],
+    ['the URL of a discovery document', 'https://issuer.example/.well-known/openid-configuration'],
+  ])('a claim match with an issuer %s can never be verified: code 3', async (_what, issuer) => {
     const found = await refused({ name: 'never', claimMatch: { issuer, subject: 's' } })
     expectFailure(found, { code: 3, fields: ['claim_match.issuer'] })
   })
 
   // docs/spec/identities.md#relationships
-  test('the bare name of Google, and http in development, are issuers to match', async () => {
+  test('a claim match may name the bare name of Google, and in development an http issuer', async () => {
     for (const issuer of ['accounts.google.com', 'http://localhost:8081/realm']) {
       expect(await create({ name: 'matched', claimMatch: { issuer, subject: 's' } })).toMatchObject({ claimMatch: { issuer, subject: 's' } })
     }
   })
 
   // docs/spec/identities.md#relationships
-  test('no identity may name our own issuer', async () => {
+  test('no identity may name this server as issuer', async () => {
     const issuer = spec.server.config.baseUrl
     expectFailure(await refused({ name: 'self', claimMatch: { issuer, subject: 's' } }), { code: 3, fields: ['claim_match.issuer'] })
     const staticKeys = { issuer, subject: 's', issuerKeys: await jwks('public') }
@@ -158,7 +158,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/identities.md#static-keys
-  test('static keys: 365 days by default, readable again, never longer', async () => {
+  test('static keys expire after 365 days by default, never later, and can be read again', async () => {
     const staticKeys = { issuer: 'https://no-discovery.example', subject: 's', issuerKeys: await jwks('public') }
     const made = await create({ name: 'static', staticKeys })
     const createMs = Date.parse(String(made['createTime']))
@@ -190,7 +190,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/identities.md#relationships
-  test('an update may switch the kind of relationship; the old one is cleared', async () => {
+  test('an update may change the kind of relationship; the old one is removed', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const staticKeys = { issuer: 'https://no-discovery.example', subject: 's', issuerKeys: await jwks('public') }
@@ -200,7 +200,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/identities.md#relationships
-  test('an update can not leave an identity without relationship or name', async () => {
+  test('an update can not remove the relationship or the name of an identity', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await identityUnder(spec, group, token)
     const reply = await spec.call('UpdateIdentity', { identity: { uid: uidOf(made) }, updateMask: '*' }, { token })
@@ -209,7 +209,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/identities.md#identity-lookup
-  test('lookupIdentity gives any signed-in caller the uid that a pair has or will have', async () => {
+  test('lookupIdentity gives any signed-in caller the uid for an issuer and subject, even before registration', async () => {
     const { group } = await makeOrganisation(spec.server)
     const { token } = await makeMember(spec.server, group)
     const issuer = 'https://issuer.example'
@@ -247,21 +247,21 @@ specSuite('identities', (spec) => {
 
   spec.only('rest', () => {
     // docs/spec/identities.md#claim-matching
-    test('both forms of one claim at once are code 3', async () => {
+    test('the exact form and the pattern of one claim together are code 3', async () => {
       const both = await refused({ name: 'both', claimMatch: { issuer: 'https://issuer.example', issuerPattern: '.*', subject: 's' } })
       expectFailure(both, { code: 3 })
       expect(fieldViolations(both)[0]?.field).toMatch(spec.transport === 'rest' ? /^claimMatch\.issuerPattern$/ : /^claim_match\.issuer_pattern$/)
     })
 
     // docs/spec/identities.md#relationships
-    test('two relationships at once are code 3', async () => {
+    test('two kinds of relationship together are code 3', async () => {
       const awsIdentity = { awsAccount: '123456789012', arn: 'arn', userId: 'id' }
       expectFailure(await refused({ name: 'both', claimMatch: claimMatch(), awsIdentity }), { code: 3 })
     })
   })
 })
 
-test('outside of development an issuer to match is an https URL, unless the configuration lets it be private', async () => {
+test('in production a claim match needs an https issuer, unless the configuration allows a private one', async () => {
   const allowed = 'http://issuer.internal'
   const server = await startTestServer({
     store: 'sqlite',

@@ -55,7 +55,7 @@ specSuite(
   'identity providers',
   (spec) => {
     // docs/spec/errors.md#messages
-    test('the only member of a choice is required, not one of one', async () => {
+    test('identity providers are refused without an oidc block, with a message that names it', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const identityProvider = { name: freshName('idp'), defaultRole: roleUid('viewer') }
       const reply = await spec.call('CreateIdentityProvider', { parent: group, identityProvider }, { token })
@@ -63,7 +63,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#client-secrets
-    test('create answers the provider with its defaults, without the secret; get answers the same', async () => {
+    test('identity providers are returned by create with their defaults, without the secret; get returns the same', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made = await make(spec, group, token, { name: 'login', description: 'ours' })
       const uid = uidOf(made)
@@ -78,7 +78,7 @@ specSuite(
     })
 
     // docs/spec/resources.md#secret-fields
-    test('the secret is in no answer, list, event, log or key of the store; the store has it sealed', async () => {
+    test('identity providers keep the secret out of answers, lists, events, logs and store keys; the store has it encrypted', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const made = await make(spec, group, token)
       const uid = uidOf(made)
@@ -94,7 +94,7 @@ specSuite(
     })
 
     // docs/spec/events.md#omitted-data
-    test('events tell of a provider without secret and times', async () => {
+    test('identity providers have events without the secret and times', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, correlationRule: 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID' } }))
       await spec.ok('UpdateIdentityProvider', { identityProvider: { uid, description: 'x' } }, { token })
@@ -112,23 +112,23 @@ specSuite(
 
     const keepsOrReplaces = (rows: readonly [what: string, request: JsonObject, expected: string | undefined][]): void =>
       // docs/spec/identities.md#client-secrets
-      test.each(rows)('a secret that %s', async (_what, request, expected) => {
+      test.each(rows)('identity providers keep or replace the stored secret in an update, if it %s', async (_what, request, expected) => {
         const { group, token } = await makeOrganisation(spec.server)
         const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, pkceEnabled: true } }))
         await spec.ok('UpdateIdentityProvider', { ...request, identityProvider: { ...(request['identityProvider'] as JsonObject), uid } }, { token })
         expect(stored(spec, uid)).toBe(expected)
       })
     keepsOrReplaces([
-      ['is not named', { identityProvider: { description: 'x' }, updateMask: 'description' }, secret],
-      ['is empty in a part that is replaced', { identityProvider: { oidc: { ...oidc, clientSecret: '' } }, updateMask: 'oidc' }, secret],
+      ['is not named in the mask', { identityProvider: { description: 'x' }, updateMask: 'description' }, secret],
+      ['is empty in a replaced block', { identityProvider: { oidc: { ...oidc, clientSecret: '' } }, updateMask: 'oidc' }, secret],
       [
-        'is absent from a whole replacement',
+        'is absent from a full replacement',
         { identityProvider: provider({ oidc: { ...oidc, clientSecret: '', pkceEnabled: true } }), updateMask: '*' },
         secret,
       ],
-      ['is named and empty', { identityProvider: { oidc: { ...oidc, clientSecret: '' } }, updateMask: 'oidc.clientSecret' }, undefined],
-      ['is another', { identityProvider: { oidc: { ...oidc, clientSecret: 'new' } }, updateMask: 'oidc.clientSecret' }, 'new'],
-      ['comes with a part that is replaced', { identityProvider: { oidc: { ...oidc, clientSecret: 'new' } }, updateMask: 'oidc' }, 'new'],
+      ['is named in the mask and empty', { identityProvider: { oidc: { ...oidc, clientSecret: '' } }, updateMask: 'oidc.clientSecret' }, undefined],
+      ['is different', { identityProvider: { oidc: { ...oidc, clientSecret: 'new' } }, updateMask: 'oidc.clientSecret' }, 'new'],
+      ['comes in a replaced block', { identityProvider: { oidc: { ...oidc, clientSecret: 'new' } }, updateMask: 'oidc' }, 'new'],
     ])
     spec.only('rest', () =>
       keepsOrReplaces([
@@ -140,7 +140,7 @@ specSuite(
     spec.only('grpc', () => keepsOrReplaces([['is empty in a message without mask', withoutMask, secret]]))
 
     // docs/spec/identities.md#identity-providers
-    test('a secret or PKCE must be there after every write', async () => {
+    test('identity providers need a secret or PKCE after every write', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, pkceEnabled: true } }))
       const update = (change: JsonObject, updateMask: string) =>
@@ -153,7 +153,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#client-secrets
-    test('the secret of one issuer is not kept for another', async () => {
+    test('identity providers drop the secret when the issuer changes', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const uid = uidOf(await make(spec, group, token))
       const update = (change: JsonObject, updateMask: string) =>
@@ -165,7 +165,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#correlation-rules
-    test('the correlation rule may be restated or left out, never changed', async () => {
+    test('identity providers accept the correlation rule unchanged or left out, never changed', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const correlationRule = 'CORRELATION_RULE_OID_EQUALS_EXTERNAL_ID'
       const uid = uidOf(await make(spec, group, token, { oidc: { ...oidc, correlationRule } }))
@@ -185,7 +185,7 @@ specSuite(
       ['/silent', 0],
       ['/down', 0],
       ['/plain', 3],
-    ])('PKCE with an issuer whose document is %s is answered with code %i', async (path, code) => {
+    ])('identity providers with PKCE and an issuer whose document is %s get code %i', async (path, code) => {
       const { group, token } = await makeOrganisation(spec.server)
       const asked = { ...oidc, issuer: `${origin}${path}`, pkceEnabled: true }
       const made = await spec.call('CreateIdentityProvider', { parent: group, identityProvider: provider({ oidc: asked }) }, { token })
@@ -198,7 +198,7 @@ specSuite(
     })
 
     // docs/spec/resources.md#unique-names
-    test('names are unique in a group', async () => {
+    test('identity providers have unique names in a group', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       await make(spec, group, token, { name: 'login' })
       expectFailure(await spec.call('CreateIdentityProvider', { parent: group, identityProvider: provider({ name: 'login' }) }, { token }), { code: 6 })
@@ -206,7 +206,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#default-roles
-    test('a default role: its giver holds what it grants; one that was deleted stays and grants nothing', async () => {
+    test('identity providers need a caller who holds the rights of the default role; a deleted default role grants nothing', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_DELETE'] } }, { token }))
       const capabilities = ['CAP_IAM_IDENTITY_PROVIDERS_CREATE', 'CAP_IAM_IDENTITY_PROVIDERS_UPDATE', 'CAP_IAM_ROLE_BINDINGS_CREATE']
@@ -223,7 +223,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#no-escalation
-    test('who changes how a provider signs in, or makes SCIM tokens for it, holds what its mappings confer', async () => {
+    test('need, for a change of sign-in or SCIM tokens, a caller who holds the rights of their mappings', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const team = await subgroup(spec, group, token)
       const uid = uidOf(await make(spec, team, token))
@@ -248,7 +248,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#references-in-bodies
-    test('a role of a group above the reach of the caller looks like a missing one', async () => {
+    test("identity providers treat a role of a group above the caller's reach like a missing one", async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const team = await subgroup(spec, group, token)
       const above = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: freshName('role'), capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token }))
@@ -262,7 +262,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#deletion-order
-    test('a provider keeps its group; its mappings and SCIM credentials go with it', async () => {
+    test('identity providers never move to another group, and take mappings and SCIM credentials along when deleted', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const team = await subgroup(spec, group, token)
       const uid = uidOf(await make(spec, team, token))
@@ -288,7 +288,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#client-secrets
-    test('a repeated create answers without the secret; another secret is another body', async () => {
+    test('identity providers return no secret from a repeated create; a request with another secret is another request', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const options = { token, idempotencyKey: freshName('key') }
       const body = { parent: group, identityProvider: provider() }

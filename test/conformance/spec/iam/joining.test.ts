@@ -57,7 +57,7 @@ specSuite('joining an organisation', (spec) => {
   const roots = async (token: string): Promise<string[]> => itemsOf(await spec.ok('ListGroups', {}, { token }), 'groups').map(uidOf)
   const join = (uid: string, token: string, validateOnly = false) => spec.call('JoinGroup', { uid }, { token, validateOnly })
 
-  test('a binding by others works at once, and is in no unscoped list until the person joins', async () => {
+  test('a binding created by others works at once, and unscoped lists show it after the person joins', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, org.group, org.token)
@@ -88,7 +88,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await roots(token)).toHaveLength(3)
   })
 
-  test('a person without another organisation still lists the built-in roles', async () => {
+  test('a person without any other organisation can list the built-in roles', async () => {
     const [org, person] = [await makeOrganisation(spec.server), await newcomer()]
     await bind(org, person.uid)
     await register(person)
@@ -98,7 +98,7 @@ specSuite('joining an organisation', (spec) => {
     expect(itemsOf(await spec.ok('Auth/Validate', {}, { token }), 'capabilities')).toHaveLength(1)
   })
 
-  test('an invite joins, also where others bound a role before', async () => {
+  test('an invite joins a person, also after others bound a role', async () => {
     const [org, person] = [await makeOrganisation(spec.server), await newcomer()]
     await bind(org, person.uid, { role: roleUid('editor') })
     await register(person)
@@ -115,7 +115,7 @@ specSuite('joining an organisation', (spec) => {
     return uidOf((roleBindings as JsonObject[])[0] ?? {}) // a list answer
   }
 
-  test('joining needs a role binding there, an open organisation and a token that is not cut', async () => {
+  test('joining needs a role binding in an open organisation and a token without restrictions', async () => {
     const person = await atHome()
     const [org, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const [team, sibling] = [await subgroup(spec, org.group, org.token), await subgroup(spec, org.group, org.token)]
@@ -135,7 +135,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await roots(token)).toContain(team)
   })
 
-  test('of a person who did not join role bindings show the subject and no address, in every answer and event', async () => {
+  test('role bindings of a person who has not joined show the subject and no e-mail address, in answers and events', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const masked = { uid: person.uid, name: person.subject, description: '', subject: person.subject, email: '' }
@@ -164,14 +164,14 @@ specSuite('joining an organisation', (spec) => {
     expect(again).toMatchObject({ identity: full })
   })
 
-  test('the fields of an identity are there also where no person has registered', async () => {
+  test('bindings of an unregistered person still have all identity fields', async () => {
     const org = await makeOrganisation(spec.server)
     const made = await bind(org, 'e'.repeat(40))
     const { identity } = await spec.ok('GetRoleBinding', { uid: uidOf(made) }, { token: org.token })
     if (spec.transport === 'rest') expect(identity).toEqual({ uid: 'e'.repeat(40), name: '', description: '', subject: '', issuer: '', email: '' })
   })
 
-  test('a person who was removed, or has left, joins again', async () => {
+  test('a person who was removed, or has left, can join again', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const [one, two] = [await bind(org, person.uid), await bind(org, person.uid, { role: roleUid('editor') })]
@@ -193,7 +193,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await store.get(pendingKey(trustedUid(other.uid), trustedUid(org.group)), signal())).toBeUndefined()
   })
 
-  test('a binding that comes while the last one goes leaves no person who seems to have joined', async () => {
+  test('a binding created during the removal of the last one does not join the person', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const token = await tokenOf(person)
@@ -205,7 +205,7 @@ specSuite('joining an organisation', (spec) => {
     }
   })
 
-  test('a binding that comes just before the last one goes leaves the person pending', async () => {
+  test('a binding created just before the removal of the last one leaves the person pending', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const held = uidOf(await bind(org, person.uid))
@@ -219,7 +219,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await roots(token)).toEqual([person.home.group, org.group].sort())
   })
 
-  test('an identity takes along the role that it is given just before it goes', async () => {
+  test('a deleted identity takes along a binding that was created just before', async () => {
     const org = await makeOrganisation(spec.server)
     const identity = { name: freshName('late'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
     const uid = uidOf(await spec.ok('CreateIdentity', { parent: org.group, identity }, { token: org.token }))
@@ -228,7 +228,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await spec.ok('ListRoleBindings', { identity: uid, uidp: { descendantsOf: org.group } }, { token: org.token })).toMatchObject({ totalCount: '0' })
   })
 
-  test('a session with roles in the organisation shows it in unscoped lists, and is no binding: it neither joins nor lets join', async () => {
+  test('a session with roles in the organisation shows it in unscoped lists, but neither joins nor allows joining', async () => {
     const person = await atHome()
     const [org, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     for (const each of [org, other]) await bind(each, person.uid)
@@ -257,7 +257,7 @@ specSuite('joining an organisation', (spec) => {
     }
   })
 
-  test('bindings of the version before count as joined', async () => {
+  test('bindings stored by the previous version count as joined', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const { cache, store, services } = spec.server.running.engine
@@ -274,7 +274,7 @@ specSuite('joining an organisation', (spec) => {
     expect(await roots(await tokenOf(person))).toContain(org.group)
   })
 
-  test('the name of a group means none in an organisation that the caller did not join', async () => {
+  test('the name of a group is unknown in an organisation that the caller has not joined', async () => {
     const person = await atHome()
     const { home } = person
     await bind(home, person.uid, { role: roleUid('owner') })
@@ -300,7 +300,7 @@ specSuite('joining an organisation', (spec) => {
   const strangers = (count: number): string[] => Array.from({ length: count }, () => randomBytes(20).toString('hex'))
 
   test.each(['the limit is reached', 'one of them is bound already', 'one role does not exist', 'it is a dry run'])(
-    'a batch of bindings leaves no person pending where %s',
+    'a batch of bindings leaves no person pending if %s',
     async (why) => {
       const org = await makeOrganisation(spec.server)
       const batch = batchOf(org, strangers(25))
@@ -318,7 +318,7 @@ specSuite('joining an organisation', (spec) => {
     },
   )
 
-  test('the leader forgets many in few transactions, and keeps those who were bound meanwhile', async () => {
+  test('the leader forgets many former members in few transactions, and keeps those bound meanwhile', async () => {
     const org = await makeOrganisation(spec.server)
     const { services, store, cache } = spec.server.running.engine
     const [bound = '', ...others] = strangers(231)
@@ -343,7 +343,7 @@ specSuite('joining an organisation', (spec) => {
     expect(transactions).toBeLessThan(20)
   })
 
-  test('the leader forgets who has no binding any more', async () => {
+  test('the leader forgets a person without any bindings', async () => {
     const person = await atHome()
     const org = await makeOrganisation(spec.server)
     const team = await subgroup(spec, org.group, org.token)

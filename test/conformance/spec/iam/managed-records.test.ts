@@ -43,7 +43,7 @@ async function managedGroup(spec: Spec) {
 
 specSuite('records that Kubernetes objects own', (spec) => {
   // docs/spec/kubernetes.md#ownership
-  test('managedBy is shown by get and list', async () => {
+  test('records that Kubernetes objects own show managedBy in get and list', async () => {
     const { uid, token, owner, group } = await managedGroup(spec)
     const managedBy = `cluster-1/${owner.namespace}/team`
     expect(await spec.ok('GetGroup', { uid }, { token })).toMatchObject({ uid, managedBy })
@@ -54,7 +54,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
   test.each([
     ['an update', 'UpdateGroup', (uid: string) => ({ group: { uid, description: 'mine' } })],
     ['a delete', 'DeleteGroup', (uid: string) => ({ uid })],
-  ])('%s by the API is refused and names the object; by force it takes the record', async (_title, rpc, request) => {
+  ])('records that Kubernetes objects own refuse %s by the API and name the object; with force the API takes the record over', async (_title, rpc, request) => {
     const { uid, token, owner, services, caller } = await managedGroup(spec)
     const refused = await spec.call(rpc, request(uid), { token })
     expectFailure(refused, { code: 9, reason: 'MANAGED_BY_KUBERNETES', violations: ['MANAGED_BY_KUBERNETES'] })
@@ -65,7 +65,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(services.cache.tables.entry(managedKey('Group', caller.managedBy))).toBeUndefined()
   })
 
-  test('force needs all that the owner role has, and is refused in other words than yes and no', async () => {
+  test('records that Kubernetes objects own are taken by force only with all rights of the owner role; forceOwnership accepts true and false only', async () => {
     const { uid, group, token } = await managedGroup(spec)
     const editor = uidOf(
       await spec.ok('CreateIdentity', { parent: group, identity: { name: 'e', claimMatch: { issuer: 'https://i.example', subject: 's' } } }, { token }),
@@ -81,7 +81,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
   })
 
   // docs/spec/kubernetes.md#ownership
-  test('an object has one record of a kind, also where two controllers make it at once', async () => {
+  test('records that Kubernetes objects own are unique for an object and kind, also if two controllers create at once', async () => {
     const { group, services } = await managedGroup(spec)
     const caller = objectCaller(managedByText({ clusterId: 'cluster-1', namespace: freshName('ns'), name: 'twice' }))
     const make = (name: string) => createManaged(services, caller, { kind: 'Group', parent: group, record: record(GroupSchema, { name }), paths: ['name'] })
@@ -91,7 +91,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
   })
 
   // docs/spec/kubernetes.md#ownership
-  test('an object writes and deletes only what is its own', async () => {
+  test('records that Kubernetes objects own are written and deleted only by their own object', async () => {
     const { uid, services, group } = await managedGroup(spec)
     const other = objectCaller(managedByText({ clusterId: 'cluster-1', namespace: freshName('ns'), name: 'other' }))
     const change = { kind: 'Group', uid, record: record(GroupSchema, { description: 'stolen' }), paths: ['description'] }
@@ -103,7 +103,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     await expect(updateManaged(services, other, { ...change, uid: trustedUid(group), adopts: false })).rejects.toMatchObject({ reason: 'NOT_OWNED' })
   })
 
-  test('an update writes only fields that differ', async () => {
+  test('records that Kubernetes objects own have only their differing fields written in an update', async () => {
     const { uid, services, caller } = await managedGroup(spec)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { description: 'a team' }), paths: ['description'], adopts: false }
     expect(await updateManaged(services, caller, change)).toMatchObject({ written: true })
@@ -112,7 +112,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(services.cache.tables.get('Group', uid)?.etag).toBe(etag)
   })
 
-  test('the fields that the object sets are kept by writes of others, and dropped with the owner', async () => {
+  test('records that Kubernetes objects own keep the fields that the object sets through writes of others, and drop them with the owner', async () => {
     const { uid, services, caller, token, group } = await managedGroup(spec)
     const own = () => services.cache.tables.get('Group', uid)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { name: 'team', description: 'a team' }), adopts: false }
@@ -131,7 +131,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(own()?.envelope.ownedFields).toEqual([])
   })
 
-  test('a set of fields that is new alone changes nothing that readers see', async () => {
+  test('records that Kubernetes objects own look unchanged to readers when only the set of managed fields changes', async () => {
     const { uid, services, caller } = await managedGroup(spec)
     const before = services.cache.tables.get('Group', uid)
     const change = { kind: 'Group', uid, record: record(GroupSchema, { name: 'team' }), paths: ['name'], adopts: false }
@@ -142,7 +142,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
     expect(services.cache.tables.get('Group', uid)?.revision).toBe(after?.revision)
   })
 
-  test('a field of a later version in the set of fields is passed over', async () => {
+  test('records that Kubernetes objects own skip a field of a later version in the set of managed fields', async () => {
     const { uid, services, caller } = await managedGroup(spec)
     const cached = services.cache.tables.get('Group', uid)
     if (cached === undefined) throw new Error('no record')
@@ -154,7 +154,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
   })
 
   // docs/spec/kubernetes.md#release
-  test("a released record is the API's, as it was; an adopted one the object's", async () => {
+  test('records that Kubernetes objects own belong to the API unchanged after their release, and to the object after their adoption', async () => {
     const { uid, services, caller, token } = await managedGroup(spec)
     await releaseManaged(services, caller, { kind: 'Group', uid })
     expect(await spec.ok('UpdateGroup', { group: { uid, description: 'mine' } }, { token })).toMatchObject({ name: 'team', description: 'mine' })
@@ -169,7 +169,7 @@ specSuite('records that Kubernetes objects own', (spec) => {
   })
 
   // docs/spec/kubernetes.md#adoption
-  test('an identity is adopted only by who could grant all that it holds', async () => {
+  test('identities that Kubernetes objects own are adopted only by a caller who could grant all their rights', async () => {
     const { group, services, token } = await managedGroup(spec)
     const claimMatch = { issuer: 'https://i.example', subject: 's' }
     const uid = uidOf(await spec.ok('CreateIdentity', { parent: group, identity: { name: 'robot', claimMatch } }, { token })) as Uid

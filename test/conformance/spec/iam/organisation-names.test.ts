@@ -15,7 +15,7 @@ const held = { code: 6, reason: 'NAME_HELD' }
 type Caller = string
 
 specSuite(
-  'names of organisations',
+  'names of deleted and renamed organisations',
   (spec) => {
     const person = async (): Promise<string> => (await makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })).uid
     // Time moves on by more than a token lives.
@@ -33,7 +33,7 @@ specSuite(
       spec.call('UpdateGroup', { group: { uid, name } }, { token: await tokenOf(by) })
     const remove = async (uid: string, by: Caller): Promise<JsonObject> => spec.ok('DeleteGroup', { uid }, { token: await tokenOf(by) })
 
-    test('the name of a deleted organisation is reserved for 30 days: no caller can take it, operators included', async () => {
+    test('names of deleted and renamed organisations are reserved for 30 days after a deletion: no caller can take them, operators included', async () => {
       const [owner, other, name] = [await person(), await person(), freshName('acme')]
       await remove(await aged(name, owner), owner)
       const refused = await create(name, other)
@@ -48,7 +48,7 @@ specSuite(
       expect((await create(name, await person())).code).toBe(0)
     })
 
-    test('the former owner can take it again, and then it is reserved no more', async () => {
+    test('names of deleted and renamed organisations can be taken again by the former owner, and are no longer reserved then', async () => {
       const [owner, name] = [await person(), freshName('acme')]
       await remove(await aged(name, owner), owner)
       const again = await aged(name, owner)
@@ -58,7 +58,7 @@ specSuite(
       expectFailure(await create(name, await person()), held)
     })
 
-    test('a create that was planned before the name was ever used is refused if the name was used and released meanwhile', async () => {
+    test('names of deleted and renamed organisations are refused to a create that was planned before the name was used and released', async () => {
       const [owner, other, name] = [await person(), await person(), freshName('acme')]
       failNext(spec.server, async (real, call) => {
         await remove(await aged(name, owner), owner)
@@ -67,7 +67,7 @@ specSuite(
       expectFailure(await create(name, other), held)
     })
 
-    test('a renamed organisation can take its old name back; others can not take it by a rename either', async () => {
+    test('names of deleted and renamed organisations can be taken back by their former organisation, and by no other, with a rename', async () => {
       const [owner, other, name, next] = [await person(), await person(), freshName('acme'), freshName('acme')]
       const uid = await aged(name, owner)
       const another = await created(freshName('root'), other)
@@ -78,7 +78,7 @@ specSuite(
       expectFailure(await rename(another, next, other), held)
     })
 
-    test('one organisation reserves five names at most by renames, and none in its first hour', async () => {
+    test('names of deleted and renamed organisations are reserved for at most five renames of one organisation, and not in its first hour', async () => {
       const owner = await person()
       const names = Array.from({ length: 7 }, () => freshName('acme'))
       const [first = '', ...others] = names
@@ -92,7 +92,7 @@ specSuite(
       expect(reserved).toEqual([false, true, true, true, true, true])
     })
 
-    test('operators make a reserved name available to everyone', async () => {
+    test('names of deleted and renamed organisations can be released to everyone by operators', async () => {
       const [owner, other, name] = [await person(), await person(), freshName('acme')]
       await remove(await aged(name, owner), owner)
       expectFailure(await spec.call('ReleaseGroupName', { name }, { token: await tokenOf(other) }), { code: 7 })
@@ -104,7 +104,7 @@ specSuite(
       expect((await create(name, other)).code).toBe(0)
     })
 
-    test('names of subgroups are free at once', async () => {
+    test('names of subgroups are free at once after a deletion or rename', async () => {
       const owner = await person()
       const parent = await created(freshName('root'), owner)
       const child = async (): Promise<string> => uidOf(await spec.ok('CreateGroup', { parent, group: { name: 'team' } }, { token: await tokenOf(owner) }))
@@ -112,7 +112,7 @@ specSuite(
       await child()
     })
 
-    test('reservations that have ended are removed', async () => {
+    test('names of deleted and renamed organisations are removed from the store after their reservation ends', async () => {
       const [owner, name, later] = [await person(), freshName('acme'), freshName('acme')]
       await remove(await aged(name, owner), owner)
       spec.clock.advance(20 * dayMs)
@@ -129,9 +129,9 @@ specSuite(
 )
 
 specSuite(
-  'names of organisations, not reserved',
+  'names of organisations without reservations',
   (spec: Spec) => {
-    test('with nameHoldDays 0 everyone can take a released name at once', async () => {
+    test('names of organisations without reservations are free at once with nameHoldDays 0', async () => {
       const name = freshName('acme')
       const make = async (): Promise<string> => {
         const maker = await makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })

@@ -57,7 +57,7 @@ specSuite(
   'people',
   (spec) => {
     // docs/spec/identities.md#registration
-    test('a person who is not registered is asked to register; without an invite or binding: code 7 NOT_INVITED, and nothing is stored', async () => {
+    test('an unregistered person is asked to register; without an invite or binding it is code 7 NOT_INVITED, and nothing is stored', async () => {
       const person = new TestPerson(spec)
       expectFailure(await spec.call('Exchange', {}, { token: await person.token() }), { code: 7 })
       expectFailure(await person.register(), { code: 7, reason: 'NOT_INVITED' })
@@ -84,7 +84,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#who-am-i
-    test('the token of a person says how their issuer describes them, and so does Validate', async () => {
+    test("the token of a person, and Validate, show the issuer's description of the person", async () => {
       const org = await makeOrganisation(spec.server)
       const person = new TestPerson(spec)
       const claims = { name: 'Some Body', picture: 'https://pictures.example/some', given_name: 'Some', email: 'some@example.org', email_verified: true }
@@ -99,7 +99,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#records-of-people
-    test('an e-mail that the issuer did not verify is kept as such', async () => {
+    test('an e-mail address that the issuer did not verify is stored as unverified', async () => {
       const org = await makeOrganisation(spec.server)
       const person = new TestPerson(spec)
       await person.bind(org)
@@ -110,7 +110,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#registration
-    test('a uid that is not the one of the token is refused; a dry run registers no person', async () => {
+    test('a registration with a uid other than that of the token is refused; a dry run registers no person', async () => {
       const org = await makeOrganisation(spec.server)
       const [person, another] = [new TestPerson(spec), new TestPerson(spec)]
       await person.bind(org)
@@ -130,7 +130,7 @@ specSuite(
     })
 
     // docs/spec/identities.md#registration
-    test('a person deletes their own identity: bindings and tokens are gone, and the uid is theirs again', async () => {
+    test('a person can delete their own identity: bindings and tokens are gone, and the uid can register again', async () => {
       const org = await makeOrganisation(spec.server)
       const person = new TestPerson(spec)
       const token = await person.signedIn(org)
@@ -146,7 +146,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#last-owner
-    test('a person who is the only owner of one of several organisations can not go', async () => {
+    test('the only owner of one of several organisations can not delete their identity', async () => {
       const [first, second] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
       const person = new TestPerson(spec)
       const token = await person.signedIn(first, 'owner')
@@ -159,7 +159,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#narrowing
-    test('a token that was narrowed does not delete its person', async () => {
+    test('a narrowed token can not delete its person', async () => {
       const org = await makeOrganisation(spec.server)
       const person = new TestPerson(spec)
       await person.signedIn(org)
@@ -209,7 +209,7 @@ specSuite(
       (await spec.server.running.engine.store.range({ prefix: `${refreshPrefix}${person}/`, limit: 10 }, signal())).entries.length
 
     // docs/spec/tokens.md#refresh-tokens
-    test('a refresh token gives an access token and its successor, which is base64 of JSON with exp', async () => {
+    test('refresh tokens give an access token and a successor, which is base64 of JSON with exp', async () => {
       const { org, person, token } = await start()
       const first = await refreshed(spec, token)
       expect(await spec.ok('GetGroup', { uid: org.group }, { token: first.access })).toMatchObject({ uid: org.group })
@@ -221,7 +221,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-tokens
-    test('a refresh token that was used before is refused, and ends all that follow it', async () => {
+    test('refresh tokens are refused on a second use, which ends all their successors', async () => {
       const { person, token } = await start()
       const first = await refreshed(spec, token)
       const second = await refreshed(spec, first.refresh)
@@ -231,7 +231,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-tokens
-    test.each(misleading)('a use by a transaction %s gives the successor, which works', async (_what, fault) => {
+    test.each(misleading)('refresh tokens used in a transaction %s give a working successor', async (_what, fault) => {
       const { token, person } = await start()
       failNext(spec.server, fault, refreshPrefix)
       const { refresh } = await refreshed(spec, token)
@@ -239,26 +239,26 @@ specSuite(
       expect(await families(person)).toBe(1)
     })
 
-    test('a store without room refuses the use, and the token works once there is some', async () => {
+    test('refresh tokens are refused by a full store, and work once it has room', async () => {
       const { token } = await start()
       failNext(spec.server, () => Promise.reject(new StoreError('exhausted', 'no room')), refreshPrefix)
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token }), { code: 8, reason: 'STORE_FULL' })
       await refreshed(spec, token)
     })
 
-    test.each(misleading)('a family that begins by a transaction %s is one that works', async (_what, fault) => {
+    test.each(misleading)('refresh tokens created in a transaction %s work', async (_what, fault) => {
       const { person } = await start()
       failNext(spec.server, fault, refreshPrefix)
       await refreshed(spec, await refreshToken(spec, person))
     })
 
-    test('a text that is not a refresh token is refused as such', async () => {
+    test('refresh tokens are refused as malformed if they are other text', async () => {
       const { code, message } = await spec.call('ExchangeRefreshToken', {}, { token: 'no-token-at-all' })
       expect([code, message]).toEqual([16, 'verifying token: this is not a refresh token'])
     })
 
     // docs/spec/tokens.md#refresh-tokens
-    test('of many uses at once of one token at most one succeeds, and nothing works afterwards', async () => {
+    test('refresh tokens used many times at once succeed at most once, and nothing works afterwards', async () => {
       const { token, person } = await start()
       const answers = await Promise.all(Array.from({ length: 8 }, () => spec.call('ExchangeRefreshToken', {}, { token })))
       const good = answers.filter(({ code }) => code === 0)
@@ -271,7 +271,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-bounds
-    test('requested restrictions narrow the access token further, and never widen it', async () => {
+    test('refresh tokens narrow the access token by the requested restrictions, and never widen it', async () => {
       const { org, token } = await start({ restrictions: { capabilities: setOf(['groups.list', 'repo.list']) } })
       const { access, refresh } = await refreshed(spec, token, { cap: ['repo.list', 'roles.list'] })
       expectFailure(await spec.call('GetGroup', { uid: org.group }, { token: access }), { code: 7 })
@@ -282,7 +282,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-bounds
-    test('a request that does not fit into a token is refused before the refresh token is used', async () => {
+    test('refresh tokens are not used up by a request that does not fit into a token', async () => {
       const act = { subject: 's'.repeat(2000), email: `${'e'.repeat(3000)}@person.example` }
       const { token, org } = await start({ act })
       const scopes = Array.from({ length: 17 }, (_, index) => `${org.group}${`/${index.toString(16).padStart(16, '0')}`.repeat(11)}`)
@@ -290,7 +290,7 @@ specSuite(
       expect(decodeJwt((await refreshed(spec, token, { scopes: scopes.slice(0, 5) })).access)['scp']).toHaveLength(5)
     })
 
-    test('RFC 6749 6 a use gives what the sign-in was for, and no other audience or group', async () => {
+    test('RFC 6749 6 refresh tokens give only audiences and groups of the sign-in', async () => {
       const { config } = spec.server
       const [first, second] = [await start(), await start({ audiences: [config.registry.host, config.baseUrl] })]
       const audienceOf = ({ access }: Pair): unknown => decodeJwt(access).aud
@@ -314,7 +314,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-bounds
-    test('a family of before its audiences were kept is for the default one', async () => {
+    test('refresh tokens stored before audiences were recorded are for the default audience', async () => {
       const { token } = await start({ audiences: [] })
       const { registry, baseUrl } = spec.server.config
       expectFailure(await spec.call('ExchangeRefreshToken', { aud: [registry.host] }, { token }), { code: 7, reason: 'AUDIENCE_NOT_GRANTED' })
@@ -322,7 +322,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-tokens
-    test('a request that can not be met does not use the token up', async () => {
+    test('refresh tokens are not used up by a request that can not be met', async () => {
       const { token } = await start()
       expectFailure(await spec.call('ExchangeRefreshToken', { aud: ['https://elsewhere.example'] }, { token }), { code: 3, fields: ['aud'] })
       expectFailure(await spec.call('ExchangeRefreshToken', { cap: ['groups.fly'] }, { token }), { code: 3, fields: ['cap'] })
@@ -331,7 +331,7 @@ specSuite(
     })
 
     // docs/spec/tokens.md#refresh-tokens
-    test('with the person all their refresh tokens go, also for who registers again', async () => {
+    test('end with the deletion of the person, also if the person registers again', async () => {
       const org = await makeOrganisation(spec.server)
       const person = new TestPerson(spec)
       const access = await person.signedIn(org)
@@ -347,11 +347,11 @@ specSuite(
       ['an access token', 'access'],
       ['text', 'nonsense'],
       ['base64 of something else', Buffer.from('{"exp":1}').toString('base64')],
-    ])('%s in its place is code 16', async (_what, token) => {
+    ])('refresh tokens are code 16 if %s is sent instead', async (_what, token) => {
       expectFailure(await spec.call('ExchangeRefreshToken', {}, { token: token === 'access' ? await spec.server.operatorToken() : token }), { code: 16 })
     })
 
-    test('configuration tokens.refresh: one that is not used for a week, or follows a sign-in of 30 days ago, has expired', async () => {
+    test('refresh tokens expire a week after their last use, or 30 days after the sign-in (tokens.refresh)', async () => {
       // A token issued during such a jump may be signed by a key that is about to go. So the keys that are due then are made before.
       const leap = async (ms: number): Promise<void> => {
         spec.clock.advance(ms)

@@ -22,7 +22,7 @@ specSuite('role bindings', (spec) => {
   }
 
   // docs/spec/iam.md#role-bindings
-  test('create takes identityUid and roleUid and answers identity, group and role hydrated', async () => {
+  test('role bindings are created from identityUid and roleUid, and returned with identity, group and role', async () => {
     const name = freshName('hydrated')
     const token = await spec.server.operatorToken()
     const group = uidOf(await spec.ok('CreateGroup', { group: { name, description: 'the group' } }, { token }))
@@ -38,7 +38,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-binding-fields
-  test('the input fields do not appear in answers', async () => {
+  test('role bindings do not show the input fields in answers', async () => {
     const { group, owner, token } = await makeOrganisation(spec.server)
     const made = await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: owner, roleUid: roleUid('viewer') } }, { token })
     const [listed] = itemsOf(await spec.ok('ListRoleBindings', { uidp: { ids: [uidOf(made)] } }, { token }), 'roleBindings')
@@ -50,7 +50,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-binding-fields
-  test('hydration shows identity, group and role as they are now', async () => {
+  test('role bindings show identity, group and role in their current state', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     await spec.ok('UpdateIdentity', { identity: { uid: member.uid, name: 'renamed' } }, { token })
@@ -60,7 +60,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-binding-fields
-  test('subject and issuer are shown only for exact claim matches', async () => {
+  test('role bindings show subject and issuer only for exact claim matches', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identity = { name: 'patterns', claimMatch: { issuerPattern: 'https://.*', subjectPattern: '.*' } }
     const { uid } = await spec.ok('CreateIdentity', { parent: group, identity }, { token })
@@ -69,13 +69,13 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-bindings
-  test('create with an empty body is code 3 on both fields', async () => {
+  test('role bindings with an empty body are code 3 on both fields', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     expectFailure(await spec.call('CreateRoleBinding', { parent: group, roleBinding: {} }, { token }), { code: 3, fields: ['identity_uid', 'role_uid'] })
   })
 
   // docs/spec/iam.md#references-in-bodies
-  test('missing and foreign identities and roles give the same code 3', async () => {
+  test('role bindings with a missing or foreign identity or role get the same code 3', async () => {
     const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const role = await spec.ok('CreateRole', { parent: other.group, role: { name: 'theirs', capabilities: ['CAP_IAM_GROUPS_LIST'] } }, { token: other.token })
     const answers: string[] = []
@@ -94,7 +94,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#references-in-bodies
-  test('identities and roles of a group above the reach of the caller look like missing ones, but where a binding has them', async () => {
+  test("role bindings hide an identity or role of a group above the caller's reach like a missing one, except in an existing binding", async () => {
     const { group, owner, token } = await makeOrganisation(spec.server)
     const team = await subgroup(spec, group, token)
     const lead = await makeMember(spec.server, group, { role: 'owner', bindAt: team })
@@ -121,7 +121,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-bindings
-  test('a person who has not registered yet can be bound and shows only a uid', async () => {
+  test('role bindings can be created for a person who has not registered yet, and show only a uid', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { uid } = await spec.ok('LookupIdentity', { issuer: 'https://issuer.example', subject: freshName('person') }, { token })
     const made = await bind(group, String(uid), 'viewer', token)
@@ -130,7 +130,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-bindings
-  test('the same identity, group and role twice is code 6', async () => {
+  test('role bindings for the same identity, group and role twice are code 6', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     expectFailure(await bind(group, member.uid, 'viewer', token), { code: 6 })
@@ -141,7 +141,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/conventions.md#delete
-  test('delete answers an empty body and the right is gone at once; then it is 404', async () => {
+  test('role bindings grant nothing from the moment of their deletion, and are then 404', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, group, { role: 'viewer' })
     const [binding] = itemsOf(await spec.ok('ListRoleBindings', { identity: member.uid }, { token }), 'roleBindings')
@@ -152,7 +152,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#role-bindings
-  test('update changes identity or role, never the group', async () => {
+  test('role bindings change identity or role in an update, never the group', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [one, other] = [await makeMember(spec.server, group, { role: 'viewer' }), await makeMember(spec.server, group)]
     const [binding] = itemsOf(await spec.ok('ListRoleBindings', { identity: one.uid }, { token }), 'roleBindings')
@@ -166,7 +166,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('a caller cannot grant what they do not hold there, by create, batch or update', async () => {
+  test('role bindings can not grant what the caller does not hold there, by create, batch or update', async () => {
     const { group, token: ownerToken } = await makeOrganisation(spec.server)
     const capabilities = ['CAP_IAM_ROLE_BINDINGS_CREATE', 'CAP_IAM_ROLE_BINDINGS_UPDATE', 'CAP_IAM_ROLE_BINDINGS_LIST']
     const role = uidOf(await spec.ok('CreateRole', { parent: group, role: { name: 'binder', capabilities } }, { token: ownerToken }))
@@ -182,7 +182,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#custom-roles
-  test('a custom role is bound at or below its own group only', async () => {
+  test('role bindings bind a custom role at or below its own group only', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [left, right] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const below = await subgroup(spec, left, token)
@@ -196,7 +196,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#reach
-  test('an identity of the root group reaches what its role grants in every subgroup', async () => {
+  test('role bindings for an identity of the root group grant their role in every subgroup', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const deep = await subgroup(spec, sub, token)
@@ -207,7 +207,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#reach
-  test('an identity of a subgroup is scoped to it: it can be bound nowhere else', async () => {
+  test('role bindings for an identity of a subgroup can be created in that subgroup only', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const deep = await subgroup(spec, sub, token)
@@ -220,7 +220,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#reach
-  test('an identity of a subgroup reaches neither the root group nor its siblings', async () => {
+  test('role bindings for an identity of a subgroup grant nothing in the root group or in siblings', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [sub, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
     const deep = await subgroup(spec, sub, token)
@@ -241,7 +241,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#last-owner
-  test('the last owner of a root group stays: delete, change of role or identity, delete of the identity are code 9', async () => {
+  test('role bindings of the last owner of a root group are protected: every removal or change is code 9', async () => {
     const { group, owner, binding, token } = await soleOwner()
     const member = await makeMember(spec.server, group)
     const refused = [
@@ -256,7 +256,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#last-owner
-  test('the binding may pass to another identity in one update', async () => {
+  test('role bindings of the last owner may move to another identity in one update', async () => {
     const { group, binding, token } = await soleOwner()
     const member = await makeMember(spec.server, group)
     await spec.ok('UpdateRoleBinding', { roleBinding: { uid: binding, identityUid: member.uid } }, { token })
@@ -264,7 +264,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#last-owner
-  test('operators are exempt, and subgroups need no owner', async () => {
+  test('role bindings of operators may be removed, and subgroups need no owner', async () => {
     const { group, binding, token } = await soleOwner()
     const sub = await subgroup(spec, group, token)
     const member = await makeMember(spec.server, group)
@@ -274,7 +274,7 @@ specSuite('role bindings', (spec) => {
   })
 
   // docs/spec/iam.md#last-owner
-  test('of two owners who leave at the same time one stays', async () => {
+  test('role bindings of the last two owners are not both removed at the same time', async () => {
     const { group, binding, token } = await soleOwner()
     const member = await makeMember(spec.server, group)
     const second = uidOf((await bind(group, member.uid, 'owner', token)).body)
@@ -297,7 +297,7 @@ specSuite('role bindings in batches', (spec) => {
   const count = async (group: string, token: string): Promise<unknown> => (await spec.ok('ListRoleBindings', { group }, { token }))['totalCount']
 
   // docs/spec/iam.md#role-binding-batches
-  test('a batch answers its bindings in the order of the request; an item without role inherits that of the batch', async () => {
+  test('role bindings in batches are returned in the order of the request; an item without role inherits that of the batch', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identities = (await members(group, 3)).reverse()
     const requests = identities.map((identityUid, at) => ({ roleBinding: at === 1 ? { identityUid, roleUid: roleUid('viewer') } : { identityUid } }))
@@ -311,7 +311,7 @@ specSuite('role bindings in batches', (spec) => {
   })
 
   // docs/spec/iam.md#role-binding-batches
-  test('a batch takes 1 to 25 items', async () => {
+  test('role bindings in batches have 1 to 25 items', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const identities = await members(group, 26)
     const requests = identities.map((identityUid) => ({ parent: group, roleBinding: { identityUid, roleUid: roleUid('viewer') } }))
@@ -324,7 +324,7 @@ specSuite('role bindings in batches', (spec) => {
   })
 
   // docs/spec/iam.md#role-binding-batches
-  test('a batch is all or nothing', async () => {
+  test('role bindings in batches are created all or none', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const [one = '', other = ''] = await members(group, 2)
     const role = { roleUid: roleUid('viewer') }
@@ -345,7 +345,7 @@ specSuite('role bindings in batches', (spec) => {
   })
 
   // docs/spec/iam.md#role-binding-batches
-  test('an item with another role than the batch, or another parent, is code 3', async () => {
+  test('role bindings in batches are code 3 with an item of another role or parent than the batch', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const [identityUid = ''] = await members(group, 1)

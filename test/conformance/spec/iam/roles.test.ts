@@ -34,7 +34,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/conventions.md#list-reach
-  test('a list without filter shows built-in roles and reachable custom ones, not those of others', async () => {
+  test('a list without filter shows built-in roles and reachable custom roles, not those of other tenants', async () => {
     const [one, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
     const mine = await custom(one.group, one.token)
     const theirs = await custom(other.group, other.token)
@@ -45,7 +45,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/iam.md#built-in-roles
-  test('built-in roles can be neither changed nor deleted, not even by an operator', async () => {
+  test('built-in roles can not be changed or deleted, not even by an operator', async () => {
     const owner = await makeOrganisation(spec.server)
     const uid = roleUid('viewer')
     for (const token of [owner.token, await spec.server.operatorToken()]) {
@@ -67,13 +67,13 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/iam.md#custom-roles
-  test('create with an empty body lists name and capabilities', async () => {
+  test('create with an empty body is code 3 on name and capabilities', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     expectFailure(await spec.call('CreateRole', { parent: group, role: {} }, { token }), { code: 3, fields: ['name', 'capabilities'] })
   })
 
   // docs/spec/iam.md#custom-roles
-  test('capabilities come back in the order of their numbers, without doubles', async () => {
+  test('capabilities are returned in the order of their numbers, without duplicates', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const shuffled = ['CAP_IAM_IDENTITY_LIST', 'CAP_IAM_GROUPS_LIST', 'CAP_IAM_IDENTITY_LIST']
     const sorted = await custom(group, token, { capabilities: shuffled })
@@ -103,7 +103,7 @@ specSuite('roles', (spec) => {
   )
 
   // docs/spec/iam.md#custom-roles
-  test('an update that omits capabilities leaves them; an explicit empty list is code 3', async () => {
+  test('an update without capabilities keeps them; an explicit empty list is code 3', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await custom(group, token)
     const uid = uidOf(made)
@@ -114,7 +114,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/resources.md#unique-names
-  test('a role name is taken once per group, also after a rename', async () => {
+  test('a role name is unique in its group, also after a rename', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     await custom(group, token, { name: 'taken' })
@@ -127,7 +127,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('a role in use is code 9 ROLE_IN_USE; once unbound it can go', async () => {
+  test('a bound role can not be deleted (code 9 ROLE_IN_USE); an unbound one can', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await custom(group, token)
     const member = await makeMember(spec.server, group)
@@ -138,7 +138,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('a role is free as soon as the identity that had it is deleted', async () => {
+  test('a role is unbound as soon as the identity with that role is deleted', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await custom(group, token)
     const member = await makeMember(spec.server, group, { role: uidOf(role) })
@@ -147,7 +147,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/iam.md#live-rights
-  test('a changed role counts at once, for tokens already given too', async () => {
+  test('a changed role applies at once, also for tokens already issued', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const role = await custom(group, token, { capabilities: ['CAP_IAM_IDENTITY_LIST'] })
     const member = await makeMember(spec.server, group, { role: uidOf(role) })
@@ -157,7 +157,7 @@ specSuite('roles', (spec) => {
   })
 
   // docs/spec/iam.md#no-escalation
-  test('a caller cannot create or widen a role beyond what they hold', async () => {
+  test('a caller cannot create a role with, or add to it, capabilities that they do not hold', async () => {
     const { group, token: ownerToken } = await makeOrganisation(spec.server)
     const maker = await custom(group, ownerToken, { capabilities: ['CAP_IAM_ROLES_CREATE', 'CAP_IAM_ROLES_UPDATE', 'CAP_IAM_ROLES_LIST'] })
     const { token } = await makeMember(spec.server, group, { role: uidOf(maker) })

@@ -32,7 +32,7 @@ function near(actual: unknown, expectedMs: number): void {
 
 specSuite('SCIM tokens', (spec) => {
   // docs/spec/scim.md#scim-tokens
-  test('generate answers the first token, once; SCIM is off; only a digest is kept', async () => {
+  test('SCIM tokens are returned once by generate; SCIM is off, and only a digest is stored', async () => {
     const { uid, scim, works, verb, token, group } = await providerOf(spec)
     const made = await verb('GenerateScimToken')
     expect(made['token']).toMatch(/^cgscim_[0-9a-f]{64}$/)
@@ -54,7 +54,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#scim-tokens
-  test('generate after any token is code 9, also with the Idempotency-Key of the first', async () => {
+  test('SCIM tokens can not be generated a second time (code 9), also with the Idempotency-Key of the first call', async () => {
     const { uid, verb, token } = await providerOf(spec)
     const options = { token, idempotencyKey: freshName('key') }
     await spec.ok('GenerateScimToken', { identityProviderUid: uid }, options)
@@ -66,7 +66,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/conventions.md#dry-run
-  test('a dry run answers no token and makes none', async () => {
+  test('SCIM tokens are not created by a dry run', async () => {
     const { uid, scim, verb, token } = await providerOf(spec)
     const dry = await spec.ok('GenerateScimToken', { identityProviderUid: uid }, { token, validateOnly: true })
     expect(dry['token']).toBeUndefined()
@@ -78,7 +78,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#scim-tokens
-  test('a token may never expire, or expire within two years', async () => {
+  test('SCIM tokens may have no expiration, or one within two years', async () => {
     const never = await providerOf(spec)
     expect(await never.verb('GenerateScimToken', { neverExpires: true })).not.toHaveProperty('expireTime')
     expect(await never.scim()).not.toHaveProperty('tokenExpireTime')
@@ -93,11 +93,11 @@ specSuite('SCIM tokens', (spec) => {
 
   // docs/spec/scim.md#token-rotation
   test.each([
-    ['is an hour by default', undefined, hourMs, '3600s'],
-    ['is what was asked for', '600s', 600_000, '600s'],
-    ['is a day at most', '172800s', dayMs, '172800s'],
-    ['of nothing ends the old token at once', '0s', undefined, '0s'],
-  ])('the overlap %s', async (_title, overlap, endMs, requestedOverlap) => {
+    ['defaults to an hour', undefined, hourMs, '3600s'],
+    ['is as requested', '600s', 600_000, '600s'],
+    ['is limited to a day', '172800s', dayMs, '172800s'],
+    ['of zero ends the old token at once', '0s', undefined, '0s'],
+  ])('the overlap of two SCIM tokens %s', async (_title, overlap, endMs, requestedOverlap) => {
     const { works, verb, scim } = await providerOf(spec)
     const first = await verb('GenerateScimToken')
     const second = await verb('RegenerateScimToken', { etag: first['etag'] ?? '', ...(overlap === undefined ? {} : { overlap }) })
@@ -114,7 +114,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#token-rotation
-  test('an old token that is dead stays dead: revoked or expired, then regenerated', async () => {
+  test('SCIM tokens that are revoked or expired stay invalid after a regenerate', async () => {
     const { works, verb } = await providerOf(spec)
     const first = await verb('GenerateScimToken')
     const revoked = await verb('RevokeScimToken')
@@ -125,7 +125,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#token-rotation
-  test('regenerate asks for the etag that is there: none is code 3, another code 10, no token ever code 5', async () => {
+  test('SCIM tokens are regenerated with the current etag: without it code 3, with another code 10, without a token code 5', async () => {
     const { uid, verb, token } = await providerOf(spec)
     const regenerate = (request: JsonObject) => spec.call('RegenerateScimToken', { identityProviderUid: uid, ...request }, { token })
     expectFailure(await regenerate({}), { code: 3, fields: ['etag'] })
@@ -139,7 +139,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#token-revocation
-  test('revoke ends both tokens at once, says when, leaves SCIM on or off, and may be repeated', async () => {
+  test('both end with revoke, which shows the time, leaves SCIM on or off, and may be repeated', async () => {
     const { uid, works, verb, scim, token } = await providerOf(spec)
     expectFailure(await spec.call('RevokeScimToken', { identityProviderUid: uid }, { token }), { code: 5 })
     const first = await verb('GenerateScimToken')
@@ -153,7 +153,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#enabling
-  test('SCIM is turned on with two owners that are there, bound by hand in the organisation', async () => {
+  test('SCIM tokens need two registered owners, bound directly in the organisation, before SCIM is turned on', async () => {
     const { uid, group, verb, scim, token } = await providerOf(spec)
     const set = (request: JsonObject) => spec.call('SetScimEnabled', { identityProviderUid: uid, ...request }, { token })
     expectFailure(await set({ enabled: true }), { code: 3, fields: ['etag'] })
@@ -180,7 +180,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/events.md#omitted-data
-  test('each verb emits its event, without the token', async () => {
+  test('SCIM tokens have an event for each verb, without the token', async () => {
     const { uid, group, verb } = await providerOf(spec)
     const first = await verb('GenerateScimToken')
     const second = await verb('RegenerateScimToken', { etag: first['etag'] ?? '' })
@@ -202,7 +202,7 @@ specSuite('SCIM tokens', (spec) => {
   })
 
   // docs/spec/scim.md#credential-states
-  test("the scim field of a provider's update is ignored, and its etag stays", async () => {
+  test("SCIM tokens are unaffected by the scim field of a provider's update, and its etag stays", async () => {
     const { uid, verb, scim, token } = await providerOf(spec)
     const before = await spec.ok('GetIdentityProvider', { uid }, { token })
     await verb('GenerateScimToken')

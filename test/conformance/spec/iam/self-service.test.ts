@@ -12,7 +12,7 @@ specSuite(
     const person = () => makePerson(spec.server, { issuer: 'https://people.example', subject: freshName('person') })
 
     // docs/spec/iam.md#root-groups
-    test('where it is on, a person makes a root group and owns it from the same moment', async () => {
+    test('self-service root groups are created and owned by any person', async () => {
       const { uid, token } = await person()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
       const bindings = itemsOf(await spec.ok('ListRoleBindings', { group }, { token }), 'roleBindings')
@@ -26,7 +26,7 @@ specSuite(
     })
 
     // docs/spec/limits.md#organisation-limits
-    test('the limits and the use of an organisation name only what is served', async () => {
+    test('self-service root groups have limits and usage only for kinds of records that this server serves', async () => {
       const { token } = await person()
       const made = await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token })
       const { usage } = await spec.ok('GetGroupUsage', { uid: uidOf(made) }, { token })
@@ -36,7 +36,7 @@ specSuite(
       }
     })
 
-    test('a person makes three organisations at most; a deletion makes room, and operators are exempt', async () => {
+    test('self-service root groups are limited to three for each person; a deletion makes room, and operators are exempt', async () => {
       const { token } = await person()
       const make = (by: string): Promise<Reply> => spec.call('CreateGroup', { group: { name: freshName('root') } }, { token: by })
       const made = await Promise.all([make(token), make(token), make(token), make(token), make(token)])
@@ -52,13 +52,13 @@ specSuite(
     })
 
     // docs/spec/iam.md#root-groups
-    test('an assumable identity makes none', async () => {
+    test('self-service root groups can not be created by an assumable identity', async () => {
       const { token } = await makeOrganisation(spec.server)
       expectFailure(await spec.call('CreateGroup', { group: { name: freshName('root') } }, { token }), { code: 7 })
     })
 
     // docs/spec/iam.md#root-groups
-    test('a token that was narrowed makes none either', async () => {
+    test('self-service root groups can not be created with a narrowed token', async () => {
       const { uid, token } = await person()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: freshName('root') } }, { token }))
       for (const restrictions of [{ scopes: [trustedUid(group)] }, { capabilities: setOf(['groups.list']) }]) {
@@ -68,7 +68,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#verified-groups
-    test('the maker can not make it verified; a dry run makes nothing', async () => {
+    test('self-service root groups can not be created as verified; a dry run creates none', async () => {
       const { token } = await person()
       const group: JsonObject = { name: freshName('root') }
       expectFailure(await spec.call('CreateGroup', { group: { ...group, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token }), { code: 7 })

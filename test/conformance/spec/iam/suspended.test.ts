@@ -48,7 +48,7 @@ specSuite(
       String((await spec.ok('CreateGroupInvite', { parent: group, groupInvite: { roleUid: roleUid('viewer'), ttl: '3600s', ...more } }, { token }))['code'])
 
     // docs/spec/iam.md#suspended-organisations
-    test('the provider of a suspended organisation registers no new person', async () => {
+    test('suspended organisations register no new person through their provider', async () => {
       const org = await employer(spec)
       const name = freshName('person')
       await suspend(spec.server, org.group)
@@ -61,7 +61,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#suspended-organisations
-    test('the default role is withheld until the organisation is open again; that of another one is given', async () => {
+    test("suspended organisations withhold their default role until they are open again, and another organisation's is granted", async () => {
       const [org, other] = [await employer(spec), await employer(spec)]
       const name = freshName('person')
       const uid = personUid(issuer.issuer, name)
@@ -79,7 +79,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#suspended-organisations
-    test('a sign-in by its provider gets no roles of mapped groups', async () => {
+    test('suspended organisations give no roles of mapped groups at a sign-in through their provider', async () => {
       const org = await employer(spec)
       const name = freshName('person')
       const sessionOf = async (): Promise<JsonObject> => {
@@ -95,9 +95,9 @@ specSuite(
 
     // docs/spec/iam.md#suspended-organisations
     test.each([
-      ['for anybody', {}],
+      ['for any person', {}],
       ['for one person', { singleUse: true }],
-    ])('an invite %s is not to be used, neither by whom it is new to nor by a member, and is kept', async (_name, more) => {
+    ])('suspended organisations refuse their invites %s to new people and members, and keep the invites', async (_name, more) => {
       const [org, other] = [await makeOrganisation(spec.server), await employer(spec)]
       const code = await invite(org, more)
       const [name, member] = [freshName('person'), freshName('member')]
@@ -116,7 +116,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#suspended-organisations
-    test('nothing is made in it by a call that was planned before', async () => {
+    test('suspended organisations refuse a change that was planned before the suspension', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       failNext(
         spec.server,
@@ -132,7 +132,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#suspended-organisations
-    test('it is not to be found by its domain, and takes no requests for access', async () => {
+    test('suspended organisations are not found by their domain, and accept no access requests', async () => {
       const domain = `${freshName('acme')}.example`
       const operator = await spec.server.operatorToken()
       const group = uidOf(await spec.ok('CreateGroup', { group: { name: domain, verified: true, kind: 'ORG_KIND_CUSTOMER' } }, { token: operator }))

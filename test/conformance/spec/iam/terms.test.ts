@@ -19,7 +19,7 @@ specSuite(
       itemsOf(await list(group, token), 'termsAcceptances').map(({ docId, orgUid, acceptedBy }) => [docId, orgUid, acceptedBy])
 
     // docs/spec/iam.md#terms
-    test('accepting records who and when, for the group, and answers group and ids', async () => {
+    test('accepting terms records person and time for the group, and returns group and ids', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const reply = await accept(group, ['document-01', 'document-00', 'document-01'], token)
       expect(reply.body).toEqual({ group, documentIds: ['document-01', 'document-00'] })
@@ -35,7 +35,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#terms
-    test('a second acceptance gets the same answer, keeps person and time, and makes no event', async () => {
+    test('a second acceptance gets the same answer, keeps person and time, and causes no event', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const other = await makeMember(spec.server, group, { role: 'owner' })
       await accept(group, ['document-00'], token)
@@ -53,7 +53,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#terms
-    test('of many who accept at once one is recorded', async () => {
+    test('of many concurrent acceptances one is recorded', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const replies = await Promise.all([1, 2, 3, 4, 5].map(() => accept(group, ['document-00'], token)))
       expect(replies.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0])
@@ -62,14 +62,14 @@ specSuite(
     })
 
     // docs/spec/iam.md#terms
-    test('a hundred documents are accepted in one step', async () => {
+    test('a hundred documents are accepted in one request', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       expect((await accept(group, ids, token)).code).toBe(0)
       expect((await list(group, token))['totalCount']).toBe('100')
     })
 
     // docs/spec/iam.md#terms
-    test('no document, and one that is unknown, are code 3 and nothing is recorded', async () => {
+    test('an empty list and an unknown document are code 3, and nothing is recorded', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       expectFailure(await accept(group, [], token), { code: 3, fields: ['document_ids'] })
       expectFailure(await accept(group, ['document-00', 'unknown'], token), { code: 3, fields: ['document_ids[1]'] })
@@ -77,7 +77,7 @@ specSuite(
     })
 
     // docs/spec/iam.md#terms
-    test('a group shows what the groups above it accepted, and may accept that itself; no other group does', async () => {
+    test('a group shows the acceptances of groups above it, and may accept the terms itself; no other group does', async () => {
       const { group, owner, token } = await makeOrganisation(spec.server)
       const [child, sibling] = [await subgroup(spec, group, token), await subgroup(spec, group, token)]
       await accept(group, ['document-00'], token)
@@ -94,7 +94,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#method-scopes
-    test('only callers with access to the group list and accept; to others the group is missing', async () => {
+    test('only callers with access to the group list and accept terms; for others the group is missing', async () => {
       const [own, other] = [await makeOrganisation(spec.server), await makeOrganisation(spec.server)]
       const viewer = await makeMember(spec.server, own.group, { role: 'viewer' })
       expectFailure(await accept(own.group, ['document-00'], viewer.token), { code: 7 })
@@ -106,7 +106,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#page-tokens
-    test('pages hold together, oldest first unless asked otherwise; a token counts for its group only', async () => {
+    test('pages of acceptances are consistent, oldest first by default; a page token counts for its group only', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       for (const id of ids.slice(0, 5)) {
@@ -134,7 +134,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#deletion-order
-    test('acceptances go with their group', async () => {
+    test('acceptances are deleted with their group', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       const child = await subgroup(spec, group, token)
       await accept(child, ['document-00'], token)

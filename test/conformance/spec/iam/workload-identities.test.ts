@@ -34,9 +34,9 @@ specSuite(
       return { ...organisation, identity: uidOf(made) }
     }
 
-    describe('AWS', () => {
+    describe('an AWS identity at the STS', () => {
       // docs/spec/identities.md#aws-identities
-      test('a signed request gives a token of the identity, whose rights it has', async () => {
+      test('an AWS identity at the STS signs in with a signed request and gets a token with the rights of its identity', async () => {
         const { group, token, identity } = await withAws()
         const { token: access } = await spec.ok(exchange, { identity }, { token: signed(identity) })
         const who = await spec.ok('Validate', {}, { token: String(access) })
@@ -47,7 +47,7 @@ specSuite(
       })
 
       // docs/spec/events.md#actors
-      test('the events of its changes name account and ARN', async () => {
+      test('an AWS identity at the STS is named by account and ARN in the events of its changes', async () => {
         const { group, token, identity } = await withAws()
         await spec.ok('CreateRoleBinding', { parent: group, roleBinding: { identityUid: identity, roleUid: roleUid('owner') } }, { token })
         const { token: access } = await spec.ok(exchange, { identity }, { token: signed(identity) })
@@ -57,7 +57,7 @@ specSuite(
       })
 
       // docs/spec/tokens.md#exchange-errors
-      test('every fault of the identity gets the same answer', async () => {
+      test('an AWS identity at the STS gets the same error for every mismatch with the identity', async () => {
         const { token, group, identity } = await withAws({ ...aws, awsAccount: '999999999999' })
         const claimMatch = { issuer: 'https://issuer.example', subject: 's' }
         const other = uidOf(await spec.ok('CreateIdentity', { parent: group, identity: { name: 'claims', claimMatch } }, { token }))
@@ -69,14 +69,14 @@ specSuite(
       })
 
       // docs/spec/identities.md#aws-identities
-      test('an identity that is changed is matched as it is now', async () => {
+      test('an AWS identity at the STS is compared with the current state of the identity', async () => {
         const { token, identity } = await withAws()
         await spec.ok('UpdateIdentity', { identity: { uid: identity, awsIdentity: { ...aws, arn: `${alice.arn}/other` } } }, { token })
         expectFailure(await spec.call(exchange, { identity }, { token: signed(identity) }), { code: 7 })
       })
 
       // docs/spec/identities.md#aws-request-checks
-      test('the request itself: its faults are named', async () => {
+      test('an AWS identity at the STS gets specific errors for a malformed request', async () => {
         const { identity } = await withAws()
         const call = async (text: string, asked = identity) => spec.call(exchange, { identity: asked }, { token: text })
         const late = awsToken(alice, { audience: platform(), identity, date: new Date(spec.clock.now() - 16 * 60_000) })
@@ -97,7 +97,7 @@ specSuite(
       })
 
       // docs/spec/identities.md#aws-identities
-      test('only the exchange takes one; a JWT does not fit an AWS identity', async () => {
+      test('an AWS identity at the STS is accepted by the exchange only; a JWT does not sign in an AWS identity', async () => {
         const { group, identity } = await withAws()
         expectFailure(await spec.call('GetGroup', { uid: group }, { token: signed(identity), identity }), { code: 16 })
         expectFailure(await spec.call('Auth/Register', {}, { token: signed(identity) }), { code: 16 })
@@ -109,14 +109,14 @@ specSuite(
       })
 
       // docs/spec/tokens.md#exchange-errors
-      test('AWS that is down is code 14, so that clients come again', async () => {
+      test('an AWS identity at the STS that is down is code 14, so that clients retry', async () => {
         const { identity } = await withAws()
         sts.broken = { status: 500 }
         const reply = await spec.call(exchange, { identity }, { token: signed(identity) })
         expect({ code: reply.code, message: reply.message }).toEqual({ code: 14, message: 'verifying token: AWS is unreachable; try again' })
       })
 
-      test('malformed input never causes an internal error', async () => {
+      test('an AWS identity at the STS with malformed input never causes an internal error', async () => {
         const { identity } = await withAws()
         const whole = Buffer.from(signed(identity), 'base64url').toString('latin1')
         const texts = Array.from({ length: 60 }, (_, index) => {
@@ -129,7 +129,7 @@ specSuite(
 
       if (spec.transport === 'rest') {
         // docs/spec/tokens.md#token-exchange
-        test('an exchange works as GET with a query and as POST with a form', async () => {
+        test('an AWS identity at the STS can use the exchange as GET with a query and as POST with a form', async () => {
           const { identity } = await withAws()
           const form = new URLSearchParams({ identity, aud: platform() })
           const url = `${platform()}/sts/exchange`
@@ -142,7 +142,7 @@ specSuite(
       }
     })
 
-    describe('static keys', () => {
+    describe('static keys at the STS', () => {
       const issuer = 'https://no-discovery.example'
       const withKeys = async (more: JsonObject = {}) => {
         const { group, token } = await makeOrganisation(spec.server)
@@ -159,7 +159,7 @@ specSuite(
       }
 
       // docs/spec/identities.md#static-keys
-      test('issuer and subject are exact, and the identity must be named', async () => {
+      test('static keys at the STS need exact issuer and subject, and the name of the identity', async () => {
         const { identity, sign } = await withKeys()
         await spec.ok(exchange, { identity }, { token: await sign() })
         for (const changes of [{ sub: 'job2' }, { sub: 'JOB' }, { iss: `${issuer}/` }, { iss: 'https://no-discovery.example.evil' }, { aud: 'elsewhere' }]) {
@@ -170,7 +170,7 @@ specSuite(
         expectFailure(await spec.call(exchange, {}, { token: await sign() }), { code: 7 })
       })
 
-      test('the audit log marks the issuer and subject of a token as claimed: the keys of an identity may sign any', async () => {
+      test('static keys at the STS have issuer and subject marked as claimed in the audit log, as they may sign any', async () => {
         const { identity, sign } = await withKeys()
         const { token } = await spec.ok(exchange, { identity }, { token: await sign() })
         expectFailure(await spec.call('CreateGroup', { parent: identity.slice(0, 40), group: { name: 'denied' } }, { token: String(token) }), { code: 5 })
@@ -181,14 +181,14 @@ specSuite(
       })
 
       // docs/spec/identities.md#static-keys
-      test('an audience of the identity is the only one', async () => {
+      test("static keys at the STS accept only the identity's own audience, if it has one", async () => {
         const { identity, sign } = await withKeys({ audiences: ['mine'] })
         await spec.ok(exchange, { identity }, { token: await sign({ aud: 'mine' }) })
         expectFailure(await spec.call(exchange, { identity }, { token: await sign() }), { code: 7 })
       })
 
       // docs/spec/identities.md#static-keys
-      test('after the expiration time the exchange is refused, and the record stays', async () => {
+      test('static keys at the STS are refused at the exchange after the expiration time, and the record stays', async () => {
         const expirationTime = new Date(spec.clock.now() + 60_000).toISOString()
         const { identity, sign } = await withKeys({ expirationTime })
         await spec.ok(exchange, { identity }, { token: await sign() })

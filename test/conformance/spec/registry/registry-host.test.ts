@@ -54,7 +54,7 @@ specSuite(
     }
 
     // docs/spec/registry.md#registry-token-endpoint
-    test('GET /token with scope=repository:<organization>/<image>:pull gives a JSON object with token', async () => {
+    test('GET /token with scope=repository:<organization>/<image>:pull returns a JSON object with a token', async () => {
       const tenant = await worldOf(spec).tenant()
       const answer = await worldOf(spec).requestToken([scopeOf(tenant)], tenant.authorization)
       expect(answer).toMatchObject({ status: 200, headers: { 'content-type': expect.stringMatching(/^application\/json/) as unknown } })
@@ -62,7 +62,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#history-endpoint
-    test('GET /v2/<organization>/<image>/_service/history/<tag> gives { history: [{ updateTimestamp, digest }] }, oldest first', async () => {
+    test('GET /v2/<organization>/<image>/_service/history/<tag> returns { history: [{ updateTimestamp, digest }] }, oldest first', async () => {
       const { tenant, token, times } = await withHistory()
       const answer = await history(tenant.path, { token })
       expect(answer.status).toBe(200)
@@ -73,7 +73,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-history
-    test('start and end bound the time: those since a date, those before one', async () => {
+    test('start and end limit the history to a time window', async () => {
       const { tenant, token, times } = await withHistory()
       const [, middle = 0] = times
       const bounded = async (query: string): Promise<number[]> =>
@@ -83,7 +83,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#history-endpoint
-    test('a digest of the list pins a build: <registry host>/<organization>/<image>@<digest>', async () => {
+    test('a digest of the history pins a build: <registry host>/<organization>/<image>@<digest>', async () => {
       const tenant = await worldOf(spec).tenant()
       const client = new OciClient(spec.server.config.registry.port, tenant.authorization.slice('Bearer '.length))
       const first = await client.pushImage(tenant.path, 'latest')
@@ -96,7 +96,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#history-endpoint
-    test('at most 1,000 records per request, the oldest; others are reached with start', { timeout: 60_000 }, async () => {
+    test('a request returns at most 1,000 records, the oldest; start reaches later ones', { timeout: 60_000 }, async () => {
       const { tenant, token, times } = await withHistory(1_001)
       const page = historyOf(await history(tenant.path, { token }))
       expect(page.map(({ updateTimestamp }) => Date.parse(updateTimestamp))).toEqual(times.slice(0, 1_000))
@@ -128,7 +128,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#registry-token-endpoint
-    test('the token of a public image is anonymous, that of a private one is not', async () => {
+    test('the token of a public image is anonymous, that of a private image is not', async () => {
       const [free, tenant] = [await worldOf(spec).publicTenant(), await worldOf(spec).tenant()]
       await move(spec, { repo: free.repo, name: 'latest', count: 1 })
       const token = await worldOf(spec).tokenFor(scopeOf(free))

@@ -56,7 +56,7 @@ specSuite('mirrors of a repo', (spec) => {
   const expectShown = async (mirror: string, token: string) => expect(await shown(mirror, token)).toMatchObject([catalogue, catalogue, { content: '# Source' }])
   const expectHidden = async (mirror: string, token: string) => expect(await shown(mirror, token)).toMatchObject([nothing, nothing, { content: '' }])
 
-  test('a mirror shows its source only while the identity that set it up may pull there', async () => {
+  test('mirrors of a repo show their source only while the identity that created them may pull there', async () => {
     const { source } = await withSource()
     const { mirror, right, person } = await mirrored(source)
     expect(await spec.ok('GetRepo', { uid: mirror }, { token: person.token })).toMatchObject({ syncConfig: { source, identityUid: person.uid } })
@@ -67,23 +67,26 @@ specSuite('mirrors of a repo', (spec) => {
     await expectShown(mirror, person.token)
   })
 
-  test.each(['repo.list', 'manifest.list', 'repo.blobs.get'])('the mirror shows nothing once the role loses %s or the identity is deleted', async (lost) => {
-    const { group, source, token } = await withSource()
-    const needed = ['repo.list', 'manifest.list', 'repo.blobs.get']
-    const role = await makeRole(spec.server, group, needed)
-    const { mirror, person } = await mirrored(source, role)
-    await expectShown(mirror, person.token)
-    const capabilities = async (names: string[]) =>
-      spec.ok('UpdateRole', { role: { uid: role, capabilities: names.map((name) => `CAP_${name.toUpperCase().replaceAll('.', '_')}`) } }, { token })
-    await capabilities(needed.filter((name) => name !== lost))
-    await expectHidden(mirror, person.token)
-    await capabilities(needed)
-    await expectShown(mirror, person.token)
-    await spec.ok('DeleteIdentity', { uid: person.uid }, { token: await operator() })
-    await expectHidden(mirror, await operator())
-  })
+  test.each(['repo.list', 'manifest.list', 'repo.blobs.get'])(
+    'mirrors of a repo show nothing once the role loses %s or the identity is deleted',
+    async (lost) => {
+      const { group, source, token } = await withSource()
+      const needed = ['repo.list', 'manifest.list', 'repo.blobs.get']
+      const role = await makeRole(spec.server, group, needed)
+      const { mirror, person } = await mirrored(source, role)
+      await expectShown(mirror, person.token)
+      const capabilities = async (names: string[]) =>
+        spec.ok('UpdateRole', { role: { uid: role, capabilities: names.map((name) => `CAP_${name.toUpperCase().replaceAll('.', '_')}`) } }, { token })
+      await capabilities(needed.filter((name) => name !== lost))
+      await expectHidden(mirror, person.token)
+      await capabilities(needed)
+      await expectShown(mirror, person.token)
+      await spec.ok('DeleteIdentity', { uid: person.uid }, { token: await operator() })
+      await expectHidden(mirror, await operator())
+    },
+  )
 
-  test('of a mirror of a mirror the rights at every hop are looked at', async () => {
+  test('mirrors of a mirror need the rights at every hop', async () => {
     const { source } = await withSource()
     const one = await mirrored(source)
     const two = await mirrored(one.mirror)
@@ -97,7 +100,7 @@ specSuite('mirrors of a repo', (spec) => {
     await expectShown(one.mirror, one.person.token)
   })
 
-  test('a source in a suspended organisation is not shown', async () => {
+  test('mirrors of a repo hide a source in a suspended organisation', async () => {
     const { group, source } = await withSource()
     const { mirror, person } = await mirrored(source)
     await suspend(spec.server, group)
@@ -106,7 +109,7 @@ specSuite('mirrors of a repo', (spec) => {
     await expectShown(mirror, person.token)
   })
 
-  test('roles of a session, and a token that is cut, set up no sync that they could not keep', async () => {
+  test('mirrors of a repo can not be created with session roles or a narrowed token, which end before the mirror', async () => {
     const { group, source } = await withSource()
     const home = await makeOrganisation(spec.server)
     const member = await makeMember(spec.server, home.group, { role: 'owner' })
@@ -119,7 +122,7 @@ specSuite('mirrors of a repo', (spec) => {
     expectFailure(reply, { code: 3, fields: ['sync_config.source'] })
   })
 
-  test('an update does not reveal what is hidden', async () => {
+  test('mirrors of a repo do not reveal hidden content in an update', async () => {
     const { source } = await withSource()
     const { mirror, right, person } = await mirrored(source)
     await unbind(right)
@@ -127,7 +130,7 @@ specSuite('mirrors of a repo', (spec) => {
     expectFailure(reply, { code: 3, fields: ['bundles'] })
   })
 
-  test('a sync without an identity, of the version before, shows a source of its own organisation alone', async () => {
+  test('mirrors of a repo without a recorded identity, from the previous version, show a source of their own organisation only', async () => {
     const { group, source, token } = await withSource()
     const own = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: freshName('own'), syncConfig: { source } } }, { token }))
     const foreign = await mirrored(source)
@@ -146,7 +149,7 @@ specSuite('mirrors of a repo', (spec) => {
     await expectHidden(foreign.mirror, foreign.person.token)
   })
 
-  test('a Kubernetes object sets up a sync that its grant allows, within its organisation', async () => {
+  test('mirrors of a repo are created by a Kubernetes object as its grant allows, within its organisation', async () => {
     const { group, source, token } = await withSource()
     const other = await withSource()
     const { services } = spec.server.running.engine
@@ -175,7 +178,7 @@ specSuite('mirrors of a repo', (spec) => {
     await expect(createManaged(services, object(), draft(other.source))).rejects.toMatchObject({ code: 3 })
   })
 
-  test('after its expirationTime a mirror shows nothing; an update that names the source sets it up again', async () => {
+  test('mirrors of a repo show nothing after their expirationTime; an update that names the source starts them again', async () => {
     const { source } = await withSource()
     const { mirror, person, right } = await mirrored(source)
     const end = async () => {
@@ -204,7 +207,7 @@ specSuite('mirrors of a repo', (spec) => {
     await expectHidden(mirror, await tokenOf(person.uid))
   })
 
-  test('the leader takes syncs that have expired out of their repos', async () => {
+  test('mirrors of a repo are ended by the leader after they expire', async () => {
     const { source } = await withSource()
     const [old, young] = [await mirrored(source), await mirrored(source)]
     spec.clock.advance(8 * dayMs)
@@ -219,7 +222,7 @@ specSuite('mirrors of a repo', (spec) => {
     expect(ended).toMatchObject({ type: 'dev.taproot.api.platform.registry.repo.updated.v1', group: old.group, actorSubject: '' })
   })
 
-  test('a sync that can not be ended holds up no other', async () => {
+  test('mirrors of a repo that can not be ended do not delay others', async () => {
     const { services } = spec.server.running.engine
     // Those of other tests.
     spec.clock.advance(15 * dayMs)
@@ -238,7 +241,7 @@ specSuite('mirrors of a repo', (spec) => {
     expect(await synced()).toBe(0)
   })
 
-  test('who may change the source sees who mirrors it, page by page, and whether they are shown anything', async () => {
+  test('mirrors of a repo are listed, page by page, for callers who may change the source, with whether they show anything', async () => {
     const { source, token } = await withSource()
     expect(await spec.ok('ListMirrors', { parent: source }, { token })).toMatchObject({ mirrors: [], totalCount: '0', skipped: 0 })
     const made = [await mirrored(source), await mirrored(source), await mirrored(source)].sort((one, other) => (one.mirror < other.mirror ? -1 : 1))
@@ -269,7 +272,7 @@ specSuite('mirrors of a repo', (spec) => {
       expectFailure(await spec.call('ListMirrors', { parent: source, ...request }, { token }), { code: 3, fields: [field] })
   })
 
-  test('a list of mirrors names only identities that the caller may see', async () => {
+  test('mirrors of a repo are listed only with identities that the caller may see', async () => {
     const { group, source, token } = await withSource()
     const { mirror, person, right, group: theirs } = await mirrored(source)
     const workload = await makeMember(spec.server, group, { role: 'editor' })
@@ -292,7 +295,7 @@ specSuite('mirrors of a repo', (spec) => {
     expect(await named(both.token)).toEqual({ [mirror]: person.uid, [own]: workload.uid })
   })
 
-  test('only callers who may change the source see its mirrors; an ended mirror becomes an independent repo', async () => {
+  test('mirrors of a repo are hidden from callers who may not change the source; an ended mirror becomes an independent repo', async () => {
     const { group, source, token } = await withSource()
     const { mirror, person, group: theirs } = await mirrored(source)
     const two = await mirrored(mirror)
@@ -321,7 +324,7 @@ specSuite('mirrors of a repo', (spec) => {
     expect(events.some(({ type, group: at }) => type === 'dev.taproot.api.platform.registry.repo.updated.v1' && at === theirs)).toBe(true)
   })
 
-  test('within one organisation a mirror needs the right of a binding, too', async () => {
+  test('mirrors of a repo within one organisation also end when their creator loses the right to pull', async () => {
     const { group, source, token } = await withSource()
     const sub = await subgroup(spec, group, token)
     const editor = await makeMember(spec.server, group, { role: await makeRole(spec.server, group, ['repo.create', 'repo.list']), bindAt: sub })

@@ -38,7 +38,7 @@ specSuite('custom overlays', (spec) => {
   }
 
   // docs/spec/registry.md#custom-overlays
-  test('an overlay is kept and shown as it was given', async () => {
+  test('custom overlays are stored and returned as given', async () => {
     const customOverlay = {
       contents: {
         packages: ['curl', 'jq=1.7'],
@@ -89,14 +89,14 @@ specSuite('custom overlays', (spec) => {
     ['https://packages/a'],
     ['https://'],
     ['https://a b/'],
-  ])('%s is no runtime repository', async (url) => {
+  ])('custom overlays refuse %s as a runtime repository', async (url) => {
     const field = 'custom_overlay.contents.runtime_repositories[1]'
     expectFailure(await attempt(repositories('https://packages.example/main', url)), { code: 3, fields: [field] })
   })
 
   // docs/spec/registry.md#custom-overlays
   test.each([['https://packages.example/main'], ['https://93.184.216.34/main'], ['https://localhost.example/'], ['https://[2606:2800:220:1::1]/']])(
-    '%s is a runtime repository',
+    'custom overlays accept %s as a runtime repository',
     async (url) => {
       expect((await attempt(repositories(url))).code).toBe(0)
     },
@@ -104,39 +104,39 @@ specSuite('custom overlays', (spec) => {
 
   // docs/spec/registry.md#custom-overlays
   test.each([
-    ['text that is no key', 'ssh-rsa AAAA'],
+    ['text that is not a key', 'ssh-rsa AAAA'],
     ['a private key', rsaPrivateKey],
-    ['a key of another type of block', pkcs1Key],
+    ['a key in a block of another type', pkcs1Key],
     ['an elliptic-curve key', ecKey],
     ['two keys', rsaKey + rsaKey],
     ['a key and a private key', rsaKey + rsaPrivateKey],
     ['text before the key', `key:\n${rsaKey}`],
-    ['a block of rubbish', '-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n'],
+    ['a block of invalid data', '-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n'],
     ['a certificate', certificate],
-  ])('%s is no key of a runtime keyring', async (_, content) => {
+  ])('custom overlays refuse as a key of a runtime keyring: %s', async (_, content) => {
     expectFailure(await attempt(keyring({ name: 'good', content: rsaKey }, { name: 'bad', content })), { code: 3, fields: [`${keyringField}[1].content`] })
   })
 
   // docs/spec/registry.md#custom-overlays
-  test('a key is accepted with line ends of either sort', async () => {
+  test('custom overlays accept a key with line ends of either sort', async () => {
     expect((await attempt(keyring({ name: 'unix', content: rsaKey }, { name: 'dos', content: rsaKey.replaceAll('\n', '\r\n') }))).code).toBe(0)
   })
 
   // docs/spec/registry.md#custom-overlays
   test.each([
-    ['twice the same', [{ name: 'one' }, { name: 'one' }], '[1]'],
+    ['used twice', [{ name: 'one' }, { name: 'one' }], '[1]'],
     ['reserved', [{ name: 'platform.rsa.pub' }], '[0]'],
     ['a dot file', [{ name: '.key' }], '[0]'],
     ['a path', [{ name: 'a/b' }], '[0]'],
-    ['a path of another sort', [{ name: 'a\\b' }], '[0]'],
-    ['the folder above', [{ name: '..' }], '[0]'],
-  ] as const)('a key name that is %s is refused', async (_, entries, at) => {
+    ['a path with backslashes', [{ name: 'a\\b' }], '[0]'],
+    ['the parent folder', [{ name: '..' }], '[0]'],
+  ] as const)('custom overlays refuse a key name that is %s', async (_, entries, at) => {
     const reply = await attempt(keyring(...entries.map((entry) => ({ ...entry, content: rsaKey }))))
     expectFailure(reply, { code: 3, fields: [`${keyringField}${at}.name`] })
   })
 
   // docs/spec/registry.md#custom-overlays
-  test('a keyring has at most 512 KiB in all', async () => {
+  test('limit a keyring to 512 KiB in all', async () => {
     const padded = rsaKey + ' '.repeat(300_000 - rsaKey.length)
     expect((await attempt(keyring({ name: 'one', content: padded }))).code).toBe(0)
     expectFailure(await attempt(keyring({ name: 'one', content: padded }, { name: 'two', content: padded })), { code: 3, fields: [keyringField] })
@@ -144,26 +144,26 @@ specSuite('custom overlays', (spec) => {
 
   // docs/spec/registry.md#custom-overlays
   test.each([
-    ['text that is no certificate', 'certificate'],
+    ['text that is not a certificate', 'certificate'],
     ['a key', rsaKey],
     ['a private key', certificateKey],
     ['a certificate and its private key', certificate + certificateKey],
     ['a chain of two', certificate + certificate],
-    ['a block of rubbish', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'],
+    ['a block of invalid data', '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'],
     ['a certificate of version 1', versionOne(certificate)],
-  ])('%s is no additional certificate', async (_, content) => {
+  ])('custom overlays refuse as an additional certificate: %s', async (_, content) => {
     expectFailure(await attempt(certificates(certificate, content)), { code: 3, fields: [`${certificateField}[1].content`] })
   })
 
   // docs/spec/registry.md#custom-overlays
-  test('additional certificates have at most 50 KiB in all', async () => {
+  test('limit additional certificates to 50 KiB in all', async () => {
     const padded = certificate + ' '.repeat(30_000 - certificate.length)
     expect((await attempt(certificates(padded))).code).toBe(0)
     expectFailure(await attempt(certificates(padded, padded)), { code: 3, fields: [certificateField] })
   })
 
   // docs/spec/registry.md#custom-overlays
-  test('all faults are listed at once, each at its own place, and no answer quotes a key', async () => {
+  test('custom overlays report all faults at once, each at its own field, and never quote a key', async () => {
     const reply = await attempt({ ...keyring({ name: 'platform', content: rsaPrivateKey }), ...certificates('x'), environment: {} })
     expectFailure(reply, { code: 3, fields: [`${keyringField}[0].name`, `${keyringField}[0].content`, `${certificateField}[0].content`] })
     expect(JSON.stringify(fieldViolations(reply))).not.toContain(rsaPrivateKey.slice(100, 140))
@@ -175,12 +175,12 @@ specSuite('custom overlays', (spec) => {
     ['environment', { environment: { TAPROOT_TOKEN: 'x' } }, 'custom_overlay.environment["TAPROOT_TOKEN"]'],
     ['annotations', { annotations: { 'dev.taproot.source': 'x' } }, 'custom_overlay.annotations["dev.taproot.source"]'],
     ['annotations', { annotations: { 'org.opencontainers.image.source': 'x' } }, 'custom_overlay.annotations["org.opencontainers.image.source"]'],
-  ])('%s may not use reserved keys', async (_, overlay, field) => {
+  ])('custom overlays refuse reserved keys in %s', async (_, overlay, field) => {
     expectFailure(await attempt(overlay), { code: 3, fields: [field] })
   })
 
   // docs/spec/registry.md#custom-overlays
-  test('reserved keys are so by their beginning only', async () => {
+  test('custom overlays reserve keys by their prefix only', async () => {
     const overlay = { environment: { MY_TAPROOT_TOKEN: 'x', taproot_x: 'y' }, annotations: { 'my.dev.taproot.x': 'x', 'org.opencontainer.x': 'y' } }
     expect((await attempt(overlay)).code).toBe(0)
   })

@@ -42,13 +42,13 @@ specSuite('readmes', (spec) => {
   }
 
   // docs/spec/registry.md#readmes
-  test('a repo without a readme has an empty one', async () => {
+  test('a repo without a readme returns an empty one', async () => {
     const { uid, token } = await withRepo()
     expect(await read(uid, token)).toMatchObject({ uid, content: '' })
   })
 
   // docs/spec/registry.md#readmes
-  test('a readme is what was written last, and may be empty again', async () => {
+  test('a readme is what was last written, and may be emptied', async () => {
     const { uid, token } = await withRepo()
     const written = await write(uid, readme, token)
     expect(written).toMatchObject({ uid, content: readme })
@@ -60,7 +60,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/storage.md#consistent-reads
-  test('a write of which nothing is in memory does not wait for the watch', async () => {
+  test('a write of a readme that is not in memory does not wait for the watch', async () => {
     const { uid, token } = await withRepo()
     await write(uid, 'the thread is there now', token)
     const startedAt = performance.now()
@@ -70,7 +70,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/registry.md#readmes
-  test('a readme may have 512 KiB', async () => {
+  test('a readme may have up to 512 KiB', async () => {
     const { uid, token } = await withRepo()
     const large = 'All work and no play. '.repeat(30_000).slice(0, 524_288)
     expect(await write(uid, large, token)).toMatchObject({ content: large })
@@ -81,34 +81,34 @@ specSuite('readmes', (spec) => {
   // docs/spec/registry.md#readmes
   test.each([
     ['a script', 'Hello <script>alert(1)</script>'],
-    ['a script in capitals', '<SCRIPT SRC=//evil.example/x.js></SCRIPT>'],
+    ['a script in upper case', '<SCRIPT SRC=//evil.example/x.js></SCRIPT>'],
     ['an event handler', '<img src="x" onerror="alert(1)">'],
-    ['a link that runs', '[click](javascript:alert(1))'],
-    ['a link that runs, in HTML', '<a href="java&#10;script:alert(1)">click</a>'],
-    ['a link that runs, with entities', '<a href="&#106;avascript:alert(1)">click</a>'],
-    ['an image of data', '![x](data:text/html;base64,PHNjcmlwdD4=)'],
-    ['an autolink that runs', '<javascript:alert(1)>'],
-    ['a reference that runs', '[click][1]\n\n[1]: vbscript:alert(1)'],
+    ['a link with a javascript: URL', '[click](javascript:alert(1))'],
+    ['an HTML link with a javascript: URL', '<a href="java&#10;script:alert(1)">click</a>'],
+    ['a link with a javascript: URL in entities', '<a href="&#106;avascript:alert(1)">click</a>'],
+    ['an image with a data: URL', '![x](data:text/html;base64,PHNjcmlwdD4=)'],
+    ['an autolink with a javascript: URL', '<javascript:alert(1)>'],
+    ['a reference with a javascript: URL', '[click][1]\n\n[1]: vbscript:alert(1)'],
     ['a frame', '<iframe src="https://evil.example"></iframe>'],
     ['a form', '<form action="https://evil.example"><input name="password"></form>'],
     ['a style', '<p style="position:fixed;inset:0">over everything</p>'],
     ['a style sheet', '<style>body { display: none }</style>'],
     ['an object', '<object data="x.swf"></object>'],
-    ['a drawing', '<svg onload="alert(1)"></svg>'],
-    ['a formula', '<math><mi xlink:href="javascript:alert(1)">x</mi></math>'],
+    ['an SVG drawing', '<svg onload="alert(1)"></svg>'],
+    ['a MathML formula', '<math><mi xlink:href="javascript:alert(1)">x</mi></math>'],
     ['a meta tag', '<meta http-equiv="refresh" content="0;url=https://evil.example">'],
-    ['another base', '<base href="https://evil.example/">'],
-    ['a handler for the page', '<body onload="alert(1)">'],
-    ['an attribute for the page', '<html lang="en">'],
+    ['a base element', '<base href="https://evil.example/">'],
+    ['a body element with an event handler', '<body onload="alert(1)">'],
+    ['an html element with an attribute', '<html lang="en">'],
     ['a comment that ends early', '<!--><img src=x onerror=alert(1)>-->'],
     ['a tag that is never closed', '<div onclick=alert(1) '],
     ['a tag that is never closed, after others', '# Title\n\ntext\n\n<p title="x'],
     ['a comment that is never closed', '<!-- to be continued'],
-    ['text that swallows the page', '<textarea>'],
-    ['a mark that looks like what follows', '<pre title=\'<hr id="'],
+    ['text that hides the rest of the page', '<textarea>'],
+    ['a title attribute that contains the start of a tag', '<pre title=\'<hr id="'],
     ['a custom element', '<x-evil>hello</x-evil>'],
-    ['a class of the page', '<p class="admin-only">hello</p>'],
-  ])('%s is refused', async (_, content) => {
+    ['a class name of the page', '<p class="admin-only">hello</p>'],
+  ])('a readme with %s is refused', async (_, content) => {
     const { uid, token } = await withRepo()
     expectFailure(await attempt(uid, content, token), { code: 3, domain: 'registry.taproot.dev', fields: ['content'] })
     expect(await read(uid, token)).toMatchObject({ content: '' })
@@ -118,9 +118,9 @@ specSuite('readmes', (spec) => {
   test.each([
     ['an image with its size', '<img src="https://a.example/x.png" width="10" height="20">'],
     ['a code block of a language', '```typescript\nlet a = 1 < 2 && 3\n```'],
-    ['a language with odd letters', '```c++\nint a;\n```'],
+    ['a language name with unusual letters', '```c++\nint a;\n```'],
     ['a comment', '<!-- badges -->\n\ntext'],
-    ['a link by mail', '[us](mailto:us@example.com) <us@example.com>'],
+    ['a mailto: link', '[us](mailto:us@example.com) <us@example.com>'],
     ['a link inside the page', '<a id="top"></a> [up](#top)'],
     ['a table with alignment', '|a|b|c|\n|:-|:-:|-:|\n|1|2|3|'],
     ['quotes, entities and umlauts', '> "quoted" &quot;x&quot; &copy; äöü 👋 <br> &lt;script&gt;'],
@@ -128,23 +128,23 @@ specSuite('readmes', (spec) => {
     ['carriage returns', 'one\r\ntwo\r\n\r\n- three'],
     ['lists and rules', '1. one\n   - two\n\n---\n\n* * *'],
     [
-      'a picture for the dark',
+      'a picture with a dark variant',
       '<picture><source srcset="https://a.example/d.png" media="(prefers-color-scheme: dark)"><img src="https://a.example/l.png"></picture>',
     ],
-  ])('%s is fine', async (_, content) => {
+  ])('a readme with %s is accepted', async (_, content) => {
     const { uid, token } = await withRepo()
     expect(await write(uid, content, token)).toMatchObject({ content })
   })
 
   // docs/spec/storage.md#fairness
   test.each([
-    ['deep HTML', '<div>'.repeat(100_000)],
-    ['deep inline HTML', `x ${'<b>'.repeat(170_000)}`],
-    ['deep quotes', '>'.repeat(500_000)],
-    ['brackets', '['.repeat(500_000)],
-    ['images that never end', '![['.repeat(170_000)],
+    ['deeply nested HTML', '<div>'.repeat(100_000)],
+    ['deeply nested inline HTML', `x ${'<b>'.repeat(170_000)}`],
+    ['deeply nested quotes', '>'.repeat(500_000)],
+    ['many brackets', '['.repeat(500_000)],
+    ['images that are never closed', '![['.repeat(170_000)],
   ])(
-    '%s is answered, and no other request waits for it',
+    'a readme with %s is answered, and no other request waits for it',
     async (_, content) => {
       const { uid, token } = await withRepo()
       const slow = attempt(uid, content, token)
@@ -173,7 +173,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/conventions.md#etag-preconditions
-  test('a readme is guarded by If-Match and by the etag in the body, the first one too', async () => {
+  test('a readme write checks If-Match and the etag in the body, also for the first write', async () => {
     const { uid, token } = await withRepo()
     const empty = await read(uid, token)
     const first = await spec.ok('UpdateRepoReadme', { repoReadme: { ...empty, content: 'first' } }, { token })
@@ -185,7 +185,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/conventions.md#dry-run
-  test('a dry run says what would be and changes nothing', async () => {
+  test('a dry run of a readme write returns the result and changes nothing', async () => {
     const { uid, token } = await withRepo()
     const before = await write(uid, 'old', token)
     const dry = await spec.ok('UpdateRepoReadme', { repoReadme: { uid, content: 'new' } }, { token, validateOnly: true })
@@ -196,7 +196,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/storage.md#transactions
-  test('concurrent writers: each write is whole, and the one that the answers name as last is last', async () => {
+  test('concurrent writes of a readme are each complete, and the last acknowledged one is kept', async () => {
     const { uid, token } = await withRepo()
     const written = await Promise.all(Array.from({ length: 8 }, (_, at) => write(uid, `text ${at}`, token)))
     const last = await read(uid, token)
@@ -205,7 +205,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/registry.md#readmes
-  test('who may update the repo may write its readme, who may list it may read it', async () => {
+  test('callers who may update the repo may write its readme, and those who may list it may read it', async () => {
     const { group, uid, token } = await withRepo()
     const member = async (...capabilities: string[]) => (await makeMember(spec.server, group, { role: await makeRole(spec.server, group, capabilities) })).token
     const [writer, reader] = [await member('repo.update'), await member('repo.list')]
@@ -218,7 +218,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/registry.md#readmes
-  test('a synced repo shows the readme of its source and can not write it', async () => {
+  test('a synced repo shows the readme of its source and refuses writes', async () => {
     const { group, uid: source, token } = await withRepo()
     const text = await write(source, '# Source', token)
     const uid = uidOf(await spec.ok('CreateRepo', { parent: group, repo: { name: 'synced', syncConfig: { source } } }, { token }))
@@ -233,7 +233,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('the readme of a deleted repo goes with it, at once', async () => {
+  test('the readme of a deleted repo is deleted with it', async () => {
     const { uid, token } = await withRepo()
     await write(uid, 'text', token)
     const kept = () => spec.server.running.engine.store.get(`x/readme/${uid}`, AbortSignal.timeout(5_000))
@@ -246,7 +246,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/storage.md#transactions
-  test('an update that races the deletion of the repo leaves nothing behind', async () => {
+  test('a readme write that races with the deletion of the repo leaves nothing behind', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { store } = spec.server.running.engine
     for (let at = 0; at < 10; at++) {
@@ -259,7 +259,7 @@ specSuite('readmes', (spec) => {
   })
 
   // docs/spec/events.md#event-bodies
-  test('an update of the readme is an event of the repo with the readme as its body', async () => {
+  test('a readme write causes an update event of the repo with the readme as its body', async () => {
     const { group, uid, token } = await withRepo()
     await write(uid, '# Told', token)
     const { entries } = await spec.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))

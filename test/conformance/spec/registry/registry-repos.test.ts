@@ -45,7 +45,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/conventions.md#list-filters
-  test('a search finds repos below a group, in sibling groups, and by their exact name', async () => {
+  test('a list finds repos below a group, in sibling groups, and by their exact name', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const [top, deep] = [uidOf(await create(group, { name: 'nginx' }, token)), uidOf(await create(sub, { name: 'nginx' }, token))]
@@ -58,7 +58,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/conventions.md#ordering
-  test('repos are sorted by name or time, either way, page by page', async () => {
+  test('repos are sorted by name or time, ascending or descending, page by page', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const names = ['delta', 'alpha', 'charlie', 'bravo', 'echo']
     for (const name of names) await create(group, { name }, token)
@@ -82,7 +82,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('a PATCH changes what the body has, or of that what the mask names', async () => {
+  test('a PATCH changes the fields of the body, or only those in the mask', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const made = await create(group, { name: 'nginx', description: 'old', aliases: ['nginx:1'] }, token)
     const uid = uidOf(made)
@@ -92,7 +92,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/conventions.md#update-masks
-  test('the wildcard replaces a repo: what the body lacks goes to its zero value', async () => {
+  test('the wildcard mask replaces a repo: fields missing in the body are cleared', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx', description: 'old', ...catalogue, customOverlay: { environment: { A: 'b' } } }, token))
     const replaced = await update({ uid, name: 'nginx' }, token, { updateMask: '*' })
@@ -101,7 +101,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/registry.md#repos
-  test('a deleted repo is gone for every reader, its name is free, and its uid is not used again', async () => {
+  test('a deleted repo disappears for every reader, its name is free, and its uid is never reused', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
     expect(await spec.ok('DeleteRepo', { uid }, { token })).toEqual({})
@@ -112,7 +112,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/registry.md#garbage-collection
-  test('a deletion leaves a note for the garbage collection of the bytes', async () => {
+  test('a deletion records the repo for the garbage collection of its content', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
     const note = () => spec.server.running.engine.store.get(`x/removed-repo/${uid}`, AbortSignal.timeout(5_000))
@@ -122,7 +122,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('a group that holds repos stays: code 9 with their number', async () => {
+  test('a group with repos can not be deleted: code 9 with their number', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const sub = await subgroup(spec, group, token)
     const uids = [uidOf(await create(sub, { name: 'one' }, token)), uidOf(await create(sub, { name: 'two' }, token))]
@@ -134,13 +134,13 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/resources.md#names
-  test.each([['a'], ['a.b_c-d e'], ['0'.repeat(100)]])('%j is a repo name', async (name) => {
+  test.each([['a'], ['a.b_c-d e'], ['0'.repeat(100)]])('%j is a valid repo name', async (name) => {
     const { group, token } = await makeOrganisation(spec.server)
     expect(await create(group, { name }, token)).toMatchObject({ name })
   })
 
   // docs/spec/registry.md#repo-paths
-  test('the path of a repo has at most 255 characters when it is made or renamed', async () => {
+  test('the path of a repo has at most 255 characters, checked at creation and rename', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const { name: root } = await spec.ok('GetGroup', { uid: group }, { token })
     const room = 255 - String(root).length - 1
@@ -150,7 +150,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/resources.md#descriptions
-  test('a description is one line of at most 512 characters of any sort', async () => {
+  test('a description is one line of at most 512 characters', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const description = `Grüße 👋 ${'x'.repeat(500)}`
     expect(await create(group, { name: 'described', description }, token)).toMatchObject({ description })
@@ -159,7 +159,7 @@ specSuite('repos', (spec) => {
   })
 
   // docs/spec/registry.md#repos
-  test('repo.update governs tier, bundles, aliases and active tags', async () => {
+  test('repo.update is the right to change tier, bundles, aliases and active tags', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
     const editor = await makeMember(spec.server, group, { role: await makeRole(spec.server, group, ['repo.update']) })
@@ -182,7 +182,7 @@ specSuite(
     const hostOf = () => spec.server.config.registry.host
 
     // docs/spec/registry.md#mirrors
-    test('a synced repo inherits tier, bundles, aliases and active tags as they are now, and takes its first description', async () => {
+    test('synced repos show the current tier, bundles, aliases and active tags of their source, and copy its description at creation', async () => {
       const { group, token, source } = await withSource()
       const made = await create(group, sync(source), token)
       expect(made).toMatchObject({ ...catalogue, description: 'The web server', syncConfig: { source } })
@@ -198,7 +198,7 @@ specSuite(
       ['bundles', { bundles: ['ai'] }],
       ['aliases', { aliases: ['other:1'] }],
       ['active_tags', { activeTags: ['other'] }],
-    ])('%s of a synced repo is not its own to change', async (field, change) => {
+    ])('synced repos refuse changes of %s', async (field, change) => {
       const { group, token, source } = await withSource()
       expectFailure(await spec.call('CreateRepo', { parent: group, repo: { ...sync(source), ...change } }, { token }), { code: 3, fields: [field] })
       const uid = uidOf(await create(group, sync(source), token))
@@ -206,7 +206,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirrors
-    test('a synced repo can be sent back as it was read, whole, with another description', async () => {
+    test('synced repos can be sent back as read, complete, with another description', async () => {
       const { group, token, source } = await withSource()
       const made = await create(group, sync(source), token)
       expect(await update({ ...made, description: 'ours' }, token, { updateMask: '*' })).toMatchObject({
@@ -217,7 +217,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirrors
-    test("expirationTime is 14 days from the creation of the sync, and the server's own like uniqueTags, gracePeriod and apkoOverlay", async () => {
+    test('synced repos have an expirationTime 14 days after the creation of the sync, output-only like uniqueTags, gracePeriod and apkoOverlay', async () => {
       const { group, token, source } = await withSource()
       const given = { source, expirationTime: '2001-01-01T00:00:00.000Z', uniqueTags: true, gracePeriod: true, apkoOverlay: 'mine' }
       const made = await create(group, { name: 'synced', syncConfig: given }, token)
@@ -229,7 +229,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirrors
-    test('the source is named by uid, by image reference or by its name in the catalogue, and kept as uid', async () => {
+    test('synced repos accept the source as uid, image reference or catalogue name, and store its uid', async () => {
       const staff = await spec.server.operatorToken()
       const open = await publicGroup()
       const name = freshName('image')
@@ -248,7 +248,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirror-rights
-    test('anybody may sync from a repo of the public organisation, as anybody may pull from it', async () => {
+    test('synced repos may have a source in the public organisation, from which anybody may pull', async () => {
       const staff = await spec.server.operatorToken()
       const name = freshName('image')
       const source = uidOf(await create(await publicGroup(), { name, ...catalogue }, staff))
@@ -260,7 +260,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirror-rights
-    test('the caller must be able to pull at the source; foreign, missing and malformed ones are the same code 3', async () => {
+    test('synced repos need a caller who may pull at the source; foreign, missing and malformed sources are the same code 3', async () => {
       const [own, other] = [await makeOrganisation(spec.server), await withSource()]
       const attempt = (token: string, source: string) => spec.call('CreateRepo', { parent: own.group, repo: sync(source) }, { token })
       const foreign = await attempt(own.token, other.source)
@@ -270,7 +270,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirror-rights
-    test.each([['repo.list'], ['manifest.list'], ['repo.blobs.get']])('without %s at the source there is no sync', async (missing) => {
+    test.each([['repo.list'], ['manifest.list'], ['repo.blobs.get']])('synced repos are refused without %s at the source', async (missing) => {
       const { group, token, source } = await withSource()
       const sub = await subgroup(spec, group, token)
       const needed = ['repo.list', 'manifest.list', 'repo.blobs.get']
@@ -290,7 +290,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirror-rights
-    test('a sync that is there stays when the right to its source or the source itself is gone', async () => {
+    test('synced repos keep their sync when the right to the source or the source itself is gone', async () => {
       const { group, token, source } = await withSource()
       const sub = await subgroup(spec, group, token)
       const made = await create(sub, sync(source), token)
@@ -303,7 +303,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirrors
-    test('a sync of a sync shows the first source, and one that leads to itself shows nothing', async () => {
+    test('synced repos with a synced repo as source show the first source, and a cycle shows nothing', async () => {
       const { group, token, source } = await withSource()
       const one = uidOf(await create(group, sync(source), token))
       const two = uidOf(await create(group, sync(one), token))
@@ -314,7 +314,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#mirrors
-    test('a repo that becomes synced loses its own values, and has none after the sync', async () => {
+    test('synced repos lose their own values when the sync starts, and have none after it ends', async () => {
       const { group, token, source } = await withSource()
       const uid = uidOf(await create(group, { name: 'own', bundles: ['ai'], description: 'ours' }, token))
       expect(await update({ uid, syncConfig: { source } }, token)).toMatchObject({ ...catalogue, description: 'ours' })
@@ -325,7 +325,7 @@ specSuite(
     })
 
     // docs/spec/resources.md#json-form
-    test('the key of the sync block is syncConfig; sync_config is understood too', async () => {
+    test('synced repos accept the sync block as syncConfig and as sync_config', async () => {
       const { group, token, source } = await withSource()
       const url = `http://127.0.0.1:${spec.server.config.api.port}/registry/v2/repos`
       const send = async (method: string, path: string, body: JsonObject): Promise<JsonObject> => {
@@ -344,12 +344,12 @@ specSuite(
 )
 
 specSuite(
-  'repos over an upstream whose repositories have a long prefix',
+  'repos in an upstream registry with a long prefix',
   (spec) => {
     const { create } = repoTools(spec)
 
     // docs/spec/registry.md#repo-paths
-    test('a repo is so deep at most that its repository upstream has a name of 255 characters, prefix included', async () => {
+    test('repos in an upstream registry with a long prefix are limited so that the upstream repository name has at most 255 characters, prefix included', async () => {
       const { group, token } = await makeOrganisation(spec.server)
       // 180 of the prefix, a slash, 40 and 17 of a repo in the root group; 17 more one group below.
       expect(uidOf(await create(group, { name: 'top' }, token))).toHaveLength(57)

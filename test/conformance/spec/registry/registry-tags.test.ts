@@ -76,7 +76,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/conventions.md#tag-end-of-life
-  test('end-of-life tags are found by listing 200 on a page and selecting deprecated ones', async () => {
+  test('end-of-life tags are found by listing 200 tags on a page and selecting deprecated ones', async () => {
     const at = await registry()
     const digest = await at.image()
     const names = Array.from({ length: 205 }, (_, n) => `v${String(n).padStart(3, '0')}`)
@@ -97,7 +97,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#deprecated-tags
-  test('deprecated is false or true, and may be set and taken back', async () => {
+  test('deprecated is true or false, and may be set and cleared', async () => {
     const at = await registry()
     const digest = await at.image()
     expect(await put(at, { name: 'old', digest, deprecated: true })).toMatchObject({ deprecated: true })
@@ -107,7 +107,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-creation
-  test('creating moves a tag; history grows only with the digest', async () => {
+  test('creating an existing tag moves it; history grows only if the digest changes', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     const first = await put(at, { name: 'latest', digest: one })
@@ -123,7 +123,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-creation
-  test('the repo must hold the digest: code 9 DIGEST_NOT_FOUND', async () => {
+  test("a tag's digest must be in the repo: code 9 DIGEST_NOT_FOUND", async () => {
     const [mine, theirs] = [await registry(), await registry()]
     const foreign = await theirs.image()
     for (const digest of [foreign, `sha256:${'0'.repeat(64)}`]) {
@@ -134,7 +134,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-families
-  test('three families are hidden unless asked for; an exact name finds them', async () => {
+  test('referrer, dated and epoch tags are hidden by default; an exact name finds them', async () => {
     const at = await registry()
     const digest = await at.image()
     const families = {
@@ -155,7 +155,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-families
-  test('a deprecated tag is listed and counted whatever family it belongs to, and hidden again once it is current', async () => {
+  test('a deprecated tag is listed and counted in every family, and hidden again once it is not deprecated', async () => {
     const at = await registry()
     const digest = await at.image()
     const hidden = [`sha256-${'0'.repeat(8)}`, '1.27-20260101', '1.27-r0']
@@ -175,7 +175,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-filters
-  test('digest finds what points to it, updated_since what changed strictly later', async () => {
+  test('the filter digest finds tags with that digest, updated_since tags changed strictly later', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     const first = await put(at, { name: 'a', digest: one })
@@ -190,7 +190,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/conventions.md#deletion-order
-  test('tags of a deleted repo are gone at once, their history is kept', async () => {
+  test('tags of a deleted repo disappear at once, their history is kept', async () => {
     const at = await registry()
     const digest = await at.image()
     const tag = uidOf(await put(at, { name: 'latest', digest }))
@@ -206,7 +206,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-history
-  test('what a tag pointed to: oldest first, a page token for more, start inclusive, end exclusive', async () => {
+  test('history lists former digests oldest first, in pages, start inclusive, end exclusive', async () => {
     const at = await registry()
     const digests = [await at.image(), await at.image(), await at.image()]
     for (const digest of digests) await put(at, { name: 'latest', digest })
@@ -225,7 +225,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/conventions.md#page-tokens
-  test('page tokens of repos, tags and histories live for three days; an expired one restarts from the beginning without an error', async () => {
+  test('page tokens of repos, tags and histories are valid for three days; an expired one restarts from the beginning', async () => {
     const at = await registry()
     for (const name of ['second', 'third']) await spec.ok('CreateRepo', { parent: at.group, repo: { name } }, { token: at.token })
     for (const name of ['1.26', '1.27', 'latest']) await put(at, { name, digest: await at.image() })
@@ -249,7 +249,7 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('part D.5 a tag is restored to a digest of its history, by digest or by time, also when it was deleted', async () => {
+  test('part D.5 a tag is restored to a digest of its history, by digest or by time, also after its deletion', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     await put(at, { name: 'latest', digest: one })
@@ -267,7 +267,7 @@ specSuite('tags', (spec) => {
     at.client.close()
   })
 
-  test('part D.5 a digest whose bytes the upstream no longer holds can not be restored (code 9)', async () => {
+  test('part D.5 a digest whose content the upstream no longer has can not be restored (code 9)', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     for (const digest of [one, two]) await put(at, { name: 'latest', digest })
@@ -280,7 +280,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#images
-  test('architectures are those of the index in its order; the size is that of layers and config, amd64 by default', async () => {
+  test('architectures are those of the index in its order; the size counts layers and config, of amd64 by default', async () => {
     const at = await registry()
     const { client, path, repo, token } = at
     const images = [await client.image(path, {}, 'arm64'), await client.image(path, {}, 'amd64'), await client.image(path, {}, 'unknown')]
@@ -305,7 +305,7 @@ specSuite('tags', (spec) => {
   })
 
   // docs/spec/registry.md#tag-creation
-  test('only tag.create is needed to move a tag; history takes tag.list, images take both of theirs', async () => {
+  test('moving a tag needs tag.create alone, its history tag.list, an image size more than repo.list', async () => {
     const at = await registry()
     const [one, two] = [await at.image(), await at.image()]
     const member = async (...capabilities: string[]) =>

@@ -43,7 +43,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-creation
-    test('creating a tag that exists moves it: one tag, the same uid, a later time, one more record of history', async () => {
+    test('creating an existing tag moves it: same uid, later time, one more history record', async () => {
       const at = await place()
       const first = await put(at, 'latest', 1)
       const second = await put(at, 'latest', 2)
@@ -59,7 +59,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-creation
-    test('creating a tag that exists does nothing where digest, deprecated and bundles are equal', async () => {
+    test('creating an existing tag with equal digest, deprecated and bundles changes nothing', async () => {
       const at = await place()
       const first = await put(at, 'latest', 1)
       expect(await put(at, 'latest', 1)).toEqual(first)
@@ -67,7 +67,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-history
-    test('deprecated and bundles may change without a move', async () => {
+    test('deprecated and bundles may change without a new history record', async () => {
       const at = await place()
       await put(at, '1.0', 1)
       const changed = await put(at, '1.0', 1, { deprecated: true, bundles: ['fips'] })
@@ -76,7 +76,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-creation
-    test('a create with If-None-Match: * refuses a name that is taken with code 6', async () => {
+    test('a create with If-None-Match: * is code 6 for an existing name', async () => {
       const at = await place()
       await put(at, 'latest', 1)
       const reply = await spec.call('CreateTag', { parent: at.repo, tag: { name: 'latest', digest: digest(2) } }, { token: at.token, ifNoneMatch: '*' })
@@ -94,7 +94,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#etag-preconditions
-    test('a create with If-Match does not make a tag that was deleted since it was read: code 10', async () => {
+    test('a create with If-Match does not recreate a tag deleted since it was read: code 10', async () => {
       const at = await place()
       const { uid, etag } = await put(at, 'latest', 1)
       await spec.ok('DeleteTag', { uid: String(uid) }, { token: at.token })
@@ -122,14 +122,14 @@ specSuite(
       ['name', { name: 'x'.repeat(129), digest: digest(1) }],
       ['digest', { name: 'latest', digest: 'sha256:short' }],
       ['digest', { name: 'latest', digest: `sha512:${'0'.repeat(128)}` }],
-    ])('a tag with a bad %s is code 3 on that field: %j', async (field, tag) => {
+    ])('a tag with an invalid %s is code 3 on that field: %j', async (field, tag) => {
       const at = await place()
       const reply = await spec.call('CreateTag', { parent: at.repo, tag }, { token: at.token })
       expectFailure(reply, { code: 3, fields: [field] })
     })
 
     // docs/spec/registry.md#tag-families
-    test('lists hide referrers, dated and epoch tags unless asked, and a name finds hidden ones', async () => {
+    test('lists hide referrer, dated and epoch tags by default, and an exact name finds hidden ones', async () => {
       const at = await place()
       const hidden = {
         referrer: `sha256-${'a'.repeat(64)}`,
@@ -149,7 +149,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-filters
-    test('digest is an exact filter', async () => {
+    test('digest is an exact filter of a list', async () => {
       const at = await place()
       await put(at, 'a', 1)
       await put(at, 'b', 2)
@@ -158,7 +158,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-filters
-    test('updated_since is strictly later, in any order, counted and paged', async () => {
+    test('updated_since selects strictly later tags, in any order, counted and paged', async () => {
       const at = await place()
       const times: string[] = []
       for (const [index, name] of ['c', 'a', 'd', 'b'].entries()) {
@@ -184,7 +184,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-history
-    test('two moves in one millisecond are one millisecond apart', async () => {
+    test('two moves in one millisecond get times one millisecond apart', async () => {
       const at = await place()
       await spec.clock.hold(async () => {
         for (const of of [1, 2, 3, 1]) await put(at, 'latest', of)
@@ -196,7 +196,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-history
-    test('start is included, end is not, and what is between is all there is', async () => {
+    test('a history window includes its start and excludes its end', async () => {
       const at = await place()
       const times: string[] = []
       for (const of of [1, 2, 3, 4]) {
@@ -214,7 +214,7 @@ specSuite(
       })
     })
 
-    test('a time between two milliseconds is between them: for a window, for what is updated since, for a restore', async () => {
+    test('a time between two milliseconds is used exactly: in a window, in updated_since and in a restore', async () => {
       const at = await place()
       const tag = { repoUid: at.repo, tag: 'latest' }
       const times: string[] = []
@@ -234,7 +234,7 @@ specSuite(
       }
     })
 
-    test('history in the platform API comes in pages that go on where the last one ended', async () => {
+    test('history in the platform API has pages that continue where the last one ended', async () => {
       const at = await place()
       for (const of of [1, 2, 3, 4, 5]) await put(at, 'latest', of)
       const seen: unknown[] = []
@@ -256,7 +256,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#tag-history
-    test('a deleted tag keeps its history, without the deletion', async () => {
+    test('a deleted tag keeps its history, without a record of the deletion', async () => {
       const at = await place()
       const { uid } = await put(at, 'latest', 1)
       await spec.ok('DeleteTag', { uid: String(uid) }, { token: at.token })
@@ -267,7 +267,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#deletion-order
-    test('a repo takes its tags along, and history stays', async () => {
+    test('a deleted repo takes its tags along, and their history stays', async () => {
       const at = await place()
       const { uid } = await put(at, 'latest', 1)
       await spec.ok('DeleteRepo', { uid: at.repo }, { token: at.token })
@@ -275,7 +275,7 @@ specSuite(
       expect(await digests(at, { tag: 'latest' })).toEqual([digest(1)])
     })
 
-    test('history of a tag that never was, or of a repo out of reach, is code 5', async () => {
+    test('history of a tag that never existed, or of a repo out of reach, is code 5', async () => {
       const at = await place()
       const other = await place()
       await put(other, 'latest', 1)
@@ -283,7 +283,7 @@ specSuite(
       expectFailure(await spec.call('ListTagHistory', { repoUid: other.repo, tag: 'latest' }, { token: at.token }), { code: 5 })
     })
 
-    test('restore by digest moves a tag back, as one more move', async () => {
+    test('restore by digest moves a tag back, and adds a history record', async () => {
       const at = await place()
       for (const of of [1, 2, 3]) await put(at, 'latest', of)
       const restored = await spec.ok('RestoreTag', { repoUid: at.repo, tag: 'latest', digest: digest(1) }, { token: at.token })
@@ -303,7 +303,7 @@ specSuite(
     })
 
     // docs/spec/registry.md#restore
-    test('restore by time brings back what the tag pointed to then, to the millisecond', async () => {
+    test('restore by time brings back the digest of that time, to the millisecond', async () => {
       const at = await place()
       const times: string[] = []
       for (const of of [1, 2, 3, 4, 5, 6, 7]) {
@@ -347,7 +347,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#method-scopes
-    test('a viewer reads tags and history and neither moves, restores nor deletes', async () => {
+    test('a viewer reads tags and history, and can not move, restore or delete', async () => {
       const at = await place()
       const { uid } = await put(at, 'latest', 1)
       const { token } = await makeMember(spec.server, at.group, { role: 'viewer' })
@@ -358,7 +358,7 @@ specSuite(
     })
 
     // docs/spec/conventions.md#idempotency-keys
-    test('a create sent again with its key makes one move and answers the tag as it is', async () => {
+    test("a create repeated with its idempotency key makes one move and returns the tag's current state", async () => {
       const at = await place()
       const request = { parent: at.repo, tag: { name: 'latest', digest: digest(1) } }
       const idempotencyKey = freshName('key')

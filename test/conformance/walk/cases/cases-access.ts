@@ -8,7 +8,7 @@ function withValue(field: string, value: JsonObject[string] | ((world: World) =>
   return async (valid, world) => ({ ...valid, [field]: typeof value === 'function' ? await value(world) : value })
 }
 
-/** A capability by a name that it does not have. */
+/** Unknown names of capabilities. */
 const badCapabilities: readonly BadInput[] = [
   { what: 'an unknown capability', request: withValue('capability', 'groups.paint'), fields: ['capability'] },
   { what: 'a capability in capitals', request: withValue('capability', 'GROUPS.LIST'), fields: ['capability'] },
@@ -18,7 +18,7 @@ const badCapabilities: readonly BadInput[] = [
   { what: 'too long a capability', breaks: ['capability:string.max_len'], request: withValue('capability', long(256)), fields: ['capability'] },
 ]
 
-/** AccessService. What it is asked about is a record of any kind: here a role of the organisation. */
+/** AccessService. The subject may be a record of any kind: here it is a role of the organisation. */
 export const accessCases: Readonly<Record<string, MethodCase>> = {
   'AccessService/Explain': {
     request: (world): JsonObject => ({ identity: world.owner, capability: 'roles.list', resource: world.plainRole }),

@@ -5,7 +5,7 @@ import type { BadInput, MethodCase } from './method-case.ts'
 import { made, missingSibling, type World } from '../world.ts'
 
 const account = '123456789012'
-/** What every association of the walk is called. */
+/** The name of every association in these requests. */
 const plainName = 'accounts'
 
 function installations(count: number, change: JsonObject = {}): JsonObject {
@@ -94,7 +94,7 @@ function manyServices(count: number): JsonObject {
   return Object.fromEntries(Array.from({ length: count }, (_, at) => [`service${at}`, uid]))
 }
 
-/** Missing, foreign and unfit: the same answer. */
+/** Missing, foreign and unsuitable services, which get the same answer. */
 function badServices(bound: (valid: JsonObject, serviceBindings: JsonObject) => JsonObject): BadInput[] {
   const identities: readonly [string, (world: World, group: string) => Promise<string> | string][] = [
     ['that is missing', (world) => missingSibling(world.owner)],
@@ -109,7 +109,7 @@ function badServices(bound: (valid: JsonObject, serviceBindings: JsonObject) => 
   }))
 }
 
-/** The group that a request to create or update is about. */
+/** Returns the group in a request to create or update. */
 function groupOf(request: JsonObject): string {
   const { uid: own } = (request['accountAssociation'] ?? {}) as JsonObject // both requests have it
   return String(request['parent'] ?? own)

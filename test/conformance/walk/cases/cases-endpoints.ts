@@ -9,7 +9,7 @@ import { long } from '../bad-fields.ts'
 import type { BadInput, ExternalCase, MethodCase } from './method-case.ts'
 import { made, missingSibling, type World } from '../world.ts'
 
-/** Whom the identity made last trusts. */
+/** The subject that the last created identity of a world trusts. */
 const subjects = new WeakMap<World, string>()
 
 /** An identity that trusts a subject of the development issuer. */
@@ -67,14 +67,14 @@ const exchangeCase: ExternalCase = {
   codes: { unsigned: 7, stranger: 7, ours: 7 },
 }
 
-/** The person who was made last. */
+/** The last created person of a world. */
 const people = new WeakMap<World, string>()
 
 function personOf(world: World): string {
   return personUid(world.server.devIssuer.issuer, people.get(world) ?? '')
 }
 
-/** A person who had a role of the organisation before they registered. */
+/** Creates a person who had a role of the organisation before they registered. */
 async function expectedPerson(world: World): Promise<void> {
   people.set(world, freshName('person'))
   const roleBinding = { identityUid: personOf(world), roleUid: world.plainRole }
@@ -100,7 +100,7 @@ const registerCase: ExternalCase = {
   codes: { unsigned: 7, stranger: 7, ours: 7 },
 }
 
-/** A refresh token of a person of the walk, as a browser login gives it. */
+/** Creates a refresh token of a person, like a browser login. */
 async function refreshToken(world: World): Promise<string> {
   const { services } = world.server.running.engine
   const { baseUrl } = world.server.config
@@ -131,7 +131,7 @@ const badRefresh: readonly BadInput[] = badExchange.filter(
   ({ breaks = [], fields = [] }) => [...breaks, ...fields].every((name) => !name.startsWith('identity')) && (breaks.length > 0 || fields.length > 0),
 )
 
-/** Ping, the token exchanges, registering and leaving, and who-am-I. */
+/** Ping, token exchanges, registering and leaving, and Validate. */
 export const apiClientCases: Readonly<Record<string, MethodCase>> = {
   'Auth/Register': {
     request: async (world) => {

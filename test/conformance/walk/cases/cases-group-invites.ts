@@ -19,7 +19,7 @@ const badInvite: readonly BadField[] = [
   { what: 'a text for single use', only: 'rest', set: { singleUse: 'once' }, fields: ['single_use'] },
 ]
 
-/** Missing, foreign and out of place: the same answer. */
+/** Missing, foreign and misplaced roles, which get the same answer. */
 const badRoles: readonly BadInput[] = (
   [
     ['that is missing', (world) => missingSibling(world.plainRole)],

@@ -26,14 +26,14 @@ function newGroup(world: World): Promise<string> {
   return made(world, 'CreateGroup', { parent: world.group, group: { name: freshName('group') } })
 }
 
-/** A verified organisation and the domain that it is named by. */
+/** Creates a verified organisation that is named by a domain. */
 async function verifiedOrganisation(world: World): Promise<{ uid: string; domain: string }> {
   const domain = `${freshName('corp')}.example`
   const request = { group: { name: domain, verified: true, kind: 'ORG_KIND_CUSTOMER' } }
   return { uid: String(ok(await world.server.rest.call('CreateGroup', request, { token: await world.server.operatorToken() }))['uid']), domain }
 }
 
-/** The domain that a request was made for, for the caller that belongs to it. */
+/** The domain of the last request of a world, for a caller with an address in it. */
 const domains = new WeakMap<World, string>()
 
 async function prepareVerified(world: World): Promise<string> {
@@ -42,12 +42,12 @@ async function prepareVerified(world: World): Promise<string> {
   return uid
 }
 
-/** A person whose verified e-mail address lies in that domain. */
+/** Returns the token of a person with a verified e-mail address in that domain. */
 const callerOfDomain = (world: World): Promise<string> => personToken(world, `person@${domains.get(world) ?? ''}`)
 
 const operator = ({ server }: World): Promise<string> => server.operatorToken()
 
-/** A name as a deleted organisation leaves it. */
+/** Returns a name that a deleted organisation left reserved. */
 async function reservedName({ running: { engine } }: World['server']): Promise<string> {
   const name = freshName('reserved')
   const { clock, cache } = engine.services

@@ -8,7 +8,7 @@ const issuer = 'https://issuer.example'
 const claimMatch = { issuer, subject: 'foreign-name' }
 const tooLong = long(2049)
 
-/** A claim match with something changed; members that are undefined are left out. */
+/** Returns a bad input with a changed claim match. Undefined members are left out. */
 function match(what: string, breaks: readonly string[], claims: JsonObject, fields?: readonly string[]): BadField {
   return { what, breaks: breaks.map((one) => `claim_match.${one}`), set: { claimMatch: claims }, ...(fields === undefined ? {} : { fields }) }
 }
@@ -49,7 +49,7 @@ const badClaimMatch: readonly BadField[] = [
 ]
 
 const keys = { issuer, subject: 'foreign-name', issuerKeys: '{"keys":[]}' }
-/** An elliptic-curve key of no use to anybody; `d` makes it a private one. */
+/** An elliptic-curve key without any use; `d` makes it a private key. */
 const publicKey = {
   kty: 'EC',
   crv: 'P-256',
@@ -123,7 +123,7 @@ const badIdentity: readonly BadField[] = [
   ...badAwsIdentity,
 ]
 
-/** No identity may name our own issuer (docs/spec/identities.md#relationships). */
+/** No identity may name this server's issuer (docs/spec/identities.md#relationships). */
 function ownIssuer(make: (valid: JsonObject, own: JsonObject) => JsonObject): BadInput {
   return {
     what: 'the issuer of this platform',

@@ -8,7 +8,7 @@ import { made, makeRole, missingSibling, plainCapability, type World } from '../
 const issuer = 'https://login.idp.example'
 const oidc = { issuer, clientId: 'platform', clientSecret: 'a secret of the client' }
 
-/** A provider whose OIDC part has something changed; members that are undefined are left out. */
+/** Returns a bad input with a changed OIDC block. Undefined members are left out. */
 function inOidc(what: string, breaks: readonly string[], change: JsonObject, fields?: readonly string[]): BadField {
   return { what, breaks: breaks.map((one) => `oidc.${one}`), set: { oidc: { ...oidc, ...change } }, ...(fields === undefined ? {} : { fields }) }
 }
@@ -50,7 +50,7 @@ const badProvider: readonly BadField[] = [
   ...badOidc,
 ]
 
-/** Default roles that are not there, or are and may not be used here, get the same answer. */
+/** Default roles that are missing or not permitted here, which get the same answer. */
 function badRoles(change: (valid: JsonObject, defaultRole: string) => JsonObject): BadInput[] {
   const of = (what: string, role: (world: World) => Promise<string> | string): BadInput => ({
     what,
@@ -74,12 +74,12 @@ function ownIssuer(make: (valid: JsonObject, own: JsonObject) => JsonObject): Ba
   }
 }
 
-/** A new provider whose default role is the plain one; its uid. */
+/** Creates a provider whose default role is the plain one, and returns its uid. */
 export function newProvider(world: World, parent = world.group): Promise<string> {
   return made(world, 'CreateIdentityProvider', { parent, identityProvider: { name: freshName('idp'), defaultRole: world.plainRole, oidc } })
 }
 
-/** A new provider that has a SCIM token, and the etag of its credentials. */
+/** Creates a provider with a SCIM token, and returns the etag of its credentials. */
 async function withToken(world: World): Promise<{ identityProviderUid: string; etag: string }> {
   const identityProviderUid = await newProvider(world)
   const token = await world.server.operatorToken()
@@ -104,7 +104,7 @@ const badEtags: readonly BadInput[] = [
   { what: 'a stale If-Match', options: { ifMatch: '0123456789abcdef' }, code: 10 },
 ]
 
-/** Constraints of the schema on `etag` but that it is needed are none of the walk's, see constraintsOf. */
+/** The walk has no other constraints of the schema on `etag`, see constraintsOf. */
 const noEtag: BadInput = { what: 'no etag', request: ({ etag: _etag, ...rest }) => rest, fields: ['etag'] }
 
 async function neverIssued(valid: JsonObject, world: World): Promise<JsonObject> {
@@ -122,7 +122,7 @@ export const identityProviderCases: Readonly<Record<string, MethodCase>> = {
     list: {
       async item({ server }, parent) {
         const identityProvider = { name: `of ${parent.slice(0, 40)}`, defaultRole: roleUid('viewer'), oidc }
-        // Names are unique in a group: the second time it is there already.
+        // Names are unique in a group: the second time the provider exists.
         expect([0, 6]).toContain((await server.rest.call('CreateIdentityProvider', { parent, identityProvider }, { token: await server.operatorToken() })).code)
       },
       filters: (world) => [{ name: `of ${world.group}` }],
@@ -205,7 +205,7 @@ export const identityProviderCases: Readonly<Record<string, MethodCase>> = {
       ...badEtags,
       noEtag,
       noToken,
-      // The constraint on a flag does not count: a flag has no empty value.
+      // The required constraint on a flag does not count, because a flag has no empty value.
       { what: 'a text for the flag', breaks: ['enabled:required'], only: 'rest', request: (valid) => ({ ...valid, enabled: 'yes' }), fields: ['enabled'] },
     ],
   },
@@ -219,7 +219,7 @@ function withOidc(valid: JsonObject, changed: JsonObject): JsonObject {
   return { ...valid, identityProvider: { ...(valid['identityProvider'] as JsonObject), oidc: changed } }
 }
 
-/** A create of what is there: makes a provider of this name first. */
+/** Returns a create request for an existing name: creates a provider of this name first. */
 async function again(valid: JsonObject, world: World): Promise<JsonObject> {
   await made(world, 'CreateIdentityProvider', valid)
   return valid

@@ -11,11 +11,11 @@ const unheld = `sha256:${'0'.repeat(64)}`
 /** A repo with an image in it. */
 interface Pushed {
   readonly repo: string
-  /** What the tag has pointed to, in order. */
+  /** The digests of the tag, in order. */
   readonly digests: readonly string[]
 }
 
-/** Makes a repo below `parent` and pushes a tag to it, so many times, as the operator. */
+/** Creates a repo below `parent` and pushes a tag to it `count` times, as the operator. */
 async function pushed(world: World, options: { parent?: string; tag?: string; times?: number } = {}): Promise<Pushed> {
   const { server, group, owner, other } = world
   const { parent = group, tag = 'latest', times = 1 } = options

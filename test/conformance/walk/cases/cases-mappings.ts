@@ -32,7 +32,7 @@ function changed(valid: JsonObject, change: JsonObject): JsonObject {
   return { ...valid, externalGroupRoleMapping: { ...(valid['externalGroupRoleMapping'] as JsonObject), ...change } }
 }
 
-/** What a mapping points to and is not there, or may not be used here, gets the same answer. */
+/** References that are missing or not permitted here, which get the same answer. */
 const badReferences: readonly BadInput[] = [
   { what: 'a role that is missing', request: (valid, world) => changed(valid, { roleUid: missingSibling(world.plainRole) }), fields: ['role_uid'] },
   {
@@ -114,7 +114,7 @@ export const mappingCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
-/** The last provider that got a mapping to be listed, by its group. */
+/** The provider of the last listed mapping, by group. */
 const listed = new Map<string, string>()
 
 /** A mapping of a new provider in this group. */
@@ -132,7 +132,7 @@ async function mappingBelow(world: World, group: string): Promise<string> {
   return made(world, 'CreateExternalGroupRoleMapping', { parent: provider, externalGroupRoleMapping: mapping })
 }
 
-/** A create of what is there: makes the mapping of the valid request first. */
+/** Returns a create request for an existing mapping: creates it first. */
 async function again(valid: JsonObject, world: World): Promise<JsonObject> {
   await made(world, 'CreateExternalGroupRoleMapping', valid)
   return valid

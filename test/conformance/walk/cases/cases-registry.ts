@@ -79,14 +79,14 @@ const readmeCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
-/** A repo of the other tenant that is synced with one of the walk's, by an operator. */
+/** Creates a repo of the other tenant, synced with one of this organisation by an operator. */
 async function mirrored(world: World): Promise<{ source: string; mirror: string }> {
   const source = await newRepo(world)
   const repo = { name: freshName('mirror'), syncConfig: { source } }
   return { source, mirror: await made(world, 'CreateRepo', { parent: world.other.group, repo }) }
 }
 
-/** Who mirrors a repo. */
+/** The list of mirrors of a repo. */
 const mirrorCases: Readonly<Record<string, MethodCase>> = {
   'ReposService/ListMirrors': { request: async (world) => ({ parent: (await mirrored(world)).source, orderBy: 'uid desc', pageSize: 200 }), badInputs: [] },
   'ReposService/EndMirror': {

@@ -16,7 +16,7 @@ const badBinding: readonly BadField[] = [
   { what: 'a role that grants more than the caller holds', set: { roleUid: roleUid('owner') }, code: 7 },
 ]
 
-/** References that are not there, or are and may not be used here, get the same answer. */
+/** References that are missing or not permitted here, which get the same answer. */
 function badReferences(bound: (valid: JsonObject, change: JsonObject) => JsonObject): BadInput[] {
   const identity = async (valid: JsonObject, uid: Promise<string> | string): Promise<JsonObject> => bound(valid, { identityUid: await uid })
   const role = async (valid: JsonObject, uid: Promise<string> | string): Promise<JsonObject> => bound(valid, { roleUid: await uid })
@@ -145,7 +145,7 @@ export const roleBindingCases: Readonly<Record<string, MethodCase>> = {
   },
 }
 
-/** A create of what is there: makes the binding of the valid request for another identity first. */
+/** Returns a create request for an existing binding: creates it for another identity first. */
 async function again(valid: JsonObject, world: World): Promise<JsonObject> {
   const pair = await freshPair(world)
   await made(world, 'CreateRoleBinding', { parent: world.group, roleBinding: pair })

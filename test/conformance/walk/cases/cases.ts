@@ -16,7 +16,7 @@ import { termsCases } from './cases-terms.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
 import type { MethodRow } from '../../../../src/base/schema/method.ts'
 
-/** The walk: one row for every method that has a handler, by `<service>/<rpc>`. A method with a handler and without a row fails coverage.test.ts. */
+/** One row for every method with a handler, by `<service>/<rpc>`. A method with a handler and without a row fails coverage.test.ts. */
 export const cases: Readonly<Record<string, MethodCase>> = {
   ...apiClientCases,
   ...accessCases,

@@ -4,9 +4,9 @@ import { methods, resources } from '../../../../src/base/schema/schema.ts'
 import type { Options } from '../../../support/api-clients.ts'
 import type { World } from '../world.ts'
 
-/** What of a call is sent otherwise than the schema says. */
+/** Parts of a call that replace those of the schema. */
 export interface RawChange {
-  /** The REST path, where it is not the one that the request's route makes. */
+  /** The REST path, if it differs from that of the route. */
   readonly path?: string
   /** The REST body. */
   readonly body?: string
@@ -18,17 +18,17 @@ export interface RawChange {
   readonly metadata?: Readonly<Record<string, string>>
 }
 
-/** A request that must be refused, and how. */
+/** A request that must be refused, and the expected refusal. */
 export interface BadInput {
-  /** What is wrong with it. */
+  /** The fault in the request. */
   readonly what: string
-  /** Constraints of the schema that it breaks, see constraintsOf; none where the fault is of another sort. */
+  /** Constraints of the schema that it breaks, see constraintsOf; absent for faults of another kind. */
   readonly breaks?: readonly string[]
-  /** Only over this transport: the other one can't carry it. */
+  /** The only transport that can carry it. */
   readonly only?: 'rest' | 'grpc'
-  /** The valid request made bad, as proto JSON. The valid one where absent. */
+  /** Returns the invalid request as proto JSON. If absent, the valid request is sent. */
   readonly request?: (valid: JsonObject, world: World) => JsonObject | Promise<JsonObject>
-  /** The bearer, where it is not the one that the valid request is made with. */
+  /** Returns the bearer token, if it differs from that of the valid request. */
   readonly caller?: (world: World) => Promise<string> | string
   /** What else goes along with the call. */
   readonly options?: Options
@@ -36,42 +36,42 @@ export interface BadInput {
   readonly raw?: RawChange
   /** 3 where absent. */
   readonly code?: number
-  /** All fields that BadRequest names, in order, indexes of lists and keys of maps left out. Not looked at where absent. */
+  /** All fields in BadRequest, in order, without indexes and map keys. Not checked if absent. */
   readonly fields?: readonly string[]
   readonly httpStatus?: number
 }
 
-/** What a list can be tried with. */
+/** Records and filters for testing a list. */
 export interface ListCase {
   /** Makes a record directly below this group, as an operator. */
   readonly item: (world: World, parent: string) => Promise<unknown>
-  /** Exact filters that each find something of `world.group`, besides `uidp`. */
+  /** Returns exact filters that each find a record of `world.group`, in addition to `uidp`. */
   readonly filters: (world: World) => readonly JsonObject[]
 }
 
-/** What a method is tried with that verifies its credential itself. */
+/** Credentials for a method that verifies its credential itself. */
 export interface ExternalCase {
-  /** What of an answer is secret, and never logged. */
+  /** Returns the secret part of an answer, which is never logged. */
   readonly secretIn: (body: JsonObject) => string
   /** A well-formed credential that is refused. */
   readonly stranger: (world: World) => Promise<string>
-  /** Two calls, about something of another tenant and about something that is not there, that are refused alike; `about` is what each names. */
+  /** Two calls that must be refused in the same way, about a foreign and a missing record. `about` is the name in each. */
   readonly alike: (world: World) => Promise<readonly { readonly request: JsonObject; readonly token: string; readonly about: string }[]>
-  /** True where a refused credential ends what it belongs to: that is stored. */
+  /** True if a refused credential ends its family in the store. */
   readonly refusalEnds?: true
-  /** How a JWT without a signature, the stranger's credential and an access token of this server are refused. */
+  /** The codes for an unsigned JWT, the stranger's credential and an access token of this server. */
   readonly codes: { readonly unsigned: number; readonly stranger: number; readonly ours: number }
 }
 
-/** One method of the walk: a row of `cases`. */
+/** A row of `cases`: the test data of one method. */
 export interface MethodCase {
-  /** A request that succeeds, made again for each call; its record is in `world.group`. */
+  /** Creates a request that succeeds, for each call. Its record is in `world.group`. */
   readonly request: (world: World) => JsonObject | Promise<JsonObject>
-  /** The bearer that succeeds, where that is not an identity with just the capabilities needed. */
+  /** Returns the bearer that succeeds, if that is not an identity with exactly the needed capabilities. */
   readonly caller?: (world: World) => Promise<string>
-  /** What the request grants: the caller must hold it too (docs/spec/iam.md#no-escalation). */
+  /** Capabilities that the request grants, which the caller must hold too (docs/spec/iam.md#no-escalation). */
   readonly grants?: readonly string[]
-  /** What a signed-in caller without any standing is answered, for methods that ask for no capability; code 0 where absent. */
+  /** The answer for a signed-in caller without any role, for methods without a needed capability; code 0 if absent. */
   readonly outsider?: { readonly code: number; readonly body?: JsonObject }
   /** Required of methods that verify their credential themselves. */
   readonly external?: ExternalCase
@@ -81,9 +81,10 @@ export interface MethodCase {
   readonly badInputs: readonly BadInput[]
 }
 
-/** How a method decides who may call it:
- * - `scoped`: by capabilities at a place that the request names
- * - `operators`: by capabilities at a place that the request names, and only for operators
+/**
+ * How a method decides who may call it:
+ * - `scoped`: by capabilities at a place in the request
+ * - `operators`: by capabilities at a place in the request, and only for operators
  * - `list`: by capabilities, record by record
  * - `signedIn`: any caller with a valid token
  * - `external`: by a token of another issuer
@@ -91,7 +92,7 @@ export interface MethodCase {
  */
 export type Access = 'scoped' | 'operators' | 'list' | 'signedIn' | 'external' | 'public'
 
-/** See Access. */
+/** Returns the access of a method, see Access. */
 export function accessOf(method: MethodRow): Access {
   if (method.scope === 'public' || method.scope === 'external') return method.scope
   if (method.capabilities.length === 0) return 'signedIn'
@@ -99,12 +100,12 @@ export function accessOf(method: MethodRow): Access {
   return method.scope === 'unscoped' && method.verb === 'list' ? 'list' : 'scoped'
 }
 
-/** `GroupsService/CreateGroup`: how the table names a method. */
+/** Returns the name of a method in the table, such as `GroupsService/CreateGroup`. */
 export function caseName(method: MethodRow): string {
   return `${method.service.slice(method.service.lastIndexOf('.') + 1)}/${method.rpc}`
 }
 
-/** The method that a row is about. */
+/** Returns the method of a row. */
 export function methodNamed(name: string): MethodRow {
   const found = methods.filter((method) => caseName(method) === name)
   if (found.length !== 1 || found[0] === undefined) throw new Error(`${found.length} methods are named ${name}`)
@@ -130,22 +131,22 @@ export function pluralOf(method: MethodRow): string {
   return camelCase(row.plural)
 }
 
-/** Where a request names its place, in proto names: `['group', 'uid']`, `['parent']`; undefined where it names none. */
+/** Returns the path of the field with the place of a request, as proto names: `['group', 'uid']`, `['parent']`; undefined if there is none. */
 export function placeOf(method: MethodRow): readonly string[] | undefined {
   if (method.scopePath.length > 0) return method.scopePath
   const names = method.verb === 'get' ? 'uid' : method.verb === 'create' ? 'parent' : undefined
   return names === undefined ? undefined : [names]
 }
 
-/** The uid at `placeOf` in a request. */
+/** Returns the uid at `placeOf` in a request. */
 export function placeIn(method: MethodRow, request: JsonObject): string {
   let at: unknown = request
-  // Every step of the path but the last is an object of the request.
+  // Every step of the path except the last is an object of the request.
   for (const name of placeOf(method) ?? []) at = (at as JsonObject | undefined)?.[camelCase(name)]
   return typeof at === 'string' ? at : ''
 }
 
-/** The request about another place. */
+/** Returns the request with another place. */
 export function movedTo(method: MethodRow, request: JsonObject, uid: string): JsonObject {
   const copy = structuredClone(request)
   const path = (placeOf(method) ?? []).map(camelCase)

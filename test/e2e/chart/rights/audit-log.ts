@@ -1,7 +1,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 
-/** One call, as the API server notes it. */
+/** One call, as the API server logs it. */
 export interface Audited {
   readonly verb: string
   readonly responseStatus: { readonly code: number }
@@ -14,11 +14,11 @@ export interface Audited {
   }
 }
 
-/** What an API server is asked to note, and what it has noted. */
+/** The audit log of an API server. */
 export interface AuditLog {
-  /** For kube-apiserver. */
+  /** Flags for kube-apiserver. */
   readonly flags: readonly string[]
-  /** All calls so far that have ended. */
+  /** Returns all completed calls. */
   read(): Promise<readonly Audited[]>
 }
 
@@ -36,7 +36,7 @@ export async function auditLogOf(user: string, directory: string): Promise<Audit
   }
 }
 
-/** The resource that a call was about, with its part: `platformgroups/status`. */
+/** Returns the resource of a call, with its subresource: `platformgroups/status`. */
 export function resourceOf({ objectRef: ref }: Audited): string {
   return [ref?.resource, ref?.subresource].filter((part) => part !== undefined).join('/')
 }

@@ -1,24 +1,24 @@
-/** One right of the controller: a verb on a resource, and what it is needed for. */
+/** One right of the controller: a verb on a resource, and its purpose. */
 export interface ControllerRight {
   /** `cluster`: in all namespaces; `release`: in the release's own; `mirrors`: in that of the mirrors. */
   readonly where: 'cluster' | 'release' | 'mirrors'
   readonly group: string
   readonly resource: string
   readonly verbs: readonly string[]
-  /** Only these objects; all where absent. */
+  /** The names of the objects; all objects if absent. */
   readonly names?: readonly string[]
-  /** What fails without it. */
+  /** What fails without the right. */
   readonly needs: string
   /** Only with `kubernetes.pullSecrets.enabled`. */
   readonly pullSecrets?: true
-  /** Used so seldom that a test would have to wait for it. */
+  /** Used so rarely that a test would have to wait for it. */
   readonly seldom?: true
 }
 
 const kinds = ['platformgroups', 'platformidentities', 'platformrepos', 'platformrolebindings', 'platformroles', 'platformsubscriptions']
 const taproot = 'taproot.dev'
 
-/** Every right that the chart gives the controller. A rule without a row here is one too many. */
+/** Every right that the chart gives the controller. A rule without a row here fails a test. */
 export const controllerRights: readonly ControllerRight[] = [
   ...kinds.flatMap((resource): ControllerRight[] => [
     { where: 'cluster', group: taproot, resource, verbs: ['list', 'watch'], needs: 'objects are seen when they are applied' },

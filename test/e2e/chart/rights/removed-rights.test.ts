@@ -23,7 +23,7 @@ interface Rule {
   readonly resourceNames?: readonly string[]
 }
 
-describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
+describeWithParts(['kube-apiserver', 'helm'], 'the roles of the controller', () => {
   let world: ControllerWorld
   let organisation: Organisation
   let namespace: string
@@ -51,7 +51,7 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
     await rm(directory, { recursive: true, force: true })
   })
 
-  /** Resolves once the API server knows that the controller may, or may not, do what the rule says. */
+  /** Resolves once the API server allows, or denies, the controller the actions of the rule. */
   async function awaitRule({ apiGroups: [group = ''], resources: [resource = ''], verbs: [verb = ''], resourceNames }: Rule, is: 'yes' | 'no'): Promise<void> {
     const [name, subresource] = resource.split('/')
     const what = `${name}${group === '' ? '' : `.${group}`}${resourceNames === undefined ? '' : `/${resourceNames[0]}`}`
@@ -65,11 +65,11 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
       place.namespace,
       ...(subresource === undefined ? [] : [`--subresource=${subresource}`]),
     ]
-    // It ends with 1 where the answer is no.
+    // The command exits with 1 if the answer is no.
     await vi.waitFor(async () => expect((await kubectl(question).catch(() => 'no')).trim()).toBe(is), polling)
   }
 
-  /** True where a call that the rule is for was refused, of those after the first `from`. */
+  /** Returns whether a call that the rule allows was refused, among those after the first `from`. */
   async function isRefused({ apiGroups, resources, verbs }: Rule, from: number): Promise<boolean> {
     return (await audit.read())
       .slice(from)
@@ -82,11 +82,11 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
       )
   }
 
-  /** An object comes and goes, another one stays, and a record of the API's comes: until a call is refused that `rule` is for. */
+  /** Creates and deletes an object, keeps another, and creates an API record, until a call that `rule` allows is refused. */
   async function live(name: string, refused: () => Promise<boolean>): Promise<void> {
     const { token, group } = organisation
     await world.put('group', namespace, name, { parentRef: { uid: group } })
-    // The status of its grant counts it for longer than a moment.
+    // The status of its grant counts this object for a longer time.
     await world.put('group', namespace, `${name}-stays`, { parentRef: { uid: group } })
     ok(await world.server.rest.call('CreateGroup', { parent: group, group: { name: `shown-${name}` } }, { token }))
     await vi.waitFor(async () => {
@@ -97,7 +97,7 @@ describeWithParts(['kube-apiserver', 'helm'], "the controller's roles", () => {
     await vi.waitFor(async () => expect(await refused()).toBe(true), polling)
   }
 
-  test('every rule is needed: with each one removed in turn, a request is refused', { timeout: 300_000 }, async () => {
+  test('every rule is needed: without it a request of the controller is refused', { timeout: 300_000 }, async () => {
     const before = await audit.read()
     expect(before.filter(({ responseStatus: { code } }) => code === 403 || code === 401)).toEqual([])
     let round = 0

@@ -5,7 +5,7 @@ import { one, render, type Rendered, type Values } from '../helm.ts'
 
 const testTimeoutMs = 60_000
 
-/** What a rule of a Role gives, one line for each verb of each resource (of each name). */
+/** Returns one line for each verb on each resource (and each name) that a rule allows. */
 function linesOf(where: string, rules: Rendered['rules']): string[] {
   return rules.flatMap(({ apiGroups, resources, verbs, resourceNames = ['*'] }: Rendered['rules']) =>
     apiGroups.flatMap((group: string) =>
@@ -20,7 +20,7 @@ function linesOfRight({ where, group, resource, verbs, names = ['*'] }: Controll
   return linesOf(where, [{ apiGroups: [group], resources: [resource], verbs, resourceNames: names }])
 }
 
-/** Every rule that binds the controller's service account. */
+/** Returns every rule bound to the controller's service account. */
 async function rightsIn(values: Values, mirrors = true): Promise<string[]> {
   const objects = await render(values)
   const lines = [
@@ -33,22 +33,22 @@ async function rightsIn(values: Values, mirrors = true): Promise<string[]> {
 
 const expected = (row: (right: ControllerRight) => boolean): string[] => controllerRights.filter(row).flatMap(linesOfRight).toSorted()
 
-describeWithPart('helm', 'rights', () => {
-  test('the controller has those of the table, and no others', { timeout: testTimeoutMs }, async () => {
+describeWithPart('helm', 'Kubernetes rights in the chart', () => {
+  test('chart rights of the controller are those of the table, and no others', { timeout: testTimeoutMs }, async () => {
     expect(await rightsIn({})).toEqual(expected(({ pullSecrets }) => pullSecrets !== true))
   })
 
-  test('it writes Secrets only where it is to keep pull secrets', { timeout: testTimeoutMs }, async () => {
+  test('chart rights on Secrets include writing only with pull secrets enabled', { timeout: testTimeoutMs }, async () => {
     expect(await rightsIn({ kubernetes: { pullSecrets: { enabled: true } } })).toEqual(expected(() => true))
   })
 
-  test('without mirrors it neither makes nor deletes objects', { timeout: testTimeoutMs }, async () => {
+  test('chart rights without mirrors include no creation and no deletion of objects', { timeout: testTimeoutMs }, async () => {
     expect(await rightsIn({ kubernetes: { mirror: { enabled: false } } }, false)).toEqual(
       expected(({ where, pullSecrets }) => where !== 'mirrors' && pullSecrets !== true),
     )
   })
 
-  test('people get rights only where the roles of the cluster are to give them', { timeout: testTimeoutMs }, async () => {
+  test('chart rights of people are granted only with aggregated cluster roles enabled', { timeout: testTimeoutMs }, async () => {
     const people = (objects: readonly Rendered[]): readonly Rendered[] =>
       objects.filter(({ kind, metadata }) => kind === 'ClusterRole' && metadata.name !== 'platform-taproot-controller')
     expect(people(await render())).toEqual([])
@@ -58,11 +58,11 @@ describeWithPart('helm', 'rights', () => {
       'rbac.authorization.k8s.io/aggregate-to-admin': 'true',
     })
     expect(view?.metadata.labels).toMatchObject({ 'rbac.authorization.k8s.io/aggregate-to-view': 'true' })
-    // Who may do what is for those to say who run the platform.
+    // Only the people who run the platform decide about grants.
     for (const { rules } of [edit, view].filter((role) => role !== undefined)) expect(JSON.stringify(rules)).not.toContain('grants')
   })
 
-  test('no other account has any right, except the Job, which sees only the Secrets that it creates', { timeout: testTimeoutMs }, async () => {
+  test('chart rights of other accounts do not exist, except for the Job, which can access only its own Secrets', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
     const bindings = objects.filter(({ kind }) => kind === 'RoleBinding' || kind === 'ClusterRoleBinding')
     const subjects = bindings.flatMap(({ subjects: all }) => all.map(({ name }: { name: string }) => name))

@@ -13,11 +13,11 @@ import { render } from '../helm.ts'
 import { recordKinds } from '../../../../src/kubernetes/object-kinds.ts'
 
 const testTimeoutMs = 300_000
-/** As a cloud provider signs. */
+/** An issuer like that of a cloud provider. */
 const issuer = 'https://oidc.cloud.example/id/4711/'
 const samples = resolve(import.meta.dirname, '../../../../deploy/samples')
 const controllerUser = 'system:serviceaccount:platform:taproot-controller'
-/** True where a call needed this right. */
+/** Returns whether a call needed this right. */
 function uses(right: ControllerRight, verb: string, call: Audited): boolean {
   const { verb: used, objectRef: ref } = call
   if (ref === undefined || used !== verb || (ref.apiGroup ?? '') !== right.group || resourceOf(call) !== right.resource) return false
@@ -25,7 +25,7 @@ function uses(right: ControllerRight, verb: string, call: Audited): boolean {
   return right.names === undefined || right.names.includes(ref.name ?? '')
 }
 
-describeWithPart('kube-apiserver', "the controller's rights", () => {
+describeWithPart('kube-apiserver', 'the rights of the controller', () => {
   let kube: Kube
   let directory: string
   let audit: AuditLog
@@ -51,7 +51,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
   const tokenOf = async (account: string, ...options: readonly string[]): Promise<string> =>
     (await kube.kubectl(['-n', 'platform', 'create', 'token', account, ...options])).trim()
 
-  /** A kubeconfig of the controller's service account. */
+  /** Returns a kubeconfig of the controller's service account. */
   async function kubeconfigOfController(): Promise<string> {
     const file = join(directory, 'kubeconfig.json')
     const cluster = { server: kube.access.server, 'certificate-authority-data': Buffer.from(kube.access.caPem).toString('base64') }
@@ -61,7 +61,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     return file
   }
 
-  /** Processes of the installation, set up as the chart does it. */
+  /** Starts the processes of an installation with the settings of the chart. */
   async function startProcesses(): Promise<void> {
     const [caFile = '', tokenFile = ''] = ['ca.crt', 'token'].map((name) => join(directory, name))
     await writeFile(caFile, kube.access.caPem)
@@ -115,7 +115,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     }
   }
 
-  /** What the controller's metrics say once one object of each kind is as it should be. */
+  /** Expects the metrics of the controller for one object of each kind in sync. */
   async function expectMetrics(): Promise<void> {
     const text = await fetch(`http://127.0.0.1:${controllerOpsPort}/metrics`).then((response) => response.text())
     const kindsOf = (metric: RegExp): readonly string[] => [...text.matchAll(metric)].map(([, kind = '']) => kind).sort()
@@ -128,7 +128,7 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     expect(kindsOf(/^taproot_kube_reconcile_duration_seconds_count\{queue="(objects|mirrors)"\} [1-9]\d*$/gm)).toEqual(['mirrors', 'objects'])
   }
 
-  /** A PlatformIdentity lets the tokens of its service account's pods into the API, where they are meant for it and nowhere else (docs/kubernetes.md). */
+  /** Expects that a PlatformIdentity lets tokens of its service account sign in to the API, with the right audience only (docs/kubernetes.md). */
   async function expectSignIn(): Promise<void> {
     const uidOf = (object: string): Promise<string> => kube.kubectl(['-n', 'acme', 'get', object, '-o', 'jsonpath={.status.uid}'])
     const [group, identity] = [await uidOf('platformgroup/web'), await uidOf('platformidentity/deployer')]
@@ -142,9 +142,9 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     expect((await answer('https://elsewhere.example')).status).toBe(403)
   }
 
-  test('are enough for all that it does, and none is left over', { timeout: testTimeoutMs }, async () => {
+  test('the rights of the controller are enough for all actions of the controller, and all are used', { timeout: testTimeoutMs }, async () => {
     await startProcesses()
-    // Down: made, mended, removed.
+    // From the API to mirrors: creates, repairs and removes them.
     const { uid } = await call('POST', '/iam/v2/groups', { name: 'shown' })
     const subscription = await call('POST', `/events/v2/subscriptions/${String(uid)}`, { sink: 'https://hooks.example/taproot' })
     await until(async () => (await mirrors()).length >= 3, 'mirrors of a group, its binding and its subscription')
@@ -155,12 +155,12 @@ describeWithPart('kube-apiserver', "the controller's rights", () => {
     await call('DELETE', `/events/v2/subscriptions/${String(subscription['uid'])}`)
     await call('DELETE', `/iam/v2/groups/${String(uid)}`)
     await until(async () => (await mirrors()).length === 0, 'mirrors go')
-    // Up: one object of each kind, and away with them.
+    // From objects to the API: creates one object of each kind, and deletes them.
     for (const sample of ['grant.yaml', 'organisation.yaml']) await kube.kubectl(['apply', '-f', join(samples, sample)])
     await kube.kubectl(['-n', 'acme', 'wait', '--for=condition=Ready', 'platform', '--all', '--timeout=60s'])
     await expectMetrics()
     await expectSignIn()
-    // Bindings first: with their identity their records would go before them.
+    // Bindings first: otherwise their records would be deleted together with their identity.
     for (const kind of ['platformrolebindings', 'platform']) await kube.kubectl(['-n', 'acme', 'delete', kind, '--all', '--timeout=60s'])
 
     const calls = await audit.read()

@@ -5,7 +5,7 @@ import { join } from 'node:path'
 const mounted = '/sys/fs/cgroup'
 const unifiedControllers = ['cpuset', 'cpu', 'io', 'memory', 'pids']
 
-/** Where cgroups of that name are: one folder of version 2, or one for each controller of version 1. */
+/** Returns the folders of the cgroups with that name: one in version 2, or one for each controller in version 1. */
 export async function cgroupFolders(name: string): Promise<string[]> {
   if (isUnified()) return [join(mounted, name)]
   const entries = await readdir(mounted, { withFileTypes: true })
@@ -16,7 +16,7 @@ function isUnified(): boolean {
   return existsSync(join(mounted, 'cgroup.controllers'))
 }
 
-/** Makes a cgroup of that name for every controller, below which kubelet makes those of pods. */
+/** Creates a cgroup with that name for every controller, in which kubelet creates those of pods. */
 export async function makeCgroups(name: string): Promise<void> {
   for (const folder of await cgroupFolders(name)) {
     await mkdir(folder)
@@ -24,26 +24,26 @@ export async function makeCgroups(name: string): Promise<void> {
       const all = unifiedControllers.map((controller) => `+${controller}`).join(' ')
       for (const parent of [mounted, folder]) await writeFile(join(parent, 'cgroup.subtree_control'), all)
     }
-    // Of version 1: processors and memory are not inherited.
+    // In version 1 processors and memory nodes are not inherited.
     for (const file of ['cpuset.cpus', 'cpuset.mems']) {
       if (!isUnified() && existsSync(join(folder, file))) await writeFile(join(folder, file), await readFile(join(folder, '..', file), 'utf8'))
     }
   }
 }
 
-/** The processes in the cgroups of that name and in those below. */
+/** Returns the processes in the cgroups with that name, and in those below. */
 export async function processesOfCgroups(name: string): Promise<number[]> {
   const folders = (await Promise.all((await cgroupFolders(name)).map(treeOf))).flat()
   const lists = await Promise.all(folders.map((folder) => readFile(join(folder, 'cgroup.procs'), 'utf8').catch(() => '')))
   return lists.flatMap((list) => list.split('\n').filter((line) => line !== '')).map(Number)
 }
 
-/** Removes the cgroups of that name, in which no process may be any more. */
+/** Removes the cgroups with that name, which must not contain processes. */
 export async function removeCgroups(name: string): Promise<void> {
   for (const folder of await cgroupFolders(name)) for (const below of (await treeOf(folder)).reverse()) await rmdir(below)
 }
 
-/** The folder and all below, parents first; none where it is not there. */
+/** Returns the folder and all folders below, parents first; empty if it does not exist. */
 async function treeOf(folder: string): Promise<string[]> {
   if (!existsSync(folder)) return []
   const entries = await readdir(folder, { withFileTypes: true })

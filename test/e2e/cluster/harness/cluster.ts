@@ -36,67 +36,69 @@ const apiserverPort = 6443
 export interface Cluster {
   readonly place: Place
   readonly apiserver: KubeApiserver
-  /** What a client needs in addition to `kubeconfigFile`; valid on the machine and in pods. */
+  /** Connection data of a client in addition to `kubeconfigFile`, valid on the machine and in pods. */
   readonly access: { readonly server: string; readonly caPem: string; readonly token: string }
   readonly kubeconfigFile: string
-  /** Where a test listens for what pods send. */
+  /** The address at which a test can receive requests of pods. */
   readonly hostAddress: string
-  /** Runs a real kubectl as administrator and returns what it printed; throws where it fails. `stdin` is for `apply -f -`. */
+  /** Runs a real kubectl as administrator and returns its output. Throws if it fails. `stdin` is for `apply -f -`. */
   kubectl(args: readonly string[], stdin?: string): Promise<string>
-  /** Runs a real helm as administrator and returns what it printed; throws where it fails. */
+  /** Runs a real helm as administrator and returns its output. Throws if it fails. */
   helm(args: readonly string[]): Promise<string>
-  /** Runs either and returns all that it said, also where it fails. */
+  /** Runs either and returns all its output, also if it fails. */
   client(name: 'kubectl' | 'helm', args: readonly string[]): Promise<KubeClientResult>
-  /** Makes the image of an OCI archive known to the node as `repository:<tag in the archive>`; for `imagePullPolicy: Never` or `IfNotPresent`. */
+  /** Imports the image of an OCI archive into the node as `repository:<tag in the archive>`, for `imagePullPolicy: Never` or `IfNotPresent`. */
   importImage(archive: string, repository: string): Promise<void>
-  /** Makes an image of static programs and makes it known to the node. */
+  /** Creates an image of static programs and imports it into the node. */
   importPrograms(image: ProgramImage): Promise<void>
-  /** Gives the node that many volumes of 10 GiB and a default storage class, for claims. Once. */
+  /** Gives the node `count` volumes of 10 GiB and a default storage class for claims. May be called once. */
   addVolumes(count: number): Promise<void>
-  /** From now on the node pulls images of `host` from `url`, which may be plain HTTP, e.g. `registry.test` from `http://198.18.4.9:5000`. */
+  /** Lets the node pull images of `host` from `url`, which may be plain HTTP, such as `registry.test` from `http://198.18.4.9:5000`. */
   addRegistry(host: string, url: string): Promise<void>
-  /** The address of a Service, by the cluster's DNS: `resolve('api.default')` asks for `api.default.svc.cluster.local`. Throws where there is none. */
+  /**
+   * Resolves the address of a Service by the cluster's DNS: `resolve('api.default')` looks up `api.default.svc.cluster.local`. Throws if there is no address.
+   */
   resolve(service: string): Promise<string>
-  /** What stands before a command that is to run in the cluster's network. */
+  /** The command prefix that runs a command in the cluster's network. */
   readonly enter: readonly string[]
-  /** Pods, events and the last words of all containers: for the message of a failed test. */
+  /** Returns pods, events and the last log lines of all containers, for the message of a failed test. */
   report(): Promise<string>
-  /** Ends every process of the cluster and removes all that it left; nothing the second time. */
+  /** Ends every process of the cluster and removes all its files. A second call does nothing. */
   stop(): Promise<void>
 }
 
-/** How it is started. */
+/** Options of a cluster. */
 export interface ClusterOptions {
   /** More flags of kubelet, by name. */
   readonly kubeletFlags?: Readonly<Record<string, string>>
-  /** `iss` of service account tokens; that of kubeadm by default. */
+  /** The issuer of service account tokens; kubeadm's by default. */
   readonly serviceAccountIssuer?: string
 }
 
-/** `describe` for tests that need a cluster; where this machine can't provide it they are reported as skipped, or fail with REQUIRE_ALL_PARTS=1. */
+/** Like `describe`, for tests that need a cluster. On a machine without the requirements they are skipped, or fail with REQUIRE_ALL_PARTS=1. */
 export function describeWithCluster(title: string, body: () => void): void {
   const isRoot = process.platform === 'linux' && process.getuid?.() === 0
   if (isRoot && spawnSync('unshare', ['--mount', '--net', 'true']).status === 0) describeWithParts(partSets.cluster, title, body)
-  else describeUnless('a cluster takes a root on Linux that may make namespaces', title, body)
+  else describeUnless('a cluster needs root on Linux and the right to create namespaces', title, body)
 }
 
 /**
- * Starts a whole Kubernetes with one node in a network namespace of its own; resolves when the node is ready and names are answered. Takes root on Linux. Throws,
- * everything removed, where a part does not start.
+ * Starts Kubernetes with one node in its own network namespace. Resolves when the node is ready and DNS answers. Needs root on Linux. Throws if a part does
+ * not start, after removing everything.
  */
 export async function startCluster(options: ClusterOptions = {}): Promise<Cluster> {
   const place = await claimPlace()
   const stops: (() => Promise<void>)[] = []
   const remove = async (): Promise<void> => {
     try {
-      // What they have in other places is removed by themselves.
+      // The parts remove their files in other places themselves.
       await Promise.all(stops.splice(0).map((step) => step()))
     } finally {
       await removeRemains(place)
     }
   }
   let removal: Promise<void> | undefined
-  // Once only: afterwards the place may be another cluster's.
+  // Runs once only: afterwards the place may belong to another cluster.
   const stop = (): Promise<void> => (removal ??= remove())
   const starts: Promise<unknown>[] = []
   try {
@@ -117,7 +119,7 @@ export async function startCluster(options: ClusterOptions = {}): Promise<Cluste
     return clusterOf(place, apiserver, stop)
   } catch (error) {
     await stop()
-    // Those that were still starting have failed by now: their processes are gone.
+    // Parts that were still starting have failed by now, because their processes ended.
     await Promise.allSettled(starts)
     throw error
   }

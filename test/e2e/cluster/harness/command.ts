@@ -1,7 +1,7 @@
 import { spawn, type SpawnOptions } from 'node:child_process'
 import { once } from 'node:events'
 
-/** Runs a program to its end and returns what it printed; throws with what it complained about where it fails. */
+/** Runs a program to its end and returns its output. Throws its error output if it fails. */
 export async function run(program: string, args: readonly string[], options: Pick<SpawnOptions, 'cwd' | 'env'> = {}): Promise<string> {
   const child = spawn(program, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] })
   let [stdout, stderr] = ['', '']

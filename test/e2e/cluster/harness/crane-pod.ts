@@ -6,10 +6,10 @@ import { run } from './command.ts'
 const namespace = 'acme'
 const secret = 'crane'
 
-/** What the one file says that is in the layer of the Secret. */
+/** The content of the only file in the layer. */
 export const layerContent = 'content of the one file of the one layer'
 
-/** The Secret that pods of crane have: how they sign in at the host (`auth` is `user:password` in base64), and a layer to push. */
+/** Returns the Secret of crane pods: their login at the host (`auth` is `user:password` in base64), and a layer to push. */
 export async function craneSecret(host: string, auth: string): Promise<object> {
   const home = await mkdtemp(join(tmpdir(), 'taproot-crane-pod-'))
   try {
@@ -23,7 +23,7 @@ export async function craneSecret(host: string, auth: string): Promise<object> {
   }
 }
 
-/** A pod that runs crane to its end, with the Secret in `/crane`; it reaches the registry by the cluster's names. */
+/** Returns a pod that runs crane to its end, with the Secret in `/crane`. It reaches the registry by the cluster's names. */
 export function cranePod(name: string, args: readonly string[]): object {
   const container = {
     name: 'crane',

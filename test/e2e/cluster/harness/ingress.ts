@@ -3,7 +3,7 @@ import { createServer, request, type IncomingMessage, type ServerResponse } from
 import type { Cluster } from './cluster.ts'
 import { edgePort } from './servers.ts'
 
-/** What stands at the edge of a cluster: plain HTTP to its address goes where the Ingresses say, by the name of the host. One at a time. */
+/** A reverse proxy at the edge of a cluster: routes plain HTTP by host name as the Ingresses say. Only one at a time. */
 export interface IngressProxy {
   readonly url: string
   stop(): Promise<void>
@@ -14,7 +14,7 @@ interface Backend {
   readonly port: number
 }
 
-/** The parts of Ingresses and Services that matter here. */
+/** The fields of Ingresses and Services that the proxy uses. */
 interface Ingress {
   readonly spec: { readonly rules: readonly { host: string; http: { paths: readonly { path: string; pathType: string; backend: ServiceBackend }[] } }[] }
 }
@@ -25,7 +25,7 @@ interface Service {
   readonly spec: { readonly clusterIP: string; readonly ports: readonly { name: string; port: number }[] }
 }
 
-/** Follows the current Ingresses of a namespace, if all requests of a host go to one Service; throws if they say more than that. */
+/** Follows the Ingresses of a namespace in which all requests of a host have one Service. Throws for other rules. */
 export async function startIngressProxy(cluster: Cluster, namespace: string): Promise<IngressProxy> {
   const backends = await readBackends(cluster, namespace)
   const server = createServer((asked, answer) => {
@@ -44,7 +44,7 @@ export async function startIngressProxy(cluster: Cluster, namespace: string): Pr
 }
 
 function forward({ host, port }: Backend, asked: IncomingMessage, answer: ServerResponse): void {
-  // A client that takes it for a forward proxy sends whole URLs.
+  // A client that treats it as a forward proxy sends complete URLs.
   const { pathname, search } = new URL(asked.url ?? '/', 'http://any')
   const sent = request({ host, port, method: asked.method, path: `${pathname}${search}`, headers: asked.headers, agent: false }, (response) => {
     answer.writeHead(response.statusCode ?? 502, response.headers)

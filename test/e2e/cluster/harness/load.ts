@@ -10,18 +10,18 @@ export interface Ask {
   readonly method?: string
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string
-  /** Its connections; a new one for the request where absent. */
+  /** Its connections. If absent, the request gets a new one. */
   readonly agent?: Agent
 }
 
-/** What it was answered. */
+/** An answer. */
 export interface Answer {
   readonly status: number
   readonly type: string
   readonly text: string
 }
 
-/** Sends it once and reads the whole answer; throws where there is none within 30 seconds. */
+/** Sends a request once and reads the whole answer. Throws without an answer within 30 seconds. */
 export function ask({ url, agent, body, ...options }: Ask): Promise<Answer> {
   return new Promise((resolve, reject) => {
     const sent = request(url, { ...options, agent: agent ?? false, signal: AbortSignal.timeout(timeoutMs) }, (response) => {
@@ -36,15 +36,15 @@ export function ask({ url, agent, body, ...options }: Ask): Promise<Answer> {
   })
 }
 
-/** What became of the requests of a load: how many of each kind were answered well, and all that were not. */
+/** The outcome of a load: the number of successful requests of each kind, and all failures. */
 export interface LoadResult {
   readonly answered: Readonly<Record<string, number>>
   readonly failed: readonly string[]
 }
 
 /**
- * Sends requests of all kinds, each kind one after the other with a pause between, and retries none.
- * It alternates between kept and new connections. `stop` ends it and returns the outcomes.
+ * Sends requests of several kinds, each kind sequentially with pauses, without retries. Alternates between reused and new connections. `stop` ends it and
+ * returns the outcome.
  */
 export function startLoad(kinds: Readonly<Record<string, (count: number) => Ask>>): { stop(): Promise<LoadResult> } {
   const agent = new Agent({ keepAlive: true })

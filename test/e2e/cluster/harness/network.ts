@@ -2,17 +2,14 @@ import { requirePart } from '../../../support/parts/require-part.ts'
 import { run } from './command.ts'
 import { namespaceFile, type Place } from './place.ts'
 
-/**
- * What stands before a command that is to run in the cluster's network namespace. `ip netns exec` would mount another /sys, without the cgroups that kubelet needs.
- */
+/** Returns the command prefix for the cluster's network namespace. `ip netns exec` would mount another /sys, without the cgroups that kubelet needs. */
 export function enterNetwork(place: Place): string[] {
   return [requirePart('nsenter'), `--net=${namespaceFile(place)}`, '--']
 }
 
 /**
- * Makes the cluster's network namespace and a pair of interfaces between it and the machine.
- * By these the machine reaches node, pods and Services, and pods reach the machine.
- * The default route of the namespace ends at that pair. No host answers there for other addresses, so nothing leaves the machine.
+ * Creates the cluster's network namespace and a pair of interfaces, by which the machine reaches node, pods and Services, and pods reach the machine. The
+ * default route of the namespace ends at that pair. No host answers there for other addresses, so nothing leaves the machine.
  */
 export async function makeNetwork(place: Place): Promise<void> {
   const { name, hostInterface, nodeInterface } = place

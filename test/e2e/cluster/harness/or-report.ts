@@ -1,6 +1,6 @@
 import type { Cluster } from './cluster.ts'
 
-/** Takes the step; where it fails the error also says what is in the cluster, and the last words of its containers. */
+/** Runs the step. If it fails, the error also contains the state of the cluster and the last log lines of its containers. */
 export async function orReport<T>(cluster: Cluster, step: () => Promise<T>): Promise<T> {
   try {
     return await step()

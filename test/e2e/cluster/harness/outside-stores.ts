@@ -10,26 +10,26 @@ import { release, type Values } from './release.ts'
 
 const names = { etcd: 'etcd.outside.test', registry: 'registry.outside.test' }
 const ports = { etcd: 2479, registry: 5443 }
-/** Longer than all certificates before the change: metrics tell both apart. */
+/** Longer than the lifetime of all certificates before the change, so that metrics distinguish them. */
 const nextLifeSeconds = 8 * 3_600
 
-/** An etcd and a registry that are not in the cluster, which both want TLS and know their clients. */
+/** An etcd and a registry outside the cluster, both with TLS and authentication of clients. */
 export interface OutsideStores {
-  /** Values of a release that keeps everything there. */
+  /** Values of a release that uses them. */
   readonly values: Values
-  /** Makes the Secrets that the values name, or replaces them: `both` trusts the authorities before and after the change. */
+  /** Creates or replaces the Secrets in the values. `both` trusts the certificate authorities before and after the change. */
   putSecrets(trusted: 'first' | 'both' | 'next'): Promise<void>
-  /** Both servers have certificates of another authority from now on. */
+  /** Replaces the certificates of both servers by those of another authority. */
   replaceCertificates(): Promise<void>
   stop(): Promise<void>
 }
 
-/** True for the lifetime, in seconds, of a client certificate that `putSecrets` made for the authority after the change. */
+/** Returns whether a remaining lifetime in seconds belongs to a client certificate after the change of authority. */
 export function isNextLifetime(seconds: number): boolean {
   return seconds > nextLifeSeconds / 2
 }
 
-/** Starts both on the machine, where pods reach them by names of `hostAliases`. One at a time. */
+/** Starts both on the machine. Pods reach them by names of `hostAliases`. Only one at a time. */
 export async function startOutsideStores(cluster: Cluster): Promise<OutsideStores> {
   const authorities = { first: createAuthority(), next: createAuthority() }
   const both = `${authorities.first.certificate}${authorities.next.certificate}`
@@ -39,7 +39,7 @@ export async function startOutsideStores(cluster: Cluster): Promise<OutsideStore
   }
   const etcdFiles = await mountSecret(filesOf(authorities.first))
   const etcd = await startEtcd({ tls: { certFile: etcdFiles.path('tls.crt'), keyFile: etcdFiles.path('tls.key'), clientCaFile: etcdFiles.path('ca.crt') } })
-  // Distribution reads its certificate once, so TLS ends in front of it.
+  // Distribution reads its certificate once, so a proxy terminates TLS.
   const registry = await startRegistry({ auth: 'basic', configuration: { http: { host: `https://${names.registry}:${ports.registry}` } } })
   const relays = createRelays()
   const { certificate, key } = authorities.first.issue({ name: names.registry })
@@ -90,7 +90,7 @@ function valuesOf(address: string): Values {
   }
 }
 
-/** Servers that pass on bytes to ports of the loopback interface. */
+/** Creates servers that forward bytes to ports of the loopback interface. */
 function createRelays() {
   const sockets = new Set<Socket>()
   const servers: Server[] = []

@@ -1,28 +1,28 @@
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** The highest number of clusters. Each has 4096 addresses of 198.18.0.0/15, set aside for benchmarks (RFC 2544), so they are in use nowhere else. */
+/** The maximum number of clusters. Each has 4096 addresses of 198.18.0.0/15, which is reserved for benchmarks (RFC 2544) and not used elsewhere. */
 export const blocks = 32
 const blockAddresses = 4096
 const firstAddress = 198 * 2 ** 24 + 18 * 2 ** 16
 
-/** What a cluster has of the machine. All names follow from the number, so that one which was left behind can be removed. */
+/** The resources of a cluster on the machine. All names follow from its number, so that those of a killed cluster can be removed. */
 export interface Place {
-  /** Of the network namespace, the cgroups and, in front of it, the state directory. */
+  /** The name of the network namespace and the cgroups, and the prefix of the state directory. */
   readonly name: string
-  /** Everything that it writes is below. */
+  /** The folder of all its files. */
   readonly directory: string
   /** The ends of the pair of interfaces between the machine and the cluster. */
   readonly hostInterface: string
   readonly nodeInterface: string
-  /** Their addresses: the one of the machine as pods see it, and the one of the node. */
+  /** The address of the machine for pods, and that of the node. */
   readonly hostAddress: string
   readonly nodeAddress: string
   readonly serviceRange: string
   readonly podRange: string
 }
 
-/** The place of that number, from 0 to `blocks` - 1. */
+/** Returns the resources of the cluster with that number, from 0 to `blocks` - 1. */
 export function placeOf(block: number): Place {
   const address = (offset: number): string => {
     const value = firstAddress + block * blockAddresses + offset
@@ -41,7 +41,7 @@ export function placeOf(block: number): Place {
   }
 }
 
-/** Where `ip netns add` mounts the network namespace. */
+/** Returns the path at which `ip netns add` mounts the network namespace. */
 export function namespaceFile({ name }: Place): string {
   return join('/run/netns', name)
 }

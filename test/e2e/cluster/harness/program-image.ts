@@ -5,11 +5,11 @@ import { basename, join } from 'node:path'
 import { crane, type CraneOptions } from '../../../support/parts/crane.ts'
 import { run } from './command.ts'
 
-/** An image of static programs and nothing else. */
+/** An image of static programs only. */
 export interface ProgramImage {
-  /** With its tag, `taproot.test/etcd:1`. */
+  /** The name with its tag, such as `taproot.test/etcd:1`. */
   readonly name: string
-  /** Paths of the programs on this machine. They are in `/bin` of the image; the first is what it runs. */
+  /** Paths of the programs on this machine. They are in `/bin` of the image, which runs the first. */
   readonly programs: readonly [string, ...string[]]
 }
 
@@ -24,7 +24,7 @@ export function writeProgramImage(image: ProgramImage, file: string): Promise<vo
   return withLayout(image, async (layout) => void (await run('tar', ['--create', `--file=${file}`, `--directory=${layout}`, '.'])))
 }
 
-/** Pushes the image to the repository and tag of its name, in the clear. `options` are those of crane. */
+/** Pushes the image to the repository and tag of its name, without TLS. `options` are those of crane. */
 export function pushProgramImage(image: ProgramImage, options?: CraneOptions): Promise<void> {
   return withLayout(image, async (layout) => {
     const { code, stderr } = await crane(['push', '--insecure', layout, image.name], options)
@@ -32,7 +32,7 @@ export function pushProgramImage(image: ProgramImage, options?: CraneOptions): P
   })
 }
 
-/** Lends the image as an OCI layout: a folder that is gone afterwards. */
+/** Passes the image to `use` as an OCI layout: a folder that is removed afterwards. */
 async function withLayout({ name, programs }: ProgramImage, use: (layout: string) => Promise<void>): Promise<void> {
   const home = await mkdtemp(join(tmpdir(), 'taproot-program-image-'))
   try {
@@ -59,7 +59,7 @@ async function withLayout({ name, programs }: ProgramImage, use: (layout: string
       rootfs: { type: 'layers', diff_ids: [layer.digest] },
     })
     const manifest = await write(types.manifest, { schemaVersion: 2, mediaType: types.manifest, config, layers: [layer] })
-    // By this annotation containerd names what it imports.
+    // containerd names imported images by this annotation.
     const index = { schemaVersion: 2, manifests: [{ ...manifest, annotations: { 'io.containerd.image.name': name } }] }
     await writeFile(join(layout, 'index.json'), JSON.stringify(index))
     await writeFile(join(layout, 'oci-layout'), JSON.stringify({ imageLayoutVersion: '1.0.0' }))

@@ -9,10 +9,10 @@ import { release } from './release.ts'
 export const registryHost = 'taproot-registry.taproot.svc.cluster.local'
 /** The image that `pushImage` pushes. */
 export const image = `${registryHost}/acme/web/shop:1`
-/** The roles that answer requests. */
+/** The roles that serve requests. */
 export const served = ['api', 'registry'] as const
 
-/** The organisation's operator, and a workload of its namespace `acme`, in front of a release. Its methods build on those above them. */
+/** The organisation's operator and a workload of its namespace `acme`, as users of a release. Later methods need the state of earlier ones. */
 export class ReleaseUser {
   readonly #cluster: Cluster
   /** URLs of the Services. */
@@ -28,32 +28,32 @@ export class ReleaseUser {
     this.#cluster = cluster
   }
 
-  /** Finds the Services, and signs in by the command that the notes of the release print. */
+  /** Finds the Services, and signs in with the command in the notes of the release. */
   async signIn(notes: string): Promise<void> {
     for (const component of served) this.urls[component] = `http://${await this.#cluster.resolve(`taproot-${component}.${release}`)}`
     const [, command = ''] = /TOKEN=\$\(kubectl (.+)\)/.exec(notes) ?? []
     this.operator = (await this.#cluster.kubectl(command.split(' '))).trim()
   }
 
-  /** A request to the API by the operator. */
+  /** Returns a request to the API by the operator. */
   request(path: string, more: Partial<Ask> = {}): Ask {
     return { url: `${this.urls.api}${path}`, headers: { authorization: `Bearer ${this.operator}`, 'content-type': 'application/json' }, ...more }
   }
 
-  /** The record in an answer, which must be 200. */
+  /** Returns the record in an answer, which must be 200. */
   async record(answer: Promise<Answer>): Promise<Record<string, unknown>> {
     const { status, text } = await answer
     expect({ status, text }).toMatchObject({ status: 200 })
     return JSON.parse(text) as Record<string, unknown> // a cast: every record is an object
   }
 
-  /** Makes the organisation by the command that the notes of the release print. */
+  /** Creates the organisation with the command in the notes of the release. */
   async makeOrganisation(notes: string): Promise<void> {
     const [, body = '', path = ''] = /-d '(.+)' \$API(\S+)/.exec(notes) ?? []
     this.group = String((await this.record(ask(this.request(path, { method: 'POST', body })))).uid)
   }
 
-  /** The uid of the record of an object in the namespace `acme`, e.g. `platformgroup/web`. */
+  /** Returns the uid in the status of an object in the namespace `acme`, such as `platformgroup/web`. */
   uidOf(object: string): Promise<string> {
     return this.#cluster.kubectl(['--namespace', 'acme', 'get', object, '--output', 'jsonpath={.status.uid}'])
   }
@@ -63,13 +63,13 @@ export class ReleaseUser {
     return orReport(this.#cluster, () => this.#cluster.kubectl(['--namespace', 'acme', 'wait', 'platform', '--all', '--for=condition=Ready', '--timeout=60s']))
   }
 
-  /** How the service account `deployer` signs in at the registry host: `user:password` in base64, with a fresh token. */
+  /** Returns the login of the service account `deployer` at the registry host: `user:password` in base64, with a new token. */
   async deployerLogin(audience: string): Promise<string> {
     const token = await this.#cluster.kubectl(['--namespace', 'acme', 'create', 'token', 'deployer', '--audience', audience])
     return Buffer.from(`${await this.uidOf('platformidentity/deployer')}:${token.trim()}`).toString('base64')
   }
 
-  /** Runs crane in a pod to its end. Returns what it printed. */
+  /** Runs crane in a pod to its end. Returns its output. */
   async runCrane(name: string, args: readonly string[]): Promise<string> {
     await this.#cluster.kubectl(['apply', '--filename', '-'], JSON.stringify(cranePod(name, args)))
     const wait = ['--namespace', 'acme', 'wait', `pod/${name}`, '--for=jsonpath={.status.phase}=Succeeded', '--timeout=60s']
@@ -84,7 +84,7 @@ export class ReleaseUser {
     await this.runCrane('pushes', ['append', '--oci-empty-base', '--new_layer=/crane/layer.tar', `--new_tag=${image}`])
   }
 
-  /** Takes the step while requests of all kinds arrive at the Services. None of them may fail. */
+  /** Runs the step while requests of all kinds arrive at the Services. Fails if any of them fails. */
   async underLoad(step: () => Promise<void>): Promise<void> {
     const tokens = {
       url: `${this.urls.registry}/token?service=${registryHost}&scope=repository:acme/web/shop:pull,push`,

@@ -7,16 +7,16 @@ import { buildTaprootImage } from './taproot-image.ts'
 
 const ownChart = join(import.meta.dirname, '..', '..', '..', '..', 'charts', 'taproot')
 
-/** Its name, and that of its namespace. */
+/** The name of the release and of its namespace. */
 export const release = 'taproot'
 
-/** What `--values` of helm takes. */
+/** Values for helm's `--values`. */
 export type Values = Readonly<Record<string, unknown>>
 
-/** The image of this checkout on the node, under two names: the second is what an upgrade goes to. */
+/** The image of this checkout on the node, under two names: an upgrade changes to the second. */
 export const taprootImages = ['taproot.test/taproot', 'taproot.test/next'] as const
 
-/** Makes all images known to the node that the chart and a walk through it need; the tag of Taproot's. */
+/** Imports all images that the chart and its tests need into the node. Returns the tag of Taproot's image. */
 export async function importImages(cluster: Cluster): Promise<string> {
   const { archive, tag } = await buildTaprootImage()
   for (const repository of taprootImages) await cluster.importImage(archive, repository)
@@ -25,13 +25,13 @@ export async function importImages(cluster: Cluster): Promise<string> {
   return tag
 }
 
-/** The values for trying out, with images of the node and volumes that it has; `more` replaces whole top-level values. */
+/** Returns the values for trying out, with images and volumes of the node. `more` replaces top-level values. */
 export function valuesToTry(tag: string, more: Values = {}): Values {
   const bundled = (name: string): Values => ({ image: { repository: `taproot.test/${name}`, tag: '1', pullPolicy: 'Never' }, persistence: { size: '5Gi' } })
   return { image: { repository: taprootImages[0], tag, pullPolicy: 'Never' }, etcd: bundled('etcd'), upstream: bundled('registry'), ...more }
 }
 
-/** Installs or upgrades the release by a chart, that of this checkout by default. Returns the notes that it printed. Does not wait for pods. */
+/** Installs or upgrades the release with a chart, by default that of this checkout. Returns the printed notes. Does not wait for pods. */
 export async function putRelease(
   cluster: Cluster,
   command: 'install' | 'upgrade',
@@ -48,14 +48,14 @@ export async function putRelease(
   }
 }
 
-/** Waits until all that the release runs is ready, in its newest form and nothing else. */
+/** Waits until all pods of the release are ready in their newest revision, and no others exist. */
 export async function awaitRelease(cluster: Cluster): Promise<void> {
   const args = ['get', 'statefulsets,deployments', '--selector', `app.kubernetes.io/instance=${release}`, '--output', 'name']
   const workloads = (await cluster.kubectl(['--namespace', release, ...args])).trim().split('\n')
   for (const workload of workloads) await cluster.kubectl(['--namespace', release, 'rollout', 'status', workload, '--timeout=180s'])
 }
 
-/** The names of its pods of one component, without those that are going. */
+/** Returns the names of its pods of one component, except terminating ones. */
 export async function podsOf(cluster: Cluster, component: string): Promise<string[]> {
   const list = await cluster.kubectl(['--namespace', release, 'get', 'pods', '--selector', `app.kubernetes.io/component=${component}`, '--output', 'json'])
   // A cast: what every list of objects is.

@@ -10,7 +10,7 @@ import { enterNetwork } from './network.ts'
 import type { Place } from './place.ts'
 import { canOverlay } from './storage.ts'
 
-/** Of the machine, on its address in the cluster: what stands at the edge. */
+/** The port of the proxy at the edge, on the machine's address in the cluster. */
 export const edgePort = 8080
 /** The name of the one node. */
 export const nodeName = 'node'
@@ -36,7 +36,7 @@ function serverIn(place: Place, { name, flags, ...rest }: Server): ServerProcess
   return new ServerProcess({ name, command: [...enterNetwork(place), requirePart(name), ...args], timeoutMs: 180_000, ...rest })
 }
 
-/** The store of the API server; its data need not outlive the machine. */
+/** Starts the store of the API server. Its data may be lost when the machine stops. */
 export function etcdIn(place: Place): { server: ServerProcess; endpoint: string } {
   const endpoint = `http://${place.nodeAddress}:${ports.etcd}`
   const peer = `http://${place.nodeAddress}:${ports.etcdPeer}`
@@ -53,7 +53,7 @@ export function etcdIn(place: Place): { server: ServerProcess; endpoint: string 
   return { server: serverIn(place, { name: 'etcd', flags, isReady: () => isServing(`${endpoint}/health`) }), endpoint }
 }
 
-/** Places pods. */
+/** Starts the scheduler. */
 export function schedulerIn(place: Place, apiserver: KubeApiserver): ServerProcess {
   const flags = {
     kubeconfig: apiserver.kubeconfigFile,
@@ -65,7 +65,7 @@ export function schedulerIn(place: Place, apiserver: KubeApiserver): ServerProce
   return serverIn(place, { name: 'kube-scheduler', flags, isReady: () => isServing(`https://${place.nodeAddress}:${ports.schedulerHealth}/healthz`) })
 }
 
-/** Makes Services reachable; iptables may not be there, connection tracking may not be set. */
+/** Starts the proxy of Services. iptables may be missing, and connection tracking can not be configured. */
 export function proxyIn(place: Place, apiserver: KubeApiserver): ServerProcess {
   const flags = {
     kubeconfig: apiserver.kubeconfigFile,
@@ -90,7 +90,7 @@ export function proxyIn(place: Place, apiserver: KubeApiserver): ServerProcess {
   })
 }
 
-/** Answers for the names of Services, at port 53 of the node; for all other names that there are none. */
+/** Starts DNS at port 53 of the node: it answers names of Services, and denies all other names. */
 export async function dnsIn(place: Place, apiserver: KubeApiserver): Promise<ServerProcess> {
   const file = join(place.directory, 'Corefile')
   const block = (zones: string, settings: readonly string[]): string[] => [`${zones} {`, `  bind ${place.nodeAddress}`, '  errors', ...settings, '}']
@@ -109,19 +109,19 @@ export async function dnsIn(place: Place, apiserver: KubeApiserver): Promise<Ser
   return serverIn(place, { name: 'coredns', flags: { conf: file }, isReady: () => isServing(`http://${place.nodeAddress}:${ports.dnsHealth}/ready`) })
 }
 
-/** Where containerd listens. */
+/** Returns the address of containerd's socket. */
 export function containerdSocket(place: Place): string {
   return join(place.directory, 'containerd.sock')
 }
 
-/** Runs containers. Images of hosts that are not of the cluster it asks the edge for. */
+/** Starts containerd. It pulls images of foreign hosts through the edge. */
 export async function containerdIn(place: Place): Promise<ServerProcess> {
   const [file, networks] = [join(place.directory, 'containerd.toml'), join(place.directory, 'networks')]
   await mkdir(networks)
   const pods = {
     cniVersion: '1.0.0',
     name: 'pods',
-    // Every packet of a pod is routed by the node: so Services work between pods, which on a bridge they would not.
+    // The node routes every packet of a pod. On a bridge, Services would not work between pods.
     plugins: [
       {
         type: 'ptp',
@@ -142,7 +142,7 @@ export async function containerdIn(place: Place): Promise<ServerProcess> {
   return serverIn(place, { name: 'containerd', flags: { config: file }, env: { ...outside, PATH: path }, isReady })
 }
 
-/** Tells containerd, which looks at each pull, where images of a host are. */
+/** Configures where containerd pulls images of a host from; it reads this file on each pull. */
 export async function addRegistry(place: Place, host: string, url: string): Promise<void> {
   const folder = join(registriesFolder(place), host)
   await mkdir(folder, { recursive: true })
@@ -185,7 +185,7 @@ SystemdCgroup = false
 `
 }
 
-/** The certificate by which kubelet knows the API server, as flags for it. */
+/** Returns flags with the certificate by which kubelet trusts the API server. */
 export async function kubeletClientFlags(place: Place): Promise<string[]> {
   const { certificate, key } = selfSigned('kube-apiserver')
   const [certFile, keyFile] = [join(place.directory, 'kubelet-client.crt'), join(place.directory, 'kubelet-client.key')]
@@ -194,7 +194,7 @@ export async function kubeletClientFlags(place: Place): Promise<string[]> {
   return [`--kubelet-client-certificate=${certFile}`, `--kubelet-client-key=${keyFile}`]
 }
 
-/** Runs pods. After `kubeletClientFlags`. */
+/** Starts kubelet, after `kubeletClientFlags`. */
 export async function kubeletIn(place: Place, apiserver: KubeApiserver, moreFlags: Readonly<Record<string, string>> = {}): Promise<ServerProcess> {
   const file = join(place.directory, 'kubelet.json')
   const folder = (name: string): string => join(place.directory, name)

@@ -5,7 +5,7 @@ import { run } from './command.ts'
 
 const root = join(import.meta.dirname, '..', '..', '..', '..')
 
-/** Runs commands as a person at a terminal does, in the checkout and at the cluster. Resolves to what they print; rejects with what they say where one of them fails. */
+/** Runs commands like a person at a terminal in the checkout, with access to the cluster. Resolves to their output; rejects with it if one fails. */
 export function shell({ kubeconfigFile }: Cluster, commands: string): Promise<string> {
   const programs = (['kubectl', 'helm', 'etcdctl'] as const).map((part) => dirname(requirePart(part)))
   const path = [...programs, process.env['PATH'] ?? ''].join(delimiter)

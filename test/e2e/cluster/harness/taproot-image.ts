@@ -9,25 +9,25 @@ import { canOverlay } from './storage.ts'
 
 const checkout = join(import.meta.dirname, '..', '..', '..', '..')
 const cache = join(checkout, 'node_modules', '.cache', 'taproot-image')
-/** What the image is made from, as .dockerignore says. */
+/** The files of the image, as in .dockerignore. */
 export const imageSources = ['Dockerfile', '.dockerignore', 'LICENSE', '.npmrc', 'package.json', 'package-lock.json', 'bin', 'src']
-/** Where a build finds the certificate authorities that this machine needs. */
+/** The path at which a build finds the additional certificate authorities of this machine. */
 const authoritiesInBuild = '/extra-ca.pem'
 
 /** An image in a file. */
 export interface TaprootImage {
   /** An OCI archive with compressed layers, in which the image has the tag `tag`. */
   readonly archive: string
-  /** For `importImage`; the image is `<repository>:<tag>` then. */
+  /** The repository for `importImage`: the image is then `<repository>:<tag>`. */
   readonly repository: string
   readonly tag: string
 }
 
-/** Builds the image of a source tree from its Dockerfile, unless that was done since the last change of what is in it. Takes root. */
+/** Builds the image of a source tree from its Dockerfile, unless it is up to date. Needs root. */
 export async function buildTaprootImage(root: string = checkout): Promise<TaprootImage> {
   const base = requirePart('base-image')
   const tag = await hashOf(root, base)
-  // Only the newest image of this checkout is kept, and the newest one of another tree.
+  // Only the newest image of this checkout and that of one other tree are kept.
   const directory = join(cache, root === checkout ? 'own' : 'other')
   const archive = join(directory, `${tag}.tar`)
   if (!existsSync(archive)) {

@@ -5,13 +5,13 @@ import { nodeName } from './servers.ts'
 
 const className = 'local'
 
-/** Makes folders on the node; the objects by which claims get them: a default storage class and one volume for each. */
+/** Creates folders on the node. Returns the objects that offer them to claims: a default storage class and one volume for each. */
 export async function makeVolumes(place: Place, count: number): Promise<object> {
   const names = Array.from({ length: count }, (_, index) => `local-${index}`)
   const folder = (name: string): string => join(place.directory, 'volumes', name)
   for (const name of names) {
     await mkdir(folder(name), { recursive: true })
-    // As other provisioners do: pods run as users of all kinds.
+    // Like other provisioners: pods run as different users.
     await chmod(folder(name), 0o777)
   }
   const storageClass = {

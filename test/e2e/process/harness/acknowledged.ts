@@ -3,47 +3,47 @@ import type { JsonObject } from '@bufbuild/protobuf'
 import type { ApiClient, Options, Reply } from '../../../support/api-clients.ts'
 import { freshName, ok, roleUid } from '../../../support/test-server.ts'
 
-/** What is known of one resource: two fields that every write sets together, so that half a write would show. */
+/** The known state of one resource: two fields that every write sets together, so that a partial write is detected. */
 interface Known {
   readonly name: string
   readonly description: string
 }
 
-/** A resource's state, `undefined` where it does not exist. */
+/** A resource's state; undefined if it does not exist. */
 type State = Known | undefined
 
 /** One of a writer's groups or identities. */
 export interface Entry {
   readonly kind: 'Group' | 'Identity'
-  /** Absent until a creation was acknowledged. */
+  /** Absent until a create was acknowledged. */
   uid: string | undefined
   acknowledged: State
-  /** What a write without an answer may have made of it. */
+  /** The possible effect of a write without an answer. */
   pending: { readonly state: State; readonly key: string } | undefined
-  /** Its binding was acknowledged. */
+  /** True if its binding was acknowledged. */
   bound: boolean
 }
 
-/** Where a writer writes. */
+/** The server, token and group for a writer. */
 export interface WriterTarget {
   readonly apiClient: ApiClient
   readonly token: string
-  /** The group under which everything is made. */
+  /** The parent group of all created records. */
   readonly group: string
 }
 
-/** The codes of answers that say nothing about whether the write happened. */
+/** Error codes after which it is unknown whether the write happened. */
 const unanswered = new Set([1, 4, 14])
 
 /**
- * Writes to resources of its own and remembers what was acknowledged. Identities are made together with a binding, so that deleting one takes another record
- * along. One writer has at most one write on its way.
+ * Writes to its own resources and remembers acknowledged states. Identities are created together with a binding, so that their deletion removes another
+ * record. One writer has at most one write under way.
  */
 export class Writer {
   acknowledgedWrites = 0
   readonly #entries = new Set<Entry>()
 
-  /** Writes until a write gets no answer or `signal` aborts. Throws where an answer is neither a success nor an unavailability. */
+  /** Writes until a write gets no answer or `signal` aborts. Throws if an answer is neither a success nor an unavailability. */
   async write(target: WriterTarget, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const entry = this.#choose()
@@ -52,7 +52,7 @@ export class Writer {
     }
   }
 
-  /** Compares with what the server has now, and takes that over. Returns one line for each difference that no write explains. */
+  /** Compares the known states with those of the server, and takes these over. Returns one line for each difference that no write explains. */
   async check(target: WriterTarget): Promise<string[]> {
     const errors: string[] = []
     for (const entry of this.#entries) {
@@ -63,7 +63,7 @@ export class Writer {
     return errors
   }
 
-  /** The resources that must be there; right after `check`. */
+  /** Returns the resources that must exist, right after `check`. */
   entries(): readonly Readonly<Entry>[] {
     return [...this.#entries]
   }
@@ -77,7 +77,7 @@ export class Writer {
     return fresh
   }
 
-  /** One write; false where it got no answer. */
+  /** Makes one write. Returns false if it got no answer. */
   async #step(target: WriterTarget, entry: Entry): Promise<boolean> {
     const name = freshName('entry')
     const next: State = entry.acknowledged !== undefined && randomInt(3) === 0 ? undefined : { name, description: `of ${name}` }
@@ -103,7 +103,7 @@ export class Writer {
       const made = await answerOf(apiClient.call(`Create${kind}`, { parent: group, [resource]: fields }, options))
       if (made === undefined || kind === 'Group') return made
       const roleBinding = { identityUid: String(ok(made)['uid']), roleUid: roleUid('viewer') }
-      // The identity is acknowledged, whatever becomes of its binding.
+      // The identity is acknowledged, whatever happened to its binding.
       entry.uid = roleBinding.identityUid
       entry.acknowledged = next
       entry.pending = undefined
@@ -122,7 +122,7 @@ export class Writer {
     const before = entry.pending
     entry.pending = undefined
     if (entry.uid === undefined) {
-      // The creation had no answer: sent again with its key it makes the one that was asked for, or answers the one that is there.
+      // The create had no answer: sent again with its key it creates the record or returns the existing one.
       const state = before?.state
       if (state === undefined || before === undefined) return 'an entry without uid has no creation'
       entry.pending = before
@@ -147,13 +147,13 @@ function sameOrThrow(body: JsonObject, { name, description }: Known): void {
   if (body['name'] !== name || body['description'] !== description) throw new Error(`answered ${JSON.stringify(body)} to ${name}`)
 }
 
-/** The answer; undefined where the connection broke or the answer leaves open what happened. */
+/** Returns the answer; undefined if the connection broke or the answer leaves the outcome open. */
 async function answerOf(call: Promise<Reply>): Promise<Reply | undefined> {
   try {
     const reply = await call
     return unanswered.has(reply.code) ? undefined : reply
   } catch (error) {
-    // fetch: the connection is gone, or the answer broke off.
+    // fetch: the connection or the answer was interrupted.
     if (error instanceof TypeError || error instanceof SyntaxError) return undefined
     throw error
   }
@@ -165,7 +165,7 @@ const lists = {
   RoleBinding: { rpc: 'ListRoleBindings', member: 'roleBindings' },
 } as const
 
-/** Everything of a kind below a group, by reading all pages. */
+/** Returns all records of a kind below a group, from all pages. */
 async function listAll({ apiClient, token, group }: WriterTarget, kind: keyof typeof lists): Promise<JsonObject[]> {
   const { rpc, member } = lists[kind]
   const all: JsonObject[] = []
@@ -179,8 +179,8 @@ async function listAll({ apiClient, token, group }: WriterTarget, kind: keyof ty
 }
 
 /**
- * Compares all records of the writers with those of the server: each one, and that there is no other. Returns one line for each difference.
- * Only `others` may have been created below the group by other clients.
+ * Compares all records of the writers with those of the server, and expects no other records. Returns one line for each difference. Other clients may have
+ * created only `others` below the group.
  */
 export async function differences(target: WriterTarget, writers: readonly Writer[], others: readonly string[] = []): Promise<string[]> {
   const errors = (await Promise.all(writers.map((writer) => writer.check(target)))).flat()

@@ -6,7 +6,7 @@ import { etcdSettings, type EtcdSpace } from '../../../support/parts/etcd.ts'
 import { freePorts } from '../../../support/parts/free-port.ts'
 import { freshDirectory, isReady, startProcess, type TaprootProcess } from './taproot-process.ts'
 
-/** Where a process of role `api` is started again and again. */
+/** The folder, ports and settings of an `api` process that is started repeatedly. */
 export interface ApiHome {
   readonly cwd: string
   readonly env: Readonly<Record<string, string>>
@@ -15,14 +15,14 @@ export interface ApiHome {
   readonly rest: ApiClient
 }
 
-/** What the processes of one installation share. */
+/** The shared settings of the processes of one installation. */
 export interface Installation {
   readonly etcd: Pick<EtcdSpace, 'endpoints' | 'prefix'>
   /** Settings for every process. */
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** Homes of `count` processes that serve one installation under the base URL of the first, with one encryption key. */
+/** Creates the homes of `count` processes of one installation, under the base URL of the first and with one encryption key. */
 export async function makeApiHomes(count: number, { etcd, env = {} }: Installation): Promise<{ homes: readonly ApiHome[]; baseUrl: string }> {
   const cwd = await freshDirectory()
   const keyFile = join(cwd, 'encryption.key')
@@ -49,7 +49,7 @@ export async function makeApiHomes(count: number, { etcd, env = {} }: Installati
   return { homes, baseUrl }
 }
 
-/** `taproot api`, ready. */
+/** Starts `taproot api` and waits until it is ready. */
 export async function startApi(home: ApiHome): Promise<TaprootProcess> {
   const started = startProcess({ args: ['api'], env: home.env, cwd: home.cwd })
   await started.until(() => isReady(home.opsPort))

@@ -6,12 +6,12 @@ async function ops({ config }: TestServer, path: string): Promise<{ status: numb
   return { status: response.status, text: await response.text() }
 }
 
-/** What `/readyz` answers. */
+/** Returns the answer of `/readyz`. */
 export function readiness(server: TestServer): Promise<{ status: number; text: string }> {
   return ops(server, '/readyz')
 }
 
-/** A metric without labels, as `/metrics` has it; undefined where there is none of this name. */
+/** Returns the value of a metric without labels from `/metrics`; undefined if it does not exist. */
 export async function metricOf(server: TestServer, name: string): Promise<number | undefined> {
   const { text } = await ops(server, '/metrics')
   const value = new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1]

@@ -7,27 +7,27 @@ import { setTimeout as delay } from 'node:timers/promises'
 import { onTestFinished } from 'vitest'
 import { programEnvironment } from '../../../support/parts/own-program.ts'
 
-/** The command as `npm start` and `npm run taproot` run it. */
+/** The program that `npm start` and `npm run taproot` run. */
 const program = resolve(import.meta.dirname, '../../../../src/cli/taproot.ts')
 
 /** How a process is started. */
 export interface ProcessOptions {
   /** `dev`, `api --config file`, `token --subject s`, ... */
   readonly args: readonly string[]
-  /** `TAPROOT_*` settings; nothing else is inherited but the search path. */
+  /** `TAPROOT_*` settings. Of the environment only the search path is inherited. */
   readonly env?: Readonly<Record<string, string>>
   /** Its working directory, where `./.taproot` is. */
   readonly cwd: string
 }
 
-/** How a process ended. */
+/** The output and exit code of a process. */
 export interface Ending {
   readonly code: number | null
   readonly stdout: string
   readonly stderr: string
 }
 
-/** The command `taproot` in a process of its own; killed after the test if it still runs. */
+/** The command `taproot` in its own process, which is killed after the test if it still runs. */
 export class TaprootProcess {
   readonly #child: ChildProcess
   readonly #exited: Promise<unknown>
@@ -68,13 +68,13 @@ export class TaprootProcess {
     return this.ending()
   }
 
-  /** Waits for the end, all output read. */
+  /** Waits until the process ended and all its output was read. */
   async ending(): Promise<Ending> {
     await this.#exited
     return { code: this.#child.exitCode, stdout: this.#stdout, stderr: this.#stderr }
   }
 
-  /** Waits until `condition` holds; throws with the output where the process ends before, or after 30 s. */
+  /** Waits until `condition` holds. Throws with the output if the process ends before, or after 30 s. */
   async until(condition: () => boolean | Promise<boolean>): Promise<void> {
     const deadline = performance.now() + 30_000
     while (!(await condition())) {
@@ -101,12 +101,12 @@ export function runProcess(options: ProcessOptions): Promise<Ending> {
 /** An empty directory that is removed after the test. */
 export async function freshDirectory(): Promise<string> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-process-'))
-  // A killed process may still be writing while it goes away.
+  // A killed process may still write while it ends.
   onTestFinished(() => rm(directory, { recursive: true, force: true, maxRetries: 3 }))
   return directory
 }
 
-/** True once `/readyz` on this ops port says so. */
+/** Returns whether `/readyz` on this ops port reports ready. */
 export async function isReady(opsPort: number): Promise<boolean> {
   try {
     const response = await fetch(`http://127.0.0.1:${opsPort}/readyz`)

@@ -12,11 +12,11 @@ import { finalAudit } from './final-audit.ts'
 import { History } from '../history.ts'
 import { startWorkload } from '../workload.ts'
 
-/** A store in which something was damaged: the entries that were replaced, and what the audit has to say. */
+/** A damaged store: the replaced entries, and the expected report of the audit. */
 interface Damage {
   readonly writes: readonly Write[]
   readonly message: RegExp
-  /** What is wrong with the history that ends with this store, if anything. */
+  /** The error of the history that ends with this store, if any. */
   readonly refused?: RegExp
 }
 
@@ -30,7 +30,7 @@ function entryOf(entries: readonly Entry[], prefix: string, holds: (entry: Entry
   return found
 }
 
-/** A record below the root group, which the workload wrote. */
+/** Returns a record below the root group that the workload wrote. */
 const child = (entries: readonly Entry[], kind: string): Entry => entryOf(entries, `r/${kind}/`, ({ key }) => key.split('/').length === 5)
 const nameOf = (entries: readonly Entry[], kind: string): Entry => entryOf(entries, `i/name/${kind}/`, ({ key }) => key.split('/').length > 4)
 
@@ -42,7 +42,7 @@ function eventOf(entries: readonly Entry[], record: Entry, verb: string): Entry 
   })
 }
 
-/** The record in a state that no client wrote. */
+/** Returns the record in a state that no client wrote. */
 function rewritten({ key, value }: Entry): Write {
   const envelope = fromBinary(EnvelopeSchema, value)
   return put(key, toBinary(EnvelopeSchema, { ...envelope, etag: 'ffffffffffffffff' }))
@@ -114,7 +114,7 @@ async function committed(store: Store, writes: readonly Write[]): Promise<void> 
   expect(outcome.committed).toBe(true)
 }
 
-describeWithPart('history-checker', 'the audit of a store', () => {
+describeWithPart('history-checker', 'the final audit of a store', () => {
   let server: TestServer
   const history = new History()
 
@@ -128,7 +128,7 @@ describeWithPart('history-checker', 'the audit of a store', () => {
     return () => server.stop()
   })
 
-  test('finds nothing where nothing is wrong', async () => {
+  test('the final audit of a store reports nothing for a store without faults', async () => {
     const { store } = server.running.engine
     const { length } = history.operations
     expect((await finalAudit({ store, history })).errors).toEqual([])
@@ -137,7 +137,7 @@ describeWithPart('history-checker', 'the audit of a store', () => {
     expect((await finalAudit({ store })).errors).toEqual([])
   })
 
-  test('misses no events where they may have been trimmed', async () => {
+  test('the final audit of a store reports no missing events if they may have been trimmed', async () => {
     const { store } = server.running.engine
     const { length } = history.operations
     const { entries } = await readAll(store, outboxPrefix)
@@ -154,7 +154,7 @@ describeWithPart('history-checker', 'the audit of a store', () => {
   })
 
   for (const [title, damage] of Object.entries(damages)) {
-    test(`finds that ${title}`, async () => {
+    test(`the final audit of a store reports that ${title}`, async () => {
       const { store } = server.running.engine
       const { length } = history.operations
       const { entries } = await readAll(store, '')

@@ -9,34 +9,33 @@ import { readAll, recordsOf, storedBinding, structureErrors, type StoredRecord }
 import type { History, HistoryKind, Operation, Seen } from '../history.ts'
 import { eventsOf, outboxErrors } from './outbox-audit.ts'
 
-/** What an audit found. */
+/** The result of an audit. */
 export interface AuditReport {
-  /** One line for each fault; none where all is well. */
+  /** One line for each fault. */
   readonly errors: readonly string[]
   readonly records: number
   readonly outboxEvents: number
 }
 
-/** What is looked at. */
+/** The input of an audit. */
 export interface AuditOptions {
   readonly store: Store
-  /** Without it only the store is looked at. */
+  /** If absent, only the store is checked. */
   readonly history?: History
-  /** True if events and idempotency keys may have expired, as after jumps of the clock by days. Then missing ones are no fault. False by default. */
+  /** True if events and idempotency keys may have expired, as after clock jumps of days. Then missing ones are not reported. False by default. */
   readonly isExpired?: boolean
 }
 
-/** How long sweeps may take to end, in milliseconds. */
+/** Maximum time of sweeps in milliseconds. */
 const cascadeTimeoutMs = 30_000
 const cascadePollMs = 100
-/** The client of the last reads, which does not belong to the workload. */
+/** The client number of the last reads, which no workload client has. */
 const auditor = 1_000_000
 
 /**
- * Checks the raw store once nothing writes any more, after the cascades have ended.
- * It looks for keys without their record, records without their keys, and bindings of deleted records.
- * It also looks for mutations without their event, and for missing acknowledged writes.
- * It adds the stored records to the history as last reads, so call it before `checkHistory`. Without a history it checks only the store.
+ * Checks the raw store after all writes and cascades have ended. It looks for keys without their record, records without their keys, and bindings of deleted
+ * records. It also looks for changes without their event, and for missing acknowledged writes. It adds the stored records to the history as last reads, so
+ * call it before `checkHistory`. Without a history it checks only the store.
  */
 export async function finalAudit({ store, history, isExpired = false }: AuditOptions): Promise<AuditReport> {
   await cascadesEnded(store)
@@ -56,7 +55,7 @@ export async function finalAudit({ store, history, isExpired = false }: AuditOpt
   return { errors, records: records.length, outboxEvents: events.length }
 }
 
-/** Waits until no mark is left, or the time is up; then a remaining mark is a fault. */
+/** Waits until no deletion mark is left, or the time is over; a remaining mark is then a fault. */
 async function cascadesEnded(store: Store): Promise<void> {
   const deadline = performance.now() + cascadeTimeoutMs
   while (performance.now() < deadline) {
@@ -66,7 +65,7 @@ async function cascadesEnded(store: Store): Promise<void> {
   }
 }
 
-/** Every remembered key stands under the hour in which it is trimmed, and the other way round. */
+/** Checks that every idempotency key has an entry under its expiration hour, and the reverse. */
 function idempotencyErrors(entries: readonly Entry[]): string[] {
   const keys = new Set(entries.map((entry) => entry.key))
   const wanted = new Set<string>()
@@ -94,7 +93,7 @@ function seenOf(record: StoredRecord): Seen {
 
 const written: readonly string[] = ['Group', 'Identity', 'Role', 'RoleBinding'] satisfies HistoryKind[]
 
-/** The places of a history: every group that something was made in or listed, with the kind. */
+/** Returns every group of the history in which a record was created or listed, with the kind. */
 function placesOf(operations: readonly Operation[]): { kind: HistoryKind; parent: string }[] {
   const found = new Map<string, { kind: HistoryKind; parent: string }>()
   for (const { action, outcome, kind, parent } of operations) {
@@ -104,7 +103,7 @@ function placesOf(operations: readonly Operation[]): { kind: HistoryKind; parent
   return [...found.values()]
 }
 
-/** Adds the store's state to the history: a read of every record that the history names and a list of every group. All are at one moment since `call`. */
+/** Adds the state of the store to the history: a read of every named record and a list of every group. All are at one moment since `call`. */
 function recordStore(history: History, records: readonly StoredRecord[], call: number): void {
   const stored = new Map(records.filter((record) => written.includes(record.kind)).map((record) => [`${record.kind} ${record.uid}`, record]))
   const named = new Map<string, { kind: HistoryKind; parent: string; uid: string }>()
@@ -122,7 +121,7 @@ function recordStore(history: History, records: readonly StoredRecord[], call: n
     )
   }
   for (const { kind, parent } of places) {
-    // The creator of the root group owns it: a person, who has no group.
+    // A person without a group owns the root group, because they created it.
     const isOwn = (seen: Seen): boolean => named.has(`${kind} ${seen.uid}`) || seen.identity === undefined || seen.identity.includes('/')
     const members = records
       .filter((record) => record.kind === kind && record.parent === parent)

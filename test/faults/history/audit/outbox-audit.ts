@@ -5,7 +5,7 @@ import type { Entry } from '../../../../src/store/store.ts'
 import type { StoredRecord } from '../../../conformance/model/store-errors.ts'
 import type { Operation } from '../history.ts'
 
-/** An event of the outbox, by what it says of a record. */
+/** The parts of an outbox event that concern a record. */
 export interface StoredEvent {
   readonly subject: string
   readonly verb: 'created' | 'updated' | 'deleted' | 'other'
@@ -14,13 +14,13 @@ export interface StoredEvent {
   readonly description: string
 }
 
-/** The events in these entries. Throws where one can't be read. */
+/** Returns the events in these entries. Throws if one can't be read. */
 export function eventsOf(entries: readonly Entry[]): StoredEvent[] {
   return entries.map((entry) => {
     const { subject, type, bodyType, body } = fromBinary(OutboxEventSchema, entry.value)
     const desc = registry.getMessage(bodyType)
     if (desc === undefined) throw new Error(`${entry.key}: a body of unknown type ${bodyType}`)
-    // Fields that are not there are undefined.
+    // Missing fields are undefined.
     const message = fromBinary(desc, body) as Message & { etag?: string; description?: string }
     const verb = (['created', 'updated', 'deleted'] as const).find((word) => type.includes(`.${word}.`)) ?? 'other'
     return { subject, verb, etag: message.etag ?? '', description: message.description ?? '' }
@@ -29,7 +29,7 @@ export function eventsOf(entries: readonly Entry[]): StoredEvent[] {
 
 const verbs = { create: 'created', update: 'updated', delete: 'deleted', read: undefined, list: undefined, use: undefined } as const
 
-/** What the events of one record are compared with. */
+/** The operations and state that the events of one record are compared with. */
 interface Subject {
   readonly uid: string
   readonly events: readonly StoredEvent[]
@@ -41,7 +41,7 @@ function counted(items: readonly StoredEvent[], holds: (event: StoredEvent) => b
   return items.filter(holds).length
 }
 
-/** An acknowledged mutation has exactly one event. */
+/** Checks that an acknowledged change has exactly one event. */
 function acknowledgedErrors({ uid, events, operations }: Subject): string[] {
   return operations.flatMap((operation) => {
     const verb = verbs[operation.action]
@@ -52,7 +52,7 @@ function acknowledgedErrors({ uid, events, operations }: Subject): string[] {
   })
 }
 
-/** A mutation that is stored has its event, and every event its mutation. */
+/** Checks that a stored change has its event, and every event its change. */
 function storedErrors({ uid, events, operations, stored }: Subject): string[] {
   const errors: string[] = []
   const created = counted(events, (event) => event.verb === 'created')
@@ -60,14 +60,14 @@ function storedErrors({ uid, events, operations, stored }: Subject): string[] {
   const written = counted(events, (event) => event.etag === stored?.etag)
   if (stored !== undefined && written !== 1) errors.push(`${stored.kind} ${uid}: its last state has ${written} events`)
   if (stored !== undefined && events.some((event) => event.verb === 'deleted')) errors.push(`${stored.kind} ${uid}: is there after an event of its deletion`)
-  // Role bindings also go with their identity or group, without an event of their own.
+  // Role bindings are also deleted with their identity or group, without their own event.
   const isGone = stored === undefined && operations.every((operation) => operation.kind !== 'RoleBinding')
   if (isGone && created > 0 && !events.some((event) => event.verb === 'deleted')) errors.push(`${uid}: was made, and is gone without an event of its deletion`)
   const etags = events.map((event) => event.etag).filter((etag) => etag !== '')
   if (new Set(etags).size < etags.length) errors.push(`${uid}: one mutation has two events`)
   for (const { verb, etag } of events) {
     const explained = operations.some((operation) => verbs[operation.action] === verb && (operation.outcome === 'unknown' || isOf(operation, etag)))
-    // The uid of a creation without an answer is unknown.
+    // The uid of a create without an answer is unknown.
     if (!explained && verb !== 'created') errors.push(`${uid}: an event (${verb} ${etag}) without a mutation that anyone asked for`)
   }
   return errors
@@ -77,7 +77,7 @@ function isOf(operation: Operation, etag: string): boolean {
   return operation.outcome === 'ok' && (operation.etag === undefined || operation.etag === etag)
 }
 
-/** Refused as unavailable means: not done (docs/spec/errors.md#final-refusals). */
+/** Checks that a change refused as unavailable was not made (docs/spec/errors.md#final-refusals). */
 function unavailableErrors({ uid, events, operations }: Subject): string[] {
   return operations
     .filter((operation) => operation.action === 'update' && operation.code === 14 && operation.kind !== 'RoleBinding')
@@ -85,7 +85,7 @@ function unavailableErrors({ uid, events, operations }: Subject): string[] {
     .map((operation) => `${operation.kind} ${uid}: a change was made that was answered UNAVAILABLE (${operation.value})`)
 }
 
-/** Compares the events of every record that the history names with what was asked for and what is stored; one line for each fault. */
+/** Compares the events of every record in the history with its operations and the store. Returns one line for each fault. */
 export function outboxErrors(operations: readonly Operation[], store: { events: readonly StoredEvent[]; records: readonly StoredRecord[] }): string[] {
   const subjects = new Map<string, { events: StoredEvent[]; operations: Operation[] }>()
   for (const operation of operations) {

@@ -73,7 +73,7 @@ async function readAll({ blob }: AcquiredBlob, size: number): Promise<Buffer> {
   return Buffer.concat(pieces)
 }
 
-test('the second request brings a blob into memory, and later ones read it there', async () => {
+test('the second request loads a blob into memory, and later ones read it there', async () => {
   const scene = new Scene(1000)
   const one = known(1, 300)
   expect([await scene.ask(one), await scene.ask(one), await scene.ask(one)]).toEqual(['streamed', 'lent', 'lent'])
@@ -82,7 +82,7 @@ test('the second request brings a blob into memory, and later ones read it there
   expect(await scene.ask({ ...one, name: { ...one.name, repo: 'b'.repeat(40) as Uid } }), 'of another repo').toBe('streamed')
 })
 
-test('two asks that are far apart are not of one time', async () => {
+test('two requests far apart do not load a blob', async () => {
   const scene = new Scene(1000)
   const one = known(1, 300)
   expect(await scene.ask(one)).toBe('streamed')
@@ -92,7 +92,7 @@ test('two asks that are far apart are not of one time', async () => {
   expect(await scene.ask(one)).toBe('lent')
 })
 
-test('none, and those that are larger than half of the memory, never come there', async () => {
+test('empty blobs, and blobs larger than half of the memory, are never cached', async () => {
   for (const [maxBytes, size] of [
     [1000, 501],
     [1000, 0],
@@ -106,7 +106,7 @@ test('none, and those that are larger than half of the memory, never come there'
   expect(await new Scene(1000).ask(known(1, 500))).toBe('streamed')
 })
 
-test('pulls in turn of more than fits evict nothing that is cached', async () => {
+test('pulls in turn of more blobs than fit evict no cached blob', async () => {
   const scene = new Scene(1000)
   const all = Array.from({ length: 8 }, (_, number) => known(number, 300))
   const rounds: string[][] = []
@@ -120,7 +120,7 @@ test('pulls in turn of more than fits evict nothing that is cached', async () =>
   expect(scene.bodies).toHaveLength(3)
 })
 
-test('a blob without requests since the first request for another one is evicted for it, oldest first', async () => {
+test('a blob without requests since the first request for another blob is evicted for it, oldest first', async () => {
   const scene = new Scene(1000)
   const [one, two, three, four] = [1, 2, 3, 4].map((number) => known(number, 300)) as [Known, Known, Known, Known]
   for (const each of [one, one, two, two, three, three]) await scene.ask(each)
@@ -132,7 +132,7 @@ test('a blob without requests since the first request for another one is evicted
   expect(scene.cache.bytes).toBe(900)
 })
 
-test('what is being read does not give way at once, and counts until it is given back', async () => {
+test('a blob that is being read is not evicted at once, and counts until its readers release it', async () => {
   const scene = new Scene(1000)
   const [one, two, three] = [1, 2, 3].map((number) => known(number, 450)) as [Known, Known, Known]
   for (const each of [one, one, two, two]) await scene.ask(each)
@@ -152,7 +152,7 @@ test('what is being read does not give way at once, and counts until it is given
   expect(scene.cache.bytes).toBe(900)
 })
 
-test('nothing goes where that would not be enough', async () => {
+test('no blob is evicted if that would not free enough memory', async () => {
   const scene = new Scene(1000)
   const [one, two, three] = [known(1, 100), [known(2, 450), known(3, 450)], known(4, 300)] as const
   for (const each of [one, one, two[0], two[0], two[1], two[1]]) await scene.ask(each)
@@ -164,7 +164,7 @@ test('nothing goes where that would not be enough', async () => {
   for (const each of held) each?.release()
 })
 
-test('requests for parts neither load a blob nor count for it; a cached blob serves them', async () => {
+test('requests for ranges neither load a blob nor count towards loading; a cached blob serves them', async () => {
   const scene = new Scene(1000)
   const { name, content } = known(1, 400)
   for (const [first, last] of [
@@ -187,7 +187,7 @@ test('requests for parts neither load a blob nor count for it; a cached blob ser
   all?.release()
 })
 
-test('a request during the load gets the bytes so far, then the rest', async () => {
+test('a request during the load gets the loaded bytes, then the rest', async () => {
   const scene = new Scene(1000)
   const one = known(1, 400)
   const acquired = [scene.bring(one), scene.cache.acquire(one.name)] as [AcquiredBlob, AcquiredBlob]
@@ -203,7 +203,7 @@ test('a request during the load gets the bytes so far, then the rest', async () 
 })
 
 const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buffer) => void; message: string; leaves: number }>> = {
-  'breaks off': {
+  'is interrupted': {
     spoil: (body, content) => {
       body.write(content.subarray(0, 100))
       body.destroy(new Error('its own reason'))
@@ -212,22 +212,22 @@ const breaks: Readonly<Record<string, { spoil: (body: PassThrough, content: Buff
     leaves: 100,
   },
   'is closed without a reason': { spoil: (body) => void body.destroy(), message: 'not read completely', leaves: 0 },
-  'ends too early': { spoil: (body, content) => void body.end(content.subarray(0, 399)), message: '1 bytes are missing', leaves: 399 },
-  'does not end': {
+  'is too short': { spoil: (body, content) => void body.end(content.subarray(0, 399)), message: '1 bytes are missing', leaves: 399 },
+  'is too long': {
     spoil: (body, content) => {
       for (const piece of [content.subarray(0, 100), content, content.subarray(0, 50)]) body.write(piece)
     },
     message: 'more bytes',
     leaves: 100,
   },
-  'is not what the digest names': {
+  'does not match its digest': {
     spoil: (body, content) => void body.end(Buffer.concat([content.subarray(0, 399), Buffer.of((content.at(-1) ?? 0) ^ 1)])),
     message: 'bytes that do not match',
     leaves: 0,
   },
 }
 
-test.each(Object.entries(breaks))('one that %s fails for all who read it before the last byte, and is not kept', async (_, { spoil, message, leaves }) => {
+test.each(Object.entries(breaks))('a body that %s fails for all its readers before the last byte, and is not cached', async (_, { spoil, message, leaves }) => {
   const scene = new Scene(1000)
   const one = known(1, 400)
   const acquired = [scene.bring(one), scene.cache.acquire(one.name)] as [AcquiredBlob, AcquiredBlob]
@@ -244,7 +244,7 @@ test.each(Object.entries(breaks))('one that %s fails for all who read it before 
   expect(scene.cache.bytes).toBe(400)
 })
 
-test('one that was over before anybody listened fails', async () => {
+test('a body that ended before it was read fails', async () => {
   for (const reason of [new Error('its own reason'), undefined]) {
     const scene = new Scene(1000)
     const opening = Promise.withResolvers<undefined>()
@@ -261,7 +261,7 @@ test('one that was over before anybody listened fails', async () => {
   }
 })
 
-test.each(['while it comes', 'before it begins'])('a read without waiting clients stops before its end: %s', async (when) => {
+test.each(['while it comes', 'before it begins'])('a load without readers stops early: %s', async (when) => {
   const scene = new Scene(1000)
   const one = known(1, 400)
   const opening = Promise.withResolvers<undefined>()
@@ -282,7 +282,7 @@ test.each(['while it comes', 'before it begins'])('a read without waiting client
   expect([scene.cache.bytes, scene.failures]).toEqual([400, []])
 })
 
-test('a reader whose client is gone waits no more', async () => {
+test('a reader whose client has disconnected stops waiting', async () => {
   const scene = new Scene(1000)
   const acquired = scene.bring(known(1, 400))
   const leaving = new AbortController()
@@ -293,7 +293,7 @@ test('a reader whose client is gone waits no more', async () => {
   expect(scene.cache.bytes).toBe(0)
 })
 
-test('without memory for it, a blob is passed through, and no other is evicted', async () => {
+test('without enough free memory a blob is streamed, and no other is evicted', async () => {
   const scene = new Scene(2 ** 60)
   const [one, huge] = [known(1, 300), known(2, 300)]
   for (let time = 0; time < 2; time++) await scene.ask(one)
@@ -349,7 +349,7 @@ class Crowd {
   }
 }
 
-test('any requests, aborts and faults: never more than the memory, always the right bytes, and all room free again', async () => {
+test('with any requests, aborts and faults: memory stays within its limit, bytes are right, and all memory is released', async () => {
   const maxBytes = 1000
   const all = Array.from({ length: 6 }, (_, number) => known(number, 90 * (number + 1)))
   const step = fc.record({ what: fc.constantFrom('ask', 'ask', 'ask', 'leave', 'break', 'bring'), which: fc.nat(all.length - 1) })

@@ -11,7 +11,7 @@ import { describeOnStores } from '../../../support/parts/require-part.ts'
 import { soon } from '../../gc/collecting-host.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../test-host.ts'
 
-describeOnStores('records of blobs', (store) => {
+describeOnStores('the records of blobs', (store) => {
   let host: TestHost
   let repo: Uid
   beforeAll(async () => {
@@ -55,7 +55,7 @@ describeOnStores('records of blobs', (store) => {
       (error: unknown) => (error instanceof DomainError ? error.code : error),
     )
 
-  test('a blob that always changes meanwhile is neither recorded nor forgotten: code 10 after twelve attempts', async () => {
+  test('the records of blobs are not changed for a blob that others change all the time: code 10 after twelve attempts', async () => {
     const digest = digestOf(Buffer.from('outrun'))
     await record(digest)
     for (const work of [(services: Services) => record(digest, services), (services: Services) => forgetBlob(services, { repo, digest }, soon())]) {
@@ -66,7 +66,7 @@ describeOnStores('records of blobs', (store) => {
     expect(await heldBlob(host.services, { repo, digest }, soon())).toMatchObject({ size: 10n })
   })
 
-  test('a caller that goes away ends the attempts', async () => {
+  test('the records of blobs are not retried once the caller has disconnected', async () => {
     const digest = digestOf(Buffer.from('gone'))
     await record(digest)
     const { services, attempts } = outrun(digest)
@@ -75,7 +75,7 @@ describeOnStores('records of blobs', (store) => {
     expect(attempts()).toBe(0)
   })
 
-  test('sixty blobs of one organisation are recorded at once, and forgotten', async () => {
+  test('the records of blobs are created for sixty blobs of one organisation at once, and removed', async () => {
     const digests = Array.from({ length: 60 }, (_, at) => digestOf(Buffer.from(`blob ${at}`)))
     await Promise.all(digests.map((digest) => record(digest)))
     await Promise.all(digests.map((digest) => forgetBlob(host.services, { repo, digest }, soon())))

@@ -3,7 +3,7 @@ import { parseContentRange, parseRange, uploadRange } from '../../../../src/regi
 import { maxPageItems, nextLink, parsePageLimit } from '../../../../src/registry/oci/list-routes.ts'
 import { RegistryError } from '../../../../src/registry/registry-error.ts'
 
-describe('the bytes that a Range header asks for', () => {
+describe('the range of a Range header is', () => {
   const whole = { kind: 'whole' }
   const none = { kind: 'unsatisfiable' }
   const part = (first: number, last: number): object => ({ kind: 'part', range: { first, last } })
@@ -29,31 +29,31 @@ describe('the bytes that a Range header asks for', () => {
   })
 })
 
-describe('the place of a chunk', () => {
+describe('the range of a chunk', () => {
   const rows: [string, string, object | undefined][] = [
-    ['as the specification spells it', '0-99', { first: 0, last: 99 }],
-    ['as HTTP spells it', 'bytes 100-199/*', { first: 100, last: 199 }],
-    ['ends that are swapped are none', '5-2', undefined],
-    ['a text is none', 'all', undefined],
-    ['a size is none', '100', undefined],
+    ['as written in the distribution specification', '0-99', { first: 0, last: 99 }],
+    ['as written in HTTP', 'bytes 100-199/*', { first: 100, last: 199 }],
+    ['invalid with swapped ends', '5-2', undefined],
+    ['invalid as a word', 'all', undefined],
+    ['invalid as a size', '100', undefined],
   ]
-  test.each(rows)('%s', (_, header, expected) => {
+  test.each(rows)('the range of a chunk is parsed: %s', (_, header, expected) => {
     expect(parseContentRange(header)).toEqual(expected)
   })
 
-  test('an upload says the last byte that it holds', () => {
+  test('the range of an upload ends with its last byte', () => {
     expect([uploadRange(0), uploadRange(1), uploadRange(100)]).toEqual(['0-0', '0-0', '0-99'])
   })
 })
 
-describe('pages', () => {
-  test('n is a number, and cut to what a page may hold', () => {
+describe('the page parameters', () => {
+  test('limit n to the size of a page', () => {
     const limit = (query: string): number => parsePageLimit(new URLSearchParams(query))
     expect([limit(''), limit('n=0'), limit('n=3'), limit('n=99999')]).toEqual([maxPageItems, 0, 3, maxPageItems])
     for (const bad of ['n=-1', 'n=', 'n=1.5', 'n=x']) expect(() => limit(bad), bad).toThrow(RegistryError)
   })
 
-  test('a link leads on, with what is set of its parameters', () => {
+  test('the page parameters are repeated in the link to the next page', () => {
     expect(nextLink('/v2/a/tags/list', { n: '2', last: 'b+c', x: undefined })).toBe('</v2/a/tags/list?n=2&last=b%2Bc>; rel="next"')
   })
 })

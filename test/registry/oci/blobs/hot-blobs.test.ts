@@ -17,7 +17,7 @@ interface Pushed {
   readonly bytes: Buffer
 }
 
-describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
+describeOnUpstreams('blobs that are pulled often', (upstream) => {
   let host: TestHost
   let client: OciClient
   /** Of what was read from the upstream since the test began. */
@@ -65,7 +65,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
 
   const get = (path: string, headers: Readonly<Record<string, string>> = {}): Promise<Answer> => client.send('GET', path, { headers })
 
-  test('cached blobs are read twice, then served from memory: whole, in parts, and to every caller with access', async () => {
+  test('cached blobs are read twice from the upstream, then served from memory: whole, in ranges, to every caller with access', async () => {
     const { path, bytes, digest } = await pushed(3_000_000)
     const answers = [await get(path), await get(path), await get(path)]
     for (const answer of answers) {
@@ -84,7 +84,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect(reads).toHaveLength(2)
   })
 
-  test('cached blobs are refused to callers without access, to other repos, and after their deletion', async () => {
+  test('cached blobs are refused to callers without access, in other repos, and after their deletion', async () => {
     const { path, bytes, digest, repository } = await pushed(10_000)
     for (let at = 0; at < 3; at++) await get(path)
     expect((await host.as(undefined).send('GET', path)).status).toBe(401)
@@ -96,14 +96,14 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect((await get(path)).body.equals(bytes)).toBe(true)
   })
 
-  test('by many at once: read twice', async () => {
+  test('cached blobs pulled by many at once are read twice', async () => {
     const { path, bytes } = await pushed(5_000_000)
     const answers = await Promise.all(Array.from({ length: 24 }, () => get(path)))
     expect(answers.map(({ status, body }) => status === 200 && body.equals(bytes))).toEqual(answers.map(() => true))
     expect(reads).toHaveLength(2)
   })
 
-  test('do not need the upstream', async () => {
+  test('cached blobs are served without the upstream', async () => {
     const { path, bytes } = await pushed(100_000)
     const cold = await pushed(100_000)
     for (let at = 0; at < 2; at++) await get(path)
@@ -115,7 +115,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect((await get(cold.path)).body.equals(cold.bytes)).toBe(true)
   })
 
-  test('that break off while they come are cut off for all, and are right the next time', async () => {
+  test('cached blobs that break off during the load fail for all readers, and are right the next time', async () => {
     const { path, bytes } = await pushed(4_000_000)
     await get(path)
     const haveAllBegun = Promise.withResolvers<void>()
@@ -133,7 +133,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect(reads).toHaveLength(3)
   })
 
-  test('blobs with the wrong bytes reach no client whole, and are not cached', async () => {
+  test('cached blobs with wrong bytes reach no client completely, and are not cached', async () => {
     const [large, small] = [await pushed(4_000_000), await pushed(1_000)]
     for (const { path } of [large, small]) await get(path)
     spoil = ({ size, body }) => {
@@ -151,7 +151,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     for (const { path, bytes } of [large, small]) expect((await get(path)).body.equals(bytes)).toBe(true)
   })
 
-  test('go on for the others where one client leaves, and where one takes its time', async () => {
+  test('cached blobs continue for other clients if one leaves or is slow', async () => {
     const { path, bytes } = await pushed(9_000_000)
     await get(path)
     const slow = client.open('GET', path).end()
@@ -191,7 +191,7 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
       .toBe(0)
   }
 
-  test('are given up by who reads them slowly, when others are wanted; who reads them gets the rest all the same', async () => {
+  test('cached blobs are evicted from under slow readers when memory is needed; these readers still get the rest', async () => {
     const [one, two] = await twoCached()
     const responses = [await pullSlowly(one.path), await pullSlowly(two.path, { range: 'bytes=1000-8999999' })]
     const third = await pushed(9_000_000)
@@ -207,19 +207,19 @@ describeOnUpstreams('blobs that are pulled again and again', (upstream) => {
     expect([one, two].map(readsOf)).toEqual([3, 2])
   })
 
-  test('a client that leaves in the middle holds no cached blob', async () => {
+  test('cached blobs are released when their client leaves in the middle', async () => {
     for (const { path } of await twoCached()) (await pullSlowly(path)).on('error', () => undefined).destroy()
     await untilCached(await pushed(9_000_000))
     for (const { letGo } of held.splice(0)) letGo()
   })
 
-  test('bring nothing into memory where only parts are asked for', async () => {
+  test('cached blobs are not loaded into memory by requests for ranges', async () => {
     const { path, bytes } = await pushed(3_000_000)
     for (let time = 0; time < 3; time++) expect((await get(path, { range: 'bytes=0-9' })).body).toEqual(bytes.subarray(0, 10))
     expect(reads).toHaveLength(3)
   })
 
-  test('that are too large for it are read each time', async () => {
+  test('cached blobs that are too large for memory are read each time', async () => {
     const { path, bytes } = await pushed(10_000_001)
     for (let at = 0; at < 3; at++) expect((await get(path)).body.equals(bytes)).toBe(true)
     expect(reads).toHaveLength(3)

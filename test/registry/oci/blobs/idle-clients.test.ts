@@ -37,7 +37,7 @@ test.each<[string, () => string, number]>([
   ['a list of tags', () => `GET /v2/${repository}/tags/list`, 30_000],
   ['errors', () => 'GET /v2/x', 30_000],
   ['answers without a body', () => `HEAD /v2/${repository}/manifests/large`, 30_000],
-])('a client that does not read %s does not keep its connection', async (_, asked, times) => {
+])('a client that does not read %s loses its connection', async (_, asked, times) => {
   host.client.close()
   await until(async () => (await connections()) === 0)
   deafTo(asked(), times)
@@ -48,7 +48,7 @@ test.each<[string, () => string, number]>([
 test.each([
   ['a manifest', 'manifests/v1'],
   ['a blob', `blobs/sha256:${'0'.repeat(64)}`],
-])('the DELETE of %s whose body stands still is answered as any such body, and is no fault', async (_, path) => {
+])('the DELETE of %s with a stalled body is answered with 408 like any stalled body', async (_, path) => {
   const socket = connect(host.port, '127.0.0.1')
   onTestFinished(() => void socket.destroy())
   let answer = ''
@@ -58,7 +58,7 @@ test.each([
   expect(answer).toMatch(/^HTTP\/1\.1 408 /)
 })
 
-test('a client that reads keeps it, between requests too', async () => {
+test('a client that reads keeps its connection, between requests too', async () => {
   const socket = connect(host.port, '127.0.0.1')
   onTestFinished(() => void socket.destroy())
   let answers = 0

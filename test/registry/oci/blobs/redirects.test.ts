@@ -88,7 +88,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
 
   const asked = (digest: Digest): readonly IncomingMessage[] => storage.requests.filter(({ url }) => url?.includes(digest.slice('sha256:'.length)))
 
-  test('`follow`, the default: the host gives the bytes, also a part of them', async () => {
+  test('with the default `follow` the host returns the bytes itself, also ranges', async () => {
     const { client, blob, layer, digest, stop } = await hostOf({})
     const answer = await client.send('GET', blob)
     expect([answer.status, digestOf(answer.body)]).toEqual([200, digest])
@@ -98,14 +98,14 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
     await stop()
   })
 
-  test('`pass`: who comes over TLS is not sent where nothing is encrypted', async () => {
+  test('with `pass` a client that uses TLS is not redirected to storage without TLS', async () => {
     const { client, blob, digest, stop } = await hostOf({ TAPROOT_REGISTRY_UPSTREAM_REDIRECTS: 'pass', TAPROOT_REGISTRY_SCHEME: 'https' })
     const answer = await client.send('GET', blob)
     expect([answer.status, digestOf(answer.body)]).toEqual([200, digest])
     await stop()
   })
 
-  describe('`pass`', () => {
+  describe('with `pass`', () => {
     let host: Awaited<ReturnType<typeof hostOf>>
 
     beforeAll(async () => {
@@ -114,7 +114,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
 
     afterAll(() => host?.stop())
 
-    test('sends clients to the storage, whatever part they want', async () => {
+    test('clients are redirected to the storage for any range', async () => {
       for (const headers of [{}, { range: 'bytes=10-19' }]) {
         const answer = await host.client.send('GET', host.blob, { headers })
         expect(answer).toMatchObject({ status: 307, headers: { 'docker-content-digest': host.digest, 'cache-control': 'no-store', 'content-length': '0' } })
@@ -123,7 +123,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       }
     })
 
-    test('answers itself what needs no bytes', async () => {
+    test('the host answers requests that need no bytes itself', async () => {
       storage.requests.length = 0
       expect(await host.client.send('HEAD', host.blob)).toMatchObject({ status: 200, headers: { 'content-length': '5000' } })
       expect(await host.client.send('GET', host.blob, { headers: { 'if-none-match': `"${host.digest}"` } })).toMatchObject({ status: 304 })
@@ -132,7 +132,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       expect(storage.requests).toEqual([])
     })
 
-    test('`pass` never shows the address of the bytes to a caller who may not pull', async () => {
+    test('a caller without the right to pull never sees the storage address', async () => {
       const stranger = await makeMember(host.server, (await makeOrganisation(host.server)).group)
       for (const authorization of [undefined, bearer(await host.world.accessToken(stranger.uid)), basic('_token', 'wrong')]) {
         const answer = await host.world.ask({ path: host.blob, authorization })
@@ -141,13 +141,13 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
       }
     })
 
-    test('reads itself what it has to know of an image', async () => {
+    test('the host reads image details itself', async () => {
       const repo = host.server.running.engine.cache.tables.table('Repo').child(host.organisation.group, 'app')?.uid ?? ''
       const asking = { repoUid: repo, digest: String((await host.client.send('HEAD', `/v2/${host.image}/manifests/v1`)).headers['docker-content-digest']) }
       expect(await host.server.rest.call('GetArchitectures', asking, { token: host.organisation.token })).toMatchObject({ body: { architectures: ['amd64'] } })
     })
 
-    test('`pass` reports the pulls that it redirects', async () => {
+    test('redirected pulls are reported as events', async () => {
       const reported = async (): Promise<number> => {
         const { entries } = await host.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))
         return entries.filter(({ value }) => [host.digest, 'registry.pull'].every((text) => Buffer.from(value).includes(text))).length
@@ -158,8 +158,8 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
     })
   })
 
-  describeWithPart('crane', '`pass`, with crane', () => {
-    test('it pulls, and shows the storage no token', async () => {
+  describeWithPart('crane', 'with `pass`, crane', () => {
+    test('pulls, and sends the storage no token', async () => {
       const host = await hostOf({ TAPROOT_REGISTRY_UPSTREAM_REDIRECTS: 'pass' })
       storage.requests.length = 0
       const reference = `127.0.0.1:${host.server.config.registry.port}/${host.image}:v1`

@@ -16,7 +16,7 @@ function unfinished(port: number, path: string, identity = ''): Socket {
   return socket
 }
 
-test('a client that goes away before its body is read ends no process, and who reads it then hears why', async () => {
+test('a client that disconnects before its body is read does not end the process, and a later reader gets the reason', async () => {
   const errors = uncaughtErrors()
   const server = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void server.close())
@@ -32,7 +32,7 @@ test('a client that goes away before its body is read ends no process, and who r
   expect(errors).toEqual([])
 })
 
-test('a body that does not come whole in time is refused with 408', async () => {
+test('a body that does not arrive in time is refused with 408', async () => {
   const server = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void server.close())
   await once(server, 'listening')
@@ -43,7 +43,7 @@ test('a body that does not come whole in time is refused with 408', async () => 
   await expect(readBody(request, { idleMs: 60_000, maxBytes: 10, wholeMs: 100 })).rejects.toMatchObject({ status: 408, message: 'the body took too long' })
 })
 
-test('a request that is answered and can not be counted ends no process', async () => {
+test('a request that is answered but can not be audited does not end the process', async () => {
   const errors = uncaughtErrors()
   let seen = 0
   const observe = (): void => {
@@ -58,7 +58,7 @@ test('a request that is answered and can not be counted ends no process', async 
   expect(errors).toEqual([])
 })
 
-test('a client that goes away while its chunk waits for the one before it ends no process', async () => {
+test('a client that disconnects while its chunk waits for the previous one does not end the process', async () => {
   const errors = uncaughtErrors()
   let appends = 0
   const counted = (upstream: Upstream): Upstream => {

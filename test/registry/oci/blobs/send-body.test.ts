@@ -7,7 +7,7 @@ import { expect, test } from 'vitest'
 import { release } from '../../../../src/registry/release.ts'
 import { sendBody } from '../../../../src/registry/oci/blobs/blob-routes.ts'
 
-test('memory that holds nothing else is given back, once; shared memory stays', () => {
+test('memory of a single body is released once; shared memory stays', () => {
   const own = Buffer.allocUnsafeSlow(100)
   release(own)
   release(own)
@@ -18,7 +18,7 @@ test('memory that holds nothing else is given back, once; shared memory stays', 
   expect([...shared]).toEqual(Array.from({ length: 100 }, () => 1))
 })
 
-test('every byte arrives, of pieces with memory of their own and of pieces that share it', async () => {
+test('every byte arrives, from pieces with their own memory and from pieces of shared memory', async () => {
   const shared = randomBytes(300_000)
   const own = Array.from({ length: 40 }, () => {
     const piece = Buffer.allocUnsafeSlow(65_536)

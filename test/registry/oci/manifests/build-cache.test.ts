@@ -12,7 +12,7 @@ const graceMs = 24 * 3_600_000
 const layerType = 'application/vnd.oci.image.layer.v1.tar+gzip'
 const cacheType = 'application/vnd.buildkit.cacheconfig.v0'
 
-describeOnUpstreams("BuildKit's cache without an image manifest: an index of blobs", (upstream) => {
+describeOnUpstreams("BuildKit's cache as an index of blobs", (upstream) => {
   const clock = new TestClock()
   let host: TestHost
   let isRefusing = false
@@ -44,7 +44,7 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
     return { index: manifestOf({ schemaVersion: 2, mediaType: indexType, manifests }), blobs }
   }
 
-  test('is pushed, pulled by tag and digest, and no image of any platform', async () => {
+  test("BuildKit's cache as an index of blobs is pushed, pulled by tag and digest, and has no architecture", async () => {
     const repository = host.freshRepository()
     const { index, blobs } = await cacheIn(repository)
     expect((await host.client.putManifest(repository, 'cache', index)).status).toBe(201)
@@ -60,7 +60,7 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
     expect((await host.server.rest.call('GetSize', image, { token })).body).toMatchObject({ code: 5 })
   })
 
-  test('keeps its blobs for as long as a tag points to it', async () => {
+  test("BuildKit's cache as an index of blobs keeps its blobs as long as a tag points to it", async () => {
     const repository = host.freshRepository()
     const { index, blobs } = await cacheIn(repository)
     expect((await host.client.putManifest(repository, 'cache', index)).status).toBe(201)
@@ -71,7 +71,7 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
     for (const blob of blobs) expect((await host.client.send('GET', `/v2/${repository}/blobs/${blob}`)).status).toBe(200)
   })
 
-  test('is refused where the repo holds a child neither as a manifest nor as a blob', async () => {
+  test("BuildKit's cache as an index of blobs is refused if the repo has a child neither as a manifest nor as a blob", async () => {
     const repository = host.freshRepository()
     const { index } = await cacheIn(repository)
     const other = host.freshRepository()
@@ -80,7 +80,7 @@ describeOnUpstreams("BuildKit's cache without an image manifest: an index of blo
     expect([refused.status, refused.codes]).toEqual([404, ['MANIFEST_BLOB_UNKNOWN']])
   })
 
-  test('a build cache is refused as an invalid manifest if the upstream refuses it', async () => {
+  test("BuildKit's cache as an index of blobs is refused as an invalid manifest if the upstream refuses it", async () => {
     const repository = host.freshRepository()
     const { index } = await cacheIn(repository)
     isRefusing = true

@@ -48,21 +48,21 @@ function largeManifests(store: 'sqlite' | 'etcd', upstream: () => Promise<TestUp
       manifests: digests.map((digest) => ({ mediaType: imageType, digest, size: 2, platform: { architecture: 'amd64', os: 'linux', variant: 'v3' } })),
     })
 
-  test('an index of 8,000 is taken, is answered as it was sent, and keeps its children', async () => {
+  test('as an index with 8,000 children are accepted, returned as sent, and keep their children', async () => {
     const large = index(children)
     expect((await host.client.putManifest(repository, 'large', large)).status).toBe(201)
     expect((await host.client.send('GET', `/v2/${repository}/manifests/large`)).body.equals(large.bytes)).toBe(true)
     expect(await host.collectAfterGrace()).toMatchObject({ manifests: 0 })
   })
 
-  test('one child that the repo lacks is named', async () => {
+  test('with one missing child are refused, and the error names it', async () => {
     const missing = digestOf(Buffer.from('a child that was never pushed'))
     const answer = await host.client.putManifest(repository, 'lacking', index([...children.slice(0, 4_000), missing, ...children.slice(4_000)]))
     expect(answer).toMatchObject({ status: 404, codes: ['MANIFEST_BLOB_UNKNOWN'] })
     expect(answer.body.toString()).toContain(missing)
   })
 
-  test('its children are looked for in ranges, not one by one', async () => {
+  test('look up their children in ranges, not one by one', async () => {
     let reads = 0
     const { store: real } = host.services
     const counting = new Proxy(real, {
@@ -78,7 +78,7 @@ function largeManifests(store: 'sqlite' | 'etcd', upstream: () => Promise<TestUp
     expect(reads).toBeLessThan(100)
   })
 
-  test('an image with 2 MB of annotations is taken, and the list of referrers has all of them', async () => {
+  test('with 2 MB of annotations are accepted, and the list of referrers has all annotations', async () => {
     const subject = await host.client.pushImage(repository, 'subject')
     const annotations = Object.fromEntries(Array.from({ length: 20 }, (_, at) => [`a${at}`, 'x'.repeat(100_000)]))
     const large = await host.client.pushImage(repository, 'annotated', { subject: descriptorOf(subject), annotations })

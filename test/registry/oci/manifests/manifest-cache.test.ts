@@ -12,9 +12,9 @@ beforeAll(async () => {
 afterAll(() => host?.stop())
 
 test.each([
-  ['a small piece of a large block', 64 * 1024],
-  ['memory of their own', 0],
-])('of manifests whose bytes are %s the cache keeps the bytes alone', async (_, around) => {
+  ['a small part of a large block', 64 * 1024],
+  ['separate memory', 0],
+])('the manifest cache keeps only the bytes of manifests that are %s', async (_, around) => {
   const { client, services, upstream } = host
   const repository = host.freshRepository()
   const { digest, bytes } = await client.pushImage(repository, 'v1')

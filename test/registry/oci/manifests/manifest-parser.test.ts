@@ -51,7 +51,7 @@ function refusalOf(work: () => unknown): string {
 }
 
 describe('the parsed manifest', () => {
-  test('an image manifest: config, layers in order, the artifact type of its config', () => {
+  test('the parsed manifest of an image has config, layers in order, and the artifact type of its config', () => {
     const { record, imageConfig: config, digest, upstreamDigest } = parse(image)
     expect(record.mediaType).toBe(oci)
     expect(record.artifactType).toBe(imageConfig)
@@ -62,13 +62,13 @@ describe('the parsed manifest', () => {
     expect(referencesOf(record)).toEqual([digestOfText('config'), digestOfText('one'), digestOfText('two')])
   })
 
-  test('an index: children with their architectures, in order', () => {
+  test('the parsed manifest of an index has children with their architectures, in order', () => {
     const { record } = parse(index)
     expect(record.children).toEqual([create(ChildManifestSchema, { digest: digestOfText('m1'), architecture: 'arm64' })])
     expect([record.artifactType, record.config]).toEqual(['', undefined])
   })
 
-  test('subject, artifact type and annotations of a referrer', () => {
+  test('the parsed manifest of a referrer has subject, artifact type and annotations', () => {
     const { record, imageConfig: config } = parse({
       ...image,
       artifactType: 'application/vnd.example.sbom',
@@ -82,20 +82,20 @@ describe('the parsed manifest', () => {
     expect(config).toBeUndefined()
   })
 
-  test('Docker images and lists, a manifest without layers, an index without manifests', () => {
+  test('the parsed manifest may be a Docker image or list, a manifest without layers, or an index without manifests', () => {
     expect(parse({ ...image, mediaType: docker }).record.layers).toHaveLength(2)
     expect(parse({ ...index, mediaType: dockerList }).record.children).toHaveLength(1)
     expect(parse({ ...image, layers: [] }).record.layers).toEqual([])
     expect(parse({ ...index, manifests: [] }).record.children).toEqual([])
   })
 
-  test('the media type comes from the header, without its parameters, or from the body', () => {
+  test('the parsed manifest has the media type of the header, without parameters, or of the body', () => {
     const { mediaType: _, ...bare } = image
     expect(parse(bare, { contentType: `${oci}; charset=utf-8` }).record.mediaType).toBe(oci)
     expect(parse(image, { contentType: undefined }).record.mediaType).toBe(oci)
   })
 
-  test('JSON of another media type: what its descriptors name is mentioned, at any depth, and none of it must be here', () => {
+  test('the parsed manifest of another media type names the content of its descriptors at any depth, which may be missing', () => {
     const { record } = parse({
       mediaType: artifact,
       artifactType: 'application/vnd.example.signature',
@@ -113,7 +113,7 @@ describe('the parsed manifest', () => {
     })
   })
 
-  test('JSON of another media type is taken whatever its fields mean', () => {
+  test('the parsed manifest of another media type is accepted whatever its fields mean', () => {
     const { record } = parse({
       mediaType: 'application/vnd.example.thing+json',
       layers: 'x',
@@ -125,13 +125,13 @@ describe('the parsed manifest', () => {
     expect(record).toMatchObject({ mentions: [], subject: '', artifactType: '', annotations: {} })
   })
 
-  test('a document of another media type may nest 60 levels deep, and a million are refused', () => {
+  test('the parsed manifest of another media type may be nested 60 levels deep, and a million levels are refused', () => {
     const nested = (depth: number): string => `{"mediaType":"${artifact}","a":${'['.repeat(depth)}${JSON.stringify(descriptor('deep'))}${']'.repeat(depth)}}`
     expect(parse(nested(60), { contentType: artifact }).record.mentions).toEqual([digestOfText('deep')])
     expect(refusalOf(() => parse(nested(1_000_000), { contentType: artifact }))).toMatch(/^400 MANIFEST_INVALID: .*64 levels/)
   })
 
-  test('the parser recognises layers that clients do not push', () => {
+  test('the parsed manifest marks layers that clients do not push', () => {
     const mediaType = 'application/vnd.docker.image.rootfs.foreign.diff.tar.gzip'
     const { foreignLayers } = parse({
       ...image,
@@ -141,14 +141,14 @@ describe('the parsed manifest', () => {
     expect([...foreignLayers]).toEqual([digestOfText('away')])
   })
 
-  test('a manifest under its sha512 digest is kept upstream under its sha256 digest', () => {
+  test('the parsed manifest under a sha512 digest is stored upstream under its sha256 digest', () => {
     const bytes = Buffer.from(JSON.stringify(image))
     const digest = digestOf(bytes, 'sha512')
     const parsed = parseManifest({ bytes, contentType: oci, digest })
     expect([parsed.digest, parsed.upstreamDigest]).toEqual([digest, digestOf(bytes)])
   })
 
-  test('the architecture of a config, where it is one', () => {
+  test('the parsed manifest has the architecture of its config, if it has one', () => {
     const read = (text: string): string => architectureIn(Buffer.from(text))
     expect([read('{"architecture":"arm64"}'), read('{}'), read('[]'), read('no json'), read('{"architecture":7}'), read('{"architecture":"a\\nb"}')]).toEqual([
       'arm64',
@@ -161,39 +161,39 @@ describe('the parsed manifest', () => {
   })
 })
 
-describe('what is refused', () => {
+describe('a manifest is refused:', () => {
   const invalid = '400 MANIFEST_INVALID'
   const rows: [string, () => unknown, string][] = [
-    ['what is not valid JSON', () => parse('{', { contentType: oci }), invalid],
-    ['bytes that are no UTF-8', () => parseManifest({ bytes: Buffer.from([0x7b, 0xff, 0x7d]), contentType: oci }), invalid],
+    ['text that is not JSON', () => parse('{', { contentType: oci }), invalid],
+    ['bytes that are not UTF-8', () => parseManifest({ bytes: Buffer.from([0x7b, 0xff, 0x7d]), contentType: oci }), invalid],
     ['an empty body', () => parse('', { contentType: oci }), invalid],
     ['a list', () => parse('[]', { contentType: oci }), invalid],
     ['null', () => parse('null', { contentType: oci }), invalid],
-    ['a header that says something else than the body', () => parse(image, { contentType: docker }), invalid],
-    ['no media type at all', () => parse({ schemaVersion: 2 }, { contentType: undefined }), invalid],
+    ['a header with another media type than the body', () => parse(image, { contentType: docker }), invalid],
+    ['no media type', () => parse({ schemaVersion: 2 }, { contentType: undefined }), invalid],
     ['a media type with a line break', () => parse({ ...image, mediaType: 'a/b\r\nX: y' }, { contentType: undefined }), invalid],
     ['Docker schema 1', () => parse({ schemaVersion: 1 }, { contentType: 'application/vnd.docker.distribution.manifest.v1+prettyjws' }), invalid],
-    ['a page', () => parse({ ...image, mediaType: undefined }, { contentType: 'text/html' }), invalid],
-    ['a picture that runs scripts', () => parse({ mediaType: 'image/svg+xml' }, { contentType: undefined }), invalid],
-    ['bytes of any kind', () => parse({}, { contentType: 'application/octet-stream' }), invalid],
+    ['an HTML page', () => parse({ ...image, mediaType: undefined }, { contentType: 'text/html' }), invalid],
+    ['an SVG picture', () => parse({ mediaType: 'image/svg+xml' }, { contentType: undefined }), invalid],
+    ['a generic binary type', () => parse({}, { contentType: 'application/octet-stream' }), invalid],
     ['another schema version', () => parse({ ...image, schemaVersion: 1 }), invalid],
-    ['an image that is an index as well', () => parse({ ...image, manifests: [] }), invalid],
-    ['an index that is an image as well', () => parse({ ...index, layers: [] }), invalid],
+    ['an image with the fields of an index', () => parse({ ...image, manifests: [] }), invalid],
+    ['an index with the fields of an image', () => parse({ ...index, layers: [] }), invalid],
     ['an image without a config', () => parse({ ...image, config: undefined }), invalid],
     ['an image without a list of layers', () => parse({ ...image, layers: undefined }), invalid],
     ['an index without manifests', () => parse({ ...index, manifests: undefined }), invalid],
     ['a layer without a digest', () => parse({ ...image, layers: [descriptor('x', { digest: undefined })] }), invalid],
     ['a layer under an unknown algorithm', () => parse({ ...image, layers: [descriptor('x', { digest: 'md5:00' })] }), invalid],
     ['a layer with a negative size', () => parse({ ...image, layers: [descriptor('x', { size: -1 })] }), invalid],
-    ['a layer with half a byte', () => parse({ ...image, layers: [descriptor('x', { size: 0.5 })] }), invalid],
+    ['a layer with a fractional size', () => parse({ ...image, layers: [descriptor('x', { size: 0.5 })] }), invalid],
     ['a layer without a media type', () => parse({ ...image, layers: [descriptor('x', { mediaType: undefined })] }), invalid],
     ['a layer that is null', () => parse({ ...image, layers: [null] }), invalid],
-    ['a subject that is a text', () => parse({ ...image, subject: digestOfText('x') }), invalid],
-    ['annotations that are no texts', () => parse({ ...image, annotations: { a: 1 } }), invalid],
-    ['an artifact type that is no text', () => parse({ ...image, artifactType: 1 }), invalid],
-    ['a platform that is a text', () => parse({ ...index, manifests: [descriptor('x', { platform: 'linux' })] }), invalid],
-    ['other bytes than the digest names', () => parse(image, { digest: digestOfText('other') }), '400 DIGEST_INVALID'],
-    ['more bytes than a manifest may have', () => parseManifest({ bytes: Buffer.alloc(maxManifestBytes + 1, 32), contentType: oci }), '413 SIZE_INVALID'],
+    ['a subject that is a string', () => parse({ ...image, subject: digestOfText('x') }), invalid],
+    ['annotations that are not strings', () => parse({ ...image, annotations: { a: 1 } }), invalid],
+    ['an artifact type that is not a string', () => parse({ ...image, artifactType: 1 }), invalid],
+    ['a platform that is a string', () => parse({ ...index, manifests: [descriptor('x', { platform: 'linux' })] }), invalid],
+    ['other bytes than those of the digest', () => parse(image, { digest: digestOfText('other') }), '400 DIGEST_INVALID'],
+    ['more bytes than allowed', () => parseManifest({ bytes: Buffer.alloc(maxManifestBytes + 1, 32), contentType: oci }), '413 SIZE_INVALID'],
   ]
   test.each(rows)('%s', (_, work, refusal) => {
     expect(refusalOf(work)).toMatch(new RegExp(`^${refusal}: `))
@@ -209,24 +209,28 @@ describe('what is refused', () => {
       () => parse(JSON.stringify(image).replace('"size":3', '"size":3,"digest":"x"'), { contentType: oci }),
       'the key "digest" twice',
     ],
-    ['another case of layers', () => parse({ ...image, Layers: [] }), 'Layers must be written as layers'],
-    ['another case in another type', () => parse({ mediaType: 'application/json', subJect: {} }), 'subJect must be written as subject'],
-    ['another case in a descriptor', () => parse({ ...image, layers: [descriptor('x', { DIGEST: 'y' })] }), 'layers[0].DIGEST must be written as digest'],
-    ['a letter that folds to s', () => parse({ ...image, ſubject: {} }), 'must be written as subject'],
-    ['another case in a platform', () => parse({ ...index, manifests: [descriptor('x', { platform: { OS: 'linux' } })] }), 'platform.OS must be written as os'],
+    ['layers in another case', () => parse({ ...image, Layers: [] }), 'Layers must be written as layers'],
+    ['a field in another case, in another media type', () => parse({ mediaType: 'application/json', subJect: {} }), 'subJect must be written as subject'],
+    ['a descriptor field in another case', () => parse({ ...image, layers: [descriptor('x', { DIGEST: 'y' })] }), 'layers[0].DIGEST must be written as digest'],
+    ['a letter whose lower case is s', () => parse({ ...image, ſubject: {} }), 'must be written as subject'],
+    [
+      'a platform field in another case',
+      () => parse({ ...index, manifests: [descriptor('x', { platform: { OS: 'linux' } })] }),
+      'platform.OS must be written as os',
+    ],
   ]
-  test.each(ambiguous)('%s, which clients read in different ways', (_, work, sentence) => {
+  test.each(ambiguous)('%s, which clients parse differently', (_, work, sentence) => {
     expect(refusalOf(work)).toMatch(/^400 MANIFEST_INVALID: /)
     expect(refusalOf(work)).toContain(sentence)
   })
 
-  test('annotations have keys in any case, and one key in several objects is no double', () => {
+  test('annotations may differ in case only, and one key may be in several objects', () => {
     expect(refusalOf(() => parse({ ...image, annotations: { Digest: 'a', digest: 'b', Layers: 'c' } }))).toBe('taken')
   })
 
   const schema1 = 'application/vnd.docker.distribution.manifest.v1'
   test.each([`${schema1}+prettyjws`, `${schema1}+json`, `${schema1}+PrettyJWS`, 'application/json', docker])(
-    'Docker schema 1, sent as %s: the message names it',
+    'Docker schema 1, sent as %s, and the message names it',
     (contentType) => {
       const body = { schemaVersion: 1, name: 'org/app', tag: 'v1', architecture: 'amd64', fsLayers: [], history: [], signatures: [] }
       expect(refusalOf(() => parse(body, { contentType }))).toBe(
@@ -235,7 +239,7 @@ describe('what is refused', () => {
     },
   )
 
-  test('errors name the fault', () => {
+  test('with an error that names the fault', () => {
     expect(refusalOf(() => parse({ ...image, layers: [descriptor('x'), descriptor('y', { size: '1' })] }))).toContain(
       'layers[1].size must be a number of bytes',
     )
@@ -248,18 +252,18 @@ describe('what is refused', () => {
     ['20,000 descriptors of another type', () => parse({ mediaType: artifact, blobs: many(20_000) })],
     ['20,000 children', () => parse({ ...index, manifests: many(20_000) })],
   ]
-  test.each(large)('more than can be kept of one manifest: %s', (_, work) => {
+  test.each(large)('too large to record: %s', (_, work) => {
     expect(refusalOf(work)).toMatch(new RegExp(kept))
     expect(refusalOf(work)).toMatch(new RegExp(`^${invalid}: `))
   })
 
-  test('8,000 children with platforms and 8,000 layers are kept', () => {
+  test('8,000 children with platforms and 8,000 layers are accepted', () => {
     const platform = { architecture: 'amd64', os: 'linux', variant: 'v3', 'os.version': '10.0.20348.2227' }
     expect(parse({ ...index, manifests: many(8_000, { platform }) }).record.children).toHaveLength(8_000)
     expect(parse({ ...image, layers: many(8_000) }).record.layers).toHaveLength(8_000)
   })
 
-  test('4 MB of annotations are taken: the record keeps none of them, and they are read from the bytes', async () => {
+  test('4 MB of annotations are accepted: they are read from the bytes, not stored in the record', async () => {
     const annotations = Object.fromEntries(Array.from({ length: 40 }, (_, at) => [`a${at}`, 'x'.repeat(100_000)]))
     const body = { ...image, annotations }
     const { record } = parse(body)
@@ -269,7 +273,7 @@ describe('what is refused', () => {
     expect((await annotationsOf(small, () => Promise.reject(new Error('not needed'))))['a']).toHaveLength(200_000)
   })
 
-  test('a manifest of the largest size is taken', () => {
+  test('a manifest of the maximum size is accepted', () => {
     const padded = Buffer.alloc(maxManifestBytes, 32)
     padded.write(JSON.stringify(image))
     expect(parseManifest({ bytes: padded, contentType: oci }).record.size).toBe(BigInt(maxManifestBytes))

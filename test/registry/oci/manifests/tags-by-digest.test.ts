@@ -42,7 +42,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
   const movesOf = async (repository: string, name: string): Promise<unknown> =>
     (await readHistory(host.services, { repo: host.repoOf(repository), name, limit: 10 }, soon()))?.records.map(({ digest }) => digest)
 
-  test('the host answers such a tag with the sha512 digest; the API and the history say the sha256 of the same bytes', async () => {
+  test('tags pushed by sha512 digest are returned with this digest by the host; API and history show the sha256 of the same bytes', async () => {
     const { repository, image, long, answer } = await push(['one', 'two'])
     expect([answer.status, answer.headers['docker-content-digest'], answer.headers['oci-tag']]).toEqual([201, long, 'one, two'])
     expect(answer.headers.location).toBe(`/v2/${repository}/manifests/${long}`)
@@ -55,7 +55,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     for (const digest of [image.digest, long]) expect(await answered(repository, digest)).toEqual([200, digest])
   })
 
-  test('the tag of the path, or a move by the API, names the sha256 digest again', async () => {
+  test('tags pushed by digest show the sha256 digest again after a push by tag or a move through the API', async () => {
     const { repository, image, long } = await push(['one', 'two'])
     expect((await host.client.putManifest(repository, 'one', image)).headers['docker-content-digest']).toBe(image.digest)
     expect(await answered(repository, 'one')).toEqual([200, image.digest])
@@ -68,7 +68,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     }
   })
 
-  test('a sha256 digest with tags sets them too', async () => {
+  test('tags pushed by sha256 digest are set too', async () => {
     const repository = host.freshRepository()
     const image = await host.client.image(repository)
     const answer = await host.client.putManifest(repository, `${image.digest}?tag=a&tag=b&tag=a`, image)
@@ -76,7 +76,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     for (const name of ['a', 'b']) expect(await answered(repository, name)).toEqual([200, image.digest])
   })
 
-  test('ten tags are set at once; more, or what is no tag, are refused before anything is kept', async () => {
+  test('tags pushed by digest are limited to ten at once; more, or invalid ones, are refused before anything is stored', async () => {
     const ten = Array.from({ length: 10 }, (_, at) => `v${at}`)
     const { repository, answer } = await push(ten)
     expect(answer.headers['oci-tag']).toBe(ten.join(', '))
@@ -87,7 +87,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     for (const { image } of [more, bad]) expect((await get(repository, image.digest)).status).toBe(404)
   })
 
-  test('an index of sha512 digests', async () => {
+  test('tags pushed by digest may be an index of sha512 digests', async () => {
     const { repository, image, long } = await push(['image'])
     const index = manifestOf({ schemaVersion: 2, mediaType: indexType, manifests: [{ ...descriptorOf(image), digest: long }] })
     const longIndex = digestOf(index.bytes, 'sha512')
@@ -95,7 +95,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     expect(await answered(repository, 'index')).toEqual([200, longIndex])
   })
 
-  test('a referrer of an image is listed once, under the digest that it was pushed by', async () => {
+  test('tags pushed by digest list a referrer of an image once, under the digest of its push', async () => {
     const { repository, image } = await push(['image'])
     const referrer = await host.client.image(repository, { subject: descriptorOf(image) })
     const long = digestOf(referrer.bytes, 'sha512')
@@ -106,7 +106,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     expect(list.manifests.map(({ digest }) => digest)).toEqual([long])
   })
 
-  test('the sha512 digest stays as long as a tag points to the bytes, and goes with it', async () => {
+  test('tags pushed by digest keep the sha512 digest as long as a tag points to the bytes', async () => {
     const { repository, long } = await push(['one'])
     await host.collectAfterGrace()
     expect(await answered(repository, long)).toEqual([200, long])
@@ -117,7 +117,7 @@ describeOnUpstreams('tags that are pushed with a digest', (upstream) => {
     expect(await host.keysBelow(manifestPrefix, host.repoOf(repository))).toEqual([])
   })
 
-  test('a delete of the sha512 digest takes the tags that it was pushed with, and no others', async () => {
+  test('tags pushed by digest are deleted with the sha512 digest, and no others', async () => {
     const { repository, image, long } = await push(['one', 'two'])
     await host.client.putManifest(repository, 'two', image)
     expect((await host.client.send('DELETE', `/v2/${repository}/manifests/${long}`)).status).toBe(202)

@@ -5,7 +5,7 @@ import type { UpstreamUnderTest } from '../upstream-under-test.ts'
 
 /** Blobs of the upstream port. */
 export function blobContract(running: () => UpstreamUnderTest): void {
-  test.for([0, 1, 2, 1000, 5_000_000])('a blob of %i bytes comes back', async (size) => {
+  test.for([0, 1, 2, 1000, 5_000_000])('a blob of %i bytes is stored and read back', async (size) => {
     const { upstream, another } = running()
     const repo = freshRepo()
     const bytes = freshBytes(size)
@@ -19,13 +19,13 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     }
   })
 
-  test('a blob that is read here is nowhere else', async () => {
+  test('a blob that is read directly has no other location', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     expect(await upstream.locateBlob(repo, await putBlob(upstream, repo, freshBytes(10)), never)).toBeUndefined()
   })
 
-  test.for([0, 1000])('a blob of %i bytes named by SHA-512 is read, and deleted, under the digest that the upstream answers', async (size) => {
+  test.for([0, 1000])('a blob of %i bytes named by SHA-512 is read and deleted under the digest that the upstream returned', async (size) => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(size)
@@ -43,7 +43,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     { first: 1, last: 1 },
     { first: 999_999, last: 999_999 },
     { first: 123, last: 654_321 },
-  ])('bytes $first to $last of a million', async (range) => {
+  ])('bytes $first to $last of a blob of a million bytes are read', async (range) => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(1_000_000)
@@ -69,7 +69,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.statBlob(repo, digest, never)).toBe(10)
   })
 
-  test('a deleted blob is gone in its repo only, and can come back', async () => {
+  test('a deleted blob is gone in its repo only, and can be uploaded again', async () => {
     const { upstream } = running()
     const [repo, other] = [freshRepo(), freshRepo()]
     const bytes = freshBytes(100)
@@ -82,7 +82,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect((await blobBytes(upstream, repo, digest))?.equals(bytes)).toBe(true)
   })
 
-  test('a mounted blob is there without an upload, and outlives the one it came from', async () => {
+  test('a mounted blob exists without an upload, and outlives its source', async () => {
     const { upstream } = running()
     const [repo, from] = [freshRepo(), freshRepo()]
     const bytes = freshBytes(100)
@@ -93,7 +93,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect((await blobBytes(upstream, repo, digest))?.equals(bytes)).toBe(true)
   })
 
-  test('a blob named by SHA-512 is mounted under the digest that the upstream answered; under another one, only where it is there then', async () => {
+  test('a blob named by SHA-512 is mounted under the returned digest; under another one only if it exists then', async () => {
     const { upstream } = running()
     const [repo, other, from] = [freshRepo(), freshRepo(), freshRepo()]
     const bytes = freshBytes(100)
@@ -105,7 +105,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.statBlob(other, named, never)).toBe(mounted ? 100 : undefined)
   })
 
-  test('a blob that is not there can not be mounted', async () => {
+  test('a missing blob can not be mounted', async () => {
     const { upstream } = running()
     const [repo, from, empty] = [freshRepo(), freshRepo(), freshRepo()]
     const digest = await putBlob(upstream, from, freshBytes(10))
@@ -115,7 +115,7 @@ export function blobContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.statBlob(repo, digest, never)).toBeUndefined()
   })
 
-  test('the same blob uploaded ten times at once', async () => {
+  test('the same blob can be uploaded ten times at once', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(300_000)

@@ -9,7 +9,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     await expect(running().upstream.ready(never)).resolves.toBeUndefined()
   })
 
-  test('a manifest comes back byte for byte, with its media type, also to another process', async () => {
+  test('a manifest is read back byte for byte, with its media type, also by another process', async () => {
     const { upstream, another } = running()
     const repo = freshRepo()
     const manifest = await freshImage(upstream, repo)
@@ -34,7 +34,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.getManifest(other, manifest.digest, never)).toBeUndefined()
   })
 
-  test('putting it twice, also at once, is no fault', async () => {
+  test('storing a manifest twice, also at once, succeeds', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const manifest = await freshImage(upstream, repo)
@@ -43,7 +43,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.hasManifest(repo, manifest.digest, never)).toBe(true)
   })
 
-  test('bytes that are not those of the digest are refused', async () => {
+  test('bytes that do not match the digest are refused', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const manifest = await freshImage(upstream, repo)
@@ -52,7 +52,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.hasManifest(repo, wrong.digest, never)).toBe(false)
   })
 
-  test('a deleted manifest is gone, and others stay; deleting it again does nothing; it can come back', async () => {
+  test('a deleted manifest is gone, others stay; a second delete does nothing; it can be stored again', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const [manifest, other] = [await freshImage(upstream, repo), await freshImage(upstream, repo)]
@@ -65,7 +65,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.hasManifest(repo, manifest.digest, never)).toBe(true)
   })
 
-  test('an index, its children and a referrer are kept like any other', async () => {
+  test('an index, its children and a referrer are stored like any other manifest', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const children = [await freshImage(upstream, repo), await freshImage(upstream, repo)]
@@ -78,7 +78,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
       expect(await upstream.getManifest(repo, digest, never)).toMatchObject({ digest, mediaType })
   })
 
-  test('a manifest that names its layers by SHA-512 is kept', async () => {
+  test('a manifest that names its layers by SHA-512 is stored', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const layer = freshBytes(100)
@@ -89,7 +89,7 @@ export function manifestContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.hasManifest(repo, manifest.digest, never)).toBe(true)
   })
 
-  test('a manifest of three megabytes', async () => {
+  test('a manifest of three megabytes is stored', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const manifest = await freshImage(upstream, repo, { annotations: { long: 'x'.repeat(3_000_000) } })

@@ -7,8 +7,8 @@ import type { UpstreamUnderTest } from '../upstream-under-test.ts'
 
 /** Uploads of the upstream port. */
 export function uploadContract(running: () => UpstreamUnderTest): void {
-  describe('in chunks', () => chunkContract(running))
-  describe('that break', () => breakContract(running))
+  describe('of chunks', () => chunkContract(running))
+  describe('that are interrupted', () => breakContract(running))
   describe('that end', () => endContract(running))
 }
 
@@ -18,7 +18,7 @@ function chunkContract(running: () => UpstreamUnderTest): void {
     { sizes: [1, 1, 1], last: 'in the last call' },
     { sizes: [0, 70_000, 0], last: 'in the last call' },
     { sizes: [1000, 2000, 0], last: 'before' },
-  ])('chunks of $sizes bytes, the last one $last', async ({ sizes, last }) => {
+  ])('accept chunks of $sizes bytes, the last one $last', async ({ sizes, last }) => {
     const { upstream } = running()
     const repo = freshRepo()
     const pieces = sizes.map((size) => freshBytes(size))
@@ -42,7 +42,7 @@ function chunkContract(running: () => UpstreamUnderTest): void {
     expect((await blobBytes(upstream, repo, digest))?.equals(whole)).toBe(true)
   })
 
-  test('chunks without offset and length', async () => {
+  test('accept chunks without offset and length', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const pieces = [freshBytes(70_000), freshBytes(3), freshBytes(90_000)]
@@ -53,7 +53,7 @@ function chunkContract(running: () => UpstreamUnderTest): void {
     expect(result).toEqual({ size: 160_003, digest })
   })
 
-  test.for(['sha256', 'sha512'] as const)('another process goes on with an upload and finishes it under %s', async (algorithm) => {
+  test.for(['sha256', 'sha512'] as const)('are continued by another process and finished under %s', async (algorithm) => {
     const { upstream, another } = running()
     const repo = freshRepo()
     const pieces = [freshBytes(100_000), freshBytes(50_000)]
@@ -70,7 +70,7 @@ function chunkContract(running: () => UpstreamUnderTest): void {
     expect((await blobBytes(upstream, repo, digest))?.equals(whole)).toBe(true)
   })
 
-  test.for([0, 99, 101, 1000])('a chunk that begins at %i where the upload ends at 100 is not taken, and the upload goes on', async (offset) => {
+  test.for([0, 99, 101, 1000])('refuse a chunk that begins at %i when the upload ends at 100, and can continue', async (offset) => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(200)
@@ -84,7 +84,7 @@ function chunkContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.finishUpload(repo, { state: upload.state, digest: digestOf(bytes), chunk }, never)).toMatchObject({ size: 200 })
   })
 
-  test('a chunk sent again with the state of before is not taken', async () => {
+  test('refuse a chunk sent again with the former state', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const upload = await upstream.startUpload(repo, never)
@@ -96,7 +96,7 @@ function chunkContract(running: () => UpstreamUnderTest): void {
 }
 
 function breakContract(running: () => UpstreamUnderTest): void {
-  test.for([undefined, 5_000_000])('what arrived before the body broke stays and is gone on from (length %s)', async (length) => {
+  test.for([undefined, 5_000_000])('keep the bytes before an interruption, and continue there (length %s)', async (length) => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(5_000_000)
@@ -119,7 +119,7 @@ function breakContract(running: () => UpstreamUnderTest): void {
     expect((await blobBytes(upstream, repo, digestOf(bytes)))?.equals(bytes)).toBe(true)
   })
 
-  test('aborting a chunk rejects with the reason of the signal and destroys its body', async () => {
+  test('reject an aborted chunk with the reason of the signal and destroy its body', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const upload = await upstream.startUpload(repo, never)
@@ -133,7 +133,7 @@ function breakContract(running: () => UpstreamUnderTest): void {
     await expect.poll(() => body.destroyed).toBe(true)
   })
 
-  test('a body that broke before the call began', async () => {
+  test('refuse a body that ended before the call', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const upload = await upstream.startUpload(repo, never)
@@ -147,7 +147,7 @@ function breakContract(running: () => UpstreamUnderTest): void {
 }
 
 function endContract(running: () => UpstreamUnderTest): void {
-  test('a wrong digest: nothing is visible under it, and the upload is gone', async () => {
+  test('with a wrong digest show no blob, and are gone', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(1000)
@@ -160,7 +160,7 @@ function endContract(running: () => UpstreamUnderTest): void {
     }
   })
 
-  test('after the end there is no upload', async () => {
+  test('are unknown after they are finished', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(1000)
@@ -169,7 +169,7 @@ function endContract(running: () => UpstreamUnderTest): void {
     await expectUnknown(running(), repo, upload)
   })
 
-  test('a cancelled upload is unknown; cancelling it again does nothing', async () => {
+  test('are unknown after they are cancelled; a second cancel does nothing', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const upload = await startedWith(running(), repo, freshBytes(1000))
@@ -177,7 +177,7 @@ function endContract(running: () => UpstreamUnderTest): void {
     await expectUnknown(running(), repo, upload)
   })
 
-  test('nothing of an upload is visible before its end', async () => {
+  test('show nothing before they are finished', async () => {
     const { upstream } = running()
     const repo = freshRepo()
     const bytes = freshBytes(1000)
@@ -185,7 +185,7 @@ function endContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.statBlob(repo, digestOf(bytes), never)).toBeUndefined()
   })
 
-  test('an upload belongs to its repo', async () => {
+  test('belong to their repo', async () => {
     const { upstream } = running()
     const [repo, other] = [freshRepo(), freshRepo()]
     const upload = await startedWith(running(), repo, freshBytes(1000))
@@ -194,7 +194,7 @@ function endContract(running: () => UpstreamUnderTest): void {
     expect(await upstream.uploadStatus(repo, upload.state, never)).toMatchObject({ offset: 1000 })
   })
 
-  test.for(['', 'x', '../../x', `${'0'.repeat(32)}.0`, '{"location":"/v2/x/blobs/uploads/y","offset":0}'])('state %s is of no upload', async (state) => {
+  test.for(['', 'x', '../../x', `${'0'.repeat(32)}.0`, '{"location":"/v2/x/blobs/uploads/y","offset":0}'])('refuse an invalid state: %s', async (state) => {
     await expectUnknown(running(), freshRepo(), { state, offset: 0 })
   })
 }

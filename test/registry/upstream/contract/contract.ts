@@ -13,7 +13,7 @@ export function upstreamContract(start: () => Promise<UpstreamUnderTest>): void 
   })
   afterAll(() => running?.stop())
 
-  describe('manifests', () => manifestContract(upstream))
-  describe('blobs', () => blobContract(upstream))
+  describe('stored manifests', () => manifestContract(upstream))
+  describe('stored blobs', () => blobContract(upstream))
   describe('uploads', () => uploadContract(upstream))
 }

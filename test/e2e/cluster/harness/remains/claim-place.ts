@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { blocks, placeOf, type Place } from '../place.ts'
 import { removeRemains } from './remains.ts'
 
-/** Claims a place for this process, what a process that is gone left there removed. Throws where all are taken. */
+/** Claims resources for this process, and removes those left by a dead process. Throws if all are in use. */
 export async function claimPlace(): Promise<Place> {
   for (let block = 0; block < blocks; block += 1) {
     const place = placeOf(block)
@@ -18,7 +18,7 @@ async function claim(place: Place): Promise<boolean> {
     await mkdir(place.directory)
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    // Of two processes that remove the same remains one makes the directory.
+    // Of two processes that remove the same remains, only one creates the directory.
     if (await isOwned(owner)) return false
     await removeRemains(place)
     return claim(place)

@@ -3,7 +3,7 @@ import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Place } from '../place.ts'
 
-/** What is left of a cluster on this machine: mounts, folders, network, cgroups, and processes by their commands. */
+/** Returns what is left of a cluster on this machine: mounts, folders, network, cgroups, and the commands of processes. */
 export async function leftOf({ name, directory, hostInterface }: Place): Promise<string[]> {
   const mounts = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').filter((line) => line.includes(`${directory}/`))
   const paths = [directory, join('/run/netns', name), join('/sys/class/net', hostInterface), join('/sys/fs/cgroup/memory', name), join('/sys/fs/cgroup', name)]

@@ -7,10 +7,10 @@ import { run } from '../command.ts'
 import { namespaceFile, type Place } from '../place.ts'
 
 const timeoutMs = 30_000
-/** Where kubelet links to the logs of containers. */
+/** The folder in which kubelet links the logs of containers. */
 const logLinks = '/var/log/containers'
 
-/** Ends every process of a cluster and removes its mounts, network, cgroups and files: whatever of that is there. Throws where something can't be removed. */
+/** Ends every process of a cluster and removes its mounts, network, cgroups and files, as far as they exist. Throws if something can't be removed. */
 export async function removeRemains(place: Place): Promise<void> {
   await killAll(place)
   await unmountAll(place.directory)
@@ -20,7 +20,7 @@ export async function removeRemains(place: Place): Promise<void> {
   await rm(place.directory, { recursive: true, force: true, maxRetries: 3 })
 }
 
-/** A process that was killed may still be on its way out. */
+/** A killed process may not have ended yet. */
 function isNotBusy(error: NodeJS.ErrnoException): boolean {
   if (error.code === 'EBUSY') return false
   throw error
@@ -43,7 +43,7 @@ function kill(pid: number): void {
   }
 }
 
-/** Those in its cgroups (pods), in its network namespace (servers), and those that were started with its directory in their command (shims). */
+/** Returns the processes in its cgroups (pods), in its network namespace (servers), and those with its directory in their command (shims). */
 async function processesOf(place: Place): Promise<number[]> {
   const namespace = namespaceFile(place)
   const inode = existsSync(namespace) ? (await stat(namespace)).ino : undefined
@@ -58,7 +58,7 @@ async function processesOf(place: Place): Promise<number[]> {
   return [...new Set([...ours.flat(), ...(await processesOfCgroups(place.name))])]
 }
 
-/** The last mounted first. */
+/** Unmounts in reverse order of mounting. */
 async function unmountAll(directory: string): Promise<void> {
   await until(async () => {
     const points = (await readFile('/proc/self/mountinfo', 'utf8')).split('\n').map((line) => line.split(' ')[4] ?? '')
@@ -68,7 +68,7 @@ async function unmountAll(directory: string): Promise<void> {
   })
 }
 
-/** The pair of interfaces goes with the namespace, and the machine's routes with it. */
+/** The pair of interfaces and the machine's routes are removed with the namespace. */
 async function removeNetwork(place: Place): Promise<void> {
   if (existsSync(namespaceFile(place))) await run('ip', ['netns', 'delete', place.name])
   const left = async (): Promise<boolean> => existsSync(join('/sys/class/net', place.hostInterface))
