@@ -5,7 +5,7 @@ import type {} from './support/file-cost.ts'
 import type {} from './support/parts/require-part.ts'
 import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/node'
 
-/** What a run came to. */
+/** The results of a run. */
 export interface Counts {
   readonly passed: number
   /**
@@ -35,7 +35,7 @@ export class CountReporter implements Reporter {
   #complete = false
   #watching = false
   #root = ''
-  /** False where tests run more often or longer than in `npm test`. */
+  /** False if tests run more often or longer than in `npm test`. */
   readonly #hasBudgets: boolean
 
   constructor(options: { readonly hasBudgets: boolean }) {
@@ -87,7 +87,7 @@ function writeCosts(path: string, { modules, root }: { readonly modules: readonl
   writeFileSync(path, costs.map(({ cpu, seconds, file }) => `${cpu.toFixed(1)}\t${seconds.toFixed(1)}\t${file}\n`).join(''))
 }
 
-/** What a file took; nothing where that is not known, and of files that run a whole cluster. */
+/** The cost of a file; empty if unknown, and for files that run a whole cluster. */
 function costOf(module: TestModule, root: string): FileCost[] {
   const { cpuSeconds } = module.meta()
   return cpuSeconds === undefined || module.project.name === 'cluster' ? [] : [{ file: relative(root, module.moduleId), cpuSeconds }]
@@ -106,7 +106,7 @@ function countTests(modules: readonly TestModule[], unhandledErrors: number): Co
   return counts
 }
 
-/** True where a suite around the test is skipped: of suites in it, vitest leaves the tests as if they were still to run. */
+/** True if a suite around the test is skipped: vitest reports its tests as pending. */
 function isInSkippedSuite(test: TestCase): boolean {
   let around = test.parent
   while (around.type === 'suite') {
@@ -116,7 +116,7 @@ function isInSkippedSuite(test: TestCase): boolean {
   return false
 }
 
-/** Why tests were skipped, as test/support/parts/require-part.ts left it with them or their suites. */
+/** The reasons of skipped tests, which test/support/parts/require-part.ts set on them or their suites. */
 function missingParts(modules: readonly TestModule[]): ReadonlySet<string> {
   const reasons = modules.flatMap((module) => [...module.children.allSuites(), ...module.children.allTests()].map((task) => task.meta().missingPart))
   return new Set(reasons.filter((reason) => reason !== undefined))

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { afterAll, afterEach, beforeEach, expect, type TestContext } from 'vitest'
 
-/** What instrumented code shares with the runner of its tests. */
+/** The state that instrumented code shares with the runner of its tests. */
 interface Instrumentation {
   currentTestId?: string | undefined
   mutantCoverage?: { perTest: Record<string, Record<string, number>> }

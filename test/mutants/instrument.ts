@@ -50,7 +50,7 @@ async function mutate(files: readonly Source[]): Promise<{ readonly files: reado
   return { files: made.files, mutants }
 }
 
-/** What a mutant is, whatever its id. */
+/** A key of a mutant, without its id. */
 const keyOf = ({ file, location, mutator, replacement }: Mutant): string => JSON.stringify([file, location, mutator, replacement])
 
 /** Copies the files that git tracks from `root` to `sandbox`, with a link to the installed packages. Returns their paths. */

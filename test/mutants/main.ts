@@ -41,7 +41,7 @@ const coverageDir = join(out, `coverage-${values.tier}`)
 const resultsFile = join(out, 'results.json')
 const vitest = join(root, 'node_modules', '.bin', 'vitest')
 
-/** A mutant's end. `killed`: a test failed. `timeout`: the tests did not end. `survived`: no test failed. `unreached`: no test reaches it. */
+/** The outcome of a mutant. `killed`: a test failed. `timeout`: the tests did not end. `survived`: no test failed. `unreached`: no test reaches it. */
 type Outcome = 'killed' | 'survived' | 'timeout' | 'unreached'
 interface Result {
   readonly mutant: Mutant
@@ -50,7 +50,7 @@ interface Result {
   readonly outcomes: Partial<Record<string, Outcome>>
 }
 
-/** Runs vitest in the sandbox. Resolves with its exit code; undefined if it did not end in time. */
+/** Runs vitest in the sandbox. Resolves with its exit code, or undefined after a time-out. */
 async function runTests(
   args: readonly string[],
   { env, minutes }: { readonly env: Readonly<Record<string, string>>; readonly minutes: number },
@@ -68,10 +68,10 @@ async function runTests(
   const code = await promise
   clearTimeout(timer)
   try {
-    // The whole group: programs that tests started, too.
+    // Kills the process group, including programs that tests started.
     process.kill(-(child.pid ?? 0), 'SIGKILL')
   } catch {
-    // Nothing of it is left.
+    // All processes of the group have ended.
   }
   return code
 }

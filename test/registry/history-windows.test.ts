@@ -15,7 +15,7 @@ const { signal } = new AbortController()
 const count = 3_000
 const startMs = Date.UTC(2026, 0, 1)
 
-/** Moves at uneven times; each seventh is a deletion, and 1,100 in a row are. */
+/** Moves at uneven times; each seventh is a deletion, and 1,100 consecutive ones are. */
 const moves = Array.from({ length: count }, (_, at) => ({
   timeMs: startMs + at * 1_000 + (at % 3) * 300 + (at > 2_000 ? 90 * 86_400_000 : 0),
   digest: (at % 7 === 3 || (at >= 600 && at < 1_700) ? '' : `sha256:${at.toString(16).padStart(64, '0')}`) as Digest | '', // a cast: as long as a real one
@@ -73,7 +73,7 @@ test('a look-up of a time, or of a recent digest, reads few records of a long hi
   expect(await historyAt(watched, { ...tag, timeMs: startMs - 1 }, signal)).toBeUndefined()
   expect(await historyAt(watched, { ...tag, timeMs: Number.MAX_SAFE_INTEGER }, signal)).toBe(moves.at(-1)?.digest)
   expect(await everPointedTo(watched, { ...tag, digest: moves[2_990]?.digest as Digest }, signal)).toBe(true) // a cast: no deletion
-  // A store may go over every key of a range to answer for the first of them.
+  // A store may scan a whole range for its first key.
   const spans = await Promise.all(
     asked.map(async ({ prefix, after, before }) => {
       const bounds = { ...(after === undefined ? {} : { after }), ...(before === undefined ? {} : { before }) }

@@ -4,7 +4,7 @@ import { parseInstant, perMillisecond } from '../../src/registry/history/history
 
 const noon = Date.UTC(2026, 0, 31, 12)
 
-/** In milliseconds, as exactly as a number can say it. */
+/** The instant in milliseconds, to the precision of a number. */
 function msOf(text: string): number | undefined {
   const instant = parseInstant(text)
   if (instant === undefined) return undefined

@@ -4,10 +4,10 @@ import { ReadmeThread } from '../../src/registry/readme/readme-thread.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { freshName, makeOrganisation, ok, startTestServer, type TestServer } from '../support/test-server.ts'
 
-/** A table of the largest size: allowed, and more than a second of work. */
+/** A table of the maximum size, which takes over a second of work. */
 const expensive = `|a|b|c|\n|:-|:-:|-:|\n${'|1|2|3|\n'.repeat(65_000)}`.slice(0, 524_288)
 
-/** A page that a browser's rules make far larger than its text: each paragraph opens all that is open again. */
+/** A page that expands far beyond its text: each paragraph reopens all open elements. */
 const amplified = `<p>${Array.from({ length: 8 }, (_, at) => `<b id=${at}>`).join('')}${'<p>x'.repeat(100_000)}`
 
 let server: TestServer
@@ -26,7 +26,7 @@ async function makeRepo(): Promise<{ uid: string; token: string }> {
   return { uid: String(created['uid']), token }
 }
 
-/** A dry run of a readme, which its caller can take back. Resolves to the status, or undefined where it was taken back. */
+/** A dry run of a readme, which the caller can cancel. Resolves to the status, or undefined if it was cancelled. */
 async function dryRun(repo: { uid: string; token: string }, content: string, signal: AbortSignal): Promise<Response | undefined> {
   const url = `${server.config.baseUrl}/registry/v2/repos/${repo.uid}/readme?validateOnly=true`
   const headers = { authorization: `Bearer ${repo.token}`, 'content-type': 'application/json' }
@@ -44,7 +44,7 @@ test('expensive readmes of one organisation delay those of another by at most on
   const rest = [first, ...Array.from({ length: 5 }, () => dryRun(hostile, expensive, end.signal))].map(async (answer) => {
     if ((await answer) !== undefined) answered += 1
   })
-  // A request of the hostile organisation that comes after those is refused or waits: they are in the line by now.
+  // A later request of the hostile organisation is refused or waits: the dry runs are in the queue by now.
   await server.rest.call('GetRepo', { uid: hostile.uid }, { token: hostile.token })
   const innocent = await dryRun(other, '# hello', AbortSignal.timeout(100_000))
   expect(innocent?.status).toBe(200)

@@ -12,7 +12,7 @@ async function tokenIn(server: TestServer, name: string): Promise<string> {
   return (await readFile(join(server.config.dataDir, name), 'utf8')).trim()
 }
 
-/** What a token, or that of the registry host's file, gets at the host. */
+/** The host's status for a token, by default that of the registry host's file. */
 async function registryStatus(server: TestServer, token?: string): Promise<number> {
   const { port, host } = server.config.registry
   const basic = Buffer.from(`_token:${token ?? (await tokenIn(server, 'registry-token'))}`).toString('base64')
@@ -34,7 +34,7 @@ test('the tokens of a development server are valid at any time, also soon after 
   expect(await apiCode(server)).toBe(0)
   expect(await registryStatus(server)).toBe(200)
   const issued = { token: await tokenIn(server, 'token'), 'registry-token': await tokenIn(server, 'registry-token') }
-  // A timer does not run while a machine sleeps: the time it was set for passes unseen.
+  // Timers do not run while a machine sleeps, so the time of the renewal passes unnoticed.
   clock.advance(8 * 60 * minuteMs)
   expect(await registryStatus(server, issued['registry-token']), 'a night is longer than its life').toBe(401)
   await expect.poll(() => registryStatus(server)).toBe(200)
@@ -45,7 +45,7 @@ test('the tokens of a development server are valid at any time, also soon after 
     expect(decodeJwt(token)).toMatchObject({ aud: decodeJwt(issued[name]).aud, sub: demo.owner })
     expect((await stat(join(server.config.dataDir, name))).mode & 0o777).toBe(0o600)
   }
-  // Awake, they never come near their end.
+  // While the machine is awake, tokens are renewed long before their end.
   const before = await tokenIn(server, 'registry-token')
   clock.advance(31 * minuteMs)
   await expect.poll(() => tokenIn(server, 'registry-token')).not.toBe(before)

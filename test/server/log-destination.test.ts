@@ -26,7 +26,7 @@ test('log lines arrive in order, those of a flush at once', async () => {
   await until(async () => (await readFile(file, 'utf8')) === numbered(0, 1000).join(''))
   destination.write('last\n')
   await until(async () => (await readFile(file, 'utf8')).endsWith('last\n'))
-  // Written now: a flush that follows a write which is under way may write its lines twice.
+  // Flushes now: a flush during a pending write may write its lines twice.
   destination.flush()
   expect(await readFile(file, 'utf8')).toBe(`${numbered(0, 1000).join('')}last\n`)
 })

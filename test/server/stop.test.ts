@@ -4,7 +4,7 @@ import { startTestServer } from '../support/test-server.ts'
 import { startEtcd } from '../support/parts/etcd.ts'
 import { describeWithPart } from '../support/parts/require-part.ts'
 
-/** Issue: "Ctrl-C stops it cleanly within 5 s". */
+/** Maximum time of a stop in milliseconds. */
 const stopMs = 5_000
 
 describeWithPart('etcd', 'the stop of a server', () => {
@@ -19,7 +19,7 @@ describeWithPart('etcd', 'the stop of a server', () => {
     const signal = AbortSignal.timeout(15_000)
     while ((await store.range({ prefix: 'x/elect/', limit: 1 }, signal)).entries.length === 0) await delay(25)
     await etcd.members[0]?.kill()
-    // The leader's work fails then, and it gives its leadership up to a store that does not answer.
+    // The leader's work fails, and the leader gives up its leadership to a store that does not answer.
     while (noticed && !server.logs.some(({ message }) => message === 'the watch ended')) await delay(25, undefined, { signal })
     const startedAt = performance.now()
     await server.stop()

@@ -4,22 +4,22 @@ import type { ApiClient, Options, Reply } from '../support/api-clients.ts'
 import { builtInRoles } from '../../src/base/roles.ts'
 import type { Subject } from './subject.ts'
 
-/** So often a sign-in is tried. */
+/** Maximum attempts of a sign-in. */
 const maxExchanges = 10
 
-/** A worker has so many groups and identities at most, and from the start. */
+/** Maximum of groups and of identities of a worker, and their initial number. */
 const maxLive = 80
 /**
  * The interval between exchanges of access tokens, in milliseconds. With a clock 600 times as fast they live 6 s.
  * The server caches what it read of each for a second at most.
  */
 const tokenLifeMs = 4_000
-/** Which part of the `exchange` steps really does. */
+/** The share of `exchange` steps that exchange a token. */
 const exchangePart = 0.1
 
 const viewer = builtInRoles.find(({ name }) => name === 'viewer')?.uid ?? ''
 
-/** What a worker does, and how often relative to the others. */
+/** The steps of a worker, repeated by their frequency. */
 const steps = ['create', 'create', 'update', 'update', 'delete', 'bind', 'get', 'get', 'list', 'list', 'exchange', 'refused'] as const
 
 interface Live {
@@ -27,7 +27,7 @@ interface Live {
   readonly uid: string
 }
 
-/** One client that creates, changes, deletes and reads without end, in a root group of its own. Throws where an answer is not the expected one. */
+/** A client that endlessly creates, changes, deletes and reads in its own root group. Throws on an unexpected answer. */
 export class Churner {
   operations = 0
   readonly #subject: Subject
@@ -44,7 +44,7 @@ export class Churner {
     this.#name = name
   }
 
-  /** Does at most one step every `pauseMs` until `signal` aborts; `setUp` comes first. */
+  /** Runs at most one step per `pauseMs` until `signal` aborts, after `setUp`. */
   async run(pauseMs: number, signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const startedAt = performance.now()
@@ -54,7 +54,7 @@ export class Churner {
     }
   }
 
-  /** Makes what the worker starts with. */
+  /** Creates the initial objects of the worker. */
   async setUp(): Promise<void> {
     const { started } = this.#subject
     const owner = builtInRoles.find(({ name }) => name === 'owner')?.uid ?? ''
@@ -82,7 +82,7 @@ export class Churner {
     await expectOk(this.#call(apiClient, `Update${chosen.kind}`, { [resource]: { uid: chosen.uid, description: this.#newName() } }))
   }
 
-  /** The binding goes with its identity: that is what is swept. Bound already is as good. */
+  /** Creates a binding, which is swept after the deletion of its identity. An existing binding counts as success. */
   async #bind(apiClient: ApiClient): Promise<void> {
     const identityUid = this.#live.find(({ kind }) => kind === 'Identity')?.uid
     if (identityUid === undefined) return
@@ -98,7 +98,7 @@ export class Churner {
     const request = { parent: this.#group, [kind === 'Group' ? 'group' : 'identity']: fields }
     const once = { idempotencyKey: `${this.#name}-${name}` }
     const uid = uidOf(await this.#call(apiClient, `Create${kind}`, request, once))
-    // Sent again, as clients do.
+    // A repeated request, as clients send it.
     if (uidOf(await this.#call(apiClient, `Create${kind}`, request, once)) !== uid) throw new Error(`${name} was made twice`)
     this.#live.push({ kind, uid })
   }
@@ -117,7 +117,7 @@ export class Churner {
     await expectOk(this.#call(apiClient, 'ListRoleBindings', { uidp: { descendantsOf: this.#group } }))
   }
 
-  /** What is refused must leave nothing behind either. */
+  /** Sends requests that are refused, which must leave nothing behind. */
   async #refused(apiClient: ApiClient): Promise<void> {
     const { code: unsigned } = await apiClient.call('ListGroups', {}, { token: `${this.#token}x` })
     const { code: missing } = await this.#call(apiClient, 'GetGroup', { uid: `${this.#group}/0123456789abcdef` })
@@ -125,7 +125,7 @@ export class Churner {
     if (unsigned !== 16 || missing !== 5 || invalid !== 3) throw new Error(`refused with ${unsigned}, ${missing}, ${invalid}`)
   }
 
-  /** Calls with a fresh token; retries with another if a busy machine let the token expire on the way. */
+  /** Calls with a fresh token; retries with another if the token expired on the way, which happens on a busy machine. */
   async #call(apiClient: ApiClient, rpc: string, request: JsonObject, options: Options = {}): Promise<Reply> {
     if (performance.now() - this.#tokenAt > tokenLifeMs) await this.#exchange()
     const reply = await apiClient.call(rpc, request, { ...options, token: this.#token })
@@ -134,7 +134,7 @@ export class Churner {
     return await apiClient.call(rpc, request, { ...options, token: this.#token })
   }
 
-  /** On a busy machine the token to exchange runs out on its way too: the clock runs fast here. */
+  /** Exchanges a token; retries if the token expired on the way, since the clock is fast. */
   async #exchange(): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       const status = await this.#tryExchange()

@@ -8,12 +8,12 @@ const { TAPROOT_SOAK } = process.env
  */
 export const soakFactor = readFactor(TAPROOT_SOAK)
 
-/** How long a campaign goes on, in whatever it counts: `short` in `npm test`, `full` in the full tier, TAPROOT_SOAK times `full` where that is set. */
+/** The length of a campaign, in its own unit: `short` in `npm test`, `full` in the full tier, multiplied by TAPROOT_SOAK. */
 export function campaignLength({ short, full }: { readonly short: number; readonly full: number }): number {
   return isFullTier || TAPROOT_SOAK !== undefined ? full * soakFactor : short
 }
 
-/** A test's time-out in milliseconds, as vitest takes it: none while soaking, since what is long then is meant to be. */
+/** A test's time-out in milliseconds for vitest; none while soaking. */
 export function timeoutUnlessSoaking(milliseconds: number): number {
   return soakFactor === 1 ? milliseconds : 0
 }

@@ -14,23 +14,23 @@ export function slopePerHour(points: readonly Point[]): number {
   return (3_600_000 * points.reduce((sum, { atMs, value }) => sum + (atMs - meanAt) * (value - meanValue), 0)) / spread
 }
 
-/** How much may grow. */
+/** A limit of growth. */
 export interface Bound {
   readonly perHour: number
-  /** Growth that is noise, however short the time in which it was seen. */
+  /** Growth that counts as noise, regardless of its time span. */
   readonly noise: number
 }
 
-/** What was seen of one measure. */
+/** The growth of one measure. */
 export interface Growth {
   readonly slopePerHour: number
-  /** Along the fitted line, over the time that was looked at. */
+  /** Growth along the fitted line over the observed time. */
   readonly grown: number
   readonly allowed: number
   readonly within: boolean
 }
 
-/** Looks at the last three quarters of the time: before that caches fill. */
+/** Uses the last three quarters of the time, since caches fill before. */
 export function growthOf(points: readonly Point[], bound: Bound): Growth {
   const first = points[0]?.atMs ?? 0
   const last = points.at(-1)?.atMs ?? 0

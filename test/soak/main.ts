@@ -19,7 +19,7 @@ const mebibyte = 1024 * 1024
 const sampleEveryMs = 10_000
 const workers = 2
 
-/** What may grow by how much: a leak of 100 bytes in each operation would be 20 MiB an hour. The rest of `rss` is what the allocators keep of peaks. */
+/** The limits of growth: a leak of 100 bytes per operation would be 20 MiB an hour. The rest of `rss` is memory that allocators keep after peaks. */
 const bounds = {
   heap: { perHour: 16 * mebibyte, noise: 4 * mebibyte },
   external: { perHour: 4 * mebibyte, noise: 2 * mebibyte },
@@ -59,7 +59,7 @@ Keeps a server busy and watches its memory and open files; says "flat", or what 
   --help               print this
 `
 
-/** Undefined where only help is wanted. Throws where an option is wrong. */
+/** Undefined if only help is requested. Throws on invalid options. */
 function readOptions(): Options | undefined {
   const { values } = parseArgs({
     options: {
@@ -99,7 +99,7 @@ function line(startMs: number, { atMs, operations, heap, external, rss, descript
   ].join('  ')
 }
 
-/** What is not as it should be, one line each. */
+/** The errors found, one line each. */
 function errorsOf(samples: readonly Sample[], keys: KeysAnswer, speed: number): string[] {
   const errors: string[] = []
   for (const measure of measures) {
@@ -112,7 +112,7 @@ function errorsOf(samples: readonly Sample[], keys: KeysAnswer, speed: number): 
     process.stdout.write(`${measure}: ${shown(growth.slopePerHour)} per hour; grown ${shown(growth.grown)} of at most ${shown(growth.allowed)}\n`)
     if (!growth.within) errors.push(`${measure} grows`)
   }
-  // Between two rounds passes what the clock does in the few seconds between two looks at it, and a round's own time.
+  // The time between two rounds includes the clock's advance between two polls, and the round's own time.
   const slack = expirySlackHours + (30 * speed) / 3600
   if (keys.oldestOutboxHours > oldestHours.outbox + slack) errors.push(`an event is ${keys.oldestOutboxHours.toFixed(1)} hours old`)
   if (keys.oldestIdempotencyHours > oldestHours.idempotency + slack) errors.push(`an idempotency key is ${keys.oldestIdempotencyHours.toFixed(1)} hours old`)
@@ -120,7 +120,7 @@ function errorsOf(samples: readonly Sample[], keys: KeysAnswer, speed: number): 
   return errors
 }
 
-/** Churns and samples for the given time; rejects as soon as one answer is wrong. */
+/** Churns and samples for the given time; rejects at the first wrong answer. */
 async function churn(subject: Subject, { minutes, rate, out }: Options): Promise<Sample[]> {
   const stop = new AbortController()
   const churners = Array.from({ length: workers }, (_, index) => new Churner(subject, `churn-${index}`))
@@ -144,7 +144,7 @@ async function churn(subject: Subject, { minutes, rate, out }: Options): Promise
   return samples
 }
 
-/** The keys once nothing is swept any more, or after 10 s. */
+/** The keys after sweeping has ended, or after 10 s. */
 async function settledKeys(subject: Subject): Promise<KeysAnswer> {
   for (let left = 50; ; left -= 1) {
     const keys = await subject.ask<KeysAnswer>({ ask: 'keys' })

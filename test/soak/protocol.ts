@@ -1,4 +1,4 @@
-/** What the churn asks of the process under test. */
+/** Questions to the process under test. */
 export type Question =
   | { readonly ask: 'memory' }
   | { readonly ask: 'keys' }
@@ -6,7 +6,7 @@ export type Question =
   | { readonly ask: 'operator-token' }
   | { readonly ask: 'stop' }
 
-/** How many entries the store has that are to be trimmed or swept, and how old the oldest is by the server's clock, in hours. */
+/** The number of entries to trim or sweep, and the age of the oldest in hours of the server's clock. */
 export interface KeysAnswer {
   readonly outbox: number
   readonly oldestOutboxHours: number
@@ -16,7 +16,7 @@ export interface KeysAnswer {
   readonly records: number
 }
 
-/** Sent once the server serves. */
+/** Sent at the server's start. */
 export interface Started {
   readonly apiPort: number
   readonly opsPort: number

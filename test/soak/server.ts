@@ -16,7 +16,7 @@ const speed = Number(process.argv[2] ?? '1')
 const startedAt = Date.now()
 const clock: Clock = { now: () => startedAt + (Date.now() - startedAt) * speed }
 
-/** The keys of a range, counted, and the first of them. */
+/** The number of keys of a range, and the first key. */
 async function countKeys({ running }: TestServer, prefix: string): Promise<{ count: number; first: string | undefined }> {
   const { store } = running.engine
   let count = 0

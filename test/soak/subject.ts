@@ -4,7 +4,7 @@ import { grpcClient, restClient, type ApiClient } from '../support/api-clients.t
 import { AskedProcess } from '../support/parts/asked-process.ts'
 import type { Question, Started } from './protocol.ts'
 
-/** The process under test, seen from outside: calls over its ports, questions by message, what the system counts of it. */
+/** The process under test from outside: calls, questions by message, and system counters. */
 export class Subject {
   readonly rest: ApiClient
   readonly grpc: ApiClient
@@ -27,12 +27,12 @@ export class Subject {
     return this.#process.running
   }
 
-  /** The answer to a question; its type is the one that protocol.ts names for it. */
+  /** The answer to a question, of the type in protocol.ts. */
   ask<T>(question: Question): Promise<T> {
     return this.#process.ask<T>(question)
   }
 
-  /** Bytes of memory that the process has, and how many file descriptors. */
+  /** Memory in bytes and open file descriptors of the process. */
   async resources(): Promise<{ rss: number; descriptors: number }> {
     const status = await readFile(`/proc/${this.#process.pid}/status`, 'utf8')
     const descriptors = await readdir(`/proc/${this.#process.pid}/fd`)

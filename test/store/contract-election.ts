@@ -6,7 +6,7 @@ async function aborted(signal: AbortSignal): Promise<void> {
   await until(() => signal.aborted)
 }
 
-/** elect: one leader at a time, and how leadership ends. */
+/** elect: one leader at a time, and the end of leadership. */
 export function electionContract(subject: () => StoreUnderTest): void {
   test('one candidate leads at a time; when it resigns the next does', async () => {
     const { store, peer } = subject()

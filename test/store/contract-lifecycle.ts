@@ -38,7 +38,7 @@ export function lifecycleContract(subject: () => StoreUnderTest): void {
     await store.close()
     expect(await ended).toBe('closed')
     expect(await running).toBe('closed')
-    // What was sent may commit.
+    // Sent transactions may commit.
     expect(['closed', 'indeterminate']).toContain(await writing)
   })
 

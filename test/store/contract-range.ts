@@ -6,7 +6,7 @@ async function keysOf(store: Store, query: RangeQuery): Promise<string[]> {
   return (await store.range(query, soon())).entries.map((entry) => entry.key)
 }
 
-/** get and range: what is there, in which order, in which pages, as of when. */
+/** get and range: content, order, pages, and revisions. */
 export function rangeContract(subject: () => StoreUnderTest): void {
   test('a key that was never written is absent', async () => {
     expect(await subject().store.get('r/none', soon())).toBeUndefined()

@@ -3,7 +3,7 @@ import { storeRevision, type Guard } from '../../src/store/store.ts'
 import { maxTransactionBytes, maxTransactionOperations } from '../../src/store/transaction-limits.ts'
 import { commit, committed, failureOf, put, remove, soon, text, type StoreUnderTest } from './store-harness.ts'
 
-/** Guards and whether they hold where only `r/there` and `r/full/x` exist. `stale` stands for a revision that `r/there` had before. */
+/** Guards, and their results if only `r/there` and `r/full/x` exist. `stale` is an earlier revision of `r/there`. */
 const guardRows: readonly { title: string; guard: Guard | 'current' | 'stale'; holds: boolean }[] = [
   { title: 'unchanged holds at the revision that was read', guard: 'current', holds: true },
   { title: 'unchanged fails after a change', guard: 'stale', holds: false },
@@ -19,7 +19,7 @@ const guardRows: readonly { title: string; guard: Guard | 'current' | 'stale'; h
   { title: 'empty ignores a sibling prefix', guard: { kind: 'empty', prefix: 'r/ful/' }, holds: true },
 ]
 
-/** Prefixes with the revision after which no client may have written there. `first` is that of `r/there`'s first version and of `r/full/x`. */
+/** Prefixes with a revision since which they must be unchanged. `first` is that of the first version of `r/there` and of `r/full/x`. */
 const quietRows: readonly { title: string; prefix: string; since: 'first' | 'second'; holds: boolean }[] = [
   { title: 'quiet holds on a prefix without later writes', prefix: 'r/full/', since: 'first', holds: true },
   { title: 'quiet fails on a prefix with a later version', prefix: 'r/the', since: 'first', holds: false },

@@ -3,7 +3,7 @@ import { watchedPrefixes } from '../../src/store/keys.ts'
 import { storeRevision } from '../../src/store/store.ts'
 import { commit, failureOf, put, record, remove, soon, until, type StoreUnderTest } from './store-harness.ts'
 
-/** watch and revision: every commit once, in order, whole; and the barrier that readers wait for. */
+/** watch and revision: each commit once, in order and complete, and the barrier for readers. */
 export function watchContract(subject: () => StoreUnderTest): void {
   test('a watch delivers each later commit once, in order', async () => {
     const { store, peer } = subject()

@@ -6,7 +6,7 @@ import { transactContract } from './contract-transact.ts'
 import { watchContract } from './contract-watch.ts'
 import type { StoreUnderTest } from './store-harness.ts'
 
-/** What every store adapter must do. `open` gives each test an empty key space of its own and closes it after the test. */
+/** The contract of all store adapters. `open` gives each test an empty key space and closes it after the test. */
 export function storeContract(adapter: string, open: () => Promise<StoreUnderTest>): void {
   describe(`the store contract on ${adapter}`, () => {
     let opened: StoreUnderTest

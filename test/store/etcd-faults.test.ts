@@ -9,7 +9,7 @@ import { describeWithPart } from '../support/parts/require-part.ts'
 import { startTcpProxy, type TcpProxy } from '../support/parts/tcp-proxy.ts'
 import { commit, failureOf, put, record, remove, silentLog, soon, text, until } from './store-harness.ts'
 
-/** Within which a fault has to show: the watch's own bound of 7 s, and some for a busy machine. */
+/** Maximum time until a fault is noticed: the watch's limit of 7 s, and some for a busy machine. */
 const noticedMs = 12_000
 
 function open(endpoints: readonly string[], options: Partial<EtcdStoreOptions> = {}): Store {
@@ -25,7 +25,7 @@ async function within<T>(milliseconds: number, work: Promise<T>): Promise<T> {
   return result
 }
 
-/** Commits, again and again while that fails, until it succeeds. */
+/** Retries a commit until it succeeds. */
 async function commitAtLast(store: Store, key: string): Promise<number> {
   let revision = 0
   await until(async () => {
@@ -126,7 +126,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
   })
 
   test.each([3_600_000, -3_600_000])('a clock change of %d ms during a call to one member neither ends nor prolongs the call', async (stepMs) => {
-    // Dates stand still but for the steps; timers go on.
+    // Dates advance only by the steps; timers run.
     vi.useFakeTimers({ toFake: ['Date'] })
     onTestFinished(() => void vi.useRealTimers())
     const step = (): void => void vi.setSystemTime(Date.now() + stepMs)
@@ -258,7 +258,7 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     onTestFinished(() => proxy.close())
     const store = open([`http://127.0.0.1:${proxy.port}`], { prefix })
     const direct = open(second.endpoints, { prefix })
-    // The second cluster is ahead, so that nothing but its id tells.
+    // The second cluster has a higher revision, so that only its id differs.
     for (let count = 0; count < 20; count++) await commit(direct, put('r/b', `${count}`))
 
     const start = await commit(store, put('r/a', '1'))
@@ -290,7 +290,7 @@ describeWithPart('etcd', 'the etcd store with other kinds of clusters', () => {
     await commit(store, put('x/old'))
     expect(await failureOf(fill())).toBe('exhausted')
     expect(text((await store.get('r/a', soon()))?.value)).toBe('kept')
-    // A process that starts now makes room, too.
+    // A newly started process reclaims space too.
     const fresh = open(etcd.endpoints, { prefix })
     await commit(fresh, remove('x/old'))
     expect(await fresh.get('x/old', soon())).toBeUndefined()

@@ -175,7 +175,7 @@ test('cancelling one commit costs the same in a long queue as in a short one', a
   const cpu = process.cpuUsage()
   for (const { gone } of leaving.toReversed()) gone.abort(new Error('gone'))
   const { user, system } = process.cpuUsage(cpu)
-  // Searched one by one they take some 10 s.
+  // A linear search takes about 10 s.
   expect((user + system) / 1e6).toBeLessThan(2)
   await Promise.all(leaving.map(({ commit }) => commit))
   await answer(done)
@@ -207,7 +207,7 @@ test('queues of organisations take turns: thousands of commits of one organisati
   ]
   await answer(done)
   await answer(done)
-  // The two groups under way when they came, and then theirs.
+  // The two pending groups, then the group of these writes.
   const group = keysOf(sent.find((transaction) => keysOf(transaction).includes(`r/Group/${two}`)))
   expect(sent.indexOf(sent.find((transaction) => keysOf(transaction).includes(`r/Group/${two}`)) as Transaction)).toBeLessThan(5)
   expect(group).toEqual(expect.arrayContaining([`r/Group/${two}`, `x/manifest/${three}/sha256:1`, 'x/other']))

@@ -26,7 +26,7 @@ async function newPath(): Promise<string> {
 /** SQLite's default. */
 const pageBytes = 4096
 
-/** Makes a store of several hundred pages, whose header is good and whose pages in the middle hold other bytes. */
+/** Creates a store of several hundred pages with a valid header and overwritten pages in the middle. */
 async function damagedStore(path: string): Promise<void> {
   const store = createSqliteStore({ path, log: silentLog })
   const value = new Uint8Array(1_000)
@@ -53,7 +53,7 @@ async function errorOf(promise: Promise<unknown>): Promise<StoreError> {
   throw new Error('it did not fail')
 }
 
-/** Keys until one that can't be read. */
+/** Returns the first unreadable key. */
 async function damagedKey(store: Store): Promise<string> {
   for (let at = 0; at < 500; at++) {
     const key = `r/Group/${String(at).padStart(40, '0')}`

@@ -24,7 +24,7 @@ async function newPath(): Promise<string> {
   return join(directory, 'store.db')
 }
 
-/** Commits until that fails; returns how and how many did not. */
+/** Commits until a failure; returns its kind and the number of commits. */
 async function fill(store: Store): Promise<{ kept: number; failure: string }> {
   for (let kept = 0; ; kept += 1) {
     const outcome = await Promise.allSettled([commit(store, put(`r/fill/${kept}`, large))])
@@ -106,7 +106,7 @@ test('after a failed flush the store reopens its file with all acknowledged comm
   expect(said).toContain('attached')
 
   expect(await failureOf(commit(store, put('r/lost?', '1')))).toBe('indeterminate')
-  // Nothing is answered from a file that is not known.
+  // An unknown file yields no answers.
   expect(await failureOf(store.get('r/a', soon()))).toBe('unavailable')
   expect(await watchEnd).toBe('unavailable')
   await until(() => leadership.lost.aborted)

@@ -42,7 +42,7 @@ async function openForContract(): Promise<StoreUnderTest> {
 
 storeContract('sqlite', openForContract)
 
-/** Starts sqlite-child.ts on `path`; `lines` is what it printed. */
+/** Starts sqlite-child.ts on `path`; `lines` is its output. */
 function startChild(path: string): { process: ChildProcess; lines: string[]; said: (count: number) => Promise<void> } {
   const child = spawn(process.execPath, ['--disable-warning=ExperimentalWarning', join(import.meta.dirname, 'sqlite-child.ts'), path], {
     stdio: ['ignore', 'pipe', 'inherit'],

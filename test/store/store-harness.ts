@@ -4,26 +4,26 @@ import type { Log } from '../../src/base/log.ts'
 import type { ChangeBatch, Committed, Conflict, Revision, Store, StoreErrorKind, Write } from '../../src/store/store.ts'
 import { StoreError } from '../../src/store/store.ts'
 
-/** One empty key space of a real store, as the contract suite sees it. */
+/** An empty key space of a real store for the contract suite. */
 export interface StoreUnderTest {
   readonly store: Store
-  /** Another process's view of the same store; the same one where only one process may have it. */
+  /** The view of another process of the same store; the same object if only one process may open the store. */
   peer(): Store
   /** Closes `store` and opens it again. */
   reopen(): Promise<Store>
-  /** Makes everything before the newest commit unreadable. */
+  /** Discards all revisions before the newest commit. */
   forgetHistory(): Promise<void>
 }
 
-/** How long a test waits for what must happen. */
+/** Maximum wait of a test, in milliseconds. */
 export const timeoutMs = 15_000
 
-/** A signal that fails the test's calls when they hang. */
+/** A signal that ends hanging calls of the test. */
 export function soon(): AbortSignal {
   return AbortSignal.timeout(timeoutMs)
 }
 
-/** Warnings and errors of adapters are expected where faults are made. */
+/** Discards the warnings and errors that injected faults cause. */
 export const silentLog: Log = { debug() {}, info() {}, warn() {}, error() {} }
 
 /** `text` as bytes. */
@@ -51,13 +51,13 @@ export async function commit(store: Store, ...writes: Write[]): Promise<Revision
   return committed(await store.transact({ guards: [], writes }, soon()))
 }
 
-/** The revision of an outcome that must be a commit. */
+/** Returns the revision of a commit; throws on a conflict. */
 export function committed(outcome: Committed | Conflict): Revision {
   if (!outcome.committed) throw new Error('the transaction conflicted')
   return outcome.revision
 }
 
-/** The kind of StoreError that `work` fails with; throws where it does not fail so. */
+/** The kind of StoreError that `work` fails with; throws if it fails otherwise or succeeds. */
 export async function failureOf(work: Promise<unknown>): Promise<StoreErrorKind> {
   try {
     await work
@@ -77,14 +77,14 @@ export async function until(condition: () => boolean | Promise<boolean>): Promis
   }
 }
 
-/** What a running watch has delivered so far. */
+/** The changes that a running watch has delivered. */
 export interface WatchRecord {
   readonly batches: ChangeBatch[]
-  /** Rejects with what the watch ended by. */
+  /** Rejects with the error that ended the watch. */
   readonly ended: Promise<never>
   /** `key=value@revision` for each change, a deletion without `=value`. */
   lines(): string[]
-  /** Resolves when a batch of at least `revision` came; rejects when the watch ends. */
+  /** Resolves after a batch of at least `revision`; rejects when the watch ends. */
   reached(revision: Revision): Promise<void>
 }
 

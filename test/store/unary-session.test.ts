@@ -10,11 +10,11 @@ async function listen(server: { listen(port: number, host: string): unknown; add
   server.listen(0, '127.0.0.1')
   await once(server as unknown as NodeJS.EventEmitter, 'listening')
   onTestFinished(() => void server.close())
-  // A cast: it listens on TCP.
+  // Cast: the server listens on TCP.
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 }
 
-/** An HTTP/2 server that counts its connections, and those that did not end. */
+/** An HTTP/2 server that counts its connections, in total and open. */
 async function countingServer(): Promise<{ url: string; taken: () => number; open: () => number }> {
   const http2 = createHttp2Server()
   let taken = 0
@@ -28,7 +28,7 @@ async function countingServer(): Promise<{ url: string; taken: () => number; ope
   return { url: await listen(server), taken: () => taken, open: () => open }
 }
 
-/** The system has connected what was asked for in this turn; its event comes in a later one. */
+/** Resolves after the connections of this turn are established. */
 function begun(): Promise<void> {
   return new Promise((resolve) => process.nextTick(resolve))
 }
@@ -41,7 +41,7 @@ const deaf = `
     setImmediate(() => Atomics.wait(workerData, 0, 0))
   })`
 
-/** The address of a server that takes no connection, and has as many waiting as may wait: the system drops what comes further. */
+/** The address of a server that accepts no connection and has a full backlog, so that the system drops new connections. */
 async function deafServer(): Promise<string> {
   const gate = new Int32Array(new SharedArrayBuffer(4))
   const worker = new Worker(deaf, { eval: true, workerData: gate })
@@ -50,7 +50,7 @@ async function deafServer(): Promise<string> {
     Atomics.notify(gate, 0)
     await worker.terminate()
   })
-  // It sends nothing but its port.
+  // The worker's only message is its port.
   const [port] = (await once(worker, 'message')) as [number]
   for (let waiting = 0; waiting < 2; waiting++) {
     const socket = connect(port, '127.0.0.1')

@@ -7,7 +7,7 @@ import { StatusSchema } from '../../src/gen/google/rpc/status_pb.ts'
 import { anyUnpack } from '@bufbuild/protobuf/wkt'
 import { toJson } from '@bufbuild/protobuf'
 
-/** What goes along with a call. */
+/** Options of a call. */
 export interface Options {
   readonly token?: string | undefined
   readonly identity?: string
@@ -43,7 +43,7 @@ export interface ApiClient {
 
 const encoders = createJsonEncoders()
 
-/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` where the name is not unique. */
+/** The method with this rpc name, e.g. `CreateGroup`; `Service/Rpc` for ambiguous names. */
 export function methodOf(rpc: string): MethodRow {
   const [service, name] = rpc.includes('/') ? rpc.split('/') : [undefined, rpc]
   const found = methods.filter((method) => method.rpc === name && (service === undefined || method.service.endsWith(`.${service}`)))
@@ -59,7 +59,7 @@ function camel(name: string): string {
   return name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
 }
 
-/** Fills the variables of a route from the request and takes them out of it; `{group.uid=**}` is `request.group.uid`. */
+/** Fills the variables of a route from the request and removes them from it; `{group.uid=**}` is `request.group.uid`. */
 function fillPath(template: string, request: JsonObject): { path: string; rest: JsonObject } {
   const rest = structuredClone(request)
   const path = template.replace(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => {
@@ -89,7 +89,7 @@ function detailsOf(list: readonly JsonObject[]): Record<string, JsonObject> {
   return Object.fromEntries(list.map((detail) => [String(detail['@type']).replace(/^.*\./, ''), detail]))
 }
 
-/** What goes along with a call, as headers or metadata have it. */
+/** The options of a call as headers or metadata. */
 function headersOf(options: Options): Record<string, string> {
   const pairs: [string, string | undefined][] = [
     ['authorization', options.token && `Bearer ${options.token}`],
@@ -103,14 +103,14 @@ function headersOf(options: Options): Record<string, string> {
   return Object.fromEntries(pairs.filter((pair): pair is [string, string] => pair[1] !== undefined))
 }
 
-/** Headers that differ from one answer to the next, or follow from the body. */
+/** Headers that vary between equal answers, or follow from the body. */
 const ofTheMoment: ReadonlySet<string> = new Set(['date', 'content-length'])
 
 function acceptOf({ streaming }: MethodRow): Record<string, string> {
   return streaming ? { accept: 'text/event-stream' } : {}
 }
 
-/** Returns the text of an answer; nothing of a stream, which has no end: what counts is that it began. */
+/** Returns the text of an answer; empty for an endless stream. */
 async function bodyOf(response: Response): Promise<string> {
   if (response.headers.get('content-type')?.startsWith('text/event-stream') !== true) return response.text()
   await response.body?.cancel()
@@ -156,7 +156,7 @@ function metadataOf(options: Options): Metadata {
   return metadata
 }
 
-/** Returns the answer that an error of a call is. */
+/** Converts an error of a call to an answer. */
 export function grpcFailure(error: ServiceError, header: Reply['header']): Reply {
   const [bytes] = error.metadata.get('grpc-status-details-bin')
   const status = bytes === undefined ? undefined : fromBinary(StatusSchema, bytes as Buffer)
@@ -171,7 +171,7 @@ export function grpcFailure(error: ServiceError, header: Reply['header']): Reply
   return { code: error.code, body: {}, message: error.details, details: detailsOf(details), raw, header }
 }
 
-/** A server that comes back is found again at once, however long it was away. */
+/** Reconnects at once to a restarted server, however long it was down. */
 const channelOptions = { 'grpc.initial_reconnect_backoff_ms': 100, 'grpc.max_reconnect_backoff_ms': 500 }
 
 /** gRPC over cleartext HTTP/2. `namespace` replaces the leading `taproot` of the service names. */
@@ -198,7 +198,7 @@ export function grpcClient(address: string, serviceName: (method: MethodRow) => 
       const deadline = { deadline: Date.now() + 20_000 }
       if (method.streaming) {
         const stream = client.makeServerStreamRequest(path, serialize, deserialize, message, metadataOf(options), deadline)
-        // A stream has no end: what counts is that it began.
+        // A stream is endless: its first message is enough.
         stream.once('data', () => {
           done(null)
           stream.cancel()

@@ -1,4 +1,4 @@
-/** Processor time that this thread has had so far, in milliseconds: other than the clock it does not count what the machine does besides. */
+/** Processor time of this thread so far, in milliseconds, independent of other load. */
 export function cpuTimeMs(): number {
   const { user, system } = process.threadCpuUsage()
   return (user + system) / 1000

@@ -1,12 +1,12 @@
 import { StoreError, type Store } from '../../src/store/store.ts'
 import type { TestServer } from './test-server.ts'
 
-/** What becomes of a transaction on its way to the real store, or back. */
+/** A fault of a transaction on its way to or from the real store. */
 export type Fault = (real: Store, call: Parameters<Store['transact']>) => ReturnType<Store['transact']>
 
 const away = new StoreError('indeterminate', 'no answer')
 
-/** Faults after which the store says nothing, or what is not so, of a transaction that commits in the end. */
+/** Faults after which the store gives no or a wrong answer for a committed transaction. */
 export const misleading: readonly (readonly [string, Fault])[] = [
   [
     'whose answer is lost',
@@ -32,9 +32,9 @@ export const misleading: readonly (readonly [string, Fault])[] = [
   ],
 ]
 
-/** The next transaction that writes a key below `prefix` goes through `fault` and all others to the real store. */
+/** Passes the next transaction that writes a key below `prefix` through `fault`, and all others to the real store. */
 export function failNext(server: TestServer, fault: Fault, prefix = ''): void {
-  // Services are handed around by reference.
+  // Services are shared by reference.
   const services = server.running.engine.services as { store: Store }
   const real = services.store
   const transact: Store['transact'] = (...call) => {

@@ -16,13 +16,13 @@ export class FakeTimers implements Timers {
     return () => void this.#alarms.delete(alarm)
   }
 
-  /** When the next alarm rings, from now; undefined where there is none. */
+  /** Milliseconds until the next alarm; undefined if there is none. */
   get nextInMs(): number | undefined {
     const next = Math.min(...[...this.#alarms].map(({ at }) => at))
     return Number.isFinite(next) ? next - this.#now : undefined
   }
 
-  /** Lets time pass, ringing what is due in order, with all that follows from each before the next. */
+  /** Lets time pass, and runs due alarms in order, each with its consequences. */
   async pass(ms: number): Promise<void> {
     const end = this.#now + ms
     for (;;) {
@@ -38,7 +38,7 @@ export class FakeTimers implements Timers {
   }
 }
 
-/** Resolves when everything that was ready to go on has gone on, and what followed from it. */
+/** Resolves after all ready work and its consequences. */
 export async function settled(): Promise<void> {
   for (let turn = 0; turn < 4; turn++) await setImmediate()
 }

@@ -12,7 +12,7 @@ declare module 'vitest' {
 /** Linux counts the processor time of processes in ticks of this many a second (`getconf CLK_TCK` on every system that Node runs on). */
 const ticksPerSecond = 100
 
-/** The parent of a process, and the seconds that it and its ended children took so far; undefined once it is gone. */
+/** The parent of a process, and the seconds of the process and its ended children; undefined after its end. */
 function readProcess(pid: string): { parent: string; seconds: number } | undefined {
   let stat: string
   try {
@@ -20,13 +20,13 @@ function readProcess(pid: string): { parent: string; seconds: number } | undefin
   } catch {
     return undefined
   }
-  // After the name, which is in parentheses and may have some itself: state, parent, ..., utime, stime, cutime, cstime.
+  // After the name, which is in parentheses and may contain some: state, parent, ..., utime, stime, cutime, cstime.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
   return { parent: fields[1] ?? '', seconds: ticks / ticksPerSecond }
 }
 
-/** Processor time in seconds of this process and of all that it has started. Without /proc only of this process. */
+/** Processor time in seconds of this process and its descendants; without /proc only of this process. */
 function treeCpuSeconds(): number {
   if (platform !== 'linux') {
     const { user, system } = process.cpuUsage()

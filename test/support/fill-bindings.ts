@@ -9,7 +9,7 @@ import type { Resource } from '../../src/cache/records/cached-record.ts'
 import type { Write } from '../../src/store/store.ts'
 import type { TestServer } from './test-server.ts'
 
-/** A record to be written without a call. */
+/** A record to write without a call. */
 export interface Filled {
   readonly kind: string
   readonly uid: string
@@ -26,7 +26,7 @@ export function filledBinding(uid: string, identity: string, role: string): Fill
   return { kind: 'RoleBinding', uid, record: create(RoleBindingSchema, { identityUid: identity, roleUid: role }) }
 }
 
-/** An identity that any subject of an issuer may sign in as. */
+/** An identity for all subjects of an issuer. */
 export function filledIdentity(uid: string, issuer: string): Filled {
   const claimMatch = create(Identity_ClaimMatchSchema, { iss: { case: 'issuer', value: issuer }, sub: { case: 'subjectPattern', value: '.*' } })
   const record = create(IdentitySchema, { name: `identity ${uid.slice(-16)}`, relationship: { case: 'claimMatch', value: claimMatch } })

@@ -1,6 +1,6 @@
 import type { TestServer } from './test-server.ts'
 
-/** The embedded store keeps 32 MiB of recent commits: fills that, with commits of the usual sort, so that it does not look like growth. */
+/** Fills the 32 MiB of recent commits that the embedded store keeps, so that they do not count as growth. */
 export async function fillHistory({ config, running }: TestServer): Promise<void> {
   if (config.store.kind !== 'sqlite') return
   const value = new Uint8Array(500)

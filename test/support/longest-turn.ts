@@ -1,6 +1,6 @@
 import { cpuTimeMs } from './cpu-time.ts'
 
-/** Does `work` and returns its result and the processor time, in milliseconds, of the longest turn of the event loop meanwhile. */
+/** Runs `work`; returns its result and the processor time, in milliseconds, of the longest turn of the event loop. */
 export async function longestTurn<T>(work: () => Promise<T>): Promise<{ result: T; longestMs: number }> {
   let isOver = false
   let longestMs = 0

@@ -3,7 +3,7 @@ import { inject } from 'vitest'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Where the properties' random values begin: an integer of 32 bits; undefined for new ones in each run. */
+    /** The seed of the properties' random values, a 32-bit integer; undefined for new values in each run. */
     readonly propertySeed: number | undefined
   }
 }

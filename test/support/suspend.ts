@@ -5,7 +5,7 @@ export async function suspend(server: TestServer, group: string): Promise<void> 
   ok(await server.rest.call('SuspendGroup', { uid: group }, { token: await server.operatorToken() }))
 }
 
-/** Opens a suspended organisation again. */
+/** Reinstates a suspended organisation. */
 export async function reinstate(server: TestServer, group: string): Promise<void> {
   ok(await server.rest.call('ResumeGroup', { uid: group }, { token: await server.operatorToken() }))
 }

@@ -22,14 +22,14 @@ import { freePorts } from './parts/free-port.ts'
 import { etcdSettings, shareEtcd, type EtcdSpace } from './parts/etcd.ts'
 import { grpcClient, restClient, type ApiClient, type Reply } from './api-clients.ts'
 
-/** A line that the server logged. */
+/** A log line of the server. */
 export interface LogLine {
   readonly level: string
   readonly message: string
   readonly fields: LogFields
 }
 
-/** A whole API process's worth of server in this process, on a real store and real ports, with the development issuer. */
+/** A whole API server in this process, on a real store and real ports, with the development issuer. */
 export interface TestServer {
   readonly config: Config
   readonly running: RunningServer
@@ -37,31 +37,31 @@ export interface TestServer {
   readonly rest: ApiClient
   readonly grpc: ApiClient
   readonly logs: LogLine[]
-  /** An access token for this identity, as an exchange would give it. */
+  /** An access token for this identity, equal to that of an exchange. */
   tokenFor(identityUid: string, restrictions?: TokenRestrictions): Promise<string>
   /** An access token of the configured operator. */
   operatorToken(): Promise<string>
   stop(): Promise<void>
 }
 
-/** What a test server is started with. */
+/** Options of a test server. */
 export interface TestServerOptions {
   readonly store?: 'sqlite' | 'etcd'
-  /** The one of the worker if absent and needed. */
+  /** By default the worker's etcd, if needed. */
   readonly etcd?: Pick<EtcdSpace, 'endpoints'> & Partial<EtcdSpace>
-  /** Kept over restarts; made and removed if absent. */
+  /** Kept over restarts; created and removed if absent. */
   readonly dataDir?: string
   /** `TAPROOT_*` settings over the defaults. */
   readonly env?: Readonly<Record<string, string>>
   /** False without a store of bytes: tags then name unchecked digests (docs/spec/registry.md#tag-creation). */
   readonly keepsContent?: boolean
-  /** What the server and the development issuer take for the time; the machine's by default. */
+  /** The clock of the server and the development issuer; the machine's by default. */
   readonly clock?: Clock
-  /** How often files are read again; every 10 s by default. */
+  /** Interval of reloading files; 10 s by default. */
   readonly filesEveryMs?: number
-  /** How names of sinks are resolved. */
+  /** Resolves names of sinks. */
   readonly sinkLookup?: LookupFunction
-  /** True for a server that knows no development issuer, as role `api`. */
+  /** True for a server without development issuer, like role `api`. */
   readonly production?: boolean
 }
 
@@ -72,13 +72,13 @@ export function roleUid(name: string): string {
   return role.uid
 }
 
-/** The configuration without an upstream, where nothing keeps bytes. */
+/** The configuration, without an upstream if no store keeps content. */
 function withContent(config: Config, keepsContent: boolean): Config {
   const { upstream: _upstream, ...registry } = config.registry
   return keepsContent ? config : { ...config, registry }
 }
 
-/** Starts a server; `stop` leaves nothing behind. */
+/** Starts a server; `stop` removes all its data. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
   const clock = options.clock ?? systemClock
   const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'taproot-test-')))
@@ -137,13 +137,13 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   }
 }
 
-/** The answer's body, or an error that shows what was answered. */
+/** Returns the answer's body; throws with the answer if it is an error. */
 export function ok(reply: Reply): JsonObject {
   if (reply.code !== 0) throw new Error(`code ${reply.code}: ${reply.message} ${JSON.stringify(reply.details)}`)
   return reply.body
 }
 
-/** An organisation made for a test: its root group, an owner and the owner's token. */
+/** An organisation of a test: root group, owner and the owner's token. */
 export interface Organisation {
   readonly group: string
   readonly owner: string
@@ -152,13 +152,13 @@ export interface Organisation {
 
 let counter = 0
 
-/** A name that no other test uses. */
+/** A unique name. */
 export function freshName(stem: string): string {
   counter += 1
   return `${stem}-${process.pid}-${counter}`
 }
 
-/** Makes a root group as the operator, an identity under it and binds it as owner. */
+/** Creates a root group as the operator, an identity under it, and binds the identity as owner. */
 export async function makeOrganisation(server: TestServer, name = freshName('org')): Promise<Organisation> {
   const operator = await server.operatorToken()
   const group = String(ok(await server.rest.call('CreateGroup', { group: { name } }, { token: operator }))['uid'])
@@ -166,7 +166,7 @@ export async function makeOrganisation(server: TestServer, name = freshName('org
   return { group, owner: owner.uid, token: owner.token }
 }
 
-/** Makes an identity under `group`, binds it there to a role (built-in name or uid; none if absent) and mints a token for it. */
+/** Creates an identity under `group`, binds it to a role (built-in name or uid; none if absent) and mints a token for it. */
 export async function makeMember(server: TestServer, group: string, options: { role?: string; bindAt?: string } = {}): Promise<{ uid: string; token: string }> {
   const token = await server.operatorToken()
   const identity = { name: freshName('member'), claimMatch: { issuer: 'https://issuer.example', subject: freshName('subject') } }
@@ -178,7 +178,7 @@ export async function makeMember(server: TestServer, group: string, options: { r
   return { uid, token: await server.tokenFor(uid) }
 }
 
-/** Registers the person behind (issuer, subject) in the store, as a first sign-in does, and mints a token for them. */
+/** Registers a person by issuer and subject in the store, like a first sign-in, and mints a token for them. */
 export async function makePerson(server: TestServer, person: { issuer: string; subject: string; email?: string }): Promise<{ uid: string; token: string }> {
   const { engine, signIn } = server.running
   const uid = personUid(person.issuer, person.subject)

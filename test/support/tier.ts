@@ -3,18 +3,18 @@ import { describe, inject, test, TestRunner } from 'vitest'
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Which of several ways each test is run: the same for one source tree, others for the next. */
+    /** Seed for the choice of each test's way; constant for one source tree. */
     readonly combinationSeed: number
   }
 }
 
-/** True where everything runs (`npm run test:full`): every combination, and every campaign in its full length. */
+/** True for `npm run test:full`: every combination, and every campaign in full length. */
 export const isFullTier = process.env['TAPROOT_TESTS'] === 'full'
 
-/** True where each test runs in all its combinations: in the full tier, or with TAPROOT_SPEC_ALL=1. */
+/** True if each test runs in all its combinations: in the full tier, or with TAPROOT_SPEC_ALL=1. */
 export const runsAll = isFullTier || process.env['TAPROOT_SPEC_ALL'] === '1'
 
-/** One of the ways to run the test of this name. It follows from the name and the source tree, so that over time every way is run. */
+/** A way to run the test of this name, by name and source tree, so that over time all ways are run. */
 export function chosenFor<Way>(name: string, ways: readonly Way[]): Way | undefined {
   const hash = createHash('sha256')
     .update(`${inject('combinationSeed')} ${name}`)
@@ -22,9 +22,9 @@ export function chosenFor<Way>(name: string, ways: readonly Way[]): Way | undefi
   return ways[hash.readUInt32BE() % ways.length]
 }
 
-/** What one run of a suite's body is among its runs. */
+/** One run of a suite's body among its combinations. */
 export interface Combination<Way> {
-  /** Names the suite, the same in each of its combinations. */
+  /** The suite's name, equal in all its combinations. */
   readonly suite: string
   readonly way: Way
   /** The ways in which a test of this name exists. */

@@ -1,6 +1,6 @@
 import { onTestFinished } from 'vitest'
 
-/** What listeners, timers and promises throw until the test ends, where nothing catches it: each of these would end a process. */
+/** Uncaught errors of listeners, timers and promises until the end of the test, each of which would end a process. */
 export function uncaughtErrors(): readonly unknown[] {
   const errors: unknown[] = []
   const note = (error: unknown): void => void errors.push(error)

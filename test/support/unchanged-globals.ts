@@ -2,10 +2,10 @@ import { getEventListeners } from 'node:events'
 import { afterAll } from 'vitest'
 
 const dispatcher = Symbol.for('undici.globalDispatcher.1')
-// It is made with the first request.
+// The first request creates the dispatcher.
 await fetch('data:,').then((answer) => answer.text())
 
-/** What files of one worker share, by name: a file that leaves one of these changed changes what the next file does. */
+/** State that the files of one worker share, by name: a change by one file affects the next. */
 function sharedState(): Readonly<Record<string, unknown>> {
   const listeners = (names: readonly string[]): string => names.map((name) => getEventListeners(process, name).length).join()
   return {
@@ -16,7 +16,7 @@ function sharedState(): Readonly<Record<string, unknown>> {
     intervals: setInterval,
     fetch: globalThis.fetch,
     'dispatcher of fetch': (globalThis as Record<symbol, unknown>)[dispatcher],
-    // Servers that are shared end with SIGTERM: they listen for it.
+    // Shared servers listen for SIGTERM.
     'listeners for signals': listeners(['SIGINT', 'SIGHUP']),
     'listeners for errors': listeners(['uncaughtException', 'unhandledRejection', 'warning']),
   }

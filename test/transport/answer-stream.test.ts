@@ -7,7 +7,7 @@ import { sendStream } from '../../src/transport/answer-stream.ts'
 const message = {} as StreamedMessage // no test reads it
 const never = new AbortController().signal
 
-/** Returns how many timers `work` has made and left running, those included that keep no process alive: a signal with a time limit has one. */
+/** Returns the number of timers that `work` leaves running, including unreferenced ones: a signal with a time limit has one. */
 async function timersLeft(work: () => Promise<void>): Promise<number> {
   const running = new Set<number>()
   const hook = createHook({

@@ -1,6 +1,6 @@
 import { connect, type Socket } from 'node:net'
 
-/** Whether a new connection to the port, kept in `sockets`, gets an answer or is closed. */
+/** True if a new connection to the port, kept in `sockets`, gets an answer; false if it is closed. */
 export async function isServed(port: number, sockets: Socket[]): Promise<boolean> {
   const socket = connect(port, '127.0.0.1')
   sockets.push(socket)

@@ -15,7 +15,7 @@ interface Answer {
   readonly retryAfter: string | undefined
 }
 
-/** A ping with what proxies say of its client. */
+/** A ping with a forwarded client address. */
 async function restPing(url: string, forwardedFor: string | undefined): Promise<Answer> {
   const response = await fetch(`${url}/ping/v2/ping`, { headers: forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor } })
   const body = (await response.json()) as { readonly code?: number }
@@ -88,7 +88,7 @@ describe.each([
   })
 })
 
-/** What a socket received until it closed. */
+/** The data that a socket received until its close. */
 function received(socket: Socket): Promise<string> {
   const chunks: Buffer[] = []
   return new Promise((resolve) => {

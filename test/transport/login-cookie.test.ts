@@ -26,7 +26,7 @@ test.each([
     const pair = cookie.split(';')[0] ?? ''
     const open = (sent: string) => openLogin(services.keyring, services.clock, { step: 'confirm', sealed, browser: browserOf(sending(sent), baseUrl, sealed) })
     expect(open(`other=1; ${pair}`)).toMatchObject(chosen)
-    // Under https a name without the prefix, which anybody could have planted, is not looked at.
+    // Under https a cookie without the prefix, which others could have set, is ignored.
     expect(open(pair.replace(/^(?:__Host-)?/, baseUrl.startsWith('https:') ? '' : '__Host-'))).toBeUndefined()
     expect(openLogin(services.keyring, services.clock, { step: 'provider', sealed, browser: browserOf(sending(pair), baseUrl, sealed) })).toBeUndefined()
     expect(forgetLogin('confirm', baseUrl, sealed)).toMatch(/=; Path=\/; Max-Age=0;/)

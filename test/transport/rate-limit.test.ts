@@ -38,7 +38,7 @@ describe('a token bucket', () => {
 })
 
 describe('a limit of processor time', () => {
-  /** Processor time that the test makes up. */
+  /** A meter with simulated processor time. */
   const measured = (): { limiter: RateLimiter; meter: LoopMeter; work: (ms: number) => void; pass: (ms: number) => void } => {
     let [loopMs, now] = [0, 1_000]
     const meter = new LoopMeter(() => loopMs)
@@ -98,7 +98,7 @@ describe('a server with a limit of processor time', () => {
   })
   afterAll(() => server.stop())
 
-  /** Repeats a request until it is refused for the time that all took; 150 at most, fewer than the limit of requests. */
+  /** Repeats a request until the limit of processor time refuses it; at most 150 times, below the limit of requests. */
   async function untilRefused(ask: () => Promise<Reply>): Promise<Reply | undefined> {
     for (let asked = 0; asked < 150; asked++) {
       const reply = await ask()
@@ -118,7 +118,7 @@ describe('a server with a limit of processor time', () => {
       const [busy, calm] = [await organisation(), await organisation()]
       await clock.hold(async () => {
         let asked = 0
-        // Patterns that are not known yet: each is compiled.
+        // New patterns: each is compiled.
         const reply = await untilRefused(() => {
           asked += 1
           const claimPatterns = Object.fromEntries(
@@ -241,7 +241,7 @@ describe.each(['rest', 'grpc'] as const)('over %s a request refused with code 8 
   })
   afterAll(() => server.stop())
 
-  /** Runs `work` while the limit of a caller is used up, with the token of their issuer and their uid. */
+  /** Runs `work` while a caller's limit is used up, with their issuer's token and their uid. */
   async function limited(work: (person: { uid: string; token: string }) => Promise<void>): Promise<void> {
     const { devIssuer, config } = server
     const subject = freshName('busy')

@@ -20,13 +20,13 @@ const KiB = 1024
 const bytes = (value: Buffer): Buffer => value
 const uid = 'a'.repeat(40)
 
-/** The first REST path of a method, about something that is nowhere. */
+/** The first REST path of a method, for a missing resource. */
 function pathOf(method: MethodRow): { verb: string; path: string; body: string } {
   const { verb, template, body } = method.http.at(-1) ?? { verb: '', template: '', body: '' }
   return { verb, path: template.replaceAll(/\{[^}]*\}/g, uid), body }
 }
 
-/** A message of exactly so many bytes, at least 10: one text that is unknown to every type. */
+/** A message of exactly `length` bytes, at least 10: one string in a field unknown to all types. */
 function messageOf(length: number): Uint8Array {
   const made = (text: number): Uint8Array => new BinaryWriter().tag(2000, WireType.LengthDelimited).string('x'.repeat(text)).finish()
   return made(length - (made(length - 4).length - (length - 4)))
@@ -159,7 +159,7 @@ describe('a request without a credential', () => {
   })
   afterAll(() => server.stop())
 
-  /** Sends the head of a request and none of its body, and waits for the answer. */
+  /** Sends only the head of a request, and waits for the answer. */
   async function headOnly(method: MethodRow, headers: Readonly<Record<string, string>> = {}): Promise<number | undefined> {
     const { verb, path } = pathOf(method)
     const sent = request({
@@ -191,7 +191,7 @@ describe('a request without a credential', () => {
     const client = new Client(`127.0.0.1:${server.config.api.port}`, credentials.createInsecure())
     try {
       const call = client.makeClientStreamRequest(`/${method.service}/${method.rpc}`, bytes, bytes, () => undefined)
-      // Nothing is sent.
+      // No message is sent.
       const [status] = (await once(call, 'status')) as [{ code: number }]
       expect(status.code).toBe(16)
     } finally {

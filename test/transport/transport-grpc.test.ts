@@ -261,7 +261,7 @@ describe('gRPC reflection and health', () => {
   const require = createRequire(import.meta.url)
   const { loadSync } = createRequire(require.resolve('@grpc/reflection'))('@grpc/proto-loader') as ProtoLoader
 
-  /** Asks as grpcurl does: one request on a stream. */
+  /** Sends one request on a stream, like grpcurl. */
   async function reflect(version: 'v1' | 'v1alpha', ask: Readonly<Record<string, string>>): Promise<ReflectionAnswer> {
     const proto = join(dirname(require.resolve('@grpc/reflection')), `../proto/grpc/reflection/${version}/reflection.proto`)
     const definition = loadSync(proto, { oneofs: true })
@@ -321,7 +321,7 @@ describe('gRPC reflection and health', () => {
         take(await reflect('v1', { fileByFilename: missing }))
         expect(files.has(missing), missing).toBe(true)
       }
-      // What a client builds from it: every reference resolves.
+      // A client can build a registry from it: every reference resolves.
       const described = createFileRegistry(create(FileDescriptorSetSchema, { file: importsFirst([...files.values()]) }))
       expect([...described].map(({ typeName }) => typeName)).toContain(symbol)
     },

@@ -20,7 +20,7 @@ const getGroup = '/taproot.iam.v2.GroupsService/GetGroup'
 const message = toBinary(GetGroupRequestSchema, create(GetGroupRequestSchema, { uid: 'u' }))
 const silent = { accept: () => {}, beginDrain: () => {}, drain: () => {} }
 
-/** What a socket received until it closed. */
+/** The data that a socket received until its close. */
 function received(socket: Socket): Promise<Buffer> {
   const chunks: Buffer[] = []
   return new Promise((resolve) => {
@@ -30,7 +30,7 @@ function received(socket: Socket): Promise<Buffer> {
   })
 }
 
-/** Writes the pieces so that each is a packet of its own. */
+/** Writes each piece as a separate packet. */
 async function writePieces(socket: Socket, pieces: readonly (string | Buffer)[]): Promise<void> {
   socket.setNoDelay(true)
   for (const piece of pieces) {
@@ -261,7 +261,7 @@ describe('closing the port', () => {
   })
 })
 
-/** Certificates are made with openssl; CI has it, or fails. */
+/** Certificates need openssl, which is required in CI. */
 const canMakeCertificates = process.env.REQUIRE_ALL_PARTS === '1' || spawnSync('openssl', ['version']).status === 0
 if (!canMakeCertificates) console.warn('openssl is not installed: the TLS tests are skipped')
 

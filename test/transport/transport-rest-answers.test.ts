@@ -138,7 +138,7 @@ describe('REST answers', () => {
 })
 
 describe('the end of a REST call', () => {
-  /** A server whose calls end only when their signal does. */
+  /** A server whose calls end only by their signal. */
   async function serveHanging(): Promise<{ own: Served; reason: Promise<unknown> }> {
     let settle: (reason: unknown) => void = () => {}
     const reason = new Promise((resolve) => {

@@ -18,7 +18,7 @@ interface Answer {
   readonly body: Record<string, unknown>
 }
 
-/** Sends the text, closes this side if `ends`, and reads all answers until the server has closed the connection. */
+/** Sends the text, closes this side if `ends`, and reads all answers until the server closes the connection. */
 async function exchanged(port: number, request: string, { ends = false } = {}): Promise<Answer[]> {
   const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true })
   socket.write(request)
@@ -105,7 +105,7 @@ describe('a connection over HTTP/2', () => {
   test.each([
     ['of an unknown method', open('/nobody/knows')],
     ['of a method', open('/taproot.ping.v2.PingService/Ping')],
-    // The first header that is not one of HTTP/2's own.
+    // The first header that is not a pseudo-header of HTTP/2.
     [
       'of another content type',
       { ...open('/x'), payload: Buffer.from(open('/x').payload?.toString('latin1').replace('application/grpc', 'application/json') ?? '', 'latin1') },

@@ -14,7 +14,7 @@ const timeoutMs = 300_000
 
 /** A registry host with one organisation, and a home directory for programs that push and pull there. */
 export interface ClientWorld {
-  /** Name and port, over HTTP. */
+  /** Host name and port, for HTTP. */
   readonly host: string
   /** Name of the organisation. */
   readonly organisation: string
@@ -22,27 +22,27 @@ export interface ClientWorld {
   readonly token: string
   /** Home and working directory of the programs. */
   readonly home: string
-  /** Runs a program in `home`. Resolves with its standard output, without the last line's end; rejects where it fails, with all that it printed. */
+  /** Runs a program in `home`. Resolves with its standard output without the last line break; rejects with all output if the program fails. */
   run(part: PartName, args: readonly string[], options?: RunOptions): Promise<string>
-  /** The same for a program that may fail. */
+  /** Like `run`, for a program that may fail. */
   runAnyway(part: PartName, args: readonly string[], options?: RunOptions): Promise<Ending>
   stop(): Promise<void>
 }
 
-/** What a program left; `code` is null where it was killed. */
+/** The output of a program; `code` is null if the program was killed. */
 export interface Ending {
   readonly code: number | null
   readonly stdout: string
   readonly stderr: string
 }
 
-/** How a program is run. */
+/** Options of a run of a program. */
 export interface RunOptions {
   readonly stdin?: string
   readonly env?: Readonly<Record<string, string>>
 }
 
-/** As docs/registry.md has it: indexes may name manifests that are not there, and layers may be elsewhere. */
+/** Settings from docs/registry.md: indexes may name missing manifests, and layers may have external URLs. */
 const validation = { manifests: { indexes: { platforms: 'none' }, urls: { allow: ['^https?://'] } } }
 
 /** Starts a server over a folder, or over a distribution registry. */
@@ -75,7 +75,7 @@ async function startClientWorld(over: 'folder' | 'distribution'): Promise<Client
 
 async function runProgram(program: string, args: readonly string[], options: RunOptions & { readonly home: string }): Promise<Ending> {
   const { home, stdin = '', env = {} } = options
-  // Every program keeps its log-ins and its settings there.
+  // All programs keep log-ins and settings in this folder.
   const own = { HOME: home, DOCKER_CONFIG: join(home, '.docker'), REGISTRY_AUTH_FILE: join(home, 'auth.json'), XDG_RUNTIME_DIR: home, TMPDIR: home }
   const child = spawn(program, args, {
     cwd: home,

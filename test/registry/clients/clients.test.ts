@@ -8,7 +8,7 @@ import { requirePart, skipFor } from '../../support/parts/require-part.ts'
 import { describeOverBoth, type ClientWorld } from './client-world.ts'
 import { writeImageLayout } from './image.ts'
 
-/** What a client does in a repository of its own: it pushes, lists, copies, pulls, attaches and deletes, as far as it can. */
+/** The steps of a client in its own repository: push, list, copy, pull, attach and delete, as far as the client supports them. */
 type Session = (world: ClientWorld, repository: string) => Promise<void>
 
 /** The digest of the image in the layout `image`. */
@@ -113,11 +113,11 @@ const cosign: Session = async ({ run, token, host }, repository) => {
   expect(await run('crane', ['digest', '--insecure', `${repository}-copy:v1`])).toBe(digest)
 }
 
-/** Through a containerd of its own, as Kubernetes and docker pull. */
+/** Pulls with a separate containerd, like Kubernetes and docker. */
 const containerd: Session = async ({ run, token, home }, repository) => {
   if (process.getuid?.() !== 0) skipFor('containerd takes root')
   const address = join(home, 'containerd.sock')
-  // The snapshotter that works on every file system; no part of it that belongs to Kubernetes.
+  // A snapshotter for all file systems; no Kubernetes plugins.
   const configuration = { version: 3, root: join(home, 'containerd'), state: join(home, 'containerd-state'), disabled_plugins: ['io.containerd.grpc.v1.cri'] }
   const settings = Object.entries(configuration).map(([key, value]) => `${key} = ${JSON.stringify(value)}`)
   await writeFile(join(home, 'containerd.toml'), [...settings, '[grpc]', `address = "${address}"`, ''].join('\n'))

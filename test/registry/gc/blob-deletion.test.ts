@@ -32,7 +32,7 @@ describeOnStores('the deletion of a blob', (store) => {
     }
     expect((await ask('DELETE', repository, `manifests/${manifest.digest}`)).status).toBe(202)
     for (const digest of digests) expect((await ask('DELETE', repository, `blobs/${digest}`)).status).toBe(202)
-    // The mark is gone: a push goes on at once.
+    // The mark is deleted: a push succeeds at once.
     await host.client.pushImage(repository, 'v2')
   })
 

@@ -8,32 +8,32 @@ import { ok } from '../../support/test-server.ts'
 import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { startTestHost, type TestHost, type TestUpstream } from '../oci/test-host.ts'
 
-/** How long unneeded blobs and manifests stay, in milliseconds. */
+/** Milliseconds for which unneeded blobs and manifests are kept. */
 export const graceMs = 24 * 3_600_000
 
 /** A deadline of a test. */
 export const soon = (): AbortSignal => AbortSignal.timeout(20_000)
 
-/** Called around a method of the upstream, with what it is given; `work` does it. */
+/** Wraps a method of the upstream; gets its arguments, and `work` calls the method. */
 export type Intercept = (given: readonly unknown[], work: () => Promise<unknown>) => Promise<unknown>
 
-/** A host, its clock, and collections of what it holds. */
+/** A host with its clock and garbage collections. */
 export interface CollectingHost extends TestHost {
   readonly clock: TestClock
-  /** Where an embedded upstream has its files. */
+  /** The folder of an embedded upstream. */
   readonly directory: string | undefined
-  /** What comes in between, by the method of the upstream. */
+  /** Interceptors, by method of the upstream. */
   readonly intercepts: Map<keyof Upstream, Intercept>
-  /** Collects, as `services` have it. */
+  /** Runs a collection, optionally with other services. */
   collect(options?: Partial<CollectOptions>, services?: Services): Promise<Collected>
-  /** Collects what has been unneeded for the grace period from now on. */
+  /** Runs a collection after the grace period has passed. */
   collectAfterGrace(): Promise<Collected>
   repoOf(repository: string): Uid
   /** The keys of a repo below a prefix. */
   keysBelow(prefix: string, repo: Uid): Promise<string[]>
-  /** CreateTag. */
+  /** Calls CreateTag. */
   tag(repo: Uid, name: string, digest: string): Promise<void>
-  /** As if all moves of the repo's tags were too old to keep. */
+  /** Deletes the history of the repo's tags, like its expiry. */
   forgetHistory(repo: Uid): Promise<void>
 }
 
@@ -44,7 +44,7 @@ export async function startCollectingHost(upstream: (clock: TestClock) => Promis
   const wrap = (real: Upstream): Upstream =>
     new Proxy(real, {
       get(target, property) {
-        // Casts: whatever the port has, by its name; its methods return promises.
+        // Casts: any method of the port by its name; the methods return promises.
         const name = property as keyof Upstream
         const value = target[name] as unknown
         if (typeof value !== 'function') return value

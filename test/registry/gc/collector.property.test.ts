@@ -24,23 +24,23 @@ import { poolFor, step, tags, type Action, type Item, type Step, type TagText } 
 import { campaignLength } from '../../soak/factor.ts'
 
 const hourMs = 3_600_000
-/** A touch may be written up to an hour late. */
+/** A touch may be written up to one hour late. */
 const certainlyYoungMs = graceMs - 2 * hourMs
-/** What others did is taken for left behind after a minute. */
+/** Marks of other processes count as left behind after a minute. */
 const markForgottenMs = 2 * 60_000
-/** So far an action that begins within a collection may come before that goes on. */
+/** The maximum lead of an action over the collection that it runs in. */
 const headStartMs = 10
 
-/** A collection that was killed. */
+/** The end of a killed collection. */
 class Killed extends Error {}
 
-/** The services, with something before the call of the store that has this number. */
+/** The services, with a callback before the numbered call of the store. */
 function beforeCall(services: Services, at: number, happen: () => Promise<unknown>): Services {
   let calls = 0
   const counted = ['get', 'range', 'transact']
   const store = new Proxy(services.store, {
     get(target, property) {
-      // Casts: whatever the port has, by its name; what is counted returns promises.
+      // Casts: any method of the store by its name; counted methods return promises.
       const value = target[property as keyof typeof target] as unknown
       if (typeof value !== 'function') return value
       const work = (value as (...given: unknown[]) => Promise<unknown>).bind(target)
@@ -54,13 +54,13 @@ function beforeCall(services: Services, at: number, happen: () => Promise<unknow
   return { ...services, store }
 }
 
-/** Some of what can be pushed. */
+/** Digests of manifests and blobs. */
 interface Digests {
   readonly manifests: Set<Digest>
   readonly blobs: Set<Digest>
 }
 
-/** A repo under collection, and what was certainly counted on. */
+/** A repo under collection, and the content that certainly counts as used. */
 class Repo {
   readonly #host: CollectingHost
   readonly #repository: string
@@ -70,7 +70,7 @@ class Repo {
   readonly #counted = new Map<Digest, number>()
   /** Manifests that were deleted, and not put again. */
   readonly #removed = new Set<string>()
-  /** Blobs that came in parts, with nothing that names them. */
+  /** Blobs that were uploaded in chunks and are unreferenced. */
   readonly #uploaded = new Set<Digest>()
   #upload: { location: string; sent: string; atMs: number } | undefined
 
@@ -87,7 +87,7 @@ class Repo {
     else await this.#act(next)
   }
 
-  /** Nothing that a client needs is missing. Of the targets of references, only those that existed and were needed before count. */
+  /** Asserts that all needed content exists. Targets of references count only if they existed and were needed before. */
   async assertWhole(before: ReadonlySet<string>): Promise<void> {
     const isYoung = (digest: Digest): boolean => this.#isYoung(digest)
     const needed = this.#closure(isYoung, { named: await this.#named(), referring: before })
@@ -102,7 +102,7 @@ class Repo {
     }
   }
 
-  /** Once no client has come for long enough, only what tags and history name and what that needs remains. */
+  /** Asserts that after the grace period only content that tags and history need remains. */
   async assertClean(): Promise<void> {
     const needed = await this.#needed(() => false)
     for (let round = 0; round < 2; round++) {
@@ -123,18 +123,18 @@ class Repo {
       if (killed) throw new Killed()
       if (within === undefined) return
       running = this.#act(within)
-      // Who brings bytes may have to wait for the collection.
+      // Uploads may have to wait for the collection.
       await Promise.race([running, delay(headStartMs)])
     }
     try {
-      // This repo alone: the calls of a collection of all would mostly be others'.
+      // Collects only this repo: otherwise most calls would concern other repos.
       await new Collector(beforeCall(services, at, happen), upstream, { graceMs }).collectRepo(this.#repo, soon())
     } catch (error) {
       if (!(error instanceof Killed)) throw error
       this.#host.clock.advance(markForgottenMs)
     }
     await running
-    // Not concurrently with pushes: to this clock their writes are as old as the clock is ahead.
+    // Not concurrent with pushes, whose writes look old to this advanced clock.
     if (this.#upload !== undefined) await this.#host.collect()
     await this.assertWhole(manifests)
   }
@@ -158,7 +158,7 @@ class Repo {
     return item
   }
 
-  /** As clients do: blobs and children first, those left out that are said to be there. */
+  /** Pushes like a client: blobs and children first, skipping those that exist. */
   async #push(item: Item, { tag, looksFirst }: { tag: TagText | undefined; looksFirst: boolean }): Promise<void> {
     for (const child of item.children) await this.#push(child, { tag: undefined, looksFirst })
     for (const blob of item.blobs) {
@@ -177,7 +177,7 @@ class Repo {
     this.#removed.delete(digest)
   }
 
-  /** As clients do: a second attempt if what a killed collection had left behind was removed meanwhile. */
+  /** Puts a blob like a client, with a second attempt if the blob was collected meanwhile. */
   async #putBlob(bytes: Buffer): Promise<void> {
     const { client } = this.#host
     await client.putBlob(this.#repository, bytes).catch(async (error: unknown) => {
@@ -186,7 +186,7 @@ class Repo {
     })
   }
 
-  /** A tag was moved to the item, or that was refused because it is not there, or never was where the tag pointed. */
+  /** Asserts that a tag moved to the item, or that the move was refused because the item is missing or not in the history. */
   #tookBack({ manifest: { digest } }: Item, { code, message }: Reply): void {
     expect([0, 9], message).toContain(code)
     if (code !== 0) return
@@ -206,7 +206,7 @@ class Repo {
     this.#counted.delete(digest)
   }
 
-  /** One upload at a time, which stays open for as long as its client returns within the grace period. */
+  /** Continues the one upload, which stays open if its client returns within the grace period. */
   async #goOn(to: 'start' | 'go on' | 'finish'): Promise<void> {
     const known = await this.#uploadTimes()
     const before = this.#upload
@@ -233,19 +233,19 @@ class Repo {
   async #finish(upload: { location: string; sent: string; atMs: number }): Promise<void> {
     const digest = digestOf(Buffer.from(upload.sent))
     const answer = await this.#host.client.send('PUT', withQuery(upload.location, `digest=${digest}`))
-    // What a killed collection had left behind was removed meanwhile: the client has to start again.
+    // The collection removed the upload: the client has to start again.
     if (this.#isForgotten(upload, answer) || answer.status === 503) return
     expect([answer.status, answer.body.toString()]).toEqual([201, ''])
     this.#uploaded.add(digest)
     this.#counted.set(digest, this.#host.clock.now())
   }
 
-  /** True if its client did not return within the grace period, and it was dropped. */
+  /** True if the upload was dropped because its client did not return within the grace period. */
   #isForgotten({ atMs }: { atMs: number }, { status }: Answer): boolean {
     return status === 404 && this.#host.clock.now() - atMs >= graceMs
   }
 
-  /** When uploads of an embedded upstream were last written to, by file. */
+  /** Times of the last write to uploads of an embedded upstream, by file. */
   async #uploadTimes(): Promise<Map<string, number>> {
     const { directory } = this.#host
     const files = directory === undefined ? [] : (await readdir(join(directory, 'uploads'))).map((name) => join(directory, 'uploads', name))
@@ -258,7 +258,7 @@ class Repo {
     return record === undefined ? undefined : (tagOf(record).digest as Digest)
   }
 
-  /** The digests of tags and history, those of deleted manifests left out. */
+  /** The digests in tags and history, except deleted manifests. */
   async #named(): Promise<Set<string>> {
     await this.#host.services.cache.barrier()
     const { entries } = await this.#host.services.store.range({ prefix: `${historyPrefix}${this.#repo}:`, limit: 10_000 }, soon())
@@ -266,17 +266,17 @@ class Repo {
     return new Set(named.filter((digest) => digest !== '' && !this.#removed.has(digest)))
   }
 
-  /** Put, or counted on, within the grace period. */
+  /** True if the digest was put or used within the grace period. */
   #isYoung(digest: Digest): boolean {
     return this.#host.clock.now() - (this.#counted.get(digest) ?? -Infinity) < certainlyYoungMs
   }
 
-  /** What clients need, as of now. */
+  /** The content that clients need now. */
   async #needed(isCounted: (digest: Digest) => boolean): Promise<Digests> {
     return this.#closure(isCounted, { named: await this.#named(), referring: (await this.#holds()).manifests })
   }
 
-  /** What these are made of, and those of `referring` that refer to any of it. */
+  /** The content of these digests, and the members of `referring` that refer to it. */
   #closure(isCounted: (digest: Digest) => boolean, { named, referring }: { named: ReadonlySet<string>; referring: ReadonlySet<string> }): Digests {
     const manifests = new Set<Digest>()
     const blobs = new Set<Digest>()
@@ -292,12 +292,12 @@ class Repo {
     return { manifests, blobs }
   }
 
-  /** All that may have been put. */
+  /** All blobs of the pool. */
   #blobs(): Set<Digest> {
     return new Set([...this.#pool.flatMap(({ blobs }) => blobs.map((bytes) => digestOf(bytes))), ...this.#uploaded])
   }
 
-  /** What the repo holds and the upstream has. */
+  /** The content of the repo, by its records and by the upstream. */
   async #holds(): Promise<Digests> {
     const { services } = this.#host
     const repo = this.#repo

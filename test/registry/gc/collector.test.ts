@@ -138,7 +138,7 @@ describe.each([
     expect(await host.collect()).toMatchObject({ left: 1 })
     expect((await host.client.send('HEAD', `/v2/${repository}/blobs/${blob}`)).status).toBe(404)
     expect(await host.upstream.statBlob(repo, blob, soon())).toBeGreaterThan(0)
-    // What was on its way to the upstream is done by then.
+    // Writes to the upstream have ended by then.
     host.clock.advance(2 * 60_000)
     await host.collect()
     expect(await host.upstream.statBlob(repo, blob, soon())).toBeUndefined()
@@ -148,7 +148,7 @@ describe.each([
   test('garbage collection never breaks concurrent pushes: all pushed content can be pulled', async () => {
     const repository = host.freshRepository()
     const stop = new AbortController()
-    // So short that blobs may be gone before their manifest comes.
+    // So short that blobs may be collected before their manifest arrives.
     const shortMs = 100
     const collecting = (async () => {
       while (!stop.signal.aborted) await host.collect({ graceMs: shortMs })
@@ -157,7 +157,7 @@ describe.each([
       stop.abort()
       await collecting.catch(() => undefined)
     })
-    // So short a time removes uploads as well, and new content at the moment of its removal. The client is asked to start both again.
+    // The short period also removes uploads and new content. The client is asked to start both again.
     const isToBegin = name === 'disk' ? /404 .*BLOB_UPLOAD_UNKNOWN|503 .*start the upload again/ : /503 .*start the upload again/
     let begunAgain = 0
     const brought = (bytes: Buffer): Promise<Digest> =>
@@ -165,13 +165,13 @@ describe.each([
         if (!isToBegin.test(String(error)) || ++begunAgain > 100) throw error
         return brought(bytes)
       })
-    // The first push makes the repo.
+    // The first push creates the repo.
     const isGone = async (digest: Digest): Promise<boolean> => (await host.upstream.statBlob(host.repoOf(repository), digest, soon())) === undefined
     const pushed: TestManifest[] = []
     let refused = 0
     for (let push = 0; push < 15; push++) {
       const config = Buffer.from(JSON.stringify({ architecture: 'amd64', os: 'linux', push }))
-      // A client follows the answers: if a blob was removed in between, it sends the blob again.
+      // Like a client: sends the blob again if it was removed in between.
       for (let status = 404; status !== 201;) {
         const digest = await brought(config)
         if (status === 404 && push % 2 === 0) await expect.poll(() => isGone(digest)).toBe(true)
@@ -307,7 +307,7 @@ describe.each([
     for (const digest of digests) expect((await host.client.send('GET', `/v2/${repository}/blobs/${digest}`)).status).toBe(200)
   })
 
-  // Only the embedded upstream can be asked what it has.
+  // Only the embedded upstream can list its content.
   if (name === 'http') return
 
   test('garbage collection removes content without a record after the grace period', async () => {
@@ -318,9 +318,9 @@ describe.each([
     const orphan = digestOf(bytes)
     await host.upstream.putManifest(repo, { digest: orphan, mediaType: imageType, bytes }, soon())
     const collector = new Collector(host.services, host.upstream, { graceMs })
-    // A cast: the embedded upstream has more than the port.
+    // Cast: the embedded upstream has more methods than the port.
     const disk = host.upstream as DiskUpstream
-    // Files have the machine's time, which the test's clock is days ahead of.
+    // Files have the machine's time; the test's clock is days ahead.
     await new Collector(host.services, host.upstream, { graceMs: 1000 * graceMs }).collectOrphans(disk, soon())
     expect(await host.upstream.hasManifest(repo, orphan, soon())).toBe(true)
     host.clock.advance(2 * graceMs)

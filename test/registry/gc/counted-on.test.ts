@@ -14,7 +14,7 @@ import { happeningBefore } from './interference.ts'
 
 const hourMs = 3_600_000
 
-/** Moments of a collection, by what is written next. */
+/** Moments of a collection, by the next write. */
 const moments = {
   'between the look at the history and the first mark': (repo: Uid) => (writes: readonly Write[]) => writes.some(({ key }) => key === collectKey(repo)),
   'between the look at the records and their removal': (repo: Uid) => (writes: readonly Write[]) =>
@@ -33,7 +33,7 @@ describe('content that a client starts to rely on during garbage collection', ()
   const restore = async (repoUid: Uid, tag: string, digest: string): Promise<Reply> =>
     host.server.rest.call('RestoreTag', { repoUid, tag, digest }, { token: await host.server.tokenFor(host.owner) })
 
-  /** A repo with an image that is due: nothing has named it for longer than the grace period. */
+  /** A repo with an image that is unreferenced for longer than the grace period. */
   async function repoWithDue(more: Readonly<Record<string, unknown>> = {}): Promise<{ repository: string; repo: Uid; image: TestManifest }> {
     const repository = host.freshRepository()
     const image = await host.client.image(repository, more)
@@ -126,7 +126,7 @@ describe('content that a client starts to rely on during garbage collection', ()
     await host.collect()
     host.clock.advance(hourMs)
     expect((await host.client.putManifest(repository, image.digest, image)).status).toBe(201)
-    // No collection came in between.
+    // No collection ran in between.
     host.clock.advance(2 * graceMs)
     expect(await host.collect()).toMatchObject({ manifests: 0, blobs: 0 })
     await host.tag(repo, 'late', image.digest)

@@ -19,7 +19,7 @@ describe('garbage collection over an upstream that fails', () => {
   })
   afterAll(() => host.stop())
 
-  /** From now on the upstream says this instead of removing the digest. */
+  /** From now on the upstream fails with this error instead of removing the digest. */
   function failing(method: 'deleteBlob' | 'deleteManifest', digest: Digest, kind: UpstreamErrorKind): void {
     host.intercepts.set(method, (given, work) => (given[1] === digest ? Promise.reject(new UpstreamError(kind, 'not now')) : work()))
   }

@@ -1,7 +1,7 @@
 import type { Services } from '../../../src/engine/services.ts'
 import type { Store, Write } from '../../../src/store/store.ts'
 
-/** The services, with something that happens once, just before a transaction whose writes match. */
+/** The services, with a callback that runs once, before a transaction with matching writes. */
 export function happeningBefore(services: Services, matches: (writes: readonly Write[]) => boolean, happen: () => Promise<unknown>): Services {
   const { store } = services
   let isDue = true

@@ -16,7 +16,7 @@ const repo = trustedUid(`${'a'.repeat(40)}/${'b'.repeat(16)}`)
 const never = new AbortController().signal
 const store = createSqliteStore({ path, log: { debug() {}, info() {}, warn() {}, error() {} } })
 
-/** A record with annotations of a kilobyte. Its base layers are those of others, its config and newest layers are its own. */
+/** A record with 1 kB of annotations. It shares its base layers; config and newest layers are its own. */
 function record(at: number): Uint8Array {
   const digest = (text: string): { digest: string; size: bigint } => ({ digest: digestOf(Buffer.from(text)), size: 1_000n })
   const layers = Array.from({ length: 12 }, (_, layer) => digest(layer < 6 ? `base ${layer} ${at % 100}` : `layer ${layer} ${at}`))
@@ -42,6 +42,6 @@ const before = inUse()
 const digests = new DigestNumbers()
 const content = await readContent({ store }, { repo, digests }, never)
 const grownBytes = inUse() - before
-// Both are in use until here.
+// Keeps both in use until here.
 process.stdout.write(JSON.stringify({ manifests: content.manifests.size, first: digests.text(0), grownBytes }))
 await store.close()

@@ -6,9 +6,9 @@ import { promisify } from 'node:util'
 import { expect, onTestFinished, test } from 'vitest'
 
 const manifests = 20_000
-/** Numbers of the digests, and each digest once: the records themselves take 45 MB in the store. */
+/** Numbers of the digests, and each digest once. The records take 45 MB in the store. */
 const allowedBytes = 40_000_000
-/** All that the process has room for, in MiB. */
+/** The heap limit of the process, in MiB. */
 const heapMebibytes = 96
 
 test('the collection of a repo with 20,000 manifests of twelve layers needs little memory', { timeout: 120_000 }, async () => {

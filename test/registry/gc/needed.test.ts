@@ -6,7 +6,7 @@ import { firstToGo, garbageOf, type GraphBlob, type GraphManifest, type RepoCont
 
 const young = 1_000
 
-/** A manifest as a test writes it down. */
+/** A manifest in a test's notation. */
 interface Drawn {
   readonly children?: readonly string[]
   readonly blobs?: readonly string[]
@@ -14,7 +14,7 @@ interface Drawn {
   readonly subject?: string
   readonly createMs?: number
   readonly deleteMs?: number
-  /** The SHA-256, where the digest is another. */
+  /** The SHA-256 digest, if the digest uses another algorithm. */
   readonly upstream?: string | undefined
 }
 
@@ -137,7 +137,7 @@ describe('the choice of unneeded content', () => {
     })
     fc.assert(
       fc.property(drawn, (source) => {
-        // The other way round and naively: grow the set of what is kept until nothing is added.
+        // A naive inverse: extends the kept set until nothing is added.
         const live = Object.entries(source.manifests).filter(([, one]) => one.deleteMs === 0)
         const kept = new Set(live.filter(([digest, one]) => source.named.includes(digest) || one.createMs > young).map(([digest]) => digest))
         for (let size = -1; size !== kept.size;) {

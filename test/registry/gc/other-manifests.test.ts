@@ -5,7 +5,7 @@ import { TestClock } from '../../conformance/spec/test-clock.ts'
 import { descriptorOf, manifestOf, type TestManifest } from '../oci/oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost } from '../oci/test-host.ts'
 
-/** Of a release candidate of OCI 1.1, as older oras and notation push it. */
+/** Media type of a release candidate of OCI 1.1, which older versions of oras and notation push. */
 const artifactType = 'application/vnd.oci.artifact.manifest.v1+json'
 const graceMs = 24 * 3_600_000
 
@@ -17,7 +17,7 @@ describe('garbage collection of manifests of other types', () => {
   })
   afterAll(() => host?.stop())
 
-  /** Twice: what is garbage since the first goes with the second. */
+  /** Collects twice: the second run removes content that the first one made unneeded. */
   async function collectLater(): Promise<void> {
     for (let count = 0; count < 2; count += 1) {
       clock.advance(2 * graceMs)

@@ -2,11 +2,11 @@ import fc from 'fast-check'
 import { digestOf } from '../../../src/base/digest.ts'
 import { descriptorOf, imageType, indexType, manifestOf, type TestManifest } from '../oci/oci-client.ts'
 
-/** Tags that may be. */
+/** The tags in use. */
 export const tags = ['a', 'b', 'c'] as const
 export type TagText = (typeof tags)[number]
 
-/** What a person or a machine does; content is meant by its place in the pool. */
+/** An action of a client; content is given by its index in the pool. */
 export type Action =
   | { readonly kind: 'push'; readonly item: number; readonly tag: TagText | undefined; readonly looksFirst: boolean }
   | { readonly kind: 'move' | 'restore'; readonly item: number; readonly tag: TagText }
@@ -15,13 +15,13 @@ export type Action =
   | { readonly kind: 'upload'; readonly step: 'start' | 'go on' | 'finish' }
   | { readonly kind: 'trim' }
 
-/** The steps in a repo, one after the other. `within` begins an action during garbage collection; `killed` ends a collection at some call of the store. */
+/** The steps in a repo, in order. `within` starts an action during garbage collection; `killed` ends a collection at some call of the store. */
 export type Step =
   | Action
   | { readonly kind: 'wait'; readonly hours: number }
   | { readonly kind: 'collect'; readonly at: number; readonly within?: Action; readonly killed?: boolean }
 
-/** Something that can be pushed, and what it is made of. */
+/** An item to push, and its parts. */
 export interface Item {
   readonly manifest: TestManifest
   readonly blobs: readonly Buffer[]
@@ -31,7 +31,7 @@ export interface Item {
 
 const itemCount = 7
 
-/** Images that share a layer, one that shares nothing, indexes of them, one in the other, and what refers to an image. No other repo has the same. */
+/** Images with and without a shared layer, nested indexes of them, and a referrer of an image. The content differs from that of all other repos. */
 export function poolFor(name: string): Item[] {
   const image = (config: string, layers: readonly string[], subject?: Item): Item => {
     const [bytes = Buffer.alloc(0), ...parts] = [`${name} ${config}`, ...layers.map((layer) => `${name} ${layer}`)].map((text) => Buffer.from(text))

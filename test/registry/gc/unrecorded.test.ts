@@ -23,7 +23,7 @@ describeOnUpstreams('a manifest that was uploaded and not recorded', (upstream) 
     const image = manifestOf({ schemaVersion: 2, mediaType: imageType, config: { mediaType: configType, digest, size: config.length }, layers: [] })
     return { repository, config, image }
   }
-  /** Puts the manifest; an action runs once the upstream has it, and before it is recorded. */
+  /** Puts the manifest; an action runs between the upstream's write and the record. */
   async function pushWhile(repository: string, image: TestManifest, happen: () => Promise<unknown>): Promise<number> {
     host.intercepts.set('putManifest', async (_given, work) => {
       host.intercepts.clear()

@@ -15,10 +15,10 @@ const idleMs = 1_000
 describeOnUpstreams('slow, stalled and disconnecting clients', (upstream) => {
   let host: TestHost
   let client: OciClient
-  /** Calls to the upstream that move bytes and are not over. */
+  /** Pending calls to the upstream that transfer bytes. */
   let busy = 0
 
-  /** Counts what is under way upstream. */
+  /** Counts pending calls to the upstream. */
   function counted(source: Upstream): Upstream {
     const during = async <T>(work: Promise<T>): Promise<T> => {
       busy++
@@ -60,7 +60,7 @@ describeOnUpstreams('slow, stalled and disconnecting clients', (upstream) => {
     return started
   }
 
-  /** A request that says it brings 1,000,000 bytes and brings 1,000. */
+  /** A request that announces 1,000,000 bytes and sends 1,000. */
   function half(location: string): ClientRequest {
     const request = client.open('PATCH', location, { 'content-length': '1000000' })
     request.on('error', () => undefined)
@@ -147,7 +147,7 @@ describeOnUpstreams('slow, stalled and disconnecting clients', (upstream) => {
     const startedMs = performance.now()
     for (const byte of bytes) {
       request.write(Buffer.from([byte]))
-      // Slower than the idle timeout allows for the whole, faster than it allows for one byte.
+      // Longer in total than the idle time-out, shorter for each byte.
       await once(AbortSignal.timeout(idleMs / 5), 'abort')
     }
     request.end()

@@ -57,7 +57,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     return (await server.running.signIn.tokens.mint(mint)).token
   }
 
-  /** Runs crane, which must succeed; its output without the line's end. */
+  /** Runs crane, which must succeed; returns its output without the line break. */
   async function run(...args: string[]): Promise<string> {
     const { code, stdout, stderr } = await crane(args, { env: { DOCKER_CONFIG: directory } })
     if (code !== 0) throw new Error(`crane ${args.join(' ')}: ${code}\n${stderr}`)
@@ -70,7 +70,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
     await writeFile(file, randomBytes(2_000))
     const layer = join(directory, 'layer.tar')
     expect(spawnSync('tar', ['-cf', layer, '-C', directory, 'content']).status).toBe(0)
-    // What is appended to nothing has no platform.
+    // Layers appended to no base have no platform.
     const base = `${host}/${name}/base:latest`
     await run('append', '-f', layer, '-t', base)
     await run('mutate', base, '--set-platform', 'linux/amd64', '-t', reference)
@@ -157,7 +157,7 @@ function craneOver(startUpstream: () => Promise<DistributionRegistry | undefined
       const { token } = organisation
       const group = ok(await server.rest.call('CreateGroup', { parent: organisation.group, group: { name: 'before' } }, { token }))
       for (const tag of ['v1', 'v1', 'v2']) await push(`${host}/${name}/before/app:${tag}`)
-      /** What is there below a group: tags, where they point to, and where they pointed to before. */
+      /** The content below a group: tags, their targets, and their former targets. */
       const reported = async (at: string): Promise<unknown> => {
         const tags = (await run('ls', `${host}/${name}/${at}/app`)).split('\n')
         const digests = await Promise.all(tags.map((tag) => run('digest', `${host}/${name}/${at}/app:${tag}`)))

@@ -11,7 +11,7 @@ function jsonOf(answer: Answer): Record<string, unknown> {
   return JSON.parse(answer.body.toString()) as Record<string, unknown> // a cast: objects are what is answered
 }
 
-/** Where `Link` leads on. */
+/** The URL of the next page in `Link`. */
 function nextOf(answer: Answer): string | undefined {
   return /^<([^>]+)>; rel="next"$/.exec(String(answer.headers['link']))?.[1]
 }

@@ -11,28 +11,28 @@ import { campaignLength, timeoutUnlessSoaking } from '../../soak/factor.ts'
 import { OciClient, type TestManifest } from './oci-client.ts'
 
 const kills = campaignLength({ short: 4, full: 15 })
-/** The most acknowledged pushes in a round before its kill, and its latest time after that in milliseconds. The kill falls into one of the next pushes. */
+/** The maximum of acknowledged pushes in a round before the kill, and of the kill's delay in milliseconds. The kill hits one of the next pushes. */
 const mostPushes = 4
 const killWithinMs = 150
 const repository = 'demo/killed'
 
-/** Pushes image after image under one tag, and knows what was acknowledged. */
+/** Pushes images under one tag, and records acknowledgements. */
 class Pusher {
   readonly tag: string
-  /** What the last acknowledged push put there. */
+  /** The manifest of the last acknowledged push. */
   acknowledged: TestManifest | undefined
-  /** What was on its way when the server went. */
+  /** The push that was pending at the kill. */
   pending: TestManifest | undefined
-  /** What was acknowledged, in order. */
+  /** The acknowledged digests, in order. */
   readonly moves: string[] = []
-  /** What the server answered instead of taking a push. */
+  /** The statuses of refused pushes. */
   readonly refusals: number[] = []
 
   constructor(tag: string) {
     this.tag = tag
   }
 
-  /** Until the server is gone. */
+  /** Pushes until the server has ended. */
   async push(client: OciClient): Promise<void> {
     try {
       for (;;) {
@@ -46,7 +46,7 @@ class Pusher {
         this.#took(manifest)
       }
     } catch {
-      // The server was killed: what was pending is there, or is not.
+      // The server was killed: the pending push may exist or not.
     }
   }
 
@@ -56,7 +56,7 @@ class Pusher {
     this.pending = undefined
   }
 
-  /** The old or the new state, whole; what of both it is counts as acknowledged from now on. */
+  /** Asserts that the old or the new state is complete; the present one counts as acknowledged. */
   async check(client: OciClient): Promise<void> {
     const answer = await client.send('GET', `/v2/${repository}/manifests/${this.tag}`)
     if (this.acknowledged === undefined && answer.status === 404) return
@@ -86,7 +86,7 @@ async function clientOf(home: DevHome): Promise<OciClient> {
   return new OciClient(Number(home.env['TAPROOT_REGISTRY_PORT']), token)
 }
 
-/** Where a server keeps things, what else is killed with it now and then, and how that comes back. */
+/** The storage of a server, with the processes that are sometimes killed with it, and their restart. */
 interface Setting {
   readonly home: DevHome
   killToo(): Promise<void>
@@ -98,7 +98,7 @@ async function embedded(): Promise<Setting> {
   return { home: await makeDevHome(), killToo: nothing, bringBack: nothing }
 }
 
-/** On etcd, over a distribution registry that is killed as well. */
+/** Storage in etcd and a distribution registry, which is killed too. */
 async function ofParts(): Promise<Setting> {
   const [etcd, registry] = await Promise.all([shareEtcd(), startRegistry()])
   onTestFinished(() => registry.stop())
@@ -131,7 +131,7 @@ test.for([
       if (together) await bringBack()
     }
     expect(movesOf(pushers)).toBeGreaterThan(rounds)
-    // Only what was killed before the server makes it refuse.
+    // The server refuses only if another process was killed before it.
     expect(pushers.flatMap(({ refusals }) => refusals).filter((status) => status !== 503)).toEqual([])
   },
 )

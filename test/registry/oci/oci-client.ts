@@ -10,7 +10,7 @@ export const indexType = 'application/vnd.oci.image.index.v1+json'
 const configType = 'application/vnd.oci.image.config.v1+json'
 const layerType = 'application/vnd.oci.image.layer.v1.tar+gzip'
 
-/** What came back. */
+/** An answer. */
 export interface Answer {
   readonly status: number
   readonly headers: IncomingHttpHeaders
@@ -19,13 +19,13 @@ export interface Answer {
   readonly codes: readonly string[]
 }
 
-/** What is sent in addition to method and path. */
+/** The parts of a request besides method and path. */
 export interface Sent {
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: Uint8Array | string | Readable
 }
 
-/** A manifest as it is pushed. */
+/** A manifest to push. */
 export interface TestManifest {
   readonly bytes: Buffer
   readonly digest: Digest
@@ -43,7 +43,7 @@ export function descriptorOf({ digest, bytes, mediaType }: TestManifest): Readon
   return { mediaType, digest, size: bytes.length }
 }
 
-/** A client that sends exactly what the test says: paths unchanged, bodies as they are. */
+/** A client that sends unchanged paths and bodies. */
 export class OciClient {
   readonly port: number
   readonly #identity: string | undefined
@@ -91,7 +91,7 @@ export class OciClient {
     return this.send('PUT', `/v2/${repository}/manifests/${reference}`, { body: bytes, headers: { 'content-type': mediaType } })
   }
 
-  /** Uploads a fresh config and layer; resolves with the manifest of them, with `more` fields, not pushed yet. */
+  /** Uploads a fresh config and layer; resolves with their manifest, with `more` fields, which is not pushed yet. */
   async image(repository: string, more: Readonly<Record<string, unknown>> = {}, architecture = 'amd64'): Promise<TestManifest> {
     const config = Buffer.from(JSON.stringify({ architecture, os: 'linux', salt: randomBytes(8).toString('hex'), rootfs: { type: 'layers', diff_ids: [] } }))
     const layer = randomBytes(1000)
@@ -128,7 +128,7 @@ function codesIn(response: IncomingMessage, body: Buffer): string[] {
   return errors.map(({ code }) => code)
 }
 
-/** Where an upload goes on. */
+/** Returns the URL at which an upload continues. */
 export function locationOf({ status, headers, body }: Answer): string {
   if (headers.location === undefined) throw new Error(`no Location in ${status} ${body.toString()}`)
   return headers.location

@@ -5,7 +5,7 @@ import { startRegistry } from '../../support/parts/registry.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { startDiskUpstream, type TestUpstream } from './test-host.ts'
 
-/** A distribution registry of its own behind the port, which looks no closer at indexes than docs/registry.md has it. */
+/** A separate distribution registry, with the index validation of docs/registry.md. */
 export async function startHttpUpstream(): Promise<TestUpstream> {
   const registry = await startRegistry({ configuration: { validation: { manifests: { indexes: { platforms: 'none' } } } } })
   const upstream = createHttpUpstream({ url: registry.url, clock: systemClock })

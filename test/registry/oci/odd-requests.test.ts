@@ -10,7 +10,7 @@ import { startDiskUpstream, startTestHost, type TestHost } from './test-host.ts'
 
 let host: TestHost
 let client: OciClient
-/** After how many bytes blobs break; never where it is undefined. */
+/** Bytes after which blob streams fail; undefined for never. */
 let breaksAfter: number | undefined
 
 function breaking(source: Upstream): Upstream {

@@ -14,7 +14,7 @@ import { startDiskUpstreamAt } from './test-host.ts'
 
 const mebibyte = 2 ** 20
 
-/** No client sends this again. */
+/** Asserts an error that clients do not retry. */
 function expectDenied(answer: Answer): void {
   expect([answer.status, answer.codes, answer.headers['retry-after']]).toEqual([403, ['DENIED'], undefined])
 }
@@ -33,7 +33,7 @@ describeOnStores('limits at the registry host', (store) => {
     return body['usage'] as Record<string, string> // numbers of 64 bits are texts in JSON
   }
   const use = (repository: string): Promise<number> => storedUse(host.services.store, { limit: contentLimit, root: rootOf(host.repoOf(repository)) }, soon())
-  /** A PUT of a whole blob, of which the answer may be that it is refused. */
+  /** Puts a whole blob; the upload may be refused before its end. */
   const put = async (repository: string, bytes: Buffer, body: Buffer | Readable = bytes): Promise<Answer> => {
     const started = await host.client.send('POST', `/v2/${repository}/blobs/uploads/`)
     return started.status === 202 ? host.client.send('PUT', withQuery(locationOf(started), `digest=${digestOf(bytes)}`), { body }) : started
@@ -48,7 +48,7 @@ describeOnStores('limits at the registry host', (store) => {
     expectDenied(await host.client.send('POST', `/v2/${host.freshRepository()}/blobs/uploads/`))
     const manifest = await host.client.image(repository)
     expectDenied(await host.client.putManifest(repository, 'v2', manifest))
-    // A tag that is there moves.
+    // An existing tag moves.
     expect((await host.client.putManifest(repository, 'v1', manifest)).status).toBe(201)
   })
 
@@ -64,7 +64,7 @@ describeOnStores('limits at the registry host', (store) => {
     const [first] = blobs as [Buffer]
     expect((await host.client.send('DELETE', `/v2/${repository}/blobs/${digestOf(first)}`)).status).toBe(202)
     expect(await use(repository)).toBe(before + sizes - first.length)
-    // Nothing needs the others: they are collected, with whatever else was left here.
+    // The other blobs are unneeded: they are collected, with other leftovers.
     await host.collect()
     await host.collectAfterGrace()
     expect(await host.services.store.get(blobKey(host.repoOf(repository), digestOf(blobs[1] as Buffer)), soon())).toBeUndefined()
@@ -85,7 +85,7 @@ describeOnStores('limits at the registry host', (store) => {
     expectDenied(await host.client.send('PATCH', locationOf(started), { body: more }))
     expect(await use(repository)).toBe(mebibyte - 100)
     expect(await usage()).toMatchObject({ content_mib: '1' })
-    // What is there already takes no room again.
+    // Existing content takes no room again.
     expect((await put(repository, randomBytes(100))).status).toBe(201)
     expectDenied(await host.client.send('POST', `/v2/${repository}/blobs/uploads/`))
     await host.client.send('DELETE', `/v2/${repository}/blobs/${digestOf(fits)}`)
@@ -115,7 +115,7 @@ describeOnStores('limits at the registry host', (store) => {
     expect(refused).toBeDefined()
     if (refused !== undefined) expectDenied(refused)
     expect(await stored()).toBeLessThanOrEqual(mebibyte)
-    // Nothing needs them.
+    // The blobs are unneeded.
     await host.collect()
     await host.collectAfterGrace()
     expect(await stored()).toBeLessThanOrEqual(before.stored)
@@ -130,7 +130,7 @@ describeOnStores('limits at the registry host', (store) => {
     const [one, two] = [locationOf(await start()), locationOf(await start())]
     expectDenied(await start())
     expect(await usage()).toMatchObject({ uploads: '2' })
-    // Also one that is a single request, which is open until it is answered.
+    // Likewise for an upload in a single request, which is open until its answer.
     const bytes = randomBytes(50)
     const single = (): Promise<Answer> => host.client.send('POST', `/v2/${repository}/blobs/uploads/?digest=${digestOf(bytes)}`, { body: bytes })
     expectDenied(await single())
@@ -143,7 +143,7 @@ describeOnStores('limits at the registry host', (store) => {
     expectDenied(await start())
     expect((await host.client.send('DELETE', two)).status).toBe(204)
     const four = locationOf(await start())
-    // Bytes that are not what the digest says end an upload too.
+    // Bytes that do not match the digest end an upload too.
     expect((await host.client.send('PUT', withQuery(three, `digest=${digestOf(bytes)}`), { body: randomBytes(50) })).codes).toEqual(['DIGEST_INVALID'])
     expect((await start()).status).toBe(202)
     expectDenied(await start())

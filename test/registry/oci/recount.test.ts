@@ -24,7 +24,7 @@ describeOnStores('recounting the content of organisations', (kind) => {
   const entries = async (prefix: string): Promise<readonly Entry[]> =>
     (await host.services.store.range({ prefix: `${prefix}${root}/`, limit: 10_000 }, soon())).entries
   const write = async (...writes: Write[]): Promise<void> => void (await host.services.store.transact({ guards: [], writes }, soon()))
-  /** What the records say, and what the counters say. */
+  /** The sums of the records, and the counters. */
   async function both(): Promise<Record<'records' | 'counters', unknown>> {
     const records = { [contentLimit]: 0, [manifestsLimit]: 0 }
     for (const { value } of await entries(blobPrefix)) {
@@ -44,7 +44,7 @@ describeOnStores('recounting the content of organisations', (kind) => {
     expect(counters).toEqual(records)
   }
 
-  /** As a version that knows no counters: it writes a record without what counts, and removes one, and leaves the counters. */
+  /** Writes like a version without counters: writes and removes records, and leaves the counters unchanged. */
   async function drift(): Promise<void> {
     const [overwritten, removed] = await entries(blobPrefix)
     const [manifest] = await entries(manifestPrefix)

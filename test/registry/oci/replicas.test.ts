@@ -8,7 +8,7 @@ import { locationOf, withQuery, type TestManifest } from './oci-client.ts'
 import { startDiskUpstream, startTestHost, type TestHost, type TestUpstream } from './test-host.ts'
 import { campaignLength } from '../../soak/factor.ts'
 
-/** Of each of the four that push the same tag. */
+/** Pushes of each of the four clients of one tag. */
 const pushes = campaignLength({ short: 60, full: 250 })
 
 describeWithPart('etcd', 'two registry hosts over one store', () => {
@@ -19,7 +19,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
   beforeAll(async () => {
     const etcd = await shareEtcd()
     source = await startDiskUpstream()
-    // Both hosts use it; it is stopped once.
+    // Both hosts use the upstream, which is stopped once.
     const upstream = async (): Promise<TestUpstream> => ({ upstream: source.upstream, stop: () => Promise.resolve() })
     one = await startTestHost({ store: 'etcd', etcd, upstream })
     other = await startTestHost({
@@ -81,7 +81,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     let pulls = 0
     const since = async (startMs: number) =>
       (await readHistory(one.services, { repo, name: 'v1', startMs, limit: 2_000 }, AbortSignal.timeout(10_000)))?.records ?? []
-    /** Each pull sees what the tag pointed to at a moment between the reads of its history right before it and right after it. */
+    /** Asserts that each pull returns a target of the tag between the reads of its history before and after. */
     const watch = async (host: TestHost): Promise<void> => {
       let lastMs = 0
       while (pushing) {
@@ -105,7 +105,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
         for (;;) {
           const { status } = await host.client.putManifest(repository, 'v1', manifest)
           if (status === 201) break
-          // Both move one tag again and again: one that had to give way says so.
+          // Both move one tag repeatedly: a refused move reports a conflict.
           expect(status).toBe(503)
         }
       }

@@ -10,7 +10,7 @@ import { tagNamed, tagOf } from '../../../src/registry/records/tags.ts'
 import type { CachedRecord } from '../../../src/cache/records/cached-record.ts'
 import { startDiskUpstream, startTestHost } from './test-host.ts'
 
-/** The object with one of its properties as it is given here. */
+/** The object with a replaced property. */
 function withProperty<T extends object>(target: T, name: keyof T, value: unknown): T {
   return new Proxy(target, {
     get(_target, property) {
@@ -21,7 +21,7 @@ function withProperty<T extends object>(target: T, name: keyof T, value: unknown
   })
 }
 
-/** The services of a replica that has not heard that a tag went, until it asks the store how far it is. */
+/** The services of a replica with a stale snapshot in which a deleted tag exists, until it asks the store for its revision. */
 function notHavingHeard(services: Services, gone: CachedRecord): Services {
   const { cache } = services
   let isStale = true

@@ -5,7 +5,7 @@ import { holds } from '../../../src/registry/tokens/rights.ts'
 import { callerOfToken, type Caller, type Services } from '../../../src/engine/services.ts'
 import { findRepository } from '../../../src/registry/records/repo-paths.ts'
 
-/** A gate without tokens: `Bearer <uid>` is that identity. What it may do is what bindings say. */
+/** A gate without tokens: `Bearer <uid>` is that identity, with the rights of its bindings. */
 export function createTestGate(services: Services): Gate {
   const { cache, clock } = services
   const callerOf = (authorization: string | undefined): Caller => {

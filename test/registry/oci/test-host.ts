@@ -20,13 +20,13 @@ import { createTestGate } from './test-gate.ts'
 import { OciClient } from './oci-client.ts'
 import { listenOnLoopback } from '../../support/parts/loopback.ts'
 
-/** As in the product. */
+/** The default of the product. */
 const defaultBlobCacheBytes = 256_000_000
 
-/** An upstream that a test may use, and how it goes. */
+/** An upstream for a test, and its end. */
 export interface TestUpstream {
   readonly upstream: Upstream
-  /** Where an embedded one has its files. */
+  /** The folder of an embedded upstream. */
   readonly directory?: string
   stop(): Promise<void>
 }
@@ -36,7 +36,7 @@ export function startDiskUpstream(): Promise<TestUpstream> {
   return startDiskUpstreamAt(systemClock)
 }
 
-/** The same with a clock by which it tells how old uploads are. */
+/** The same, with a clock for the age of uploads. */
 export async function startDiskUpstreamAt(clock: Clock): Promise<TestUpstream & { readonly directory: string }> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-oci-'))
   const upstream = await createDiskUpstream({ directory, clock, random: systemRandom })
@@ -50,7 +50,7 @@ export async function startDiskUpstreamAt(clock: Clock): Promise<TestUpstream & 
   }
 }
 
-/** A registry host in this process: a real store, a real upstream, a real port. The bearer token is the uid of the identity that calls. */
+/** A registry host in this process with real store, upstream and port. The bearer token is the uid of the calling identity. */
 export interface TestHost {
   readonly server: TestServer
   readonly services: Services
@@ -59,15 +59,15 @@ export interface TestHost {
   readonly http: Server
   /** Each request has an event. */
   readonly traffic: TrafficEvents
-  /** How many events were lost. */
+  /** The number of lost events. */
   readonly lost: () => number
   /** An organisation of this host, and its owner. */
   readonly organisation: string
   readonly group: string
   readonly owner: string
-  /** Speaks as the owner. */
+  /** A client with the owner's rights. */
   readonly client: OciClient
-  /** Calls as another identity; undefined for an anonymous caller. */
+  /** A client of another identity; undefined for an anonymous caller. */
   as(identity: string | undefined): OciClient
   /** A path to an unused repo. */
   freshRepository(): string
@@ -76,20 +76,20 @@ export interface TestHost {
   stop(): Promise<void>
 }
 
-/** What a host is started with. */
+/** Options of a host. */
 export interface TestHostOptions extends TestServerOptions {
   readonly upstream: () => Promise<TestUpstream>
   /** Settings of the handler. */
   readonly handler?: Partial<OciHandlerOptions>
-  /** Puts something in between. */
+  /** Wraps the upstream. */
   readonly wrap?: (upstream: Upstream) => Upstream
   /** The organisation of another host on the same store. */
   readonly organisation?: Pick<TestHost, 'organisation' | 'group' | 'owner'>
 }
 
-/** Starts one; `stop` leaves nothing behind. */
+/** Starts a host; `stop` removes all its data. */
 export async function startTestHost(options: TestHostOptions): Promise<TestHost> {
-  // Without an upstream of its own: its collections would remove what they find recorded here.
+  // Without its own upstream: its collections would delete the content recorded here.
   const server = await startTestServer({ keepsContent: false, ...options })
   const { engine } = server.running
   const { services } = engine

@@ -6,17 +6,17 @@ import { TrafficEvents, type ReportedRequest, type TrafficEventsOptions, type Tr
 import { StoreError } from '../../../src/store/store.ts'
 import { silentLog, until } from '../../store/store-harness.ts'
 
-/** A request of its own organisation for each number: no share is used up. */
+/** A request of a separate organisation for each number, so that no share is used up. */
 function request(at: number, more: Partial<ReportedRequest> = {}): ReportedRequest {
   const repo = trustedUid(`${at.toString(16).padStart(40, '0')}/${'b'.repeat(16)}`)
   return { kind: 'pull', repo, repository: 'a/b', digest: digestOf(Buffer.from('x')), type: 'manifest', method: 'GET', caller: undefined, timeMs: at, ...more }
 }
 
-/** Events that are written to a list, and how many had each outcome. */
+/** Events that are written to a list, and their numbers by outcome. */
 function eventsTo(write: (times: number[]) => void, options: Partial<TrafficEventsOptions> = {}) {
   const counts: Record<TrafficOutcome, number> = { written: 0, repeated: 0, lost: 0 }
   const events = new TrafficEvents({
-    // What it throws is a rejection.
+    // Async, so that exceptions become rejections.
     write: async (some) => write(some.map(({ timeMs }) => timeMs)),
     log: silentLog,
     observe: (outcome, count) => void (counts[outcome] += count),

@@ -143,7 +143,7 @@ test('a client that disconnects while its blob is recorded causes no logged erro
   }
 })
 
-/** As a registry does whose storage decays. */
+/** Returns changed manifests, like a registry with corrupt storage. */
 function changingManifests(source: Upstream): Upstream {
   return new Proxy(source, {
     get(target, name) {
@@ -154,7 +154,7 @@ function changingManifests(source: Upstream): Upstream {
   })
 }
 
-/** What the upstream fails with next. */
+/** The next failure of the upstream. */
 let failure: UpstreamErrorKind | undefined
 
 function failing(source: Upstream): Upstream {

@@ -101,7 +101,7 @@ describe('the queue of reads', () => {
     await Promise.all(all)
     expect(begun.slice(0, 6)).toEqual(['flood', 'flood', 'calm', 'other', 'flood', 'calm'])
     expect(begun).toHaveLength(103)
-    // Nothing is left behind: the next one begins at once.
+    // All is released: the next read starts at once.
     await nextTurn()
     expect(turns.take('later')).toBeUndefined()
   })

@@ -1,7 +1,7 @@
 import { Agent, request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { buffer } from 'node:stream/consumers'
 
-/** What one request was answered with. */
+/** The answer to one request. */
 export interface NodeAnswer {
   readonly status: number
   readonly headers: IncomingHttpHeaders
@@ -11,9 +11,9 @@ export interface NodeAnswer {
 /** One machine of a cluster that pulls images. */
 export interface NodeOptions {
   readonly port: number
-  /** What it sends to `/token`; none where the image is public. */
+  /** Credentials for `/token`; none for a public image. */
   readonly authorization?: string
-  /** Layers that it pulls at once. */
+  /** Concurrent pulls of layers. */
   readonly parallel?: number
 }
 
@@ -22,7 +22,7 @@ interface Manifest {
   readonly layers: readonly { readonly digest: string }[]
 }
 
-/** Pulls as containerd does: a challenge, a token, HEAD and GET of the manifest, then config and layers, a few at once. Nothing is asked for twice. */
+/** Pulls like containerd: challenge, token, HEAD and GET of the manifest, then config and layers concurrently, each once. */
 export class PullingNode {
   /** The statuses of all answers, in order. */
   readonly statuses: number[] = []
@@ -35,7 +35,7 @@ export class PullingNode {
     this.#agent = new Agent({ keepAlive: true })
   }
 
-  /** Resolves with how many blobs came whole; the first answer that is not as expected ends the pull. */
+  /** Resolves with the number of complete blobs; rejects at the first unexpected answer. */
   async pull(repository: string, tag: string): Promise<number> {
     try {
       const base = `/v2/${repository}`

@@ -42,7 +42,7 @@ beforeAll(async () => {
 })
 afterAll(() => world.server.stop())
 
-/** So many machines behind one address pull the image at once; resolves with how often each status was answered. */
+/** `nodes` machines behind one address pull the image concurrently; resolves with the number of answers by status. */
 async function rollOut(nodes: number, image: Tenant, authorization?: string): Promise<Record<number, number>> {
   const { port } = world.server.config.registry
   const all = Array.from({ length: nodes }, () => new PullingNode({ port, ...(authorization === undefined ? {} : { authorization }) }))
@@ -52,7 +52,7 @@ async function rollOut(nodes: number, image: Tenant, authorization?: string): Pr
   return Object.fromEntries([...new Set(statuses)].map((status) => [status, statuses.filter((one) => one === status).length]))
 }
 
-/** A credential that pulls, as a cluster has one for all its nodes. */
+/** A pull credential, as used by all nodes of a cluster. */
 async function pullToken(): Promise<string> {
   const { uid } = await world.member(mine.group, { role: 'registry.pull' })
   return basic('_token', await world.accessToken(uid))

@@ -4,7 +4,7 @@ import { registrySuite } from './registry-suite.ts'
 import { bearer, RegistryWorld } from './registry-world.ts'
 
 registrySuite('the list of repositories', (suite) => {
-  /** All pages; each has its statuses checked. */
+  /** Lists all pages, with a check of each status. */
   async function listed(authorization: string, query = ''): Promise<string[]> {
     const found: string[] = []
     let path: string | undefined = `/v2/_catalog${query}`
@@ -47,7 +47,7 @@ registrySuite('the list of repositories', (suite) => {
     }
     const token = bearer(await world.tokenFor('registry:catalog:*', mine.authorization))
     expect(await listed(token)).toContain(mine.path)
-    // It lists, and allows nothing else.
+    // The token allows only listing.
     expect(await world.list(mine.path, token)).toMatchObject({ status: 403 })
     expect(await world.requestToken(['registry:catalog:*'])).toMatchObject({ status: 401 })
   })

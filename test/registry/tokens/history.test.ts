@@ -20,7 +20,7 @@ interface Shown {
 registrySuite('tag history at the registry host', (suite) => {
   const digest = (of: number): ReturnType<typeof digestOf> => digestOf(Buffer.from(String(of)))
 
-  /** Writes moves of a tag as its commits do. Returns their times. */
+  /** Writes moves of a tag like its commits. Returns their times. */
   async function moves(repo: string, tag: string, count: number): Promise<number[]> {
     const { store, services } = suite.world.server.running.engine
     const times: number[] = []

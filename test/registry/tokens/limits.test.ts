@@ -63,7 +63,7 @@ test('a connection is closed if its client never sends its form', { timeout: 30_
   expect(answer).toContain('408')
 })
 
-/** What the audit log has of the registry host. */
+/** The audit lines of the registry host. */
 function auditLines(): readonly unknown[] {
   return world.server.logs.filter(({ fields }) => fields['audit'] === true && String(fields['method']).startsWith('registry/'))
 }

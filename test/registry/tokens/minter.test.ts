@@ -75,7 +75,7 @@ test("tokens of an identity that is newer than this clock start at the identity'
   expect(mint(ahead)).toEqual(first)
 })
 
-/** All that a grant may say, one thing each. */
+/** One grant for each possible field. */
 const said = (() => {
   const uid = fc.constantFrom('0123456789abcdef0123456789abcdef01234567', '89abcdef0123456789abcdef0123456789abcdef').map(trustedUid)
   const word = fc.constantFrom('one', 'two')
@@ -103,7 +103,7 @@ const said = (() => {
   }
 })()
 
-/** The values of those that are there. */
+/** The defined values. */
 function present<T extends object>(values: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   return Object.fromEntries(Object.entries(values).filter(([, value]) => value !== undefined)) as { [K in keyof T]?: Exclude<T[K], undefined> } // a cast: nothing else is left out
 }

@@ -11,11 +11,11 @@ export interface RegistrySuite {
   readonly mine: Tenant
   readonly theirs: Tenant
   readonly free: Tenant
-  /** Gives the tenants new credentials, after time was moved. */
+  /** Renews the credentials of the tenants after a move of the clock. */
   renew(): Promise<void>
 }
 
-/** Runs `body` on each store, with one server for all its tests: what a test makes must have names of its own. */
+/** Runs `body` on each store, with one server for all its tests, which must use distinct names. */
 export function registrySuite(title: string, body: (suite: RegistrySuite) => void, env: Readonly<Record<string, string>> = {}): void {
   describeOnStores(title, (store) => {
     const clock = new TestClock()

@@ -13,7 +13,7 @@ import { freshName, makeMember, makeOrganisation, ok, roleUid, type Organisation
 /** The root group that the servers of these tests have configured as public. */
 export const publicName = 'public-images'
 
-/** What the registry host answered. */
+/** An answer of the registry host. */
 export interface Answer {
   readonly status: number
   readonly headers: IncomingHttpHeaders
@@ -22,14 +22,14 @@ export interface Answer {
   readonly codes: readonly string[]
 }
 
-/** A request to the registry host. The path is sent as it is. */
+/** A request to the registry host, with an unchanged path. */
 export interface Asked {
   readonly method?: string
   readonly path: string
   readonly authorization?: string | undefined
   readonly headers?: Readonly<Record<string, string>>
   readonly body?: string | Uint8Array
-  /** Of which address of this machine it comes; 127.0.0.1 where absent. */
+  /** Source address; 127.0.0.1 by default. */
   readonly from?: string
 }
 
@@ -53,7 +53,7 @@ export interface Claims {
   readonly access: readonly Access[]
 }
 
-/** How an access token differs from the usual. */
+/** Deviations of an access token from the default. */
 interface AccessOptions {
   readonly restrictions?: TokenRestrictions
   readonly audiences?: readonly string[]
@@ -75,13 +75,13 @@ export function partOf(token: string, part: 0 | 1): Record<string, unknown> {
   return JSON.parse(Buffer.from(token.split('.')[part] ?? '', 'base64url').toString()) as Record<string, unknown> // a cast of JSON
 }
 
-/** The token with one part changed, its signature as it was. */
+/** The token with one part changed and the old signature. */
 export function tampered(token: string, change: (claims: Record<string, unknown>) => Record<string, unknown>): string {
   const [header = '', , signature = ''] = token.split('.')
   return `${header}.${Buffer.from(JSON.stringify(change(partOf(token, 1)))).toString('base64url')}.${signature}`
 }
 
-/** The registry host of a test server, and what is needed to make tenants there. */
+/** The registry host of a test server, with functions that create tenants. */
 export class RegistryWorld {
   readonly server: TestServer
 
@@ -117,24 +117,24 @@ export class RegistryWorld {
     return { ...answer, token: answer.status === 200 ? String((JSON.parse(answer.body) as { token?: unknown }).token) : '' }
   }
 
-  /** A registry token that must be given. */
+  /** Returns a registry token; throws if it is refused. */
   async tokenFor(scope: string, authorization?: string): Promise<string> {
     const answer = await this.requestToken([scope], authorization)
     if (answer.status !== 200) throw new Error(`${answer.status} ${answer.body}`)
     return answer.token
   }
 
-  /** What a token allows. */
+  /** The claims of a token. */
   claimsOf(token: string): Claims {
     return partOf(token, 1) as unknown as Claims
   }
 
-  /** `tags/list`: the smallest thing that needs `pull`. */
+  /** Calls `tags/list`, a minimal request that needs `pull`. */
   list(repository: string, authorization?: string): Promise<Answer> {
     return this.ask({ path: `/v2/${repository}/tags/list`, authorization })
   }
 
-  /** Begins an upload: the smallest thing that needs `push`. */
+  /** Starts an upload, a minimal request that needs `push`. */
   upload(repository: string, authorization?: string, query = ''): Promise<Answer> {
     return this.ask({ method: 'POST', path: `/v2/${repository}/blobs/uploads/${query}`, authorization })
   }
@@ -147,7 +147,7 @@ export class RegistryWorld {
     return token
   }
 
-  /** A member with this built-in role, and a credential of theirs for the registry host. */
+  /** A member with this built-in role, and their credential for the registry host. */
   async member(group: string, options: { role?: string; bindAt?: string } = {}): Promise<{ uid: string; authorization: string }> {
     const { uid } = await makeMember(this.server, group, options)
     return { uid, authorization: bearer(await this.accessToken(uid)) }
@@ -160,19 +160,19 @@ export class RegistryWorld {
     return { ...organisation, name, repo, path: `${name}/app`, authorization: bearer(await this.accessToken(organisation.owner)) }
   }
 
-  /** The public organisation with its repo `app`; made once. */
+  /** The public organisation with its repo `app`; created once. */
   async publicTenant(): Promise<Tenant> {
     return await (this.#public ??= this.tenant(publicName))
   }
 
   #public: Promise<Tenant> | undefined
 
-  /** Makes a repo as the operator. */
+  /** Creates a repo as the operator. */
   async repo(parent: string, name: string): Promise<string> {
     return await this.#create('CreateRepo', { parent, repo: { name } })
   }
 
-  /** Makes a group as the operator. */
+  /** Creates a group as the operator. */
   async group(parent: string, name: string): Promise<string> {
     return await this.#create('CreateGroup', { parent, group: { name } })
   }
@@ -187,7 +187,7 @@ export class RegistryWorld {
     ok(await this.server.rest.call(rpc, request, { token: await this.server.operatorToken() }))
   }
 
-  /** Binds an identity where the API refuses to. */
+  /** Binds an identity in the store, past a refusal of the API. */
   async bindAnyway(group: string, identity: string, role: string): Promise<void> {
     const { services } = this.server.running.engine
     const nowMs = services.clock.now()
@@ -216,7 +216,7 @@ export interface Tenant extends Organisation {
   readonly repo: string
   /** `<name>/app` */
   readonly path: string
-  /** The owner's, for the registry host. */
+  /** The owner's credential for the registry host. */
   readonly authorization: string
 }
 

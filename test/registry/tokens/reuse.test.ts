@@ -6,7 +6,7 @@ import { basic, bearer, partOf } from './registry-world.ts'
 registrySuite('a registry token', (suite) => {
   const scope = (actions = 'pull'): string => `repository:${suite.mine.path}:${actions}`
   const tokenOf = (authorization: string | undefined, actions?: string): Promise<string> => suite.world.tokenFor(scope(actions), authorization)
-  /** The tokens that are given one after the other at one moment. */
+  /** The tokens of successive requests at one moment. */
   const atOnce = (...asked: readonly (() => Promise<string>)[]): Promise<readonly string[]> =>
     suite.clock.hold(async () => {
       const tokens: string[] = []

@@ -98,7 +98,7 @@ describe('scopes at /token', () => {
   })
   afterAll(() => world.server.stop())
 
-  /** Texts that are nearly scopes, for paths that are there: pieces put together, then spoiled. */
+  /** Malformed scopes for existing paths: assembled from pieces, then changed. */
   function scopeTexts(): fc.Arbitrary<string> {
     const [name, repo] = theirs.path.split('/') as [string, string]
     const piece = fc.constantFrom(
@@ -149,7 +149,7 @@ describe('scopes at /token', () => {
     const assertAllowed = ({ name, actions, uid, parent }: Access, scope: string): void => {
       expect(isRepositoryName(name)).toBe(true)
       const known = allowed.get(name)
-      // In their own organisation they may learn that something is not there.
+      // In their own organisation callers may learn that a repo does not exist.
       if (known === undefined)
         expect({ scope, parent, actions }).toEqual({ scope, parent: expect.stringMatching(`^(${mine.group})`) as unknown, actions: ['pull'] })
       else expect({ scope, uid, actions }).toEqual({ scope, uid: known.uid, actions: known.actions })

@@ -8,7 +8,7 @@ import { basic, bearer } from './registry-world.ts'
 registrySuite('signing in to the registry host with tokens of others', (suite) => {
   const scope = (): string => `repository:${suite.mine.path}:pull`
 
-  /** An identity that may pull. */
+  /** An identity with pull rights. */
   async function puller(relationship: JsonObject): Promise<string> {
     const { world, mine } = suite
     const token = await world.server.operatorToken()

@@ -24,11 +24,11 @@ afterAll(async () => {
   await world?.server.stop()
 })
 
-/** Sends a request's head, and reads until the answer has begun with `answer`; from then on nothing is read. */
+/** Sends the head of a request, and reads until the answer starts with `answer`, then stops reading. */
 async function begin(head: string, answer: string): Promise<Socket> {
   const socket = connect(world.server.config.registry.port, '127.0.0.1')
   sockets.push(socket)
-  // Checked below: the connection is closed then.
+  // The closed connection is checked below.
   socket.on('error', () => undefined)
   socket.write(`${head}\r\nHost: x\r\nAuthorization: ${mine.authorization}\r\n\r\n`)
   const [chunk] = (await once(socket, 'data')) as [Buffer] // a cast: no encoding is set
@@ -37,7 +37,7 @@ async function begin(head: string, answer: string): Promise<Socket> {
   return socket
 }
 
-/** An upload that the host waits for the bytes of. */
+/** An upload whose bytes never arrive. */
 async function stalledUpload(): Promise<Socket> {
   const { headers } = await world.upload(mine.path, mine.authorization)
   const socket = await begin(`PATCH ${headers.location ?? ''} HTTP/1.1\r\nContent-Length: 1000000\r\nExpect: 100-continue`, 'HTTP/1.1 100')
@@ -53,7 +53,7 @@ async function pushBlob(bytes: Buffer): Promise<string> {
   return `/v2/${mine.path}/blobs/${digest}`
 }
 
-/** How long one token takes in the middle, in milliseconds. Each is used, too. */
+/** Median time of a token request and its use, in milliseconds. */
 async function medianOfTokens(): Promise<number> {
   const times: number[] = []
   for (let at = 0; at < asked; at++) {
@@ -66,7 +66,7 @@ async function medianOfTokens(): Promise<number> {
   return times.toSorted((one, other) => one - other)[asked / 2] ?? Infinity
 }
 
-/** The least of a few medians: what else the machine does comes and goes, clients that stand still stay. */
+/** The minimum of a few medians, since other load of the machine varies and stalled clients stay. */
 async function leastMedian(): Promise<number> {
   const medians: number[] = []
   for (let round = 0; round < rounds; round++) medians.push(await medianOfTokens())

@@ -197,7 +197,7 @@ registrySuite('registry tokens', (suite) => {
       expect(await suite.world.list(`${suite.mine.name}/second`, token)).toMatchObject({ status: 403, codes: ['DENIED'] })
       const foreign = await suite.world.list(suite.theirs.path, token)
       expect(foreign).toMatchObject({ status: 403, codes: ['DENIED'] })
-      // Who has no right gets a token for nothing, and hears the same of what is not there.
+      // A caller without rights gets a token without access, with the same answers for missing repos.
       for (const path of [suite.theirs.path, 'nobody/none']) {
         const empty = bearer(await suite.world.tokenFor(pull(path), suite.mine.authorization))
         expect((await suite.world.list(path, empty)).body).toBe(foreign.body)

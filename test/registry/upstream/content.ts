@@ -9,7 +9,7 @@ export const indexType = 'application/vnd.oci.image.index.v1+json'
 const configType = 'application/vnd.oci.image.config.v1+json'
 const layerType = 'application/vnd.oci.image.layer.v1.tar+gzip'
 
-/** A signal that stays quiet. */
+/** A signal that never aborts. */
 export const never = new AbortController().signal
 
 /** The uid of an unused repo. */
@@ -18,7 +18,7 @@ export function freshRepo(): Uid {
   return trustedUid(`${randomBytes(20).toString('hex')}/${segment()}/${segment()}`)
 }
 
-/** Bytes that are nowhere else. */
+/** Fresh random bytes. */
 export function freshBytes(size: number): Buffer {
   return randomBytes(size)
 }
@@ -46,7 +46,7 @@ export async function failureOf(call: Promise<unknown>): Promise<string> {
   return 'no failure'
 }
 
-/** Uploads bytes in one go; resolves with their digest upstream. */
+/** Uploads bytes in one call; resolves with their digest upstream. */
 export async function putBlob(upstream: Upstream, repo: Uid, bytes: Uint8Array, algorithm: DigestAlgorithm = 'sha256'): Promise<Digest> {
   const { state } = await upstream.startUpload(repo, never)
   const chunk = { body: bodyOf(bytes), length: bytes.length }
@@ -59,7 +59,7 @@ export async function blobBytes(upstream: Upstream, repo: Uid, digest: Digest): 
   return found && drain(found.body)
 }
 
-/** A manifest as the port takes it. */
+/** A manifest in the form of the port. */
 export function manifestOf(content: Readonly<Record<string, unknown>>): ManifestBytes {
   const bytes = Buffer.from(JSON.stringify(content))
   return { digest: digestOf(bytes), mediaType: String(content['mediaType']), bytes }

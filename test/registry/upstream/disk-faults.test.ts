@@ -41,7 +41,7 @@ test(`after ${kills} kill -9 during uploads all acknowledged blobs are visible, 
   expect(seen.reduce((sum, each) => sum + each)).toBeGreaterThan(kills)
 })
 
-/** Runs a process until it is killed, and checks what it left; resolves with how much it had acknowledged. */
+/** Runs a process until its kill, and checks its data; resolves with the number of its acknowledged writes. */
 async function killOnce(directory: string): Promise<number> {
   const root = randomBytes(20).toString('hex')
   const script = join(import.meta.dirname, 'disk-child.ts')
@@ -50,7 +50,7 @@ async function killOnce(directory: string): Promise<number> {
   child.stdout.on('data', (chunk) => (said += String(chunk)))
   const lines = randomInt(1, 12)
   while (said.split('\n').length <= lines && child.exitCode === null) await once(child.stdout, 'data')
-  // Any moment is as good as another: nothing is waited for.
+  // A random moment is enough.
   await delay(randomInt(0, 20))
   child.kill('SIGKILL')
   await once(child, 'close')
@@ -160,7 +160,7 @@ test('abandoned uploads are removed, others are not', async () => {
 })
 
 test('a file being written counts as new, whatever its time on the disk', async () => {
-  // Ahead of the file system's by more than an upload may rest.
+  // Ahead of the file system's time by more than the life of an idle upload.
   const now = Date.now() + 72 * hour
   const upstream = await open(await newDirectory(), () => now)
   const repo = freshRepo()

@@ -14,12 +14,12 @@ const uploads = `/v2/${repo}/blobs/uploads`
 
 interface Scripted {
   readonly url: string
-  /** `METHOD path` of what it was asked, in order. */
+  /** The requests as `METHOD path`, in order. */
   readonly asked: readonly string[]
   readonly requests: readonly IncomingMessage[]
 }
 
-/** A server that answers as the test says: a registry in a mood that a real one can't be brought into. */
+/** A scripted server, for answers that a real registry can not be made to give. */
 async function scripted(answer: (request: IncomingMessage, response: ServerResponse, index: number) => void): Promise<Scripted> {
   const asked: string[] = []
   const requests: IncomingMessage[] = []
@@ -73,7 +73,7 @@ describe('the status of an answer of the registry', () => {
     expect(await failureOf(upstream.readBlob(repo, { digest }, never))).toBe(kind)
     expect(await failureOf(upstream.startUpload(repo, never))).toBe(kind)
     expect(await failureOf(upstream.putManifest(repo, { digest, mediaType: 'x/y', bytes }, never))).toBe(kind)
-    // None of them is tried again.
+    // No request is retried.
     expect(asked).toHaveLength(3)
   })
 

@@ -20,7 +20,7 @@ interface Scripted {
   readonly sockets: readonly Socket[]
 }
 
-/** A registry that writes exactly what the test says to the `index`th request for a blob; what it asks for is known already. */
+/** A registry that writes scripted bytes to the `index`th request for a blob. */
 async function scripted(answer: (socket: Socket, index: number) => unknown, options: Partial<HttpUpstreamOptions> = {}): Promise<Scripted> {
   const asked: string[][] = []
   const sockets: Socket[] = []
@@ -164,7 +164,7 @@ describe('blobs of an upstream without TLS', () => {
     const large = freshBytes(40_000_000)
     const { upstream, sockets } = await scripted((socket) => socket.write(plain(large)))
     const found = await upstream.readBlob(repo, { digest }, never)
-    // More than what the system keeps for a connection on both sides stays with the sender.
+    // The data beyond the socket buffers of both sides stays with the sender.
     expect(sockets[0]?.writableLength).toBeGreaterThan(0)
     found!.body.once('readable', () => undefined)
     await expect.poll(() => found!.body.readableLength).toBeGreaterThan(0)

@@ -209,7 +209,7 @@ describeWithPart('registry', 'a distribution registry as upstream', () => {
     expect(await upstream.statBlob(repo, digest, never)).toBe(10)
   })
 
-  // The first request of all is another one than those after it: it learns what credentials the registry wants.
+  // The first request differs from later ones: it detects the registry's kind of credentials.
   test.for<[string, number]>([
     ['first', 0],
     ['second', 1],
@@ -219,7 +219,7 @@ describeWithPart('registry', 'a distribution registry as upstream', () => {
     onTestFinished(() => proxy.close())
     const repo = freshRepo()
     const bytes = freshBytes(20_000_000)
-    // How long a registry takes over a whole blob is not what is limited here.
+    // The time of a whole blob is not limited here.
     const digest = await putBlob(connected(registry.url), repo, bytes)
     const read = async (url: string): Promise<Readable> => {
       const upstream = connected(url, { timeouts: quick })

@@ -17,7 +17,7 @@ const upstream =
     ? await createDiskUpstream({ directory: place, clock: Date, random: { bytes: randomBytes } })
     : createHttpUpstream({ url: place, clock: Date })
 
-/** Pieces that are made before: what the test itself throws away is not measured. */
+/** Prepared pieces, so that the garbage of the test is not measured. */
 const stock = Array.from({ length: 61 }, () => randomBytes(pieceBytes))
 
 function pieceSource(): () => Buffer {

@@ -8,7 +8,7 @@ import { blobBytes, bodyOf, freshBytes, freshRepo, manifestOf, never, putBlob } 
 
 const open = (directory: string): ReturnType<typeof createDiskUpstream> => createDiskUpstream({ directory, clock: Date, random: { bytes: randomBytes } })
 
-/** What the folder has, as `blob <repo> <digest>`; each is read, and has its digest. */
+/** The content of the folder as `blob <repo> <digest>`; each blob is read and its digest checked. */
 async function contentOf(directory: string): Promise<readonly string[]> {
   const found: string[] = []
   const upstream = await open(directory)
@@ -43,7 +43,7 @@ test.runIf(process.platform === 'linux')('a power loss right after the answer lo
 
   const { state } = await upstream.startUpload(repo, never)
   await upstream.appendUpload(repo, { state, chunk: { body: bodyOf(freshBytes(300_000)) } }, never)
-  // At once, so that they share what is made and flushed.
+  // Concurrent, so that they share folders and flushes.
   const digests = await Promise.all(Array.from({ length: 8 }, (_, at) => putBlob(upstream, repo, freshBytes(10_000 + at))))
   acknowledged.push(...digests.map((digest) => `blob ${repo} ${digest}`))
   await expectKept()

@@ -9,16 +9,16 @@ import { closeNow, listenOnLoopback } from '../../support/parts/loopback.ts'
 
 /** An issuer of registry tokens for one account (distribution token specification). */
 export interface TokenService {
-  /** What a registry needs to take its tokens. */
+  /** The registry settings with which it accepts the tokens. */
   readonly auth: { readonly realm: string; readonly service: string; readonly issuer: string; readonly jwksFile: string }
-  /** The scopes of the tokens it gave, in order. */
+  /** The scopes of the issued tokens, in order. */
   readonly given: readonly (readonly string[])[]
-  /** From now on it answers so in place of tokens; undefined: tokens again. */
+  /** Sets the status of answers in place of tokens; undefined for tokens again. */
   answer(status: number | undefined): void
   stop(): Promise<void>
 }
 
-/** Starts one on a free loopback port. Its tokens last a minute, and grant whatever the account asks for. */
+/** Starts a token service on a free loopback port. Its tokens last a minute, and grant all that the account asks for. */
 export async function startTokenService(): Promise<TokenService> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-tokens-'))
   const { privateKey, publicKey } = await generateKeyPair('ES256')

@@ -31,7 +31,7 @@ test.each([
 ])('every byte arrives %s while memory is released, on reused connections', async (_, headers, everyTurns) => {
   const { url, dispatcher } = await serve((_request, response) => {
     response.writeHead(200, headers)
-    // Chunks of many sizes, several of them in one read.
+    // Chunks of various sizes, several in one read.
     for (let at = 0, size = 1; at < bytes.length; at += size, size = (size * 7 + 13) % 400_000) response.write(bytes.subarray(at, at + size))
     response.end()
   })
@@ -42,7 +42,7 @@ test.each([
     let count = 0
     for await (const piece of body as AsyncIterable<Uint8Array>) {
       if (++count % everyTurns === 0) await turn()
-      // As one that is being written while the next one comes.
+      // Like a chunk that is written while the next one arrives.
       if (before !== undefined) {
         hash.update(before)
         release(before)
@@ -68,7 +68,7 @@ test('released bytes are reused after they are written; others stay', async () =
       yield piece
     }
   }
-  // A cast: undici takes iterables too, which its types leave out.
+  // Cast: undici also accepts iterables, which its types lack.
   const answer = await request(url, { dispatcher, method: 'PUT', body: body() as unknown as Buffer })
   await answer.body.dump()
   expect(sha256(...got)).toBe(whole)

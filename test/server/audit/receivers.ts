@@ -6,18 +6,18 @@ import { buffer } from 'node:stream/consumers'
 import { createServer as createTlsServer } from 'node:tls'
 import { selfSigned } from '../../auth/certificate.ts'
 
-/** An event as a receiver read it. */
+/** An event that a receiver read. */
 export type ReceivedEvent = Readonly<Record<string, unknown>>
 
 /** A receiver of audit events, on 127.0.0.1. */
 export interface Receiver {
   readonly received: ReceivedEvent[]
-  /** What arrived, as it came. */
+  /** The raw data received. */
   readonly raw: string[]
   close(): Promise<void>
 }
 
-/** The certificate of all receivers, which is its own authority. */
+/** The self-signed certificate of all receivers. */
 export const receiverTls = selfSigned('receiver.example')
 
 const tls = { cert: receiverTls.certificate, key: receiverTls.key }
@@ -28,7 +28,7 @@ async function closeServer(server: Server | HttpServer): Promise<void> {
   await once(server, 'close')
 }
 
-/** Reads the frames of RFC 5425: the length in bytes, a space, the message. Throws where the bytes are anything else. */
+/** Reads the frames of RFC 5425: length in bytes, space, message. Throws on other data. */
 export function readFrames(bytes: Buffer): string[] {
   const messages: string[] = []
   for (let at = 0; at < bytes.length;) {
@@ -44,7 +44,7 @@ export function readFrames(bytes: Buffer): string[] {
 /** RFC 5424: priority, version, timestamp, host, application, process, message id, structured data, message. */
 const syslogLine = /^<(?<priority>\d{1,3})>1 (?<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (?<host>[\x21-\x7e]{1,255}) taproot - audit - (?<json>\{.*\})$/
 
-/** A syslog server over TLS. `closesEarly` ends the first so many connections without reading them. */
+/** A syslog server over TLS. It ends the first `closesEarly` connections without reading them. */
 export async function startSyslog(port: number, { closesEarly = 0 } = {}): Promise<Receiver> {
   const received: ReceivedEvent[] = []
   const raw: string[] = []
@@ -70,7 +70,7 @@ export async function startSyslog(port: number, { closesEarly = 0 } = {}): Promi
   return { received, raw, close: () => closeServer(server) }
 }
 
-/** How an HTTPS receiver answers a body: a status, and JSON. */
+/** The answer of an HTTPS receiver to a body: status and JSON. */
 export type HttpAnswerOf = (body: string) => { readonly status: number; readonly json?: unknown }
 
 async function startHttps(port: number, read: (request: IncomingMessage, body: string) => ReceivedEvent[], answerOf: HttpAnswerOf): Promise<Receiver> {

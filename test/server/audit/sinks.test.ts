@@ -60,7 +60,7 @@ function ids(received: readonly Readonly<Record<string, unknown>>[]): unknown[] 
 
 const numbered = (count: number, from = 0): string[] => Array.from({ length: count }, (_, at) => `event-${from + at}`)
 
-/** Waits for a condition; time of `timers` passes meanwhile. */
+/** Waits for a condition while the time of `timers` passes. */
 async function until(condition: () => boolean, timers?: FakeTimers): Promise<void> {
   for (const end = performance.now() + 20_000; !condition();) {
     if (performance.now() > end) throw new Error('the condition does not come true')

@@ -4,7 +4,7 @@ import { request as requestTls } from 'node:https'
 
 const timeoutMs = 2000
 
-/** What a server of the test answers to a GET; undefined where nothing answers yet. Certificates are not checked: it may just be making its own. */
+/** The answer of a test server to a GET; undefined if the server does not answer yet. Certificates are not checked. */
 export async function askServer(url: string, headers: Readonly<Record<string, string>> = {}): Promise<{ status: number; body: string } | undefined> {
   const options = { headers, timeout: timeoutMs }
   const sent = url.startsWith('https:') ? requestTls(url, { ...options, rejectUnauthorized: false }) : request(url, options)

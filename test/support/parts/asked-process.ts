@@ -5,7 +5,7 @@ import { inspect } from 'node:util'
 const keptOutputCharacters = 20_000
 const stopTimeoutMs = 20_000
 
-/** A question to the process; every process knows `stop`. */
+/** A question to the process; all processes support `stop`. */
 interface Asked {
   readonly ask: string
 }
@@ -16,12 +16,12 @@ interface Reply {
   readonly error?: string
 }
 
-/** What programs need to be found; nothing that configures the server. */
+/** The environment in which programs are found, without server settings. */
 function passedOn(): Record<string, string | undefined> {
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('TAPROOT_') && name !== 'NODE_OPTIONS'))
 }
 
-/** A process of its own that answers questions, as `answerQuestions` has it. It ends with this one. */
+/** A child process that answers questions by `answerQuestions`. It ends with this process. */
 export class AskedProcess<Question extends Asked, Started> {
   readonly started: Started
   readonly #child: ChildProcess
@@ -46,7 +46,7 @@ export class AskedProcess<Question extends Asked, Started> {
     })
   }
 
-  /** Starts the module with these arguments and `TAPROOT_*` settings. Resolves once it says that it has started; rejects where it ends before. */
+  /** Starts the module with these arguments and `TAPROOT_*` settings. Resolves after the process has reported its start; rejects if the process ends before. */
   static async start<Question extends Asked, Started>(
     module: string,
     { args, env }: { readonly args: readonly string[]; readonly env: Readonly<Record<string, string>> },
@@ -61,7 +61,7 @@ export class AskedProcess<Question extends Asked, Started> {
     const keep = (chunk: unknown): void => void (output += String(chunk))
     for (const stream of [child.stderr, child.stdout]) stream?.on('data', keep)
     const ended = once(child, 'exit').then(() => Promise.reject(new Error(`the process did not start:\n${output}`)))
-    // It ends some day.
+    // The end is expected at some time.
     ended.catch(() => undefined)
     // The first message that it sends.
     const [{ started }] = (await Promise.race([once(child, 'message'), ended])) as [{ started: Started }]
@@ -77,7 +77,7 @@ export class AskedProcess<Question extends Asked, Started> {
     return this.#child.exitCode === null && this.#child.signalCode === null
   }
 
-  /** The answer to a question; its type is the one that the process gives for it. Rejects where the process fails to answer, or ends. */
+  /** The answer to a question. Rejects if the process fails to answer, or ends. */
   async ask<T>(question: Question): Promise<T> {
     if (!this.running) throw new Error(`the process ended\n${this.#output}`)
     const id = (this.#questions += 1)
@@ -87,14 +87,14 @@ export class AskedProcess<Question extends Asked, Started> {
     return (await waiting.promise) as T
   }
 
-  /** What it has written to standard output and error since this was asked last, at most the end of it. */
+  /** The end of the output since the last call. */
   takeOutput(): string {
     const output = this.#output.trim()
     this.#output = ''
     return output
   }
 
-  /** Asks it to stop, and ends it where it does not in time. */
+  /** Asks the process to stop, and kills it after a time-out. */
   async stop(): Promise<void> {
     if (!this.running) return
     const exited = once(this.#child, 'exit')
@@ -105,17 +105,17 @@ export class AskedProcess<Question extends Asked, Started> {
   }
 }
 
-/** The `TAPROOT_*` settings that the asking process chose. */
+/** The `TAPROOT_*` settings from the asking process. */
 export function chosenSettings(): Record<string, string> {
   return Object.fromEntries(Object.entries(process.env).flatMap(([name, value = '']) => (name.startsWith('TAPROOT_') ? [[name, value] as const] : [])))
 }
 
-/** The other side, in the process. It reports its start, answers questions until it is asked to stop, and ends if its parent is gone. */
+/** Runs in the process: reports its start, answers questions until `stop`, and ends if its parent has ended. */
 export function answerQuestions<Question extends Asked>(
   started: object,
   { answer, stop }: { readonly answer: (question: Exclude<Question, { ask: 'stop' }>) => Promise<unknown>; readonly stop: () => Promise<void> },
 ): void {
-  // The asking process is gone.
+  // The asking process has ended.
   process.on('disconnect', () => process.exit(0))
   process.on('message', ({ id, question }: { id: number; question: Question }) => {
     const reply = (message: Reply): void => void (process.connected && process.send?.({ id, ...message }))

@@ -1,6 +1,6 @@
 import { runClient, type ClientOptions, type ClientResult } from './run-client.ts'
 
-/** How crane is run. `DOCKER_CONFIG` in `env` keeps log-ins between runs. */
+/** Options of crane. `DOCKER_CONFIG` in `env` keeps log-ins between runs. */
 export type CraneOptions = ClientOptions
 
 /** The output of crane, which is killed after a minute. */

@@ -13,59 +13,59 @@ import { onWorkerEnd } from './worker-end.ts'
 
 const startTimeoutMs = 30_000
 
-/** One running member. */
+/** A running member. */
 export interface EtcdMember {
   /** `http://127.0.0.1:<port>`, or `https` */
   readonly endpoint: string
   readonly port: number
   readonly dataDirectory: string
-  /** The member's own certificate, where clients have to use TLS. */
+  /** The member's own certificate, if clients have to use TLS. */
   readonly certificateFile: string
-  /** Kills the process without warning and waits until it is gone. */
+  /** Kills the process and waits for its end. */
   kill(): Promise<void>
-  /** Pauses the process; resolves when it stands still. */
+  /** Pauses the process; resolves when all its threads are stopped. */
   pause(): Promise<void>
-  /** Ends that. */
+  /** Resumes the process. */
   resume(): void
   /** Starts the process again on its own data, after `kill`; resolves when it is healthy. */
   restart(): Promise<void>
-  /** Calls a method of etcd's gateway, such as `maintenance/defragment`; throws where it fails. Without TLS only. */
+  /** Calls a method of etcd's gateway, such as `maintenance/defragment`; throws if it fails. Without TLS only. */
   call(method: string, body?: Readonly<Record<string, unknown>>): Promise<Readonly<Record<string, unknown>>>
 }
 
-/** An etcd, or the part of one, that a test may write to. */
+/** An etcd, or a key space in one, for a test. */
 export interface EtcdSpace {
   readonly endpoints: readonly string[]
   /** The port of the first endpoint. */
   readonly port: number
-  /** Begins the keys of a test, without a slash at its end: `/taproot` where the test has the etcd for itself. */
+  /** Prefix of a test's keys, without a trailing slash: `/taproot` in an etcd of its own. */
   readonly prefix: string
-  /** Ends the use of it. */
+  /** Releases the key space. */
   stop(): Promise<void>
 }
 
 /** A running cluster. */
 export interface EtcdCluster extends EtcdSpace {
   readonly members: readonly EtcdMember[]
-  /** Puts a new, empty member in the place of one, which is killed; resolves when it has caught up. The others must be healthy. */
+  /** Kills a member and replaces it by an empty one; resolves when that has caught up. The others must be healthy. */
   replace(index: number): Promise<void>
   /** Stops every member and removes the data. */
   stop(): Promise<void>
 }
 
-/** How a cluster is started. */
+/** Options of a cluster. */
 export interface EtcdOptions {
   /** 1 by default. */
   readonly members?: number
   /** More flags for every member, e.g. `--quota-backend-bytes=16777216`. */
   readonly flags?: readonly string[]
-  /** Clients have to use TLS. Each member makes a certificate of its own, `certificateFile`; or all use that of these files, and clients need one too. */
+  /** TLS for clients. Each member creates its own certificate, `certificateFile`; or all use these files, and require client certificates. */
   readonly tls?: boolean | { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string }
-  /** The cluster's token: other token, other cluster id. */
+  /** The cluster's token, which determines the cluster id. */
   readonly token?: string
 }
 
-/** The settings of a server that keeps its data there. */
+/** The settings of a server on this etcd. */
 export function etcdSettings({ endpoints, prefix = '/taproot' }: Pick<EtcdSpace, 'endpoints'> & Partial<EtcdSpace>): Record<string, string> {
   return { TAPROOT_STORE_KIND: 'etcd', TAPROOT_STORE_ETCD_ENDPOINTS: endpoints.join(','), TAPROOT_STORE_ETCD_PREFIX: prefix }
 }
@@ -82,7 +82,7 @@ export async function shareEtcd(): Promise<EtcdSpace> {
   return { endpoints, port, prefix: `/test-${randomBytes(8).toString('hex')}`, stop: () => Promise.resolve() }
 }
 
-/** Ends it, and removes its data, as the worker ends. */
+/** Ends the cluster and removes its data at the end of the worker. */
 export function endWithWorker({ members }: Pick<EtcdCluster, 'members'>): void {
   onWorkerEnd(() => {
     for (const member of members) {
@@ -159,7 +159,7 @@ function tlsFlags(tls: NonNullable<EtcdOptions['tls']>): string[] {
   return ['--cert-file', tls.certFile, '--key-file', tls.keyFile, '--client-cert-auth', '--trusted-ca-file', tls.clientCaFile]
 }
 
-/** A member as `cluster/member/list` has it. */
+/** A member in the answer of `cluster/member/list`. */
 interface Listed {
   readonly ID: string
   readonly peerURLs: readonly string[]

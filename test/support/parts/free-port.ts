@@ -12,7 +12,7 @@ import { join } from 'node:path'
 const range = { first: 15_000, end: 32_000 }
 const claims = join(tmpdir(), 'taproot-test-ports')
 
-/** `count` different TCP ports of 127.0.0.1 that nothing listens on, claimed for this process until it ends. */
+/** `count` distinct unused TCP ports of 127.0.0.1, reserved for this process until its end. */
 export async function freePorts(count: number): Promise<number[]> {
   mkdirSync(claims, { recursive: true })
   const ports: number[] = []
@@ -23,7 +23,7 @@ export async function freePorts(count: number): Promise<number[]> {
   return ports
 }
 
-/** True where no other running process has claimed the port. */
+/** True if no other running process has claimed the port. */
 function claim(port: number): boolean {
   const file = join(claims, String(port))
   try {
@@ -31,7 +31,7 @@ function claim(port: number): boolean {
     return true
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
-    // Left behind: the next one may have it.
+    // A claim of an ended process is removed.
     if (!isRunning(holderOf(file))) rmSync(file, { force: true })
     return false
   }

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import type { Server as HttpServer } from 'node:http'
 import type { AddressInfo, Server } from 'node:net'
 
-/** Lets a server listen on a free port of loopback; resolves with the port once it does. */
+/** Starts a server on a free loopback port; resolves with the port. */
 export async function listenOnLoopback(server: Server): Promise<number> {
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')

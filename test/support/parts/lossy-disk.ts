@@ -5,14 +5,14 @@ import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { skipFor } from './require-part.ts'
 
-/** A file system on a disk of its own, which can lose its power. */
+/** A file system on a simulated disk that can lose power. */
 export interface LossyDisk {
   readonly directory: string
-  /** The file system as it is after the power failed now: it has what reached the disk, and nothing of what was only in memory. Resolves with its directory. */
+  /** Simulates a power failure: only data flushed to the disk remains. Resolves with the directory of the file system. */
   losePower(): Promise<string>
 }
 
-/** Makes a disk of `size` bytes for the running test. Where this machine does not allow that the test is reported as skipped. */
+/** Creates a disk of `size` bytes for the running test. The test is reported as skipped if the machine does not allow that. */
 export async function lossyDisk(size: number): Promise<LossyDisk> {
   const base = await mkdtemp(join(tmpdir(), 'taproot-lossy-'))
   onTestFinished(() => rm(base, { recursive: true, force: true, maxRetries: 3 }))

@@ -1,19 +1,19 @@
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 
-/** Bytes of memory that a process has in use. */
+/** Memory in use of a process, in bytes. */
 export interface MemoryInUse {
   readonly heap: number
-  /** Buffers and what else V8 knows of outside its heap. */
+  /** Buffers and other memory outside V8's heap. */
   readonly external: number
 }
 
-/** What this process has in use, right after full garbage collections. */
+/** The memory in use of this process after full garbage collections. */
 export async function memoryInUse(): Promise<MemoryInUse> {
   setFlagsFromString('--expose-gc')
   // A function of V8's, once the flag is set.
   const collect = runInNewContext('gc') as () => void
-  // Buffers are given back in a turn of their own.
+  // Buffers are released in a separate turn.
   for (let round = 0; round < 3; round += 1) {
     collect()
     await new Promise((resolve) => setImmediate(resolve))

@@ -13,7 +13,7 @@ export interface MountedSecret {
   remove(): Promise<void>
 }
 
-/** Mounts files in a directory of their own. */
+/** Mounts files in a new directory. */
 export async function mountSecret(files: Readonly<Record<string, string | Buffer>>): Promise<MountedSecret> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-secret-'))
   const replace = async (contents: Readonly<Record<string, string | Buffer>>): Promise<void> => {

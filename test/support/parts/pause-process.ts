@@ -20,13 +20,13 @@ export async function pauseProcess(pid: number | undefined): Promise<void> {
   }
 }
 
-/** One letter each, as ps(1) has them; without /proc that of the process. */
+/** One state letter each, as in ps(1); without /proc the state of the process. */
 async function threadStates(pid: number): Promise<string[]> {
   if (platform !== 'linux') return [(await promisify(execFile)('ps', ['-o', 'state=', '-p', String(pid)])).stdout.trim().charAt(0)]
   const states: string[] = []
   for (const thread of await readdir(`/proc/${pid}/task`)) {
     const status = await readFile(`/proc/${pid}/task/${thread}/stat`, 'utf8').catch(() => undefined)
-    // After the name, which is in parentheses and may have some itself; a thread may have ended.
+    // After the name, which is in parentheses and may contain some; a thread may have ended.
     if (status !== undefined) states.push(status.charAt(status.lastIndexOf(')') + 2))
   }
   return states

@@ -14,7 +14,7 @@ const startTimeoutMs = 30_000
 
 /** The one account of a registry with `auth: 'basic'`. */
 export const registryAccount = { username: 'upstream', password: 'upstream-password' } as const
-/** bcrypt of its password. */
+/** The bcrypt hash of the password. */
 const passwordFile = `${registryAccount.username}:$2a$04$iXbL6ZrOzBodMYgHeWUDAOD0JsFBEaOaEcwTLzGCvVPW.TELdcRPm\n`
 
 /** A running CNCF distribution registry. */
@@ -23,25 +23,25 @@ export interface DistributionRegistry {
   readonly url: string
   readonly port: number
   readonly pid: number
-  /** Where its bytes are: the root of its `filesystem` driver. */
+  /** The root folder of its `filesystem` driver. */
   readonly dir: string
-  /** What it wrote to standard error, the last of it. */
+  /** The end of its standard error output. */
   readonly output: string
-  /** Kills the process without warning and waits until it is gone. */
+  /** Kills the process and waits for its end. */
   kill(): Promise<void>
-  /** Pauses the process; resolves when it stands still. */
+  /** Pauses the process; resolves when all its threads are stopped. */
   pause(): Promise<void>
-  /** Ends that. */
+  /** Resumes the process. */
   resume(): void
-  /** Starts it again on its own data and port, after `kill`; resolves when it answers. */
+  /** Starts the registry again on the same data and port, after `kill`; resolves when it answers. */
   restart(): Promise<void>
   /** Stops it and removes its data, but not a `storageDir` that was given. */
   stop(): Promise<void>
 }
 
-/** How it is started. */
+/** Options of the start. */
 export interface RegistryOptions {
-  /** Keeps the bytes there; a directory of its own by default. */
+  /** The storage folder; a new one by default. */
   readonly storageDir?: string
   /** Whether deletes are allowed; true by default. */
   readonly deleteEnabled?: boolean
@@ -52,9 +52,9 @@ export interface RegistryOptions {
   readonly auth?: 'basic' | { readonly realm: string; readonly service: string; readonly issuer: string; readonly jwksFile: string }
   /** PEM files. */
   readonly tls?: { readonly certFile: string; readonly keyFile: string }
-  /** More of its configuration, by top-level key; in place of what is set here. */
+  /** Top-level keys of its configuration, which replace the settings here. */
   readonly configuration?: Readonly<Record<string, unknown>>
-  /** A configuration file (YAML) instead of all that: only the address and the storage directory are set in addition to it. */
+  /** A YAML configuration file instead of these options; only the address and storage folder are overridden. */
   readonly configurationFile?: string
 }
 
@@ -155,7 +155,7 @@ class RegistryProcess implements DistributionRegistry {
   }
 }
 
-/** Any answer will do: it may ask for credentials. */
+/** True for any answer, including a request for credentials. */
 async function answers(url: string): Promise<boolean> {
   const sent = url.startsWith('https:')
     ? httpsRequest(`${url}/v2/`, { rejectUnauthorized: false, timeout: 2000, agent: false })

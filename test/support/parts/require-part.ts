@@ -5,7 +5,7 @@ import { ensurePart, type PartName } from '../../../tools/parts.js'
 
 declare module 'vitest' {
   interface TaskMeta {
-    /** Why a test, or a suite's tests, are skipped: the one-line reason, which the reporter prints. */
+    /** The reason of skipped tests in one line, which the reporter prints. */
     missingPart?: string
   }
 }
@@ -21,7 +21,7 @@ export function requirePart(name: PartName): string {
   throw new Error(part.reason)
 }
 
-/** Reports the test that runs as skipped, for a reason of one line; in a hook it throws an Error with it. */
+/** Reports the running test as skipped with a one-line reason; throws it in a hook. */
 export function skipFor(reason: string): never {
   const running = TestRunner.getCurrentTest()
   if (running !== undefined) {
@@ -31,7 +31,7 @@ export function skipFor(reason: string): never {
   throw new Error(reason)
 }
 
-/** A program of the system that a test of a rare fault uses. Where it is not there the test is reported as skipped, also with REQUIRE_ALL_PARTS=1. */
+/** A system program for tests of rare faults. If it is missing, the test is reported as skipped, even with REQUIRE_ALL_PARTS=1. */
 export function requireTool(name: 'strace' | 'prlimit'): void {
   if (spawnSync(name, ['-V']).status !== 0) skipFor(`${name} is not installed`)
 }
@@ -44,14 +44,14 @@ export function describeWithPart(name: PartName, title: string, body: (path: str
   describeWithParts([name], title, ({ [name]: path = '' }) => body(path))
 }
 
-/** As `describeWithPart`, for tests that need several: `body` gets the paths by name. The first that is missing is the reason. */
+/** Like `describeWithPart`, for several parts: `body` gets the paths by name. The first missing part is the reason. */
 export function describeWithParts(names: readonly PartName[], title: string, body: (paths: Readonly<Partial<Record<PartName, string>>>) => void): void {
   const parts = names.map((name) => ({ name, part: ensurePart(name) }))
   const reason = parts.flatMap(({ part }) => ('reason' in part ? [part.reason] : []))[0]
   describeUnless(reason, title, () => body(Object.fromEntries(parts.map(({ name, part }) => [name, 'path' in part ? part.path : '']))))
 }
 
-/** A `describe` whose tests are reported as skipped where there is a reason, of one line; with REQUIRE_ALL_PARTS=1 they fail then. */
+/** A `describe` whose tests are reported as skipped if there is a reason; with REQUIRE_ALL_PARTS=1 they fail instead. */
 export function describeUnless(reason: string | undefined, title: string, body: () => void): void {
   if (reason === undefined) {
     describe(title, body)
@@ -69,7 +69,7 @@ export function describeOnStores(title: string, body: (store: 'sqlite' | 'etcd')
   describeOnStoresWithParts([], title, body)
 }
 
-/** As `describeOnStores`, for tests that need other parts too, as `describeWithParts` says. */
+/** Like `describeOnStores`, for tests that also need the parts of `describeWithParts`. */
 export function describeOnStoresWithParts(names: readonly PartName[], title: string, body: (store: 'sqlite' | 'etcd') => void): void {
   describeWithParts(names, `${title} on sqlite`, () => body('sqlite'))
   describeWithParts(['etcd', ...names], `${title} on etcd`, () => body('etcd'))

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import type { PartName } from '../../../tools/parts.js'
 import { requirePart } from './require-part.ts'
 
-/** How a client program is run. */
+/** Options of a client program. */
 export interface ClientOptions {
   /** In addition to the environment of this process. */
   readonly env?: Readonly<Record<string, string>>
@@ -15,14 +15,14 @@ export interface ClientOptions {
   readonly stdin?: string
 }
 
-/** Its output; `code` is undefined if it did not end in time and was killed. */
+/** The output of a client; `code` is undefined after a time-out, when the program is killed. */
 export interface ClientResult {
   readonly stdout: string
   readonly stderr: string
   readonly code: number | undefined
 }
 
-/** Runs a real client with a temporary home of its own, from which `own` makes its environment. Does not throw for its answers. */
+/** Runs a real client with a temporary home, from which `own` derives its environment. Does not throw if the client fails. */
 export async function runClient(
   name: PartName,
   args: readonly string[],

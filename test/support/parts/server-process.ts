@@ -5,21 +5,21 @@ import { setTimeout as delay } from 'node:timers/promises'
 const keptOutputCharacters = 16_000
 const pollMs = 50
 
-/** How a server is started. */
+/** Options of a server. */
 export interface ServerOptions {
-  /** What it is called in errors. */
+  /** Its name in errors. */
   readonly name: string
   /** The program and its arguments. */
   readonly command: readonly string[]
   /** Added to the environment of this process. */
   readonly env?: Readonly<Record<string, string>>
-  /** True once it serves; asked again and again. */
+  /** True once the server serves; called repeatedly. */
   readonly isReady: () => Promise<boolean>
   /** 60 s by default. */
   readonly timeoutMs?: number
 }
 
-/** A real server in a process of its own: stopped -> `start` -> running -> `kill` -> stopped, and again. It does not outlive the process of the test. */
+/** A server in a child process: stopped -> `start` -> running -> `kill` -> stopped, and again. It ends with the process of the test. */
 export class ServerProcess {
   readonly #options: ServerOptions
   #child: ChildProcess | undefined
@@ -29,7 +29,7 @@ export class ServerProcess {
     this.#options = options
   }
 
-  /** The number of the running process, or 0. */
+  /** The id of the running process, or 0. */
   get pid(): number {
     return this.running ? (this.#child?.pid ?? 0) : 0
   }
@@ -38,12 +38,12 @@ export class ServerProcess {
     return this.#child?.pid !== undefined && this.#child.exitCode === null && this.#child.signalCode === null
   }
 
-  /** What it wrote, the last of it. */
+  /** The end of its output. */
   get output(): string {
     return this.#output
   }
 
-  /** Starts it; resolves when it is ready. Throws with its output, the process gone, where it ends before that or takes too long. */
+  /** Starts the server; resolves when it is ready. If it ends before or takes too long, ends it and throws with its output. */
   async start(): Promise<void> {
     const { name, timeoutMs = 60_000, isReady } = this.#options
     this.#spawn()
@@ -72,7 +72,7 @@ export class ServerProcess {
     this.#child = child
   }
 
-  /** Ends it without warning and waits until it is gone; nothing where it does not run. */
+  /** Kills the process and waits for its end; does nothing if it is not running. */
   async kill(signal: 'SIGKILL' | 'SIGTERM' = 'SIGKILL'): Promise<void> {
     const child = this.#child
     if (child === undefined || !this.running) return

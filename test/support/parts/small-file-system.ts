@@ -8,13 +8,13 @@ import { skipFor } from './require-part.ts'
 /** A file system of its own that can be filled up. */
 export interface SmallFileSystem {
   readonly directory: string
-  /** Takes `size` bytes away, or all that are left. */
+  /** Fills `size` bytes, or all free space. */
   fill(size?: number): Promise<void>
-  /** Gives back what `fill` took. */
+  /** Frees the space that `fill` used. */
   makeRoom(): Promise<void>
 }
 
-/** Mounts one in memory, of `size` bytes, for the running test. Where this machine does not allow that the test is reported as skipped. */
+/** Mounts a file system of `size` bytes in memory for the running test. The test is reported as skipped if the machine does not allow that. */
 export async function smallFileSystem(size: number): Promise<SmallFileSystem> {
   const directory = await mkdtemp(join(tmpdir(), 'taproot-disk-'))
   onTestFinished(() => rm(directory, { recursive: true, force: true, maxRetries: 3 }))

@@ -2,23 +2,23 @@ import { once } from 'node:events'
 import { createServer, connect, type Socket } from 'node:net'
 import { listenOnLoopback } from './loopback.ts'
 
-/** A TCP proxy on 127.0.0.1 whose network can fail. */
+/** A TCP proxy on 127.0.0.1 that simulates network failures. */
 export interface TcpProxy {
   readonly port: number
   /** Breaks every connection and refuses new ones (they are closed at once). */
   cut(): void
-  /** Forwards nothing any more in either direction, without closing; new connections are accepted and hang too. */
+  /** Stops forwarding in both directions without closing; new connections are accepted and hang too. */
   stall(): void
-  /** Loses what is sent on each connection that there is, and on new ones, which are accepted. They stay silent for ever. */
+  /** Drops the data of all connections, including new ones, which are accepted and stay silent. */
   swallow(): void
-  /** How many connections of clients are open. */
+  /** The number of open client connections. */
   readonly connections: number
-  /** Ends `cut`, `stall` or `swallow`; what was held back by `stall` is forwarded. */
+  /** Ends `cut`, `stall` or `swallow`; data held back by `stall` is forwarded. */
   resume(): void
   close(): Promise<void>
 }
 
-/** Starts a proxy to a port of 127.0.0.1; a function is asked at each new connection. */
+/** Starts a proxy to a port of 127.0.0.1; a function is called for each new connection. */
 export async function startTcpProxy(target: number | (() => number)): Promise<TcpProxy> {
   let state: 'forwarding' | 'cut' | 'stalled' | 'swallowing' = 'forwarding'
   const sockets = new Set<Socket>()
@@ -26,7 +26,7 @@ export async function startTcpProxy(target: number | (() => number)): Promise<Tc
   const lost = new WeakSet<Socket>()
   const track = (socket: Socket, other: () => Socket): void => {
     sockets.add(socket)
-    // The peer's reset is what this proxy is for; both ends close together.
+    // Resets of peers are expected; both ends close together.
     socket.on('error', () => socket.destroy())
     socket.on('close', () => {
       sockets.delete(socket)

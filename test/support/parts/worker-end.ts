@@ -5,7 +5,7 @@ function end(): void {
   process.kill(process.pid, 'SIGTERM')
 }
 
-/** Runs `ending`, which may not wait, as vitest ends this worker: it sends SIGTERM, on which Node runs no handler of `exit`. */
+/** Runs the synchronous `ending` at the end of this worker, which vitest ends by SIGTERM, without Node's `exit` handlers. */
 export function onWorkerEnd(ending: () => void): void {
   if (endings.length === 0) process.once('SIGTERM', end)
   endings.push(ending)

@@ -20,13 +20,13 @@ import { fileDescriptors, methods } from '../../../src/base/schema/schema.ts'
 import { StatusSchema } from '../../../src/gen/google/rpc/status_pb.ts'
 import type { Status } from '../../../src/gen/google/rpc/status_pb.ts'
 
-/** A call that reached the dispatch, and what it decoded to. */
+/** A decoded call that reached the dispatch. */
 export interface Seen {
   readonly call: Call
   readonly decoded: DecodedCall
 }
 
-/** What a unary call ended with. */
+/** The result of a unary call. */
 export interface GrpcResult {
   readonly code: number
   readonly details: string
@@ -56,7 +56,7 @@ export interface ServeOptions extends Pick<OnePortOptions, 'sniffTimeoutMs' | 't
   readonly apiClient?: HttpListenerOptions
 }
 
-/** Serves the whole method table on a free port; `answer` is what every method answers, after the request was decoded. */
+/** Serves all methods on a free port; each method answers by `answer` after the request was decoded. */
 export async function serve(answer: (seen: Seen) => ReturnType<Dispatch> | Message, options: ServeOptions = {}): Promise<Served> {
   const seen: Seen[] = []
   const logged: LogFields[] = []
@@ -126,7 +126,7 @@ function unary(client: Client, path: string, input: UnaryInput): Promise<GrpcRes
     })
     call.on('status', (status) => {
       const bytes = status.metadata.get('grpc-status-details-bin')[0]
-      // The callback comes right after the status event.
+      // The callback runs right after the status event.
       setImmediate(() =>
         resolve({
           code: failure?.code ?? status.code,

@@ -6,7 +6,7 @@ import { anyUnpack } from '@bufbuild/protobuf/wkt'
 import { registry } from '../../../src/base/schema/schema.ts'
 import { StatusSchema } from '../../../src/gen/google/rpc/status_pb.ts'
 
-/** How a call ended that a well-behaved client would not make. */
+/** The end of a malformed call. */
 export interface Ending {
   readonly code: number
   readonly details: readonly (Message | undefined)[]
@@ -14,11 +14,11 @@ export interface Ending {
 
 export interface OpenCallOptions {
   readonly headers?: Readonly<Record<string, string>>
-  /** End the client's side after the bytes; left open where absent. */
+  /** Closes the client's side after the bytes; open by default. */
   readonly end?: boolean
 }
 
-/** A gRPC message as it is framed, whose length may be a lie. */
+/** A framed gRPC message, whose length may be wrong. */
 export function framed(bytes: Uint8Array, announced = bytes.length, compressed = false): Buffer {
   const prefix = Buffer.alloc(5)
   prefix.writeUInt8(compressed ? 1 : 0, 0)
@@ -26,7 +26,7 @@ export function framed(bytes: Uint8Array, announced = bytes.length, compressed =
   return Buffer.concat([prefix, bytes])
 }
 
-/** Opens a call on a connection of its own, sends exactly these bytes and waits for how the server ends it. */
+/** Opens a call on a new connection, sends exactly these bytes and waits for the end. */
 export function openCall(url: string, path: string, bytes: Uint8Array, options: OpenCallOptions = {}): Promise<Ending> {
   const session = connect(url)
   const { promise, resolve, reject } = Promise.withResolvers<Ending>()

@@ -8,7 +8,7 @@ import { maxItemsOf } from '../../../src/base/schema/list-limit.ts'
 const text = fc.oneof(fc.string({ unit: 'grapheme', maxLength: 12 }), fc.constantFrom('', '"\\\u2028\n\u0000', 'ü€😀', '__proto__x'))
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 
-/** A message of any type with random fields; its timestamps have whole milliseconds, which is what JSON keeps. */
+/** A message of any type with random fields; timestamps have whole milliseconds, the precision of JSON. */
 export function randomMessage(desc: DescMessage, depth = 4): fc.Arbitrary<Message> {
   switch (desc.typeName) {
     case 'google.protobuf.Timestamp':
@@ -23,7 +23,7 @@ export function randomMessage(desc: DescMessage, depth = 4): fc.Arbitrary<Messag
     case 'google.protobuf.FieldMask':
       return fc.array(fc.constantFrom('name', 'claim_match.issuer', 'resource_limits')).map((paths) => build(desc, { paths }))
     case 'google.protobuf.Struct':
-      // JSON has no other numbers than finite ones, and a value has a kind.
+      // JSON has only finite numbers, and a value has a kind.
       return fc
         .dictionary(text, fc.oneof(text, fc.boolean(), fc.constant(null), fc.integer()), { maxKeys: 3, noNullPrototype: true })
         .map((fields) => fromJson(desc, fields))

@@ -7,7 +7,7 @@ export interface Sent {
   readonly text: string
 }
 
-/** What to send; objects go as JSON, empty header values not at all. */
+/** A request to send; objects are sent as JSON, empty header values are omitted. */
 export interface Sending {
   readonly verb: string
   readonly path: string
@@ -15,7 +15,7 @@ export interface Sending {
   readonly headers?: Readonly<Record<string, string>> | undefined
 }
 
-/** Sends a request; the path goes out as it is, escapes and dot segments included. */
+/** Sends a request with an unchanged path, including escapes and dot segments. */
 export function sendTo(port: number, { verb, path, body, headers = {} }: Sending): Promise<Sent> {
   const text = body === undefined || typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body)
   const type: Record<string, string> = text === undefined ? {} : { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(text)) }

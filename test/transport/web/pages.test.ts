@@ -13,7 +13,7 @@ test.each(Object.entries(pages))('the %s page escapes its texts and attributes, 
   expect(html).not.toContain('<script')
   expect(html).toContain('&lt;script')
   expect(html).toMatch(/^<!doctype html>\n<html lang="en"><head><meta charset="utf-8"/)
-  // No attribute ends early: each quote is one that the page itself has.
+  // No attribute ends early: each quote is the page's own.
   for (const [, value = ''] of html.matchAll(/="([^"]*)"/g)) expect(value).not.toMatch(/[<]/)
   expect(headers).toMatchObject({
     'Content-Type': 'text/html; charset=utf-8',

@@ -10,7 +10,7 @@ import { sendTo } from '../harness/send.ts'
 
 let served: Served
 let isLimited = false
-/** Paths whose handler ran. */
+/** Handled paths. */
 const handled: string[] = []
 
 const limit = (): void => {
@@ -120,7 +120,7 @@ describe('answers of web routes', () => {
     expect(await (await post('a=1&a=2')).text()).toMatch(/^3 .* r1$/)
     const put = await ask('/web/form', { method: 'PUT' })
     expect([put.status, await put.text()]).toEqual([405, expect.stringMatching(/^12 PUT is not served at this path /)])
-    // With `Host` and `Connection` one more than allowed.
+    // With `Host` and `Connection`, one header over the limit.
     const many = Object.fromEntries(Array.from({ length: 99 }, (_, index) => [`x-${index}`, '1']))
     expect(await sendTo(served.port, { verb: 'DELETE', path: '/web/form', headers: many })).toMatchObject({
       status: 431,
@@ -133,7 +133,7 @@ describe('limits of web routes', () => {
   test('a limit refuses a request before the handler runs and before the body arrives', async () => {
     isLimited = true
     const endless = new ReadableStream({ start: (stream) => stream.enqueue(Buffer.from('a=')) })
-    // A cast: the type lacks `duplex`, which a stream needs.
+    // Cast: the type lacks `duplex`, which a stream needs.
     const answer = await ask('/web/form', { method: 'POST', body: endless, duplex: 'half' } as RequestInit)
     expect([answer.status, handled]).toEqual([429, []])
     await answer.body?.cancel()

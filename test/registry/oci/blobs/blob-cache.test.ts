@@ -27,7 +27,7 @@ function known(number: number, size: number): Known {
   return { name: { repo, digest: digestOf(content), size }, content }
 }
 
-/** A cache over blobs that come when a test says so. */
+/** A cache over blobs whose arrival the test controls. */
 class Scene {
   nowMs = 1_000_000
   readonly bodies: { readonly digest: Digest; readonly body: PassThrough }[] = []
@@ -47,7 +47,7 @@ class Scene {
     this.cache = new BlobCache({ maxBytes, clock: { now: () => this.nowMs }, read, failed: ({ digest }) => this.failures.push(digest) })
   }
 
-  /** Asks twice; what the second gets. */
+  /** Asks twice, and returns the second answer. */
   bring({ name }: Known): AcquiredBlob {
     this.cache.acquire(name)
     const acquired = this.cache.acquire(name)
@@ -55,7 +55,7 @@ class Scene {
     return acquired
   }
 
-  /** Asks for all of it, and reads it where it is lent. */
+  /** Asks for the whole blob, and reads it if it is lent. */
   async ask({ name, content }: Known): Promise<'lent' | 'streamed'> {
     const before = this.bodies.length
     const acquired = this.cache.acquire(name)
@@ -126,7 +126,7 @@ test('a blob without requests since the first request for another blob is evicte
   for (const each of [one, one, two, two, three, three]) await scene.ask(each)
   await scene.ask(one)
   expect([await scene.ask(four), await scene.ask(four)]).toEqual(['streamed', 'lent'])
-  // `two` went; `one` and `three` are there, and reads nothing more of the upstream.
+  // `two` was evicted; `one` and `three` are served without a read of the upstream.
   expect([await scene.ask(one), await scene.ask(three)]).toEqual(['lent', 'lent'])
   expect(scene.bodies.map(({ digest }) => digest)).toEqual([one, two, three, four].map(({ name }) => name.digest))
   expect(scene.cache.bytes).toBe(900)
@@ -302,7 +302,7 @@ test('without enough free memory a blob is streamed, and no other is evicted', a
   expect(await scene.ask(one)).toBe('lent')
 })
 
-/** Readers of many blobs, whose upstream behaves as the test says. */
+/** Readers of many blobs, with a simulated upstream. */
 class Crowd {
   readonly #bodies = new Map<Digest, PassThrough[]>()
   readonly #reading: { readonly acquired: AcquiredBlob; readonly known: Known; readonly read: Promise<Buffer | 'broken'> }[] = []
@@ -327,7 +327,7 @@ class Crowd {
     bring: ({ name, content }: Known): void => void this.#bodies.get(name.digest)?.at(-1)?.end(content),
   }
 
-  /** How many bytes of these are in memory without a reader. */
+  /** Bytes of these blobs that are in memory without a reader. */
   held(all: readonly Known[]): number {
     let held = 0
     for (const { name } of all) {
@@ -338,7 +338,7 @@ class Crowd {
     return held
   }
 
-  /** Lets everything come, and everybody read to the end. */
+  /** Delivers everything, and lets all readers finish. */
   async end(all: readonly Known[]): Promise<void> {
     for (const one of all) for (const body of this.#bodies.get(one.name.digest) ?? []) if (!body.writableEnded) body.end(one.content)
     for (const { acquired, known: one, read } of this.#reading) {
@@ -363,7 +363,7 @@ test('with any requests, aborts and faults: memory stays within its limit, bytes
         expect(crowd.cache.bytes).toBeGreaterThanOrEqual(0)
       }
       await crowd.end(all)
-      // All of it is of blobs that are there.
+      // All counted bytes belong to present blobs.
       expect(crowd.cache.bytes).toBe(crowd.held(all))
       for (const one of all.filter(({ name }) => name.size <= maxBytes / 2)) {
         for (const what of ['ask', 'ask', 'bring'] as const) crowd.steps[what](one)

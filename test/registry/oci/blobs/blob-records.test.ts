@@ -28,7 +28,7 @@ describeOnStores('the records of blobs', (store) => {
     await recordBlob(services, { repo, digest, size: 10, upstreamDigest: digest, epoch }, soon())
   }
 
-  /** Services before whose transactions of a blob another change of it always comes, and how many of these there were. */
+  /** Services in which each transaction of a blob loses to another change, and the number of those changes. */
   function outrun(digest: Digest): { services: Services; attempts: () => number } {
     let attempts = 0
     const key = blobKey(repo, digest)

@@ -9,7 +9,7 @@ import { describeOnUpstreams } from '../oci-upstreams.ts'
 import { startTestHost, type TestHost } from '../test-host.ts'
 import { readAnswer, type Answer, type OciClient } from '../oci-client.ts'
 
-/** A blob that was pushed. */
+/** A pushed blob. */
 interface Pushed {
   readonly path: string
   readonly repository: string
@@ -20,15 +20,15 @@ interface Pushed {
 describeOnUpstreams('blobs that are pulled often', (upstream) => {
   let host: TestHost
   let client: OciClient
-  /** Of what was read from the upstream since the test began. */
+  /** Digests read from the upstream since the start of the test. */
   let reads: Digest[] = []
-  /** What is done to what the upstream gives. */
+  /** Changes the streams of the upstream. */
   let spoil: ((stream: BlobStream) => BlobStream) | undefined
   let isDown = false
-  /** Answers that are taken slowly. */
+  /** Answers with slow clients. */
   const held: Held[] = []
 
-  /** The upstream, counted. */
+  /** The upstream, with its reads recorded. */
   const counted = (source: Upstream): Upstream =>
     new Proxy(source, {
       get(target, name) {
@@ -171,7 +171,7 @@ describeOnUpstreams('blobs that are pulled often', (upstream) => {
     return response
   }
 
-  /** Of these two there is room for one more of their size only where one of them goes. */
+  /** Two cached blobs; a third one of their size evicts one of them. */
   const twoCached = async (): Promise<readonly [Pushed, Pushed]> => {
     const both = [await pushed(9_000_000), await pushed(9_000_000)] as const
     for (const { path } of both) for (let time = 0; time < 2; time++) await get(path)
@@ -180,7 +180,7 @@ describeOnUpstreams('blobs that are pulled often', (upstream) => {
 
   const readsOf = ({ digest }: Pushed): number => reads.filter((read) => read === digest).length
 
-  /** Pulls it until nothing of it is read from the upstream any more. */
+  /** Pulls the blob until it is served without a read of the upstream. */
   const untilCached = async (one: Pushed): Promise<void> => {
     await expect
       .poll(async () => {
@@ -197,7 +197,7 @@ describeOnUpstreams('blobs that are pulled often', (upstream) => {
     const third = await pushed(9_000_000)
     for (let time = 0; time < 3; time++) expect((await get(third.path)).body.equals(third.bytes)).toBe(true)
     expect([one, two, third].map(readsOf)).toEqual([2, 2, 3])
-    // It takes one piece more: the rest then comes from the upstream.
+    // The client takes one more piece: the rest then comes from the upstream.
     held[0]?.nudge()
     await untilCached(third)
     for (const { letGo } of held.splice(0)) letGo()
@@ -226,18 +226,18 @@ describeOnUpstreams('blobs that are pulled often', (upstream) => {
   })
 })
 
-/** A header of requests whose answers are taken slowly. */
+/** Header of requests with slow clients. */
 const slowly = 'x-slowly'
 
-/** An answer whose client takes one piece. */
+/** An answer whose client has taken one piece. */
 interface Held {
-  /** Has it take one more. */
+  /** Lets the client take one more piece. */
   nudge(): void
-  /** Has it take everything. */
+  /** Lets the client take everything. */
   letGo(): void
 }
 
-/** Makes it look as if the client were slow. */
+/** Simulates a slow client. */
 function hold(response: ServerResponse): Held {
   let isHeld = true
   const [write, emit] = [response.write.bind(response), response.emit.bind(response)]

@@ -13,7 +13,7 @@ import { describeWithPart } from '../../../support/parts/require-part.ts'
 import { RegistryWorld, basic, bearer } from '../../tokens/registry-world.ts'
 import { imageType, manifestOf, OciClient } from '../oci-client.ts'
 
-/** A storage that gives its files to everybody, as an object store does to those who have a URL that it signed. */
+/** A storage that serves its files to all, like an object store with signed URLs. */
 interface Storage {
   readonly url: string
   readonly requests: IncomingMessage[]

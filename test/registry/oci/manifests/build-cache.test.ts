@@ -22,7 +22,7 @@ describeOnUpstreams("BuildKit's cache as an index of blobs", (upstream) => {
       get(target, name, receiver) {
         const member: unknown = Reflect.get(target, name, receiver)
         if (name === 'putManifest' && isRefusing) return () => Promise.reject(new UpstreamError('refused', 'no such manifests here'))
-        // Methods of the upstream look at its private fields.
+        // Methods of the upstream use its private fields.
         return typeof member === 'function' ? member.bind(target) : member
       },
     })

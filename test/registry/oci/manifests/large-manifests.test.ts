@@ -22,7 +22,7 @@ function largeManifests(store: 'sqlite' | 'etcd', upstream: () => Promise<TestUp
   let repo: Uid
   const children = Array.from({ length: childCount }, (_, at) => digestOf(Buffer.from(`child ${at}`)))
 
-  /** Records manifests as a push would, without their bytes. */
+  /** Records manifests like a push, without their bytes. */
   async function record(digests: readonly Digest[]): Promise<void> {
     const value = (digest: Digest): Uint8Array =>
       toBinary(ManifestRecordSchema, create(ManifestRecordSchema, { mediaType: imageType, size: 2n, upstreamDigest: digest, createTimeMs: 1n }))

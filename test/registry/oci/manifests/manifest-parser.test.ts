@@ -17,7 +17,7 @@ const ociIndex = 'application/vnd.oci.image.index.v1+json'
 const docker = 'application/vnd.docker.distribution.manifest.v2+json'
 const dockerList = 'application/vnd.docker.distribution.manifest.list.v2+json'
 const imageConfig = 'application/vnd.oci.image.config.v1+json'
-/** Of a release candidate of OCI 1.1, as older oras and notation push it. */
+/** Media type of a release candidate of OCI 1.1, which older versions of oras and notation push. */
 const artifact = 'application/vnd.oci.artifact.manifest.v1+json'
 
 function digestOfText(text: string): Digest {

@@ -7,7 +7,7 @@ import { soon, startCollectingHost, type CollectingHost } from '../../gc/collect
 import { descriptorOf, indexType, manifestOf, type Answer, type TestManifest } from '../oci-client.ts'
 import { describeOnUpstreams } from '../oci-upstreams.ts'
 
-/** A fresh image that was pushed by a digest with tags. */
+/** A fresh image, pushed by digest with tags. */
 interface Pushed {
   readonly repository: string
   readonly image: TestManifest

@@ -105,7 +105,7 @@ function breakContract(running: () => UpstreamUnderTest): void {
     const body = Readable.from(brokenAfter(bytes.subarray(0, 3_000_000), failure), { objectMode: false })
     const chunk = { body, ...(length !== undefined && { length, offset: 0 }) }
     await expect(upstream.appendUpload(repo, { state: before.state, chunk }, never)).rejects.toBe(failure)
-    // A server may still be writing an earlier chunk: a client that continues too early is refused, and asks again.
+    // A server may still write an earlier chunk: an early client is refused and asks again.
     const goOn = async (): Promise<unknown> => {
       const { state, offset } = await upstream.uploadStatus(repo, before.state, never)
       expect(offset).toBeLessThanOrEqual(3_000_000)

@@ -4,7 +4,7 @@ import { manifestContract } from './contract-manifests.ts'
 import { uploadContract } from './contract-uploads.ts'
 import type { UpstreamUnderTest } from '../upstream-under-test.ts'
 
-/** What every adapter of the upstream port keeps to. */
+/** The contract of all adapters of the upstream port. */
 export function upstreamContract(start: () => Promise<UpstreamUnderTest>): void {
   let running: UpstreamUnderTest
   const upstream = (): UpstreamUnderTest => running

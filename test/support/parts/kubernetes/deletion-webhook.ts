@@ -4,7 +4,7 @@ import { json } from 'node:stream/consumers'
 import { issueAuthority, issueLeaf } from '../../../../src/base/certificate.ts'
 import { closeNow, listenOnLoopback } from '../loopback.ts'
 
-/** An admission webhook that the API server asks before it deletes an object. */
+/** An admission webhook for deletions. */
 export interface DeletionWebhook {
   /** The `clientConfig` of a ValidatingWebhookConfiguration. */
   readonly clientConfig: { readonly url: string; readonly caBundle: string }
@@ -23,7 +23,7 @@ function certificates(): { readonly ca: string; readonly cert: string; readonly 
   return { ca: pemOf(ca), cert: pemOf(cert), key: server.privateKey.export({ type: 'pkcs8', format: 'pem' }).toString() }
 }
 
-/** Starts one on loopback, which allows every deletion once `asked`, called with the object's name, has resolved. */
+/** Starts a webhook on loopback that allows each deletion after `asked`, called with the object's name, has resolved. */
 export async function startDeletionWebhook(asked: (name: string) => Promise<void>): Promise<DeletionWebhook> {
   const { ca, cert, key } = certificates()
   const server = createServer({ cert, key }, (request, response) => {

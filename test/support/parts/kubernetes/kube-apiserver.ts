@@ -7,7 +7,7 @@ import { freePorts } from '../free-port.ts'
 import { requirePart } from '../require-part.ts'
 import { ServerProcess } from '../server-process.ts'
 
-/** A network set aside for benchmarks (RFC 2544): nothing listens there, but the server wants addresses that are not loopback. */
+/** A network reserved for benchmarks (RFC 2544), without listeners: the server requires addresses that are not loopback. */
 const defaultNetwork = { advertiseAddress: '198.18.0.1', serviceRange: '198.19.0.0/24' }
 
 /** A running Kubernetes API server. */
@@ -23,40 +23,40 @@ export interface KubeApiserver {
   readonly keyFile: string
   /** A bearer token in group `system:masters`. */
   readonly token: string
-  /** A kubeconfig file with all of that. */
+  /** A kubeconfig file with URL, authority and token. */
   readonly kubeconfigFile: string
   /** Signs the tokens of service accounts, PEM file. */
   readonly serviceAccountKeyFile: string
-  /** What it wrote to standard error, the last of it. */
+  /** The end of its standard error output. */
   readonly output: string
-  /** Kills the process and waits until it is gone; connections to it are cut. */
+  /** Kills the process and waits for its end; connections to it are cut. */
   kill(): Promise<void>
-  /** Starts it again after `kill`, at the same address with the same keys; resolves when it is ready. */
+  /** Starts the server again after `kill`, with the same address and keys; resolves when it is ready. */
   restart(): Promise<void>
-  /** Kills the process and removes its files; what it wrote to etcd stays. */
+  /** Kills the process and removes its files; its data in etcd stays. */
   stop(): Promise<void>
 }
 
-/** How it is started. */
+/** Options of the start. */
 export interface KubeApiserverOptions {
   readonly etcdEndpoints: readonly string[]
-  /** Starts its keys; `/registry` by default. */
+  /** Prefix of its keys; `/registry` by default. */
   readonly etcdPrefix?: string
   /** `iss` of the tokens of service accounts; `https://kubernetes.default.svc` by default. */
   readonly serviceAccountIssuer?: string
-  /** Where it listens, and from which addresses Services get theirs. By default a free port of 127.0.0.1, and unreachable Services. */
+  /** The listen address, and the range of Service addresses. By default a free port of 127.0.0.1, and unreachable Services. */
   readonly network?: {
     readonly address: string
     readonly port: number
     readonly serviceRange: string
-    /** Stands before the command, e.g. to enter a network namespace. */
+    /** Prefix of the command, e.g. to enter a network namespace. */
     readonly enter: readonly string[]
   }
   /** More flags, e.g. `--feature-gates=...`. */
   readonly flags?: readonly string[]
 }
 
-/** Starts a real kube-apiserver over a running etcd; resolves when `/readyz` says so. It makes its own certificate. */
+/** Starts a real kube-apiserver on a running etcd with its own certificate; resolves after `/readyz` succeeds. */
 export async function startKubeApiserver(options: KubeApiserverOptions): Promise<KubeApiserver> {
   const program = requirePart('kube-apiserver')
   const directory = await mkdtemp(join(tmpdir(), 'taproot-kube-apiserver-'))
@@ -90,7 +90,7 @@ export async function startKubeApiserver(options: KubeApiserverOptions): Promise
       get output() {
         return server.output
       },
-      // Its graceful end waits for watches: killed, as it has nothing that etcd has not.
+      // Killed, since its graceful end waits for watches and all its data is in etcd.
       kill: () => server.kill(),
       restart: () => server.start(),
     }
@@ -133,7 +133,7 @@ function flagsOf(options: KubeApiserverOptions, { directory, port }: { directory
     'bind-address': network?.address ?? '127.0.0.1',
     'secure-port': String(port),
     'advertise-address': network?.address ?? defaultNetwork.advertiseAddress,
-    // Where it can be reached it tells so to pods.
+    // A reachable server publishes its address for pods.
     ...(network === undefined && { 'endpoint-reconciler-type': 'none' }),
     'service-cluster-ip-range': network?.serviceRange ?? defaultNetwork.serviceRange,
     'cert-dir': join(directory, 'certificates'),

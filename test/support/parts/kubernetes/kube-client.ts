@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { runClient, type ClientOptions, type ClientResult } from '../run-client.ts'
 
-/** How a client of a cluster is run. */
+/** Options of a client of a cluster. */
 export interface KubeClientOptions extends ClientOptions {
   readonly kubeconfigFile: string
   /** 5 minutes by default. */
@@ -11,7 +11,7 @@ export interface KubeClientOptions extends ClientOptions {
 /** The output of a client of a cluster. */
 export type KubeClientResult = ClientResult
 
-/** Runs a real kubectl or helm, with caches and configuration of its own. Does not throw for its answers. */
+/** Runs a real kubectl or helm with separate caches and configuration. Does not throw if the program fails. */
 export function runKubeClient(
   name: 'kubectl' | 'helm',
   args: readonly string[],
@@ -28,7 +28,7 @@ export function runKubeClient(
   return runClient(name, args, { ...options, timeoutMs, own })
 }
 
-/** As `runKubeClient`, and returns what it printed; throws with what it complained about where it fails. */
+/** Like `runKubeClient`, but returns the output, and throws with the error output if the program fails. */
 export async function mustRunKubeClient(name: 'kubectl' | 'helm', args: readonly string[], options: KubeClientOptions): Promise<string> {
   const { stdout, stderr, code } = await runKubeClient(name, args, options)
   if (code !== 0) throw new Error(`${name} ${args.join(' ')} ended with ${code ?? 'a time-out'}:\n${stdout}${stderr}`)

@@ -15,12 +15,12 @@ export interface KubeControllerManager {
   stop(): Promise<void>
 }
 
-/** How it is started. */
+/** Options of the start. */
 export interface KubeControllerManagerOptions {
   readonly apiserver: KubeApiserver
-  /** Stands before the command, e.g. to enter a network namespace. */
+  /** Prefix of the command, e.g. to enter a network namespace. */
   readonly enter?: readonly string[]
-  /** Where it listens; 127.0.0.1 by default. */
+  /** The listen address; 127.0.0.1 by default. */
   readonly address?: string
   readonly flags?: readonly string[]
 }
@@ -37,7 +37,7 @@ export async function startKubeControllerManager(options: KubeControllerManagerO
     'secure-port': String(port),
     'cert-dir': join(directory, 'certificates'),
     'service-account-private-key-file': apiserver.serviceAccountKeyFile,
-    // The certificate that pods trust.
+    // The certificate authority for pods.
     'root-ca-file': apiserver.certFile,
     'leader-elect': 'false',
   }

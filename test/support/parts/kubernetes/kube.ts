@@ -6,27 +6,27 @@ import { mustRunKubeClient } from './kube-client.ts'
 import { startKubeControllerManager } from './kube-controller-manager.ts'
 import { onWorkerEnd } from '../worker-end.ts'
 
-/** A Kubernetes without nodes: an etcd, an API server and, where asked for, the controllers of Kubernetes itself. */
+/** A Kubernetes without nodes: an etcd, an API server and optionally the Kubernetes controllers. */
 export interface Kube {
   readonly etcd: EtcdCluster
-  /** Also says how to `kill` and `restart` it. */
+  /** Offers `kill` and `restart`. */
   readonly apiserver: KubeApiserver
-  /** What a client needs in addition to `kubeconfigFile`. */
+  /** Client settings besides `kubeconfigFile`. */
   readonly access: { readonly server: string; readonly caPem: string; readonly token: string }
   readonly kubeconfigFile: string
-  /** Runs a real kubectl as administrator and returns what it printed; throws where it fails. */
+  /** Runs a real kubectl as administrator and returns its output; throws if it fails. */
   kubectl(args: readonly string[], stdin?: string): Promise<string>
   /** Stops everything and removes the data. */
   stop(): Promise<void>
 }
 
-/** How it is started. */
+/** Options of the start. */
 export interface KubeOptions extends Pick<KubeApiserverOptions, 'flags' | 'serviceAccountIssuer'> {
   /** Starts kube-controller-manager too: garbage collection, deletion of namespaces, service accounts. */
   readonly controllerManager?: boolean
 }
 
-/** Starts a real Kubernetes API on free loopback ports with data of its own; resolves when it is ready. Throws, everything stopped, where a part does not start. */
+/** Starts a real Kubernetes API on free loopback ports with its own data; resolves when it is ready. If a part does not start, stops all and throws. */
 export async function startKube(options: KubeOptions = {}): Promise<Kube> {
   const { controllerManager = false, ...apiserverOptions } = options
   const stops: (() => Promise<void>)[] = []
@@ -57,7 +57,7 @@ export async function startKube(options: KubeOptions = {}): Promise<Kube> {
   }
 }
 
-/** The Kubernetes of this worker, and what was in it before its first user. */
+/** The Kubernetes of this worker, and its keys before its first user. */
 let shared: Promise<{ readonly kube: Kube; readonly kept: ReadonlySet<string> }> | undefined
 let isInUse = false
 
@@ -96,7 +96,7 @@ async function startShared(prepare: (kube: Kube) => Promise<void>): Promise<{ ku
 }
 
 const base64 = (text: string): string => Buffer.from(text).toString('base64')
-/** What the API server writes by itself, at any time. */
+/** Keys that the API server writes by itself at any time. */
 const ofTheServer =
   /^\/registry\/(?:masterleases|peerserverlease|ranges|services|endpointslices)\/|\/kube-(?:system|public|node-lease)(?:\/|$)|^\/registry\/namespaces\/default$/
 
@@ -106,7 +106,7 @@ async function keysOf([member]: readonly EtcdMember[]): Promise<string[]> {
   return kvs.map(({ key }) => Buffer.from(key, 'base64').toString()).filter((key) => !ofTheServer.test(key))
 }
 
-/** Past the API server, which sees it in its watch: no finalizer, policy or hook that a test left stands in the way. */
+/** Deletes keys in etcd, so that finalizers, policies and hooks of a test do not prevent it. The API server sees the deletions in its watch. */
 async function removeWritten(member: EtcdMember, kept: ReadonlySet<string>): Promise<void> {
   const written = (await keysOf([member])).filter((key) => !kept.has(key))
   const mostInOne = 100

@@ -7,11 +7,11 @@ export interface IssuedCertificate {
   readonly key: string
 }
 
-/** A certificate authority that lives for a test. */
+/** A certificate authority for a test. */
 export interface TestAuthority {
   /** PEM. */
   readonly certificate: string
-  /** Issues a certificate for `localhost`, or the other name, that is good for an hour, or as long as it says. */
+  /** Issues a certificate for `localhost` or another name, valid for an hour by default. */
   issue(options?: { readonly name?: string; readonly lifeSeconds?: number; readonly roles?: readonly TlsRole[] }): IssuedCertificate
 }
 
@@ -26,7 +26,7 @@ function times(lifeSeconds: number): { notBeforeMs: number; notAfterMs: number }
   return { notBeforeMs: Date.now() - hourSeconds * 1000, notAfterMs: Date.now() + lifeSeconds * 1000 }
 }
 
-/** Makes an authority whose certificate is good for a day. */
+/** Creates an authority with a certificate valid for a day. */
 export function createAuthority(name = `authority ${randomBytes(4).toString('hex')}`): TestAuthority {
   const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
   const own = { subject: name, publicKey, serial: randomBytes(16), ...times(24 * hourSeconds) }

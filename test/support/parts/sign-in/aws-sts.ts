@@ -2,11 +2,11 @@ import { createHash, createHmac, timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import { closeNow, listenOnLoopback } from '../loopback.ts'
 
-/** An access key and whom it belongs to. */
+/** An access key and its owner. */
 export interface AccessKey {
   readonly id: string
   readonly secret: string
-  /** Temporary credentials have one. */
+  /** Set for temporary credentials. */
   readonly sessionToken?: string
   readonly arn: string
   readonly userId: string
@@ -17,7 +17,7 @@ export interface AccessKey {
 export interface ToSign {
   readonly method?: string
   readonly target?: string
-  /** In the order in which they are written, `Host` included. All of them are signed unless `signed` says which. */
+  /** In the order of the request, with `Host`. All are signed unless `signed` lists some. */
   readonly headers: readonly (readonly [name: string, value: string])[]
   readonly signed?: readonly string[]
   readonly date: Date
@@ -57,7 +57,7 @@ function signatureOf(secret: string, { method, target, headers, signed, amzDate:
   return hmac(key, ['AWS4-HMAC-SHA256', at, scope, sha256(canonicalRequest)].join('\n')).toString('hex')
 }
 
-/** A signed request as the public clients write it down, before base64. */
+/** A signed request in the form of the public clients, before base64. */
 export function signedRequest(key: AccessKey, input: ToSign): string {
   const { method = 'POST', target = '/?Action=GetCallerIdentity&Version=2011-06-15', date, region = 'us-east-1', body = '' } = input
   const all = [
@@ -74,7 +74,7 @@ export function signedRequest(key: AccessKey, input: ToSign): string {
   return `${[`${method} ${target} HTTP/1.1`, ...lines].join('\r\n')}\r\n\r\n${body}`
 }
 
-/** How a public client writes a request down: some headers that are not signed, base64 with the URL alphabet. */
+/** The token of a public client: a request with some unsigned headers, in base64url. */
 export function awsToken(
   key: AccessKey,
   { audience, identity, date, host = 'sts.amazonaws.com' }: { audience: string; identity: string; date: Date; host?: string },
@@ -89,13 +89,13 @@ export function awsToken(
   return Buffer.from(text.replace('\r\n', '\r\nUser-Agent: client/1.1\r\nContent-Length: 0\r\n')).toString('base64url')
 }
 
-/** The token service of AWS, as far as `GetCallerIdentity` goes: it verifies signatures, dates and keys as the real one does. */
+/** A token service of AWS with `GetCallerIdentity`, which verifies signatures, dates and keys. */
 export interface AwsSts {
   readonly url: string
   readonly keys: Map<string, AccessKey>
   /** The requests that came. */
   readonly asked: { readonly host: string; readonly headers: IncomingMessage['headers']; readonly accepted: boolean }[]
-  /** Set while the service answers this to everything. */
+  /** If set, the answer to all requests. */
   broken: { readonly status: number; readonly body?: string; readonly headers?: Record<string, string> } | 'silent' | undefined
   stop(): Promise<void>
 }
@@ -135,13 +135,13 @@ function isCurrent(at: string, nowMs: number): boolean {
   return Math.abs(nowMs - atMs) <= 15 * 60_000
 }
 
-/** What must be signed is, and what is signed is there. */
+/** True if all required headers are signed and all signed headers are present. */
 function isCovered(signed: readonly string[], sent: readonly string[]): boolean {
   const must = sent.filter((name) => name === 'host' || name.startsWith('x-amz-'))
   return must.every((name) => signed.includes(name)) && signed.every((name) => sent.includes(name))
 }
 
-/** The key that signed, or the code of the refusal. */
+/** The signing key, or the code of the refusal. */
 function verified(request: IncomingMessage, body: string, { keys, nowMs }: { keys: ReadonlyMap<string, AccessKey>; nowMs: number }): AccessKey | string {
   const authorization = request.headers.authorization ?? ''
   const [, id = '', day = '', region = '', list = '', signature = ''] =
@@ -158,7 +158,7 @@ function verified(request: IncomingMessage, body: string, { keys, nowMs }: { key
   return headers.get('x-amz-security-token') === key.sessionToken ? key : 'InvalidClientTokenId'
 }
 
-/** Starts it on a port of this machine. `now` is what it takes for the time. */
+/** Starts the service on a loopback port, with `now` as its time. */
 export async function startAwsSts(now: () => number): Promise<AwsSts> {
   const keys = new Map<string, AccessKey>()
   const respond = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {

@@ -2,7 +2,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { createRemoteJWKSet, decodeJwt, jwtVerify } from 'jose'
 import { closeNow, listenOnLoopback } from '../loopback.ts'
 
-/** A request that a cloud was asked, and whether it gave a credential. */
+/** A request to a cloud, and whether the answer had a credential. */
 export interface Asked {
   readonly path: string
   readonly form: URLSearchParams
@@ -15,15 +15,15 @@ export interface Clouds {
   readonly amazon: string
   readonly google: string
   readonly azure: string
-  /** Whom each account trusts: the token's subject, by account, project number or `<tenant>/<client>`. */
+  /** The trusted subject by account, project number or `<tenant>/<client>`. */
   readonly trusts: Map<string, string>
   readonly asked: Asked[]
-  /** Set while the services answer nothing but this status. */
+  /** If set, the status of all answers. */
   broken: number | undefined
   stop(): Promise<void>
 }
 
-/** The subject of a token that its issuer signed for this audience; undefined if it is not such a token. */
+/** The subject of a valid token for this audience; undefined if it is invalid. */
 async function subjectOf(token: string, audience: string): Promise<string | undefined> {
   const { iss = '' } = decodeJwt(token)
   const discovery = (await (await fetch(`${iss}/.well-known/openid-configuration`)).json()) as { issuer: string; jwks_uri: string }
@@ -57,7 +57,7 @@ const accessToken: Answer = {
   body: JSON.stringify({ access_token: 'secret-of-the-cloud', token_type: 'Bearer', expires_in: 3600 }),
 }
 
-/** How each service answers a form. */
+/** The answers of each service to a form. */
 const services: Readonly<Record<string, (form: URLSearchParams, trusts: ReadonlyMap<string, string>, path: string) => Promise<Answer>>> = {
   async amazon(form, trusts) {
     if (form.get('Action') !== 'AssumeRoleWithWebIdentity' || form.get('Version') !== '2011-06-15') return amazonRefusal(400, 'InvalidAction')
@@ -97,7 +97,7 @@ async function formOf(request: IncomingMessage): Promise<URLSearchParams> {
   return new URLSearchParams(isForm ? Buffer.concat(chunks).toString() : '')
 }
 
-/** Starts all three on one port of this machine. */
+/** Starts all three on one loopback port. */
 export async function startClouds(): Promise<Clouds> {
   const trusts = new Map<string, string>()
   const asked: Asked[] = []

@@ -4,7 +4,7 @@ import { defaultTreeAdapter, parse, type DefaultTreeAdapterMap } from 'parse5'
 import { newKey } from '../../../iam/signin/issuers.ts'
 import { closeNow, listenOnLoopback } from '../loopback.ts'
 
-/** What a provider says of a person besides their subject, which is the name that they sign in with. */
+/** The provider's claims about a person besides the subject, which is their name at sign-in. */
 export type PersonClaims = Readonly<Record<string, unknown>>
 
 /** A client of a platform at the provider. */
@@ -18,7 +18,7 @@ export interface ProviderClient {
 /** A real OpenID provider on loopback (package oidc-provider) where people sign in by forms with any password. */
 export interface LoginProvider {
   readonly issuer: string
-  /** The people whom it knows something of, by the name that they sign in with. */
+  /** The claims of people, by name at sign-in. */
   readonly people: Map<string, PersonClaims>
   /** Replaces the clients that it serves. */
   serve(clients: readonly ProviderClient[]): void
