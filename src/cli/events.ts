@@ -20,6 +20,8 @@ const backoff = { firstMs: 500, maxMs: 30_000 }
 const passing: ReadonlySet<number> = new Set([4, 8, 14])
 /** Attempts in a row with a token that the server refuses, before the command ends: about a minute. The file may be written late. */
 const maxRefused = 8
+const cutNote = 'the connection was cut: connecting again'
+const tokenNote = 'the token was refused or cannot be read: reading it again'
 /** Column widths of time, type and subject, in characters. A longer cell shifts the rest of its line. */
 const widths = [24, 48, 40]
 
@@ -105,29 +107,36 @@ async function follow({ client, note, renewsToken }: ClientContext, { query, pri
   let cursor = from
   let failures = 0
   let hasBegun = false
-  let isRefused = false
-  while (!signal.aborted) {
-    try {
-      for await (const { id, type, data } of recordsOf(client, { ...query, ...(cursor === undefined ? {} : { cursor }) }, signal)) {
-        if (type === 'error') throw refusalOf(jsonOf(data)) ?? new ClientError('the stream ended with an unknown error')
-        hasBegun = true
-        isRefused = false
-        failures = 0
-        if (data !== '') await print(jsonOf(data))
-        cursor = id
-      }
-    } catch (error) {
-      const isRenewed = renewsToken && hasBegun && failures < maxRefused && isOfToken(error)
-      const isCut = error instanceof ClientError && (error.code === undefined ? hasBegun : passing.has(error.code))
-      if (!isCut && !isRenewed) throw explained(error)
-      if (isRenewed && !isRefused) note('the token was refused or cannot be read: reading it again')
-      isRefused = isRenewed
+  const read = async (): Promise<void> => {
+    for await (const { id, type, data } of recordsOf(client, { ...query, ...(cursor === undefined ? {} : { cursor }) }, signal)) {
+      if (type === 'error') throw refusalOf(jsonOf(data)) ?? new ClientError('the stream ended with an unknown error')
+      hasBegun = true
+      failures = 0
+      if (data !== '') await print(jsonOf(data))
+      cursor = id
     }
+  }
+  let noted = ''
+  while (!signal.aborted) {
+    const reason = await read().then(
+      () => cutNote,
+      (error: unknown) => {
+        const isRenewed = renewsToken && hasBegun && failures < maxRefused && isOfToken(error)
+        if (!isRenewed && !isCut(error, hasBegun)) throw explained(error)
+        return isRenewed ? tokenNote : cutNote
+      },
+    )
     if (signal.aborted) return
     failures += 1
-    if (failures === 1 && !isRefused) note('the connection was cut: connecting again')
+    if (failures === 1 || noted !== reason) note(reason)
+    noted = reason
     await pause(backoffMs(backoff, failures, systemRandom), signal)
   }
+}
+
+/** True if a later attempt may succeed. */
+function isCut(error: unknown, hasBegun: boolean): boolean {
+  return error instanceof ClientError && (error.code === undefined ? hasBegun : passing.has(error.code))
 }
 
 /** True if the token is refused, or its file cannot be read at this moment. */

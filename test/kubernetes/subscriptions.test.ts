@@ -157,10 +157,11 @@ describeWithPart('kube-apiserver', 'subscriptions as Kubernetes objects', () => 
       await put({ sink: sink.url, suspend: true })
       const object = await until('InSync')
       expect(object.status).toMatchObject({ state: 'PAUSED', stateReason: 'suspended by its Kubernetes object' })
-      const events = (await new EventGround(world.server).all()).filter(({ subject }) => subject === uidOf(object))
-      expect(events.map(({ body }) => fromBinary(SubscriptionSchema, body))).toMatchObject([
-        { state: Subscription_State.PAUSED, stateReason: 'suspended by its Kubernetes object' },
-      ])
+      const [created] = await new EventGround(world.server).stored({ type: 'api.events.subscription.created.v1', subject: uidOf(object) })
+      expect(created && fromBinary(SubscriptionSchema, created.body)).toMatchObject({
+        state: Subscription_State.PAUSED,
+        stateReason: object.status?.stateReason,
+      })
       const group = await newGroup()
       expect(sink.received).toEqual([])
       await put({ sink: sink.url, suspend: false })
@@ -217,7 +218,7 @@ describeWithPart('kube-apiserver', 'subscriptions as Kubernetes objects', () => 
 
   describe('a subscription with secretName', () => {
     const hooks = { signing: 'STANDARD_WEBHOOKS', secretName: 'hook-secret' }
-    const secretOf = async (): Promise<KubeObject | undefined> => world.api.get(objectTypes.secret, { namespace, name: 'hook-secret' }, signal)
+    const secretOf = async (name = 'hook-secret'): Promise<KubeObject | undefined> => world.api.get(objectTypes.secret, { namespace, name }, signal)
     const textOf = (secret: KubeObject | undefined): string => {
       const { secret: data = '' } = secret?.['data'] as Readonly<Record<string, string>> // as Secrets are
       return Buffer.from(data, 'base64').toString()
@@ -253,6 +254,24 @@ describeWithPart('kube-apiserver', 'subscriptions as Kubernetes objects', () => 
         refresh()
         expect(textOf(await secretOf())).toBe(secret)
       }, polling)
+    })
+
+    test('another name, or none, removes the Secret that was made before; one that is not its own stays', async () => {
+      const gone = (name: string): Promise<void> => vi.waitFor(async () => expect(await secretOf(name)).toBeUndefined(), polling)
+      await put(hooks)
+      await until('InSync')
+      await put({ ...hooks, secretName: 'second' })
+      await gone('hook-secret')
+      expect(textOf(await secretOf('second'))).toMatch(/^whsec_/)
+      await world.api.create(objectTypes.secret, { metadata: { namespace, name: 'mine' }, data: { secret: 'bWluZQ==' } }, signal)
+      const annotations = { 'taproot.dev/webhook-secrets': 'mine,second,../../default/secrets/x,' }
+      await world.api.patch(objectTypes.subscription, { namespace, name: 'hook' }, { metadata: { annotations } }, signal)
+      await put({ ...hooks, secretName: 'mine' })
+      await until('SecretInUse')
+      expect(textOf(await secretOf('second'))).toMatch(/^whsec_/)
+      await put({ signing: 'STANDARD_WEBHOOKS', secretName: null })
+      await gone('second')
+      expect(textOf(await secretOf('mine'))).toBe('mine')
     })
 
     test('a subscription with secretName keeps a Secret of another owner unchanged, and reports it', async () => {

@@ -19,7 +19,7 @@ import { authorityAt } from './authority.ts'
 import { conditionStatusOf, type ConditionStatus, firstOf } from './condition-status.ts'
 import { extraFields } from './desired.ts'
 import { readLiveStatus } from './live-status.ts'
-import { keepWebhookSecret } from './webhook-secret.ts'
+import { keepWebhookSecret, removeWebhookSecret, secretsMadeFor, webhookSecretsAnnotation } from './webhook-secret.ts'
 import { recordFacts, type ObjectFacts, type RecordFacts } from './facts.ts'
 import type { ObjectPlan, RecordStep } from './plan.ts'
 import { statusOf } from './status.ts'
@@ -296,13 +296,26 @@ function announce({ world, row, facts }: Application, { ready, reason, message }
   world.events.record({ type: row.type, metadata, severity: ready === 'True' ? 'Normal' : 'Warning', reason, action: 'Reconcile', note: message })
 }
 
-/** Writes the Secret that the object names, once its record is as desired. Returns the condition that prevents this, if any. */
-async function secretProblem(
-  { world, facts: { object }, signal }: Application,
-  record: RecordFacts | undefined,
-  { conditionStatus }: ObjectPlan,
-): Promise<ConditionStatus | undefined> {
-  return record === undefined || conditionStatus?.ready !== 'True' ? undefined : keepWebhookSecret(world, { object, uid: record.uid }, signal)
+/**
+ * Keeps the Secret that the object names, once its record is as wanted, and removes those that it named before. An annotation has the names of both, so that an
+ * interruption leaves none behind. Returns what is in the way.
+ */
+async function secretProblem(application: Application, record: RecordFacts | undefined, { conditionStatus }: ObjectPlan): Promise<ConditionStatus | undefined> {
+  const { world, facts, signal, isGone } = application
+  const { object } = facts
+  if (record === undefined || conditionStatus?.ready !== 'True') return undefined
+  const annotate = (names: readonly string[]): Promise<unknown> =>
+    patchMetadata(application, object, { annotations: { [webhookSecretsAnnotation]: names.length === 0 ? null : names.join() } })
+  const { secretName } = object.spec
+  const wanted = secretName === undefined ? [] : [secretName]
+  const made = isGone || !world.writesSecrets ? wanted : secretsMadeFor(object)
+  if (wanted.some((name) => !made.includes(name))) await annotate([...made, ...wanted])
+  const problem = await keepWebhookSecret(world, { object, uid: record.uid }, signal)
+  const outdated = made.filter((name) => name !== secretName)
+  if (problem !== undefined || outdated.length === 0) return problem
+  for (const name of outdated) await removeWebhookSecret(world, { object, name }, signal)
+  await annotate(wanted)
+  return undefined
 }
 
 /**

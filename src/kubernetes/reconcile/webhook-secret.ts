@@ -1,6 +1,7 @@
 import { readSecrets } from '../../events/index.ts'
+import { isSecretName } from '../../base/pull-secret.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { ObjectDraft } from '../kube-api.ts'
+import type { KubeObject, ObjectDraft } from '../kube-api.ts'
 import { objectTypes } from '../object-types.ts'
 import type { PlatformObject } from '../platform-object.ts'
 import type { World } from '../world.ts'
@@ -8,6 +9,10 @@ import { verdicts, type ConditionStatus } from './condition-status.ts'
 
 /** Label of the Secrets that contain the shared secrets of subscriptions. */
 const webhookSecretLabel = 'taproot.dev/webhook-secret'
+/** The most names that an annotation is read for. */
+const maxNames = 16
+/** Annotation of a subscription: the Secrets that the controller may have made for it, separated by commas. */
+export const webhookSecretsAnnotation = 'taproot.dev/webhook-secrets'
 
 function draftOf({ metadata }: PlatformObject, name: string, secret: string): ObjectDraft {
   const { group, version, kind } = objectTypes.subscription
@@ -22,6 +27,24 @@ function draftOf({ metadata }: PlatformObject, name: string, secret: string): Ob
     type: 'Opaque',
     data: { secret: Buffer.from(secret).toString('base64') },
   }
+}
+
+function isOwn(secret: KubeObject, { metadata: { uid } }: PlatformObject): boolean {
+  return secret.metadata.ownerReferences?.some((owner) => owner.uid === uid) === true
+}
+
+/** Returns the names in the annotation. Anyone who may edit the object may change it. */
+export function secretsMadeFor({ metadata }: PlatformObject): readonly string[] {
+  const names = metadata.annotations?.[webhookSecretsAnnotation]?.split(',') ?? []
+  return names.filter(isSecretName).slice(0, maxNames)
+}
+
+/** Deletes a Secret that was made for the object. One of another owner, or without the label, stays. Rejects with KubeError. */
+export async function removeWebhookSecret(world: World, { object, name }: { object: PlatformObject; name: string }, signal: AbortSignal): Promise<void> {
+  const ref = { namespace: object.metadata.namespace, name }
+  const current = await world.api.get(objectTypes.secret, ref, signal)
+  if (current === undefined || !isOwn(current, object) || current.metadata.labels?.[webhookSecretLabel] !== 'true') return
+  await world.api.delete(objectTypes.secret, ref, { uid: current.metadata.uid }, signal)
 }
 
 /**
@@ -46,8 +69,7 @@ export async function keepWebhookSecret(
     await world.api.create(objectTypes.secret, draft, signal)
     return undefined
   }
-  const isOwn = current.metadata.ownerReferences?.some((owner) => owner.uid === object.metadata.uid) === true
-  if (!isOwn) return verdicts.secretInUse(name)
+  if (!isOwn(current, object)) return verdicts.secretInUse(name)
   const kept = current['data'] as Readonly<Record<string, string>> | undefined // as Secrets are
   const { data } = draft as ObjectDraft & { readonly data: { readonly secret: string } } // as built above
   if (kept?.['secret'] !== data.secret) await world.api.patch(objectTypes.secret, { namespace, name }, { data }, signal)
