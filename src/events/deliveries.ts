@@ -128,7 +128,6 @@ class Deliveries {
 
   async *pending(after: Position | undefined, signal: AbortSignal): AsyncGenerator<Listed, void> {
     const progress = await readProgress(this.#services.store, this.#uid, signal)
-    // a cast: records of this kind contain subscriptions
     const record = this.#services.cache.tables.get('Subscription', this.#uid)?.message
     if (progress === undefined || record === undefined) return
     const from = after ?? { revision: Number(progress.revision), key: progress.key }

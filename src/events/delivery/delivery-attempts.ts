@@ -105,7 +105,6 @@ export class DeliveryAttempts {
   }
 
   #record(): Subscription | undefined {
-    // a cast: a row of this kind contains a Subscription
     return this.#context.services.cache.tables.get('Subscription', this.#uid)?.message
   }
 }
