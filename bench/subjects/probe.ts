@@ -8,7 +8,7 @@ const session = new Session()
 
 async function answer(question: string): Promise<unknown> {
   if (question === 'memory') {
-    // a cast: the server is started with --expose-gc
+    // `gc` exists, because the server is started with --expose-gc.
     for (let run = 0; run < 3; run++) globalThis.gc?.()
     return process.memoryUsage()
   }

@@ -26,7 +26,7 @@ const lookEveryMs = 500
 /** Maximum number of namespaces that a status lists. */
 const mostNames = 20
 
-/** a cast: the API server has checked grants against their CRD */
+/** Returns the spec of a grant, which the API server has checked against its CRD. */
 const specOf = ({ spec }: KubeObject): GrantSpec => spec as GrantSpec
 const keyOf = (name: string): string => `Grant//${name}`
 

@@ -13,7 +13,6 @@ import { messageOf } from '../../cache/records/record-types.ts'
 
 /** The mapping in a record of kind ExternalGroupRoleMapping. */
 export function mappingOf(record: CachedRecord): ExternalGroupRoleMapping {
-  // a cast: the table of a kind contains messages of that kind
   return messageOf(record, 'ExternalGroupRoleMapping')
 }
 

@@ -59,7 +59,7 @@ const freeMail: ReadonlySet<string> = new Set([
   'yandex.ru',
 ])
 
-/** Returns the groups that the text may name: by name, or by the last part of the uid (docs/spec/iam.md#groups). */
+/** Returns the groups that a text may mean: those with this name, and those whose uid ends with it (docs/spec/iam.md#groups). */
 function namedGroups(tables: RecordTables, text: string): CachedRecord[] {
   const groups = tables.table('Group')
   const byName = [...groups.matching('name', text)]

@@ -45,7 +45,6 @@ async function changeOrganisation(services: Services, context: Context, what: { 
   const changed = await commit(services, context, (planning): MutationPlan<Resource> => {
     const cached = organisationRecord(planning, what.uid)
     assertEtag(cached, context.ifMatch)
-    // a cast: a record of kind Group contains a Group
     const record = clone(GroupSchema, messageOf(cached, 'Group'))
     what.change(record)
     const changes = new ChangeSet()

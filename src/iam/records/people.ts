@@ -63,7 +63,7 @@ const registerMethod = methodNamed('Register')
 
 function methodNamed(rpc: string): MethodRow {
   const found = methods.find((method) => method.rpc === rpc && method.service === 'taproot.auth.v1.Auth')
-  if (found === undefined) throw new TypeError(`no method Auth/${rpc}`)
+  if (found === undefined) throw new TypeError(`there is no method Auth/${rpc}`)
   return found
 }
 

@@ -34,7 +34,6 @@ const builtInTimeMs = Date.UTC(2026, 0, 1)
 export const builtInRoleRecords: readonly CachedRecord[] = builtInRoles.map((role) => {
   const record = create(RoleSchema, { name: role.name, description: role.description, capabilities: numbersOf(role.capabilities) })
   const facts = { etag: role.uid.slice(0, 16), createMs: builtInTimeMs, updateMs: builtInTimeMs, managedBy: '' }
-  // a cast: Role is a resource of the schema
   return recordOfEnvelope(index, { uid: role.uid, envelope: envelopeOf(RoleSchema, record, facts), revision: storeRevision(0) })
 })
 

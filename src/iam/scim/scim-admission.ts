@@ -11,7 +11,6 @@ import { isActive, userWith } from './scim-users.ts'
  */
 function correlationClaim(tables: RecordTables, provider: Uid): 'sub' | 'oid' {
   const record = tables.get('IdentityProvider', provider)
-  // a cast: a record of kind IdentityProvider contains one
   const configuration = record?.message.configuration
   const rule = configuration?.case === 'oidc' ? configuration.value.correlationRule : CorrelationRule.UNSPECIFIED
   return rule === CorrelationRule.OID_EQUALS_EXTERNAL_ID ? 'oid' : 'sub'

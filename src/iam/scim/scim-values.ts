@@ -24,7 +24,7 @@ export function isObject(value: unknown): value is Readonly<Record<string, unkno
 }
 
 function readText(value: unknown, path: string): string {
-  if (typeof value !== 'string') throw scimError('invalidValue', `${path} must be a text`)
+  if (typeof value !== 'string') throw scimError('invalidValue', `${path} must be a string`)
   if (value.length > maxTextLength) throw scimError('invalidValue', `${path} must not be longer than ${maxTextLength} characters`)
   if (!value.isWellFormed()) throw scimError('invalidValue', `${path} must be well-formed Unicode`)
   return value
@@ -111,7 +111,7 @@ const maxNameLength = 255
 
 function shortText(user: ScimObject, name: string): string {
   const value = user[name] ?? ''
-  if (typeof value !== 'string') throw new TypeError(`${name} is a string`)
+  if (typeof value !== 'string') throw new TypeError(`${name} must be a string`)
   if (value.length > maxNameLength) throw scimError('invalidValue', `${name} must not be longer than ${maxNameLength} characters`)
   return value
 }

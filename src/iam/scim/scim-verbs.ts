@@ -71,7 +71,6 @@ async function changeScim(services: Services, context: Context, change: { provid
  * (docs/spec/iam.md#no-escalation).
  */
 function assertMayLetIn({ planning, record }: ScimSubject): void {
-  // a cast: a record of kind IdentityProvider contains one
   const { defaultRole } = messageOf(record, 'IdentityProvider')
   assertHoldsWhatProviderConfers(planning, { uid: record.uid, defaultRole })
 }

@@ -21,7 +21,6 @@ export interface RecordFacts {
 
 /** Returns the facts of an existing record. */
 export function recordFacts(record: CachedRecord): RecordFacts {
-  // a cast: records are stored by uid, and their parents are uids or the root
   return { uid: record.uid, parent: record.parent, managedBy: record.managedBy, etag: record.etag }
 }
 

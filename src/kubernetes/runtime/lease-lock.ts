@@ -114,7 +114,6 @@ export class LeaseLock {
   }
 
   #note(lease: KubeObject): void {
-    // a cast: the API server validates Leases
     this.#seen = { lease, spec: lease.spec ?? {}, since: this.#options.timers.now() }
   }
 }

@@ -310,7 +310,10 @@ export class RepoCollection {
     await this.#services.store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
   }
 
-  /** Removes bytes. Resolves with the upstream's error if it refused. Rejects if the outcome is unknown. */
+  /**
+   * Removes the bytes of a manifest or blob from the upstream. Resolves with the upstream's error if it refused. Rejects if the outcome is
+   * unknown.
+   */
   async #refusalOf(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<UpstreamError | undefined> {
     try {
       await this.#remove(sort, digest, signal)

@@ -57,7 +57,6 @@ async function readReadme(services: Services, record: CachedRecord, signal: Abor
     envelope === undefined
       ? { etag: unwrittenEtag, createMs: record.createMs, updateMs: record.createMs, managedBy: '' }
       : { etag: envelope.etag, createMs: Number(envelope.createTimeMs), updateMs: Number(envelope.updateTimeMs), managedBy: envelope.managedBy }
-  // a cast: RepoReadme has the fields that every resource has (test/base/schema.test.ts)
   const bare = envelope === undefined ? create(RepoReadmeSchema) : fromBinary(RepoReadmeSchema, envelope.record)
   bare.uid = record.uid
   return { record: stamped(RepoReadmeSchema, bare, facts), facts, revision: entry?.revision }

@@ -148,7 +148,6 @@ function planEnd(planning: Planning, context: Context, cached: CachedRecord): Mu
   const changes = new ChangeSet()
   const { createMs, managedBy } = cached
   const facts = { etag: newEtag(planning.services.random), createMs, updateMs: Math.max(planning.nowMs, cached.updateMs + 1), managedBy }
-  // a cast: a repo has the fields that every resource has
   const changed = changes.update(repoKind, { cached, record, facts })
   emit(planning, context, { changes, subject: cached.uid, body: bodyOf(repoKind, planning, changed) })
   return { changes, result: true }
@@ -168,7 +167,7 @@ export const endMirror: Handler = async (services, context, message) => {
 /** Returns a context in which the platform itself updates a repo. */
 function ownContext(services: Services, signal: AbortSignal): Context {
   const method = methods.find((row) => row.kind === repoKind.index.kind && row.verb === 'update')
-  if (method === undefined) throw new TypeError('repos have no update')
+  if (method === undefined) throw new TypeError('the kind Repo has no update method')
   return innerContext({
     method,
     caller: {

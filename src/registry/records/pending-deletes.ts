@@ -29,6 +29,6 @@ export async function scheduleDelete(services: Services, { repo, sort, digest }:
     // An existing note may contain a record, so it is not overwritten.
     await services.store.transact({ guards: [{ kind: 'absent', key: note.key }], writes: [note] }, AbortSignal.timeout(noteTimeoutMs))
   } catch (error) {
-    services.log.warn(`a ${sort} without a record is left upstream`, { repo, digest, error: errorText(error) })
+    services.log.warn(`could not schedule the removal of an unrecorded ${sort} from the upstream`, { repo, digest, error: errorText(error) })
   }
 }

@@ -23,7 +23,7 @@ interface TokenAuthorityOptions {
   readonly random: Random
 }
 
-/** The key of the authority in the store. */
+/** Store key under which the certificate authority is kept. */
 export const authorityKey = 'meta/registry-ca'
 
 /** The stored authority: JSON, with `certificate` and `sealed` (PKCS #8) in base64. */

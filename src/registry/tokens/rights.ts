@@ -27,7 +27,10 @@ export function placeOf(target: RepoTarget): Uid {
   return target.kind === 'repo' ? target.uid : target.parent
 }
 
-/** Returns whether these permissions allow the action. At an absent target `push` creates the repo, and the groups on its path. */
+/**
+ * Returns whether these permissions allow the action. If the repo does not exist, `push` also needs the permissions to create it and the
+ * groups on its path.
+ */
 export function holds(tables: RecordTables, permissions: EffectivePermissions, { target, action }: { target: RepoTarget; action: RegistryAction }): boolean {
   const place = placeOf(target)
   return decide(permissions, place, neededFor(target, action)).kind === 'allowed' && (permissions.operator || !isSuspended(tables, place))

@@ -66,7 +66,7 @@ function whoAmIEndpoint(options: EndpointOptions): EndpointHandler {
   // Created by the first call; from then on, it is updated with the records of the replica.
   let answers: HeldAnswers | undefined
   return async (call, _message, session) => {
-    if (session === undefined) throw new TypeError('Validate needs a caller')
+    if (session === undefined) throw new TypeError('the handler of Validate was called without a session')
     const { token, caller } = session
     answers ??= new HeldAnswers(options.services)
     const held = await answers.of(call.transport, caller)

@@ -227,7 +227,7 @@ async function* storedOfKind(directory: string, repo: Uid, kind: StoredKind): As
     for await (const hex of entriesOf(join(directory, algorithm))) {
       const digest = digestOfHex(algorithm, hex)
       const found = isDigest(digest) ? await ifThere(stat(join(directory, algorithm, hex))) : undefined
-      // The content is as old as its link or its name; its bytes may be older.
+      // The time counts from when the file got this name or link. Its bytes may have been written earlier.
       if (found !== undefined) yield { repo, kind, digest, modifiedMs: Math.max(found.mtimeMs, found.ctimeMs) }
     }
   }

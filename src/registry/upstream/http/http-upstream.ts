@@ -121,7 +121,7 @@ class RegistryUpstream implements Upstream {
     if (answer === undefined) return undefined
     try {
       if ((headerOf(answer, 'content-encoding') ?? 'identity') !== 'identity')
-        throw new UpstreamError('refused', 'the upstream encoded a blob; it must send blobs as they are')
+        throw new UpstreamError('refused', 'the upstream sent a blob with a Content-Encoding; it must send blobs unencoded')
       const size = range === undefined ? lengthOf(answer) : wholeOf(answer, range)
       const bytes = range === undefined ? size : range.last - range.first + 1
       return { size, body: new PassedBody(answer.body, { bytes, translate: connectionError, signal }) }
@@ -192,7 +192,7 @@ class RegistryUpstream implements Upstream {
     if (answer.statusCode === 200 || answer.statusCode === 206) return answer
     const failure = await failureOf(answer, signal)
     if (failure.status === 404) return undefined
-    throw upstreamError(failure, 'a query of content')
+    throw upstreamError(failure, 'a request for content')
   }
 
   async #delete(repo: Uid, path: string, signal: AbortSignal): Promise<void> {
