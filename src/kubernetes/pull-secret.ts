@@ -115,7 +115,8 @@ function validForMs({ world }: PullSecretOptions, secret: KubeObject | undefined
 /** Reasons for refusing a Secret, which are reported as an Event of the service account. */
 const refusals = {
   InvalidSecretName: (name) => `the annotation ${pullSecretAnnotation} is not a valid Secret name: ${name}`,
-  NoIdentity: () => 'no PlatformIdentity of this namespace that its grants allow has this service account as serviceAccountRef, and nothing else signs in to',
+  NoIdentity: () =>
+    'found no suitable PlatformIdentity in this namespace. The grants must allow it, its serviceAccountRef must name this service account, and it must accept no other sign-in',
   SecretInUse: (name) => `the Secret ${name} exists, and the controller did not create it. Choose another name, or delete the Secret`,
 } as const satisfies Record<string, (name: string) => string>
 

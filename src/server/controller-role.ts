@@ -160,7 +160,7 @@ export async function startControllerRole(options: ControllerRoleOptions, signal
   try {
     const own = ownNamespace(config)
     const { issuer } = kubernetes
-    if (issuer === undefined) throw new SettingError('kubernetes.issuer', undefined, 'is required in role controller')
+    if (issuer === undefined) throw new SettingError('kubernetes.issuer', undefined, 'the role controller needs this setting')
     const cluster = { id: await clusterId(options, api, signal), issuer }
     const controller = startController(
       {

@@ -57,7 +57,7 @@ export function mirrorPolicy(account: ControllerAccount): readonly Readonly<Reco
         {
           expression:
             'request.userInfo.username == variables.controller || !(variables.becomesMirror || variables.wasMirror) || variables.isUnchanged || variables.isGoing',
-          message: `an object with the label ${originLabel}=api shows a record that the API owns: it is read-only, and only the controller gives or takes the label`,
+          message: `an object with the label ${originLabel}=api shows a record of the API: it is read-only, and only the controller may set or remove the label`,
           reason: 'Forbidden',
         },
       ],

@@ -44,7 +44,7 @@ export function excessReason(capabilities: readonly string[]): string {
 
 /** The possible conditions. A message stays the same as long as its facts do. */
 export const verdicts = {
-  ready: { ready: 'True', reason: 'InSync', message: 'the record is as this object says', also: [] },
+  ready: { ready: 'True', reason: 'InSync', message: 'the record matches this object', also: [] },
   notGranted: (place: string) =>
     stalled('NotGranted', `no PlatformNamespaceGrant lets this namespace own objects of this kind ${place === '/' ? 'at the root' : `in group ${place}`}`),
   exceedsGrant: (capabilities: readonly string[]) =>

@@ -304,7 +304,7 @@ class WatchingInformer implements Informer {
     const waitMs = Math.max(backoffMs(backoffs[reason], failures, random), error.retryAfterMs ?? 0)
     const fields = { kind: this.type.kind, reason, failures, error: errorText(error), afterMs: Math.round(waitMs) }
     if (absent) log.debug('the API server does not know a resource type; its CRD may be missing', fields)
-    else if (isPowerOfTwo(failures)) log.warn('an informer failed and tries again', fields)
+    else if (isPowerOfTwo(failures)) log.warn('could not list or watch a resource type; trying again', fields)
     await pause(waitMs, signal, this.#timers)
   }
 

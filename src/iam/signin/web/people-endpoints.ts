@@ -165,7 +165,8 @@ export async function refreshed(
 export function refreshEndpoint(options: PeopleEndpointOptions): EndpointHandler {
   return async (call, message) => {
     const request = message as ExchangeRefreshTokenRequest
-    if (call.validateOnly) throw DomainError.invalid('validate_only', 'is not possible for a refresh token, because a check would use it up; send the request without it')
+    if (call.validateOnly)
+      throw DomainError.invalid('validate_only', 'is not possible for a refresh token, because a check would use it up; send the request without it')
     const requested = { aud: request.aud, scopes: [...request.scopes, request.scope], cap: request.cap }
     const { person, access, next } = await refreshed(options, { text: refreshTokenOf(call), requested }, call.signal)
     const answer = create(TokenPairSchema, {
