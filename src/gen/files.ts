@@ -32,6 +32,7 @@ import { file_taproot_registry_v2_history } from './taproot/registry/v2/history_
 import { file_taproot_registry_v2_images } from './taproot/registry/v2/images_pb.ts'
 import { file_taproot_registry_v2_repos } from './taproot/registry/v2/repos_pb.ts'
 import { file_taproot_registry_v2_tags } from './taproot/registry/v2/tags_pb.ts'
+import { file_taproot_store_v1_audit } from './taproot/store/v1/audit_pb.ts'
 import { file_taproot_store_v1_envelope } from './taproot/store/v1/envelope_pb.ts'
 import { file_taproot_store_v1_events } from './taproot/store/v1/events_pb.ts'
 import { file_taproot_store_v1_people } from './taproot/store/v1/people_pb.ts'
@@ -73,6 +74,7 @@ export const files: readonly DescFile[] = [
   file_taproot_registry_v2_images,
   file_taproot_registry_v2_repos,
   file_taproot_registry_v2_tags,
+  file_taproot_store_v1_audit,
   file_taproot_store_v1_envelope,
   file_taproot_store_v1_events,
   file_taproot_store_v1_people,

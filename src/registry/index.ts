@@ -16,4 +16,4 @@ export { type RegistryKeys, createRegistryKeys } from './tokens/registry-keys.ts
 export type { LimitKey, RegistryLimits } from './tokens/request-counts.ts'
 export { createDiskUpstream } from './upstream/disk/disk-upstream.ts'
 export { createHttpUpstream } from './upstream/http/http-upstream.ts'
-export { type Upstream, UpstreamError } from './upstream/upstream.ts'
+export { type Upstream, UpstreamError, platformRepository } from './upstream/upstream.ts'

@@ -1,4 +1,5 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
+import type { AuditSegments } from '../audit/index.ts'
 import { errorText } from '../base/error-text.ts'
 import { Alarm, backoffMs, pause, type Backoff } from '../base/timing.ts'
 import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../catalog/expire.ts'
@@ -51,6 +52,7 @@ interface Background {
   readonly engine: Engine
   readonly observer: BackgroundObserver | undefined
   readonly dispatcher: Dispatcher | undefined
+  readonly segments: AuditSegments | undefined
 }
 
 /** Repeats a job until `signal` aborts. A failure is logged, and the delay grows with each consecutive failure. */
@@ -88,6 +90,10 @@ function report({ engine, observer }: Background, counts: ExpireCounts): void {
   if (expiredSorts.some((what) => counts[what] > 0)) engine.services.log.info('trimmed', counts)
 }
 
+async function maintainAudit(segments: AuditSegments, signal: AbortSignal): Promise<void> {
+  while (await segments.maintain(signal)) signal.throwIfAborted()
+}
+
 /**
  * Runs the leader's jobs until `signal` aborts. Cascades start as soon as a deletion is marked, deliveries run all the time, and the other
  * jobs at intervals.
@@ -120,7 +126,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
     () => forgetHeldNames(services, signal),
   ]
   // This promise resolves only when the leadership ends.
-  const { dispatcher } = background
+  const { dispatcher, segments } = background
   const expire = (): Promise<void> => oneByOne(expiries, (work) => work(), { signal })
   try {
     await Promise.all([
@@ -131,6 +137,9 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
       dispatcher === undefined
         ? undefined
         : keepDoing(background, { name: 'deliver', work: () => dispatcher.run(signal), everyMs: 0, alarm: new Alarm() }, signal),
+      segments === undefined
+        ? undefined
+        : keepDoing(background, { name: 'audit', work: () => maintainAudit(segments, signal), everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
       keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
     ])
   } finally {
@@ -175,10 +184,10 @@ async function resign(leadership: Leadership, signal: AbortSignal): Promise<void
 export async function runBackground(
   engine: Engine,
   signal: AbortSignal,
-  options: { observer?: BackgroundObserver; leads?: boolean; dispatcher?: Dispatcher } = {},
+  options: { observer?: BackgroundObserver; leads?: boolean; dispatcher?: Dispatcher; segments?: AuditSegments | undefined } = {},
 ): Promise<void> {
-  const { observer, leads = true, dispatcher } = options
-  const background = { engine, observer, dispatcher }
+  const { observer, leads = true, dispatcher, segments } = options
+  const background = { engine, observer, dispatcher, segments }
   const changed = new Alarm()
   engine.cache.onKey((key) => {
     if (key.startsWith('meta/')) changed.ring()
@@ -208,11 +217,15 @@ export function createBackgroundMetrics(registry: Registry): BackgroundObserver 
  * Starts background work until `signal` aborts, and the delivery of events if this process may lead. Returns a function that waits for the
  * end of both.
  */
-export function startBackground({ leads, ...parts }: DeliveryOptions & { readonly leads: boolean }, signal: AbortSignal): () => Promise<void> {
+export function startBackground(
+  { leads, segments, ...parts }: DeliveryOptions & { readonly leads: boolean; readonly segments: AuditSegments | undefined },
+  signal: AbortSignal,
+): () => Promise<void> {
   const delivery = createDelivery(parts)
   const background = runBackground(parts.engine, signal, {
     observer: createBackgroundMetrics(parts.metrics),
     leads,
+    segments,
     ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}),
   })
   return async () => {

@@ -121,7 +121,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const signingKeys = await patiently(() => createSigningKeys({ store, keyring, clock }, signal))
   const eventKeys = await patiently(() => createEventKeys({ store, keyring, clock }, signal))
   const pageKeys = await patiently(() => createPageKeys({ store, keyring, clock, random }, signal))
-  const serves = options.servesRegistry === true
+  const serves = options.servesRegistry === true && upstream !== undefined
   const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
   const grants = new GrantsIndex(cache)
   const services: Services = {

@@ -30,7 +30,7 @@ import type { RecordCache } from '../cache/record-cache.ts'
 import type { Config, RateLimitConfig } from '../config/config.ts'
 import { openIssuers, openServerTls } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
-import { openAuditTrail, type OpenedTrail } from './audit/open-audit-trail.ts'
+import { openServerTrail } from './audit/server-trail.ts'
 import { startBackground } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
@@ -281,26 +281,6 @@ async function openOps({ listen, ops: { port } }: Config, server: Server): Promi
   return () => closeHttp(server)
 }
 
-/** Opens the audit trail. Its folder has the number of the ops port, which is different for all processes of a machine. */
-function openTrail(
-  { config, log, auditLog, clock = systemClock, serves }: ServerOptions,
-  { files, metrics, cache }: { files: ReloadedFiles; metrics: Registry; cache: RecordCache },
-): Promise<OpenedTrail> {
-  return openAuditTrail({
-    config,
-    owner: String(config.ops.port),
-    files,
-    log,
-    auditLog,
-    metrics,
-    clock,
-    random: systemRandom,
-    isGroup: (uid) => cache.tables.get('Group', uid) !== undefined,
-    closeMs: config.stop.graceSeconds * 1000,
-    keeps: serves?.includes('api') ?? true,
-  })
-}
-
 /** Loaded only for this role, since the Kubernetes client takes seconds to load. */
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
@@ -336,33 +316,21 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     let listening = false
     const checks = readyChecks(cache, serves, () => listening && !leaving.signal.aborted)
     cleanups.add(await openOps(config, createOpsServer({ checks, registry, log })))
-    const auditLog = await openTrail(options, { files, metrics: registry, cache })
-    cleanups.add(() => auditLog.close())
     const upstream = await openUpstream(config, { clock, random: systemRandom, log, files })
     cleanups.add(() => upstream?.close() ?? Promise.resolve())
-    const servesRegistry = serves.includes('registry') && upstream !== undefined
+    const auditLog = await openServerTrail(options, { files, metrics: registry, cache, store, upstream })
+    cleanups.add(() => auditLog.close())
     const fetch = createSafeFetch()
     cleanups.add(() => fetch.close())
     const issuers = openIssuers(config, files)
-    const parts = { config, store, cache, upstream, servesRegistry, devIssuer, fetch, issuers, audit: auditLog.reader }
-    const engine = await startEngine({ ...parts, log, clock, random: systemRandom }, signal)
+    const parts = { config, cache, devIssuer, fetch, issuers, log, clock, random: systemRandom }
+    const engine = await startEngine({ ...parts, store, upstream, servesRegistry: serves.includes('registry'), audit: auditLog.reader }, signal)
     const { registryKeys: keys, signingKeys, services } = engine
-    const signIn = createSignIn({
-      config,
-      cache,
-      grants: services.grants,
-      signingKeys,
-      fetch,
-      issuers,
-      clock,
-      random: systemRandom,
-      log,
-      devIssuer,
-      onSignatureCheck,
-    })
+    const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
     cleanups.add(() => signIn.close())
     const leads = serves.some((role) => role !== 'controller')
-    cleanups.add(startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup }, stopping.signal))
+    const { segments } = auditLog
+    cleanups.add(startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup, segments }, stopping.signal))
     const api = serves.includes('api') ? serveApi({ ...options, auditLog, registry, files, meter }, engine, signIn) : undefined
     const host =
       keys === undefined || upstream === undefined

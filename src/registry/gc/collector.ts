@@ -10,7 +10,7 @@ import { manifestsKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
 import type { Write } from '../../store/store.ts'
 import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
-import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
+import { platformRepository, UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { MarkLost } from './mark.ts'
 import { nothingCollected, RepoCollection, type RepoCollected } from './repo-collection.ts'
 import { DigestNumbers } from './digest-numbers.ts'
@@ -158,6 +158,8 @@ export class Collector {
     }
     for await (const { repo, kind, digest, modifiedMs } of upstream.stored()) {
       signal.throwIfAborted()
+      // Taproot removes its own content itself.
+      if (repo === platformRepository) continue
       // The entries are sorted by repo.
       if (at?.repo !== repo) {
         await finish()

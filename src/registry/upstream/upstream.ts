@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream'
 import type { Digest } from '../../base/digest.ts'
-import type { Uid } from '../../base/uid.ts'
+import { trustedUid, type Uid } from '../../base/uid.ts'
 
 /**
  * Why a call to the upstream failed:
@@ -23,6 +23,9 @@ export class UpstreamError extends Error {
     this.kind = kind
   }
 }
+
+/** The repository of Taproot's own content: the first 40 hex digits of SHA-256 of `taproot:upstream`. It is the uid of no repo, so no client can reach it. */
+export const platformRepository: Uid = trustedUid('e528ada1d6b0621831284c37786dcfe639d9f687')
 
 /** A manifest and its SHA-256 digest. */
 export interface ManifestBytes {

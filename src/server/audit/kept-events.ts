@@ -1,17 +1,26 @@
 import { join } from 'node:path'
-import { IndexThread } from '../../audit/index.ts'
+import { IndexThread, nameFrom, type AuditSegments, type NamedSegment } from '../../audit/index.ts'
 import type { AuditEvent } from '../../base/audit-line.ts'
 import type { AuditPage, AuditQuery, AuditReader } from '../../engine/audit-query.ts'
 import type { Clock, Random } from '../../base/runtime.ts'
-import { Alarm, backoffMs, untilAborted, type Backoff, type Timers } from '../../base/timing.ts'
+import { Alarm, backoffMs, pause, untilAborted, type Backoff, type Timers } from '../../base/timing.ts'
 import type { AuditSink, SinkObserver } from './sink.ts'
 import { Spool } from './spool.ts'
 
 /** How long events wait to be sealed, in milliseconds, and how many bytes of them. */
 const sealEveryMs = 10_000
 const sealBytes = 4 * 1024 * 1024
+/** Size of the recent events in memory: those of an unusual number come from the spool. */
+const maxRecentBytes = 4 * sealBytes
 /** Size of the spool. */
 const maxSpoolBytes = 256_000_000
+/** A question waits so long at most for segments of other replicas, and asks for them so often at most, in milliseconds. */
+const refreshWaitMs = 2_000
+const refreshEveryMs = 1_000
+/** Segments that are sealed so much earlier than now are found by a full list only, in milliseconds. */
+const recentMs = 120_000
+/** Interval of full lists, in milliseconds. */
+const listEveryMs = 10 * 60_000
 /** Interval of the removal of old events, in milliseconds. */
 const expireEveryMs = 10 * 60_000
 const dayMs = 24 * 3_600_000
@@ -22,8 +31,15 @@ const newline = 10
 export interface KeptEventsOptions {
   /** The folder of the spool and of the index. */
   readonly directory: string
-  readonly keepDays: number
+  /** How long events are kept, in milliseconds. */
+  readonly keepMs: number
   readonly maxBytes: number
+  /** The segments of all replicas; undefined without an upstream. */
+  readonly segments: AuditSegments | undefined
+  /** False for processes that answer no lists: they only seal. */
+  readonly isIndexed: boolean
+  /** How long the end waits for the upstream, in milliseconds. */
+  readonly closeMs: number
   readonly observer: SinkObserver
   readonly clock: Clock
   readonly random: Random
@@ -31,7 +47,8 @@ export interface KeptEventsOptions {
 }
 
 /**
- * Keeps events for lists. An event is flushed to a spool, and moves from there to the index, every 10 s or 4 MiB. A question adds what waits to the index first.
+ * Keeps events for lists. An event is flushed to a spool. Every 10 s or 4 MiB, what is there becomes a segment in the upstream, and is added to the index.
+ * Segments of other replicas are added as well. A question first adds what is not sealed yet.
  *
  * States: waiting for the next round; moving what waits; waiting after a failure, twice as long after each further one. `close` ends each of them.
  */
@@ -51,6 +68,11 @@ export class KeptEvents implements AuditSink, AuditReader {
   #hasMoved = false
   #oldestMs: number | undefined
   #expiredAtMs = -Infinity
+  /** Names of the segments that the index has; undefined before they are needed. */
+  #known: Set<string> | undefined
+  #refreshing: Promise<void> | undefined
+  #refreshedAtMs = -Infinity
+  #listedAtMs = -Infinity
 
   private constructor(options: KeptEventsOptions, spool: Spool) {
     this.#options = options
@@ -62,10 +84,15 @@ export class KeptEvents implements AuditSink, AuditReader {
   /** Opens the spool, and starts to move what an earlier process left. Rejects if the folder can't be used. */
   static async open(options: KeptEventsOptions): Promise<KeptEvents> {
     const { directory, observer, timers } = options
-    const flushed = (): void => undefined
+    const opened: KeptEvents[] = []
+    const flushed = (): void => {
+      for (const kept of opened) if (kept.#spool.bytes >= sealBytes) kept.#alarm.ring()
+    }
     const limits = { maxBytes: maxSpoolBytes, segmentBytes: sealBytes }
     const spool = await Spool.open({ directory: join(directory, 'spool'), ...limits, flushed, failed: observer.failed, timers })
-    return new KeptEvents(options, spool)
+    const kept = new KeptEvents(options, spool)
+    opened.push(kept)
+    return kept
   }
 
   get waitingBytes(): number {
@@ -83,27 +110,31 @@ export class KeptEvents implements AuditSink, AuditReader {
       return
     }
     this.#oldestMs ??= Date.parse(time)
+    if (!this.#options.isIndexed) return
     this.#recent.push(text)
     this.#recentBytes += text.length
-    if (this.#recentBytes < sealBytes) return
+    if (this.#recentBytes < maxRecentBytes) return
     this.#recent = []
     this.#recentBytes = 0
-    this.#alarm.ring()
   }
 
   async read(query: AuditQuery, signal: AbortSignal): Promise<AuditPage> {
     // An earlier process may have left events.
-    if (!this.#hasMoved) await untilAborted(this.#moveAll().catch(this.#options.observer.failed), signal)
+    if (!this.#hasMoved) await untilAborted(this.#moveAll(this.#closing.signal).catch(this.#options.observer.failed), signal)
     await untilAborted(this.#indexRecent(), signal)
+    await this.#refreshSoon(signal)
     return await untilAborted(this.#index.read(query), signal)
   }
 
   async close(): Promise<void> {
-    const { observer } = this.#options
+    const { observer, segments, closeMs } = this.#options
     const lost = await this.#spool.close()
     if (lost > 0) observer.counted('dropped', lost)
     this.#closing.abort()
     await this.#running
+    const enough = AbortSignal.timeout(closeMs)
+    // What the upstream does not take now is sealed after the next start.
+    if (segments !== undefined && this.#spool.bytes > 0) await this.#moveAll(enough).catch(observer.failed)
     await this.#index.close()
   }
 
@@ -128,24 +159,26 @@ export class KeptEvents implements AuditSink, AuditReader {
       this.#alarm.arm()
       if (signal.aborted) return
       try {
-        await this.#moveAll()
+        await this.#moveAll(signal)
+        await this.#refresh(signal)
         await this.#expire()
         failures = 0
       } catch (error) {
+        if (signal.aborted) return
         observer.failed(error)
         failures += 1
       }
     }
   }
 
-  #moveAll(): Promise<void> {
-    this.#moving ??= this.#moveChunks().finally(() => (this.#moving = undefined))
+  #moveAll(signal: AbortSignal): Promise<void> {
+    this.#moving ??= this.#moveChunks(signal).finally(() => (this.#moving = undefined))
     return this.#moving
   }
 
-  async #moveChunks(): Promise<void> {
+  async #moveChunks(signal: AbortSignal): Promise<void> {
     for (let chunk = await this.#spool.chunk(); chunk.length > 0; chunk = await this.#spool.chunk()) {
-      await this.#move(chunk)
+      await this.#move(chunk, signal)
       await this.#spool.deliver({ bytes: chunk.length })
       let count = 0
       for (const byte of chunk) if (byte === newline) count += 1
@@ -155,15 +188,68 @@ export class KeptEvents implements AuditSink, AuditReader {
     this.#hasMoved = true
   }
 
-  /** Moves lines from the spool to the index. */
-  async #move(lines: Buffer): Promise<void> {
-    await this.#index.insert(lines)
+  /** Seals lines of the spool and adds them to the index. A process that ends leaves the index to the next one. */
+  async #move(lines: Buffer, signal: AbortSignal): Promise<void> {
+    const { segments, isIndexed } = this.#options
+    if (segments === undefined) {
+      await this.#index.insert(lines)
+      return
+    }
+    const { name, content } = await segments.seal(lines, signal)
+    if (!isIndexed || this.#closing.signal.aborted) return
+    await this.#index.insert(content, name)
+    this.#known?.add(name)
+  }
+
+  /** Adds new segments to the index, if that does not take long. */
+  async #refreshSoon(signal: AbortSignal): Promise<void> {
+    const { timers, observer } = this.#options
+    if (timers.now() - this.#refreshedAtMs < refreshEveryMs) return
+    const enough = new AbortController()
+    const refreshed = this.#refresh(this.#closing.signal).catch(observer.failed)
+    await Promise.race([refreshed, pause(refreshWaitMs, AbortSignal.any([signal, enough.signal]), timers)])
+    enough.abort()
+  }
+
+  #refresh(signal: AbortSignal): Promise<void> {
+    this.#refreshing ??= this.#addSegments(signal).finally(() => (this.#refreshing = undefined))
+    return this.#refreshing
+  }
+
+  /** Adds the segments that the index does not have, newest first. */
+  async #addSegments(signal: AbortSignal): Promise<void> {
+    const { segments, isIndexed, clock, timers } = this.#options
+    if (segments === undefined || !isIndexed) return
+    const nowMs = timers.now()
+    const isFull = nowMs - this.#listedAtMs >= listEveryMs
+    const found = await segments.list(isFull ? '' : nameFrom(clock.now() - recentMs), signal)
+    let missing = 0
+    for (const segment of found.toReversed()) if (!(await this.#addSegment(segments, segment, signal))) missing += 1
+    this.#refreshedAtMs = timers.now()
+    // A segment that was removed may be in another one by now.
+    if (isFull && missing === 0) this.#listedAtMs = nowMs
+    else if (missing > 0) this.#listedAtMs = -Infinity
+  }
+
+  /** Returns false if the segment was removed. */
+  async #addSegment(segments: AuditSegments, segment: NamedSegment, signal: AbortSignal): Promise<boolean> {
+    const known = (this.#known ??= new Set(await this.#index.segments()))
+    if (known.has(segment.name)) return true
+    if (segment.merged.length > 0 && segment.merged.every((name) => known.has(name))) await this.#index.note([segment.name])
+    else {
+      const content = await segments.content(segment, signal)
+      if (content === undefined) return false
+      await this.#index.insert(content, segment.name)
+    }
+    known.add(segment.name)
+    return true
   }
 
   async #expire(): Promise<void> {
-    const { clock, timers, keepDays, maxBytes } = this.#options
+    const { clock, timers, keepMs, maxBytes } = this.#options
     if (timers.now() - this.#expiredAtMs < expireEveryMs) return
     this.#expiredAtMs = timers.now()
-    await this.#index.expire({ timeMs: clock.now() - keepDays * dayMs, maxBytes, before: '' })
+    const timeMs = clock.now() - keepMs
+    await this.#index.expire({ timeMs, maxBytes, before: nameFrom(timeMs - dayMs) })
   }
 }

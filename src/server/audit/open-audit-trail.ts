@@ -1,5 +1,6 @@
 import { join } from 'node:path'
 import { Counter, Gauge, type Registry } from 'prom-client'
+import { AuditSegments } from '../../audit/index.ts'
 import { createResolverLookup } from '../../auth/resolver-lookup.ts'
 import { createSafeFetch, type SafeFetch } from '../../auth/safe-fetch.ts'
 import type { AuditReader } from '../../engine/audit-query.ts'
@@ -10,6 +11,8 @@ import { systemTimers, type Timers } from '../../base/timing.ts'
 import type { AuditSinkConfig, Config } from '../../config/config.ts'
 import type { ReloadedFiles } from '../../config/files/reloaded-files.ts'
 import { SettingError } from '../../config/setting-error.ts'
+import type { Upstream } from '../../registry/index.ts'
+import type { Store } from '../../store/store.ts'
 import { createAuditTrail, createLogSink, type ClosableTrail } from './audit-trail.ts'
 import { FileSink } from './file-sink.ts'
 import { createJsonLinesSender, createOtlpSender, type HttpReceiver } from './http-senders.ts'
@@ -42,14 +45,25 @@ export interface OpenAuditTrailOptions {
   readonly isGroup: (uid: string) => boolean
   /** How long `close` waits for the delivery of waiting events, in milliseconds. */
   readonly closeMs: number
-  /** True to keep events for lists. */
-  readonly keeps?: boolean
+  /** Set to keep events for lists. */
+  readonly keeps?: KeepOptions
+}
+
+/** How events are kept. */
+export interface KeepOptions {
+  readonly store: Store
+  /** Undefined if none is configured. Then each replica lists its own events only. */
+  readonly upstream: Upstream | undefined
+  /** True if this process answers lists. */
+  readonly isIndexed: boolean
 }
 
 /** The audit trail of a process. */
 export interface OpenedTrail extends ClosableTrail {
   /** The events that are kept; undefined if none are. */
   readonly reader: AuditReader | undefined
+  /** The segments of all replicas; undefined if there are none. */
+  readonly segments: AuditSegments | undefined
 }
 
 /** Opens the configured sinks. Rejects with SettingError if a file or folder cannot be used. */
@@ -59,9 +73,10 @@ export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<Op
   const counters = createCounters(metrics)
   const sinks: AuditSink[] = []
   let kept: KeptEvents | undefined
+  const segments = segmentsOf(options)
   try {
     for (const row of config.audit.sinks) sinks.push(await openSink(row, { ...options, fetch, counters }))
-    kept = options.keeps === true ? await openKept({ ...options, fetch, counters }) : undefined
+    kept = await openKept({ ...options, fetch, counters }, segments)
     if (kept !== undefined) sinks.push(kept)
   } catch (error) {
     await Promise.all(sinks.map((sink) => sink.close()))
@@ -76,7 +91,8 @@ export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<Op
     suppressed: () => counters.suppressed.inc(),
   })
   return {
-    reader: kept,
+    reader: options.keeps?.isIndexed === true ? kept : undefined,
+    segments,
     record: (line) => trail.record(line),
     async close() {
       await trail.close()
@@ -108,13 +124,23 @@ async function openSink(row: AuditSinkConfig, parts: Parts): Promise<AuditSink> 
   }
 }
 
-/** Opens the events that are kept. No sink can have the name of their folder. */
-async function openKept(parts: Parts): Promise<KeptEvents> {
-  const { config, owner, clock, random, timers = systemTimers } = parts
+function limitsOf({ audit }: Pick<Config, 'audit'>): { readonly keepMs: number; readonly maxBytes: number } {
+  return { keepMs: audit.keepDays * 24 * 3_600_000, maxBytes: audit.keepMegabytes * bytesPerMegabyte }
+}
+
+function segmentsOf({ config, keeps, clock, random }: OpenAuditTrailOptions): AuditSegments | undefined {
+  if (keeps?.upstream === undefined) return undefined
+  return new AuditSegments({ store: keeps.store, upstream: keeps.upstream, clock, random, ...limitsOf(config) })
+}
+
+/** Opens the events that are kept. No sink can have the name of their folder. A process keeps none if it can neither seal nor list them. */
+async function openKept(parts: Parts, segments: AuditSegments | undefined): Promise<KeptEvents | undefined> {
+  const { config, owner, clock, random, timers = systemTimers, closeMs, keeps } = parts
+  if (keeps === undefined || (segments === undefined && !keeps.isIndexed)) return undefined
   const directory = join(config.dataDir, 'audit', owner, '_kept')
-  const limits = { keepDays: config.audit.keepDays, maxBytes: config.audit.keepMegabytes * bytesPerMegabyte }
+  const observer = createObserver('kept', parts)
   try {
-    return await KeptEvents.open({ directory, ...limits, observer: createObserver('kept', parts), clock, random, timers })
+    return await KeptEvents.open({ directory, ...limitsOf(config), segments, isIndexed: keeps.isIndexed, observer, clock, random, timers, closeMs })
   } catch (error) {
     throw new SettingError('dataDir', config.dataDir, error)
   }
