@@ -18,7 +18,7 @@ const timeoutMs = 30_000
 const backoff = { firstMs: 500, maxMs: 30_000 }
 /** gRPC status codes after which a later attempt may succeed: too many streams, a timeout, or a server that is stopping. */
 const passing: ReadonlySet<number> = new Set([4, 8, 14])
-/** Attempts in a row with a token that the server refuses, before the command ends: about a minute. The file may be written late. */
+/** Number of consecutive attempts with a refused token before the command ends, about a minute. A new token may be written to the file late. */
 const maxRefused = 8
 const cutNote = 'the connection was cut: connecting again'
 const tokenNote = 'the token was refused or cannot be read: reading it again'
@@ -139,7 +139,7 @@ function isCut(error: unknown, hasBegun: boolean): boolean {
   return error instanceof ClientError && (error.code === undefined ? hasBegun : passing.has(error.code))
 }
 
-/** True if the token is refused, or its file cannot be read at this moment. */
+/** Returns true if the server refused the token, or if its file cannot be read now. */
 function isOfToken(error: unknown): boolean {
   return error instanceof UsageError || (error instanceof ClientError && error.code === 16)
 }

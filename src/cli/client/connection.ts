@@ -48,7 +48,7 @@ export async function openConnection(options: ConnectionOptions, env: Environmen
   const development = given.server === undefined || (given.token ?? given.tokenFile) === undefined ? await developmentServer(env) : undefined
   const server = serverOf(given.server ?? development?.server)
   const token = (): string => tokenOf(given, development?.server === server ? development.tokenFile : undefined)
-  // A wrong call ends before its first request.
+  // Reports an unusable token before the first request.
   token()
   const { identity, caFile } = given
   if (identity !== undefined && !isUid(identity)) throw new UsageError(`--identity needs a uid, not "${identity}"`)
