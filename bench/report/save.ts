@@ -2,7 +2,7 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { isReached, type Row } from '../rows/row.ts'
 import { chart } from './chart.ts'
-import { figure, goalText, mark, quantity } from './table.ts'
+import { goalText, mark, quantity } from './table.ts'
 
 const root = join(import.meta.dirname, '..', '..')
 const resultsFile = join(root, 'bench', 'results', 'latest.json')
@@ -42,24 +42,6 @@ function goalsTable(rows: readonly Row[]): string {
   return markdownTable([['what', 'measured', 'by CPU time', 'goal', ''], ...cells])
 }
 
-function measurementsTable(rows: readonly Row[]): string {
-  const cells = rows.flatMap(({ id, measured }) =>
-    measured.map(({ name, perSecond, cpuMicros, p50, p99 }) => [
-      id,
-      name,
-      figure(perSecond),
-      `${figure(cpuMicros)} µs`,
-      `${figure(p50)} ms`,
-      `${figure(p99)} ms`,
-    ]),
-  )
-  return markdownTable([['row', 'server', 'requests/s', 'CPU per request', 'p50', 'p99'], ...cells])
-}
-
-function notes(rows: readonly Row[]): string {
-  return rows.flatMap(({ id, note }) => (note === undefined ? [] : [`- ${id}: ${note}`])).join('\n')
-}
-
 /** Returns the rows of the last saved run, updated by the rows of this run, without rows that no longer exist. */
 async function merged(rows: readonly Row[], ids: readonly string[]): Promise<Row[]> {
   let saved: readonly Row[] = []
@@ -85,8 +67,5 @@ export async function save(measured: readonly Row[], circumstances: Circumstance
   const text = await readFile(page, 'utf8')
   const [before, after] = [text.split(start)[0], text.split(end)[1]]
   if (before === undefined || after === undefined) throw new Error(`docs/performance.md lacks ${start} and ${end}`)
-  const measuredRows = rows.filter((row) => row.measured.length > 0)
-  const details = measuredRows.length === 0 ? [] : ['What was measured for these ratios:', measurementsTable(measuredRows)]
-  const sections = [`Measured on ${conditions}.`, goalsTable(rows), ...details, notes(rows)].filter((section) => section !== '')
-  await writeFile(page, `${before}${start}\n\n${sections.join('\n\n')}\n\n${end}${after}`)
+  await writeFile(page, `${before}${start}\n\nMeasured on ${conditions}.\n\n${goalsTable(rows)}\n\n${end}${after}`)
 }
