@@ -134,7 +134,7 @@ describeWithPart('kube-apiserver', 'an informer', () => {
       await until(() => informer.state.is === 'absent')
     }
     expect(notified.filter((text) => text.startsWith('+'))).toEqual(['+first=undefined', '+second=undefined'])
-    // A server that is slow to remove a type may serve it once more.
+    // A server that is slow to remove a type may serve it again.
     expect(states.filter((state) => state === 'absent').length).toBeGreaterThanOrEqual(3)
   })
 
