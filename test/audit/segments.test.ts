@@ -80,7 +80,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
   const segments = (keepMs = 30 * 24 * hourMs): AuditSegments =>
     new AuditSegments({ store, upstream: opened.upstream, clock: { now: () => nowMs }, random: systemRandom, keepMs, maxBytes: 1_000_000_000 })
 
-  test('a replica sees its own events at once, and those of another one when they are sealed', async () => {
+  test('a replica lists its own audit events at once, and those of other replicas after their segment is written', async () => {
     const [one, other] = [await replica('one'), await replica('other')]
     one.record(event('first'))
     expect(await namesOf(one)).toEqual(['first'])
@@ -90,7 +90,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     await expect.poll(() => namesOf(one), { timeout: deadlineMs }).toEqual(['first', 'second'])
   })
 
-  test('4 MiB are sealed before 10 s are over', async () => {
+  test('a segment of audit events is written after 4 MiB, before 10 s have passed', async () => {
     const [one, other] = [await replica('one'), await replica('other')]
     for (let number = 0; number < 6_000; number += 1) {
       one.record({ ...event(`event ${number}`), userAgent: 'x'.repeat(1_000) })
@@ -100,7 +100,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     await expect.poll(async () => (await namesOf(other, { limit: 1 })).length, { timeout: deadlineMs }).toBe(1)
   })
 
-  test('a replica without its disk reads everything from the segments', async () => {
+  test('a replica without its disk reads all audit events from the segments', async () => {
     const one = await replica('one')
     for (const name of ['first', 'second']) {
       one.record(event(name))
@@ -112,7 +112,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     expect(await namesOf(await replica('one'))).toEqual(['first', 'second'])
   })
 
-  test('events that were not sealed when the process ended are sealed by the next one', async () => {
+  test('audit events without a segment at the end of a process get one from the next process', async () => {
     const failing: Upstream = Object.create(opened.upstream, { startUpload: { value: () => Promise.reject(new Error('the upstream is away')) } }) as Upstream // the same, but for one method
     const one = await replica('one', failing)
     one.record(event('first'))
@@ -122,7 +122,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     expect(await segments().list('', signal)).toHaveLength(1)
   })
 
-  test('the segments of an hour become one, and replicas that know them read nothing again', async () => {
+  test('the segments of an hour are merged, and replicas with their content do not read them again', async () => {
     for (const name of ['first', 'second', 'third']) {
       const one = await replica('one')
       one.record(event(name))
@@ -140,7 +140,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     expect(await namesOf(await replica('new'))).toEqual(['first', 'second', 'third'])
   })
 
-  test('old segments are removed with their content', async () => {
+  test('expired segments of audit events are removed with their content', async () => {
     const one = await replica('one')
     one.record(event('first'))
     await close(one)
@@ -152,7 +152,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     expect(await namesOf(await replica('new'))).toEqual([])
   })
 
-  test('only the owner can read what is on the disk', async () => {
+  test('only the owner of a replica can read its audit files', async () => {
     const one = await replica('one')
     one.record(event('first'))
     await namesOf(one)

@@ -67,7 +67,7 @@ describe('taproot events', () => {
     expect(proxy.requests).toBeGreaterThan(3)
   })
 
-  test('--follow reads a file with the token again when the server refuses it, or the file is away', { timeout: 60_000 }, async () => {
+  test('events --follow reads the token file again if the server refuses the token or the file is missing', { timeout: 60_000 }, async () => {
     const folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))
     onTestFinished(() => rm(folder, { recursive: true }))
     const tokenFile = join(folder, 'token')
@@ -89,7 +89,7 @@ describe('taproot events', () => {
     }
   })
 
-  test('--follow ends with the refusal if the token cannot be another one', { timeout: 60_000 }, async () => {
+  test('events --follow ends with the error of the server if the token is fixed', { timeout: 60_000 }, async () => {
     const proxy = await startProxy(server.config.api.port)
     let token = organisation.token
     const client = createPlatformClient({ baseUrl: `http://127.0.0.1:${proxy.port}`, token: () => token })
@@ -102,7 +102,7 @@ describe('taproot events', () => {
     await expect(ended).rejects.toMatchObject({ code: 16 })
   })
 
-  test('an old cursor is an error that names what to do, and so is a server that cannot be reached', async () => {
+  test('taproot events explains what to do if the cursor is too old or the server can not be reached', async () => {
     const context = contextOf(server, organisation.token)
     await printEvents(context, asked())
     const cursor = context.notes[0]?.replace('continue with --cursor ', '') ?? ''

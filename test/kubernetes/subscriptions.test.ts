@@ -256,7 +256,7 @@ describeWithPart('kube-apiserver', 'subscriptions as Kubernetes objects', () => 
       }, polling)
     })
 
-    test('another name, or none, removes the Secret that was made before; one that is not its own stays', async () => {
+    test('a changed or removed secretName deletes the former Secret of the object, but no Secret of another owner', async () => {
       const gone = (name: string): Promise<void> => vi.waitFor(async () => expect(await secretOf(name)).toBeUndefined(), polling)
       await put(hooks)
       await until('InSync')

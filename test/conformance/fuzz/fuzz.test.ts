@@ -56,8 +56,8 @@ test('reports the limit of an address in the error format of each endpoint', { t
   expect(result.tally.of('grpc')['code 8']).toBeGreaterThan(0)
 })
 
-describe('what is sent', () => {
-  test('has streams of events, each with a deadline', () => {
+describe('the requests of the fuzzer', () => {
+  test('the requests of the fuzzer include event streams, each with a deadline', () => {
     const made = Array.from({ length: 2_000 }, (_, at) => makeRequest({ seed, number: at + 1, corpus: sampleCorpus, only: 'rest' }))
     const drafts = made.flatMap((each) => (each.transport === 'rest' ? [each.draft] : []))
     const streams = drafts.filter(({ headers }) => headers.some(([name, value]) => name === 'Accept' && /event-stream/i.test(value)))
@@ -65,7 +65,7 @@ describe('what is sent', () => {
     expect(streams.every(({ headers }) => headers.some(([name, value]) => name === 'Request-Timeout' && value === '0.3'))).toBe(true)
   })
 
-  test('follows from seed and number', () => {
+  test('the requests of the fuzzer depend only on seed and number', () => {
     for (let number = 1; number <= 50; number++) {
       const [one, same, other] = [seed, seed, seed + 1].map((from) =>
         JSON.stringify(makeRequest({ seed: from, number, corpus: sampleCorpus, only: undefined })),

@@ -41,7 +41,7 @@ test.for([
 test.for([
   ['no description', 'a:\n  b: 1', 'a has no description'],
   ['no description below a section', '# A.\na:\n  b: 1', 'a.b has no description'],
-  ['a form that does not exist', '# A.\n# @schema texts\na: {}', 'a: "@schema texts" is unknown; use one of: amount'],
+  ['an unknown type', '# A.\n# @schema texts\na: {}', 'a: "@schema texts" is unknown; use one of: amount'],
   ['no default', '# A.\na:', 'a needs a default'],
   ['a default that is a fraction', '# A.\na: 0.5', 'a needs a default'],
   ['a duplicate key', '# A.\na: 1\n# B.\na: 2', 'Map keys must be unique'],
