@@ -72,6 +72,28 @@ describe.each([
     expect(prefix.filter(({ code }) => code === 8).length).toBeGreaterThanOrEqual(8)
   })
 
+  // docs/spec/tokens.md#device-sign-in
+  test('refuses the sign-in of a browser with a page, and that of another client with JSON', async () => {
+    const url = `http://127.0.0.1:${server.config.api.port}/oauth?idp_id=none&audience=x`
+    const answers = await clock.hold(() =>
+      Promise.all(
+        Array.from({ length: 40 }, async (_, at) => {
+          const accept = at % 2 === 0 ? 'text/html,application/xhtml+xml;q=0.9,*/*;q=0.8' : 'application/json'
+          const response = await fetch(url, { headers: { accept, 'x-forwarded-for': '203.0.113.77' }, redirect: 'manual' })
+          const { status, headers } = response
+          return { isPage: at % 2 === 0, status, type: headers.get('content-type'), retryAfter: headers.get('retry-after'), text: await response.text() }
+        }),
+      ),
+    )
+    const refused = answers.filter(({ status }) => status === 429)
+    expect(refused.length).toBeGreaterThan(20)
+    for (const { isPage, type, retryAfter, text } of refused) {
+      expect(type).toMatch(isPage ? /^text\/html/ : /^application\/json/)
+      expect(Number(retryAfter)).toBeGreaterThanOrEqual(1)
+      expect(text).toContain(isPage ? '<h1>Sign in</h1>' : '"code":8')
+    }
+  })
+
   test('a server counts token requests without a credential at the registry host', async () => {
     const { port } = server.config.registry
     const ask = async (index: number): Promise<number> => {

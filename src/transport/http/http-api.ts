@@ -24,8 +24,8 @@ export interface OtherRoutes {
   serve(context: HttpContext): Promise<boolean>
   /** Returns the HTTP verbs that are served on a path, with HEAD if there is GET. Empty for an unknown path. */
   verbsOf(path: string): string[]
-  /** Returns an error in the format of the route with this path; undefined for an unknown path. */
-  errorAnswer(path: string, error: DomainError, requestId: string): HttpAnswer | undefined
+  /** Returns an error in the format of the route with the path of this request; undefined for an unknown path. */
+  errorAnswer(context: HttpContext, error: DomainError): HttpAnswer | undefined
 }
 
 /** The dependencies and options of an HTTP application. */
@@ -104,7 +104,7 @@ function errorAnswer(context: HttpContext, error: DomainError, { routes }: HttpA
   const { req, state } = context
   const { requestId } = state.headers
   // All methods have the same error format, so their paths need no search. Only requests for methods have a domain.
-  const other = state.domain === platformDomain && isPath(req.url) ? routes?.errorAnswer(context.path, error, requestId) : undefined
+  const other = state.domain === platformDomain && isPath(req.url) ? routes?.errorAnswer(context, error) : undefined
   if (other !== undefined) return other
   const { status, headers, body } = httpError(error, { requestId, domain: state.domain }, fieldNaming(context))
   return { status, headers: { ...headers, ...jsonType }, body: JSON.stringify(body) }

@@ -3,8 +3,8 @@ import { platformDomain } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
 import type { HttpAnswer } from '../http/http-context.ts'
 
-/** Converts an error to an answer in the format of a path. */
-export type ErrorForm = (error: DomainError, requestId: string) => HttpAnswer
+/** The format of the errors on a path. `accept` is the header `Accept` of the request. */
+export type ErrorForm = (error: DomainError, requestId: string, accept: string | undefined) => HttpAnswer
 
 type Headers = Readonly<Record<string, string>>
 

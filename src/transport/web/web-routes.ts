@@ -26,6 +26,8 @@ export interface WebRoute {
   handle(request: WebRequest): Promise<HttpAnswer> | HttpAnswer
 }
 
+const jsonErrors: ErrorForm = (error, requestId) => errorAnswer(error, requestId)
+
 /** Serves web routes with `@koa/router`. */
 export function createWebRoutes(routes: readonly WebRoute[]): OtherRoutes {
   const router = new Router<HttpState>({ sensitive: true })
@@ -43,10 +45,11 @@ export function createWebRoutes(routes: readonly WebRoute[]): OtherRoutes {
       return isServed
     },
     verbsOf: (path) => layersOf(path).flatMap(({ methods }) => methods),
-    errorAnswer(path, error, requestId) {
+    errorAnswer({ path, req, state }, error) {
+      const { requestId } = state.headers
       const [layer] = layersOf(path)
-      const { errors = errorAnswer } = routes.find((route) => route.path === layer?.path) ?? {}
-      return layer === undefined ? undefined : errors(error, requestId)
+      const { errors = jsonErrors } = routes.find((route) => route.path === layer?.path) ?? {}
+      return layer === undefined ? undefined : errors(error, requestId, headerText(req.headers.accept))
     },
   }
 }

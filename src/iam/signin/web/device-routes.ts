@@ -12,7 +12,7 @@ import { auditRequest } from '../../../transport/audit.ts'
 import { emptyAnswer, errorAnswer, jsonAnswer, type ErrorForm } from '../../../transport/web/web-answers.ts'
 import { readFields, type WebRequest } from '../../../transport/web/web-request.ts'
 import type { WebRoute } from '../../../transport/web/web-routes.ts'
-import { loginUrl, assertIssued, type LoginOptions } from './login-ends.ts'
+import { loginUrl, assertIssued, pageErrors, type LoginOptions } from './login-ends.ts'
 import { devicePage } from './login-pages.js'
 import { refreshed } from './people-endpoints.ts'
 import { addressKey, RateLimiter } from '../../../transport/rate-limit.ts'
@@ -231,6 +231,6 @@ export function deviceRoutes(options: LoginOptions): WebRoute[] {
     post(oauthPaths.deviceAuthorization, authorization(options)),
     post(oauthPaths.token, token(options)),
     post(oauthPaths.revocation, revocation),
-    { method: 'GET', path: pagePath, handle: (request) => page(options, request) },
+    { method: 'GET', path: pagePath, errors: pageErrors, handle: (request) => page(options, request) },
   ]
 }

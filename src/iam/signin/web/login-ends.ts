@@ -12,7 +12,7 @@ import { messagePage } from './login-pages.js'
 import { toDomainError } from '../../../transport/errors-details.ts'
 import { httpStatusOfCode } from '../../../transport/errors-http.ts'
 import type { HttpAnswer } from '../../../transport/http/http-context.ts'
-import { redirect } from '../../../transport/web/web-answers.ts'
+import { errorAnswer, redirect, type ErrorForm } from '../../../transport/web/web-answers.ts'
 import type { WebRequest } from '../../../transport/web/web-request.ts'
 import type { WebRoute } from '../../../transport/web/web-routes.ts'
 
@@ -71,6 +71,14 @@ export function sendBack(target: string, values: Readonly<Record<string, string>
   for (const name of ['token', 'refresh_token', 'error', 'status_code']) url.searchParams.delete(name)
   for (const [name, value] of Object.entries(values)) url.searchParams.set(name, value)
   return redirect(302, url.href)
+}
+
+/** Shows errors as pages to clients that accept HTML, as browsers do. Other clients get the errors of the API. */
+export const pageErrors: ErrorForm = (error, requestId, accept = '') => {
+  const answer = errorAnswer(error, requestId)
+  if (!/\btext\/html\b/i.test(accept)) return answer
+  const page = messagePage(answer.status, `You are not signed in: ${error.message}`, `Request ${requestId}`)
+  return { ...page, headers: { ...answer.headers, ...page.headers } }
 }
 
 /** Runs a step of a sign-in. If it fails, redirects with the error to the client, or shows a page if no client waits for this browser. */

@@ -19,7 +19,7 @@ import { readFields, type WebRequest } from '../../../transport/web/web-request.
 import type { WebRoute } from '../../../transport/web/web-routes.ts'
 import { deviceRoutes } from './device-routes.ts'
 import { bindLogin, browserOf, forgetLogin } from './login-cookie.ts'
-import { answerFailure, assertIssued, callbackPath, callbackUrl, confirmPath, loginUrl, sendBack, type LoginOptions } from './login-ends.ts'
+import { answerFailure, assertIssued, callbackPath, callbackUrl, confirmPath, loginUrl, pageErrors, sendBack, type LoginOptions } from './login-ends.ts'
 import { confirmPage, messagePage, type Confirmation } from './login-pages.js'
 import { loginRequest, type LoginRequest } from './login-request.ts'
 import { noteExchanged, registerByToken, verifiedPerson } from './people-endpoints.ts'
@@ -256,10 +256,11 @@ export function loginRoutes(options: LoginOptions): WebRoute[] {
     limit: options.limit,
     handle: (request) => step(options, request),
   })
+  const page = (...row: Parameters<typeof route>): WebRoute => ({ ...route(...row), errors: pageErrors })
   return [
-    route('GET', '/oauth', start),
-    route('POST', confirmPath, confirm),
-    route('GET', `${callbackPath}/*provider`, finishSignIn),
+    page('GET', '/oauth', start),
+    page('POST', confirmPath, confirm),
+    page('GET', `${callbackPath}/*provider`, finishSignIn),
     route('GET', '/orgcheck', check),
     ...deviceRoutes(options),
   ]
