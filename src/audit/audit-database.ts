@@ -102,16 +102,16 @@ export class AuditDatabase {
     this.#database = database
   }
 
-  /** Opens the file, or makes it (mode 0600). A file that is damaged, or of another version, is replaced by an empty one. Throws the driver's errors. */
-  static open(path: string): AuditDatabase {
+  /** Opens the file, or makes it (mode 0600). Unless `isDurable`, the loss of power can cost the last events. A file that is damaged, or of another version, is replaced by an empty one. Throws the driver's errors. */
+  static open(path: string, isDurable: boolean): AuditDatabase {
     try {
-      const database = prepared(path)
+      const database = prepared(path, isDurable)
       if (database !== undefined) return new AuditDatabase(database)
     } catch (error) {
       if (!isDamage(error)) throw error
     }
     for (const file of [path, `${path}-wal`, `${path}-shm`]) rmSync(file, { force: true })
-    const database = prepared(path)
+    const database = prepared(path, isDurable)
     if (database === undefined) throw new Error('a new index of audit events has another version')
     return new AuditDatabase(database)
   }
@@ -291,11 +291,12 @@ function parsedEvent(text: string): AuditEvent | undefined {
 }
 
 /** Opens the file and makes the schema. Returns undefined for a file of another version. */
-function prepared(path: string): DatabaseSync | undefined {
+function prepared(path: string, isDurable: boolean): DatabaseSync | undefined {
   closeSync(openSync(path, 'a', 0o600))
   const database = new DatabaseSync(path)
   try {
-    database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -16384')
+    database.exec('PRAGMA locking_mode = EXCLUSIVE; PRAGMA journal_mode = WAL; PRAGMA cache_size = -65536')
+    database.exec(`PRAGMA synchronous = ${isDurable ? 'FULL' : 'NORMAL'}`)
     const version = Number(database.prepare('PRAGMA user_version').get()?.['user_version'])
     if (version === schemaVersion) return database
     if (version === 0) {

@@ -15,14 +15,16 @@ interface Results {
 /** The index of audit events, in a thread of its own. The thread starts with the first task and keeps no process alive. After a failure of the thread, the next task gets a new one. */
 export class IndexThread {
   readonly #path: string
+  readonly #isDurable: boolean
   #worker: Worker | undefined
   #isClosed = false
   #number = 0
   readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>()
 
-  /** `path` is the file of the index. */
-  constructor(path: string) {
+  /** `path` is the file of the index. Unless `isDurable`, the loss of power can cost the last events: their source must be elsewhere. */
+  constructor(path: string, isDurable: boolean) {
     this.#path = path
+    this.#isDurable = isDurable
   }
 
   /** Adds JSON lines. With `segment` they are its whole content, compressed with gzip. */
@@ -69,7 +71,7 @@ export class IndexThread {
   }
 
   #start(): Worker {
-    const worker = new Worker(new URL('index-worker.ts', import.meta.url), { workerData: { path: this.#path } })
+    const worker = new Worker(new URL('index-worker.ts', import.meta.url), { workerData: { path: this.#path, isDurable: this.#isDurable } })
     worker.on('message', (answer: IndexAnswer) => {
       const waiting = this.#waiting.get(answer.number)
       this.#waiting.delete(answer.number)

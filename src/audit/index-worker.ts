@@ -25,8 +25,8 @@ export type IndexTask =
 /** What the thread answers. */
 export type IndexAnswer = { readonly number: number } & ({ readonly result: AuditPage | readonly string[] | undefined } | { readonly error: Error })
 
-const { path } = workerData as { readonly path: string } // of IndexThread
-const database = AuditDatabase.open(path)
+const { path, isDurable } = workerData as { readonly path: string; readonly isDurable: boolean } // of IndexThread
+const database = AuditDatabase.open(path, isDurable)
 
 async function insert(bytes: Uint8Array): Promise<void> {
   const content = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)

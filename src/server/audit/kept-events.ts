@@ -77,7 +77,7 @@ export class KeptEvents implements AuditSink, AuditReader {
   private constructor(options: KeptEventsOptions, spool: Spool) {
     this.#options = options
     this.#spool = spool
-    this.#index = new IndexThread(join(options.directory, 'index.sqlite'))
+    this.#index = new IndexThread(join(options.directory, 'index.sqlite'), options.segments === undefined)
     this.#running = this.#run()
   }
 
