@@ -328,6 +328,22 @@ specSuite(
       expect((await poll(device)).body['error']).toBe('authorization_pending')
     })
 
+    // docs/audit.md#what-leaves-an-event
+    test('a refused device code and a refused refresh token leave a denial each, and a code that still waits leaves none', async () => {
+      const eventsOf = (name: string): object[] => spec.server.logs.map(({ fields }) => fields).filter(({ method }) => method === name)
+      const before = [eventsOf('login/device-token').length, eventsOf('login/refresh-token').length]
+      const { device } = await beginDevice()
+      expect((await poll(device)).body['error']).toBe('authorization_pending')
+      expect(eventsOf('login/device-token')).toHaveLength(before[0] ?? 0)
+      const code = `${'e'.repeat(63)}1`
+      expect((await poll(code)).body['error']).toBe('expired_token')
+      expect(eventsOf('login/device-token').slice(before[0])).toMatchObject([{ outcome: 'denied', code: 9, reason: 'LOGIN_EXPIRED', remoteAddress: '127.0.0.1' }])
+      const text = `planted-${freshName('refresh')}`
+      expect((await post('/oauth/token', { grant_type: 'refresh_token', refresh_token: text })).status).toBe(400)
+      expect(eventsOf('login/refresh-token').slice(before[1])).toMatchObject([{ outcome: 'denied', code: 16, remoteAddress: '127.0.0.1' }])
+      for (const secret of [device, code, text]) expect(JSON.stringify(spec.server.logs)).not.toContain(secret)
+    })
+
     test('the audit log names the person who signed in a device, and no log contains a token or code', async () => {
       const org = await withProvider()
       const { user, device } = await beginDevice()

@@ -174,11 +174,24 @@ const refreshGrant: DeviceEndpoint = async (options, request, { refresh_token: t
   return tokenAnswer(options, { ...access, refreshToken: next.text })
 }
 
+/** Returns an endpoint that records refused codes and tokens. Their holder is not known. A code that waits for its sign-in is not refused. */
+function recorded(method: string, endpoint: DeviceEndpoint): DeviceEndpoint {
+  return async (options, request, form) => {
+    try {
+      return await endpoint(options, request, form)
+    } catch (error) {
+      const { code, reason } = error instanceof DomainError ? error : new DomainError(13, '')
+      if (code === 7 || code === 16 || reason === 'LOGIN_EXPIRED') auditRequest(options, request, { method, outcome: 'denied', code, reason })
+      throw error
+    }
+  }
+}
+
 /** POST /oauth/token: handles two kinds of grant. */
 function token(options: LoginOptions): DeviceEndpoint {
   const grants = new Map<string, DeviceEndpoint>([
-    [deviceGrant, deviceGrantOf(options)],
-    ['refresh_token', refreshGrant],
+    [deviceGrant, recorded('login/device-token', deviceGrantOf(options))],
+    ['refresh_token', recorded('login/refresh-token', refreshGrant)],
   ])
   return async (_options, request, form) => {
     const grant = grants.get(form.grant_type ?? '')
