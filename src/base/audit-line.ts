@@ -41,7 +41,7 @@ export interface AuditEvent extends AuditLine {
   /** The uids of the group nearest to the resource and of the resource's organisation. */
   readonly group?: string | undefined
   readonly root?: string | undefined
-  /** Number of earlier denials of anonymous callers that were counted but have no event of their own. */
+  /** Number of earlier denials that were counted but have no event of their own. */
   readonly suppressed?: number | undefined
 }
 

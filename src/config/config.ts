@@ -146,6 +146,7 @@ export interface AuditSinkConfig {
 export interface AuditConfig {
   readonly sinks: readonly AuditSinkConfig[]
   readonly anonymousPerMinute: number
+  readonly deniedPerMinute: number
   readonly keepDays: number
   readonly keepMegabytes: number
 }

@@ -310,6 +310,10 @@ export const configSchema = section('Configuration of Taproot.', {
   audit: section('The audit trail: one event for each change, denial and sign-in.', {
     sinks: list('Destinations of the events.', auditSink, [{ kind: 'log' }]),
     anonymousPerMinute: count('Denials of anonymous callers, per minute and process, that get an event each. Additional ones are only counted.', 600),
+    deniedPerMinute: count(
+      'Denials of the identities of one organisation, per minute and process, that get an event each. Additional ones are only counted.',
+      600,
+    ),
     keepDays: count('Days to keep events for `GET /audit/v2/events`.', 30),
     keepMegabytes: count(
       'Size of the events that are kept: of the index on each replica, and of the segments in the upstream. The oldest ones are removed above it.',

@@ -51,7 +51,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
   })
 
   async function replica(owner: string, upstream: Upstream | undefined = opened.upstream): Promise<OpenedTrail> {
-    const audit = { sinks: [], anonymousPerMinute: 600, keepDays: 30, keepMegabytes: 1_000 }
+    const audit = { sinks: [], anonymousPerMinute: 600, deniedPerMinute: 600, keepDays: 30, keepMegabytes: 1_000 }
     const trail = await openAuditTrail({
       config: { audit, dataDir: directory },
       owner,

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto'
 import type { AuditEvent, AuditLine, AuditTrail } from '../../base/audit-line.ts'
 import type { Log } from '../../base/log.ts'
 import type { Clock } from '../../base/runtime.ts'
+import { RecentMap } from '../../base/recent-map.ts'
 import { TokenBucket } from '../../base/token-bucket.ts'
 import { isUid, lineage, rootOf } from '../../base/uid.ts'
 import type { AuditSink } from './sink.ts'
@@ -21,7 +22,9 @@ export interface AuditTrailOptions {
   readonly isGroup: (uid: string) => boolean
   /** Maximum number of events per minute for denials without a known caller. */
   readonly anonymousPerMinute: number
-  /** Called for each denial that gets no event because of this limit. */
+  /** Maximum number of events per minute for denials of the identities of one organisation. A person counts as an organisation. */
+  readonly deniedPerMinute: number
+  /** Called for each denial that gets no event because of these limits. */
   readonly suppressed: () => void
 }
 
@@ -31,10 +34,45 @@ export interface ClosableTrail extends AuditTrail {
   close(): Promise<void>
 }
 
+/** Maximum number of organisations whose denials are counted. */
+const maxCounted = 10_000
+
+/** The denials of one organisation, or of callers without an identity. */
+interface Denials {
+  readonly bucket: TokenBucket
+  /** Number of denials since the last event that have none. */
+  withoutEvent: number
+}
+
 /** Creates an audit trail. It adds id, time and group to each event, and passes the event to all sinks. */
-export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, suppressed }: AuditTrailOptions): ClosableTrail {
-  const anonymous = new TokenBucket({ perSecond: anonymousPerMinute / 60, burst: anonymousPerMinute }, () => clock.now())
-  let withoutEvent = 0
+export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, deniedPerMinute, suppressed }: AuditTrailOptions): ClosableTrail {
+  const denialsOf = (perMinute: number): Denials => ({
+    bucket: new TokenBucket({ perSecond: perMinute / 60, burst: perMinute }, () => clock.now()),
+    withoutEvent: 0,
+  })
+  const anonymous = denialsOf(anonymousPerMinute)
+  const byRoot = new RecentMap<string, Denials>(maxCounted)
+  /** Returns false if the denial gets no event. */
+  const admit = ({ identity }: AuditLine): boolean => {
+    const root = identity === undefined || !isUid(identity) ? undefined : rootOf(identity)
+    const denials = root === undefined ? anonymous : (byRoot.get(root) ?? denialsOf(deniedPerMinute))
+    if (root !== undefined) byRoot.set(root, denials)
+    if (denials.bucket.waitMs(1) > 0) {
+      denials.withoutEvent += 1
+      suppressed()
+      return false
+    }
+    denials.bucket.spend(1)
+    return true
+  }
+  /** Returns the number of denials without an event that the next event states. Only events of an organisation state those of the organisation. */
+  const takeWithoutEvent = ({ identity }: AuditLine): number => {
+    const own = identity === undefined || !isUid(identity) ? undefined : byRoot.get(rootOf(identity))
+    const count = anonymous.withoutEvent + (own?.withoutEvent ?? 0)
+    anonymous.withoutEvent = 0
+    if (own !== undefined) own.withoutEvent = 0
+    return count
+  }
   // Access to a hidden record causes an event; access to a missing one may cause none. The delay keeps the time of the response from
   // revealing which it was.
   const held: (() => void)[] = []
@@ -50,28 +88,22 @@ export function createAuditTrail({ sinks, clock, isGroup, anonymousPerMinute, su
     heldTimer ??= setTimeout(release, heldMs)
   }
   const write = (line: AuditLine, nowMs: number): void => {
-    const event = eventOf(line, { time: new Date(nowMs).toISOString(), suppressed: withoutEvent, isGroup })
-    withoutEvent = 0
+    const event = eventOf(line, { time: new Date(nowMs).toISOString(), suppressed: takeWithoutEvent(line), isGroup })
     let text: string | undefined
     const json = (): string => (text ??= JSON.stringify(event))
     for (const sink of sinks) sink.write(event, json)
   }
   return {
     record(line) {
-      if (line.outcome === 'denied' && line.identity === undefined) {
-        if (anonymous.waitMs(1) > 0) {
-          withoutEvent += 1
-          suppressed()
-          return
-        }
-        anonymous.spend(1)
-      }
+      if (line.outcome === 'denied' && !admit(line)) return
       if (line.code === notFoundCode) hold(line)
       else write(line, clock.now())
     },
     async close() {
       release()
-      if (withoutEvent > 0) write({ outcome: 'denied', method: 'audit/suppressed', transport: 'http' }, clock.now())
+      const last = { outcome: 'denied', method: 'audit/suppressed', transport: 'http' } as const
+      if (anonymous.withoutEvent > 0) write(last, clock.now())
+      for (const [root, { withoutEvent }] of byRoot.entries()) if (withoutEvent > 0) write({ ...last, identity: root, subject: root }, clock.now())
       await Promise.all(sinks.map((sink) => sink.close()))
     },
   }

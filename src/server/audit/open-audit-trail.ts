@@ -88,6 +88,7 @@ export async function openAuditTrail(options: OpenAuditTrailOptions): Promise<Op
     clock,
     isGroup,
     anonymousPerMinute: config.audit.anonymousPerMinute,
+    deniedPerMinute: config.audit.deniedPerMinute,
     suppressed: () => counters.suppressed.inc(),
   })
   return {
@@ -209,7 +210,7 @@ function createCounters(registry: Registry): AuditCounters {
       labelNames: ['sink'],
       registers,
     }),
-    suppressed: new Counter({ name: 'taproot_audit_suppressed_total', help: 'Anonymous denials without an audit event of their own', registers }),
+    suppressed: new Counter({ name: 'taproot_audit_suppressed_total', help: 'Denials without an audit event of their own', registers }),
   }
 }
 

@@ -125,6 +125,7 @@ test('denials without a caller are limited and counted, without effect on other 
     clock: { now: () => nowMs },
     isGroup: () => false,
     anonymousPerMinute: 60,
+    deniedPerMinute: 60,
     suppressed: () => (suppressed += 1),
   })
   const denied = { outcome: 'denied', method: 'm', transport: 'http' } as const
@@ -139,6 +140,27 @@ test('denials without a caller are limited and counted, without effect on other 
   expect(events.at(-1)).not.toHaveProperty('suppressed')
   await trail.close()
   expect(events.at(-1)).toMatchObject({ method: 'audit/suppressed', suppressed: 1 })
+})
+
+test("an organisation's denials have a limit, and are counted for it alone", async () => {
+  const events: AuditEvent[] = []
+  let suppressed = 0
+  const sink = { name: 'test', write: (event: AuditEvent) => void events.push(event), waitingBytes: 0, oldestMs: undefined, close: () => Promise.resolve() }
+  const limits = { anonymousPerMinute: 60, deniedPerMinute: 100, suppressed: () => (suppressed += 1) }
+  const trail = createAuditTrail({ sinks: [sink], clock: { now: () => 0 }, isGroup: () => false, ...limits })
+  const denied = { outcome: 'denied', method: 'm', transport: 'http' } as const
+  const [one, other] = ['a'.repeat(40), 'b'.repeat(40)]
+  for (let count = 0; count < 1_000; count++) trail.record({ ...denied, identity: `${one}/${String(count % 7).repeat(16)}` })
+  expect([events.length, suppressed]).toEqual([100, 900])
+  trail.record({ ...denied, identity: other })
+  trail.record(denied)
+  expect(events).toHaveLength(102)
+  for (const event of events.slice(100)) expect(event).not.toHaveProperty('suppressed')
+  trail.record({ ...denied, outcome: 'done', identity: one })
+  expect(events.at(-1)).toMatchObject({ outcome: 'done', suppressed: 900 })
+  trail.record({ ...denied, identity: one })
+  await trail.close()
+  expect(events.at(-1)).toMatchObject({ method: 'audit/suppressed', root: one, suppressed: 1 })
 })
 
 test.each([
