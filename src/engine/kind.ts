@@ -10,7 +10,7 @@ import type { Guard, Write } from '../store/store.ts'
 import type { Secrets } from './secrets.ts'
 import type { Caller, Ownership, ResourceSettings, Services } from './services.ts'
 
-/** A unique key, which at most one record can have. `taken` returns the error if another record has it. */
+/** A unique key, which at most one record can have. `taken` makes the error for a key that another record has. */
 export interface Claim {
   readonly key: string
   taken(): DomainError

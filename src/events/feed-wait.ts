@@ -71,7 +71,7 @@ export class FeedWait {
     if (!this.isLeaving) await this.#alarm.within(ms, this.#signal)
     this.#signal.throwIfAborted()
     // An empty page would falsely say that there are no events.
-    if (this.#hasEnded) throw new StoreError('unavailable', 'the watch on the outbox ended')
+    if (this.#hasEnded) throw new StoreError('unavailable', 'the watch on the event log ended: read again from the last cursor')
   }
 
   /** Frees the place. */

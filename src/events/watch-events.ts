@@ -67,7 +67,7 @@ async function* watched(context: Context, { used, reader, wait, from }: Watching
         if (reader.sees(shown.entry)) yield messageOf(reader.cursorAt(shown.place), shown)
       }
       place = found.place
-      if (wait.isLeaving) throw new DomainError(14, 'the server is about to stop: continue with the last cursor')
+      if (wait.isLeaving) throw new DomainError(14, 'the server is stopping: connect again with the last cursor that you received')
       if (found.events.length > 0) heartbeatAtMs = performance.now() + heartbeatMs
       if (found.more) continue
       await wait.wait(heartbeatAtMs - performance.now())

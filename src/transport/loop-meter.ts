@@ -1,4 +1,4 @@
-/** Called with the time in milliseconds for which the event loop was busy. */
+/** Charges a caller with the time, in milliseconds, for which its request kept the event loop busy. */
 type Charge = (ms: number) => void
 
 /**

@@ -246,7 +246,7 @@ describe('an exchange without an identity', () => {
 })
 
 describe('requirements for the token', () => {
-  test('a token request may ask for configured audiences, and the token keeps their spelling', async () => {
+  test('a token request may ask for configured audiences, and the token contains them as the request spelled them', async () => {
     const { token, ask } = await ground()
     const aud = async (asked: string[]): Promise<unknown> => decodeJwt((await ask(await token(), { identity: uid, aud: asked })).token).aud
     expect(await aud([])).toBe(baseUrl)

@@ -30,7 +30,7 @@ class Item implements BufferItem {
 }
 
 describe('RecordSlabs', () => {
-  test('a few remaining records among many removed ones do not each keep a slab in memory', () => {
+  test('after most records are removed, the remaining ones are copied together and the memory is freed', () => {
     const bufferPool = new RecordBufferPool()
     const staying: Item[] = []
     for (let round = 0; round < 100; round++) {

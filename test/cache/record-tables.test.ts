@@ -49,7 +49,7 @@ describe('the record tables', () => {
     )
   })
 
-  test('the record tables match a deletion mark by kind and uid, so that it hides only dependents of that record', () => {
+  test('the mark of a deleted record hides the dependents of that record only, not those of another kind with the same uid', () => {
     const tables = emptyTables()
     tables.apply([changeOf(group), changeOf(identity), changeOf(binding)])
     tables.apply([mark(identity.uid, 'Role')])

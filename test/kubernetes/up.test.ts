@@ -185,7 +185,7 @@ describeWithPart('kube-apiserver', 'applied Kubernetes objects', () => {
   describe.each(silenced)('the record of a binding whose object %s', (_, silence) => {
     const removed = (uid: string): Promise<void> => vi.waitFor(() => expect(world.record('RoleBinding', uid)).toBeUndefined(), polling)
 
-    test('the record of a binding without an effective object is deleted when its role is widened beyond the grant', async () => {
+    test('the record of a PlatformRoleBinding is deleted when its role gets rights that its PlatformNamespaceGrant does not allow', async () => {
       const { uid, role, namespace, token } = await silencedBinding(silence)
       ok(await world.server.rest.call('UpdateRole', { role: { uid: role, capabilities: wide } }, { token }))
       await removed(uid)
@@ -196,7 +196,7 @@ describeWithPart('kube-apiserver', 'applied Kubernetes objects', () => {
       )
     })
 
-    test('the record of a binding without an effective object is deleted when the grant is narrowed', async () => {
+    test('the record of a PlatformRoleBinding is deleted when its PlatformNamespaceGrant no longer allows it', async () => {
       const { uid, namespace } = await silencedBinding(silence)
       await world.api.patch(objectTypes.grant, { name: namespace }, { spec: { maxRole: null } }, signal)
       await removed(uid)

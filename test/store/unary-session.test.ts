@@ -61,7 +61,7 @@ async function deafServer(): Promise<string> {
 }
 
 describe('the connection to etcd for single calls', () => {
-  test('the connection to etcd for single calls ends without an error if it connects at the moment of its deadline', async () => {
+  test('a connection for unary etcd calls that is made just at its deadline is closed without an error', async () => {
     const errors = uncaughtErrors()
     const server = await countingServer()
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })

@@ -87,7 +87,7 @@ function lookup<T>(table: Readonly<Record<number, T>>, value: number, where: { t
 /** Returns the domain of a schema file: `taproot.iam.v2` -> `iam`. */
 function domainOf(file: DescFile): string {
   const domain = file.proto.package.split('.')[1]
-  if (domain === undefined) throw new Error(`schema: ${file.name}: the package name has no domain`)
+  if (domain === undefined) throw new Error(`schema: ${file.name}: the package must be named taproot.<domain>.<version>`)
   return domain
 }
 

@@ -23,7 +23,7 @@ export class Matches implements Iterable<CachedRecord> {
 
   /** Iterates over the records as of now; changes during the iteration have no effect on it. */
   [Symbol.iterator](): Iterator<CachedRecord> {
-    if (this.#tree.version !== this.#version) throw new Error('the table changed since the lookup')
+    if (this.#tree.version !== this.#version) throw new Error('the records of the table changed while a result was read')
     const records = this.#tree.items(this.#from, this.#to)
     return (records.length === this.size ? records : records.filter((record) => !record.isHidden))[Symbol.iterator]()
   }

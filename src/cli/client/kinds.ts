@@ -65,7 +65,7 @@ export function kindNamed(kind: string): ClientKind {
 function clientKind(method: MethodRow): ClientKind {
   const row = resources.get(method.kind ?? '')
   const [list] = method.http
-  if (row === undefined || list === undefined) throw new TypeError(`${method.rpc} has no kind or route`)
+  if (row === undefined || list === undefined) throw new TypeError(`schema: the list method ${method.rpc} has no resource kind or no REST route`)
   const fields = method.input.fields.map(({ name }) => name)
   const listVariable = /\{(\w+)/.exec(list.template)?.[1]
   const getPath = methods.find(({ verb, kind }) => verb === 'get' && kind === row.kind)?.http[0]?.template

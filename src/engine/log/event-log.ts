@@ -166,7 +166,7 @@ export class EventLog {
       this.#loaded = revision
       this.#waiters.reached(revision)
     }
-    throw new StoreError('unavailable', 'the watch on the outbox ended')
+    throw new StoreError('unavailable', 'the watch on the event log ended: read again from the last cursor')
   }
 
   #append(changes: readonly Change[]): void {

@@ -8,7 +8,7 @@ import type { Guard, Write } from '../../store/store.ts'
 import type { Records } from '../../engine/kind.ts'
 import { credentialState, overlapEndMs, tokenExpireMs } from './scim-credentials.ts'
 
-/** Returns the SCIM credentials of the provider; undefined if it never had a token. */
+/** Returns the SCIM credentials of the identity provider. Undefined if no SCIM token was ever created for it. */
 export function scimStateOf(records: Pick<Records, 'entry'>, provider: Uid): ScimState | undefined {
   const entry = records.entry(scimKey(provider))
   return entry === undefined ? undefined : fromBinary(ScimStateSchema, entry.value)

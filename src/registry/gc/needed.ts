@@ -1,6 +1,6 @@
 import type { ManifestRecord } from '../../gen/taproot/store/v1/registry_pb.ts'
 
-/** What a garbage collection reads of a manifest. Digests are given as numbers (DigestNumbers). */
+/** The part of a manifest that garbage collection needs. `DigestNumbers` maps each digest to a number. */
 export interface GraphManifest {
   /**
    * The SHA-256 digest under which the upstream stores the manifest. Equals the manifest's own digest, unless it was pushed by another

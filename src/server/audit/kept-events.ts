@@ -7,7 +7,7 @@ import { Alarm, backoffMs, pause, untilAborted, type Backoff, type Timers } from
 import type { AuditSink, SinkObserver } from './sink.ts'
 import { Spool } from './spool.ts'
 
-/** How long events wait to be sealed, in milliseconds, and how many bytes of them. */
+/** Maximum time that events wait until they become a segment, in milliseconds, and the size at which they become one earlier. */
 const sealEveryMs = 10_000
 const sealBytes = 4 * 1024 * 1024
 /** Size of the recent events in memory: those of an unusual number come from the spool. */

@@ -9,7 +9,7 @@ import type { JsonEncoders } from '../json-encode.ts'
 import { beginAnswer, type HttpContext } from './http-context.ts'
 
 const eventStream = 'text/event-stream'
-/** The content types of all other answers. A client that accepts any type gets one of these. */
+/** The content types of answers that are not streams. A client that accepts any type gets one of these. */
 const otherTypes = ['application/json', 'application/cloudevents-batch+json']
 
 /** True if the client prefers Server-Sent Events to all other answers. */

@@ -6,7 +6,7 @@ import { UIDPFilterSchema } from '../../gen/taproot/common/v2/uidp_filter_pb.ts'
 import { fieldOfKey, isJsonObject, isLeafMessage, shapeValue } from './json-shape.ts'
 
 /**
- * Parameters with wrong names that clients of other servers send, by request message, with the right names. Ignoring such a parameter would return more than
+ * Misnamed parameters that are refused, with the name to use, by request message. Ignoring such a parameter would return more than
  * the client asked for.
  */
 const misnamed: Readonly<Record<string, Readonly<Record<string, string>>>> = {

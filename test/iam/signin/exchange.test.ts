@@ -51,7 +51,7 @@ async function exchange(identity: string, request: JsonObject = {}): Promise<str
   return String(ok(await server.grpc.call('SecurityTokenService/Exchange', { identity, ...request }, { token: await external() }))['token'])
 }
 
-describe('a parameter with its name in RFC 8693', () => {
+describe('a token exchange with the parameter names of RFC 8693', () => {
   test.each([
     ['in the query', (parameters: string) => ({ query: `?${parameters}` })],
     ['in a form', (body: string) => ({ body, type: 'application/x-www-form-urlencoded' })],

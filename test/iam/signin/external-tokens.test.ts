@@ -52,7 +52,7 @@ function signed(changes: JWTPayload = {}): Promise<string> {
 const nowSeconds = (): number => Math.floor(Date.now() / 1000)
 
 describe.each(ways)('$name', (way) => {
-  test('a token of a real provider signs in its identity', async () => {
+  test('a token of a real OIDC provider signs in as the identity that matches it', async () => {
     const outcome = await present(way, await provider.token(subject, baseUrl))
     expect(outcome).toMatchObject({ code: 0 })
     if (way.kind === 'direct') return

@@ -42,7 +42,7 @@ test('repeated requests do not extend that time', async () => {
   expect(tokens.size).toBe(3)
 })
 
-test('no token is reused for a recreated identity, or after the clock went back', async () => {
+test('a cached token is not returned again for a recreated identity, or after the clock went back', async () => {
   const { clock, grant, mint } = await parts()
   const first = mint(grant)
   clock.advance(500)
@@ -53,7 +53,7 @@ test('no token is reused for a recreated identity, or after the clock went back'
   expect(mint(grant)).toMatchObject({ issuedAtMs: first.issuedAtMs - 1 })
 })
 
-test('no token is reused after a change of the signing key', async () => {
+test('a cached token is not returned again after the signing key changed', async () => {
   const [{ clock, grant, keys }, { keys: later }] = [await parts(), await parts()]
   let used = keys
   const rotating = { ...keys, current: () => used.current() }

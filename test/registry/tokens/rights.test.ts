@@ -186,7 +186,7 @@ registrySuite('rights at the registry host', (suite) => {
       ])
     })
 
-    test('repository paths with a group named like the uid of another organisation give none of its repositories', async () => {
+    test('a group whose name is the uid of another organisation gives no access to the repositories of that organisation', async () => {
       const thief = await suite.world.tenant(suite.theirs.group)
       expect(accessOf(await suite.world.tokenFor(pull(`${suite.theirs.group}/app`), thief.authorization))).toEqual([])
       expect(await suite.world.list(`${suite.theirs.group}/app`, thief.authorization)).toMatchObject({ status: 403 })

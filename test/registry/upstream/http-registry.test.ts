@@ -131,7 +131,7 @@ describeWithPart('registry', 'a distribution registry as upstream', () => {
     expect(await failureOf(upstream.putManifest(freshRepo(), image, never))).toBe('refused')
   })
 
-  test('a manifest that the registry rejects for several reasons is refused, without a retry', async () => {
+  test('a push fails without a retry if the upstream registry rejects the manifest for several reasons', async () => {
     const { url } = await running()
     const upstream = connected(url)
     const repo = freshRepo()

@@ -143,7 +143,7 @@ specSuite('identities', (spec) => {
   })
 
   // docs/spec/identities.md#relationships
-  test('a claim match may name the bare name of Google, and in development an http issuer', async () => {
+  test('a claim match accepts the issuer accounts.google.com without https, and in development an http issuer', async () => {
     for (const issuer of ['accounts.google.com', 'http://localhost:8081/realm']) {
       expect(await create({ name: 'matched', claimMatch: { issuer, subject: 's' } })).toMatchObject({ claimMatch: { issuer, subject: 's' } })
     }

@@ -58,7 +58,7 @@ specSuite(
       expectFailure(await create(name, await person()), held)
     })
 
-    test('names of deleted and renamed organisations are refused to a create that was planned before the name was used and released', async () => {
+    test('a create that was checked before another organisation used and released the name is refused', async () => {
       const [owner, other, name] = [await person(), await person(), freshName('acme')]
       failNext(spec.server, async (real, call) => {
         await remove(await aged(name, owner), owner)

@@ -114,7 +114,7 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
 
     afterAll(() => host?.stop())
 
-    test('clients are redirected to the storage for any range', async () => {
+    test('requests with any Range header are redirected to the storage', async () => {
       for (const headers of [{}, { range: 'bytes=10-19' }]) {
         const answer = await host.client.send('GET', host.blob, { headers })
         expect(answer).toMatchObject({ status: 307, headers: { 'docker-content-digest': host.digest, 'cache-control': 'no-store', 'content-length': '0' } })
