@@ -1,6 +1,6 @@
 import { rootOf } from '../../src/base/uid.ts'
 import { ChangeSet } from '../../src/engine/change-set.ts'
-import { ownerRoleUid } from '../../src/engine/grant-rules.ts'
+import { ownerRoleUid } from '../../src/engine/organisation-owners.ts'
 import { ownersKey } from '../../src/store/keys.ts'
 import type { Store, Write } from '../../src/store/store.ts'
 import { DatasetGenerator, type Made, type Plan } from './generate.ts'

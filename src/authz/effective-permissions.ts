@@ -1,5 +1,5 @@
 import { containsAll, emptySet, intersect, isEmpty, missing, union, type CapabilitySet } from '../base/capability.ts'
-import type { TokenRestrictions } from '../auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../auth/access-tokens/token-restrictions.ts'
 import { isWithin, lineage, trustedUid, type Uid } from '../base/uid.ts'
 import type { Visibility } from '../cache/lists/places.ts'
 

@@ -1,4 +1,4 @@
-import type { TokenRestrictions, SessionRole } from '../auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions, SessionRole } from '../auth/access-tokens/token-restrictions.ts'
 import { allCapabilities, emptySet, fromEnumNumbers, type CapabilitySet } from '../base/capability.ts'
 import { isWithin, parentOf, rootParent, trustedUid, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'

@@ -107,4 +107,10 @@ export class DomainError extends Error {
     if (first === undefined) throw new TypeError('precondition needs at least one violation')
     return new DomainError(9, `Precondition failed: ${first.description}`, { ...options, details: { ...options.details, precondition: violations } })
   }
+
+  /** Returns code 7. Its metadata contains the missing capabilities and the group that was checked. */
+  static denied(missing: readonly string[], scope: string): DomainError {
+    const metadata = missing.length === 0 ? { scope } : { missingCapabilities: missing.join(','), scope }
+    return new DomainError(7, missing.length === 0 ? 'permission denied' : `permission denied: needs ${missing.join(', ')}`, { details: { metadata } })
+  }
 }

@@ -58,7 +58,7 @@ export async function createPullToken(options: PullTokensOptions, request: PullT
   const nowMs = clock.now()
   const facts = { issuer: issuerOf(registry), subject: `${subjectPrefix}${id}`, audience: registry, issuedAtMs: nowMs, expiresAtMs: nowMs + request.ttlMs }
   // Loaded when needed: other commands start in half the time.
-  const { createPasswordToken } = await import('../auth/tokens/password-token.ts')
+  const { createPasswordToken } = await import('../auth/access-tokens/password-token.ts')
   const { token, issuerKeys } = await createPasswordToken(facts)
   const { issuer, subject } = facts
   const staticKeys = { issuer, subject, issuerKeys, expirationTime: new Date(facts.expiresAtMs).toISOString(), audiences: [registry] }

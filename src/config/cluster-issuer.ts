@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { setTimeout as delay } from 'node:timers/promises'
-import { decodeToken } from '../auth/tokens/decoded-token.ts'
+import { decodeToken } from '../auth/access-tokens/decoded-token.ts'
 import type { Log } from '../base/log.ts'
 import { SettingError } from './setting-error.ts'
 import type { Role } from './config.ts'

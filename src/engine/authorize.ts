@@ -7,8 +7,8 @@ import type { MethodRow } from '../base/schema/method.ts'
 import { errorDomainSuffix, resources } from '../base/schema/schema.ts'
 import { isUid, rootOf, rootParent, type Uid } from '../base/uid.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
-import { denied, notFound } from './errors.ts'
-import { isBuiltInRole } from './grant-rules.ts'
+import { notFound } from './errors.ts'
+import { isBuiltInRole } from './organisation-owners.ts'
 
 /** The record that a request acts on: the one named by the request's scope field. */
 interface Target {
@@ -76,7 +76,7 @@ export function assertNotSuspended(tables: RecordTables, permissions: EffectiveP
 /** Checks access to a built-in role. Callers who may list roles in any group can read it. No caller can change it (docs/spec/iam.md#built-in-roles). */
 function assertBuiltInRole(method: MethodRow, permissions: EffectivePermissions, uid: string): void {
   if (!holdsAnywhere(permissions, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
-  if (method.mutation) throw denied(method.capabilities, uid)
+  if (method.mutation) throw DomainError.denied(method.capabilities, uid)
 }
 
 /** Returns code 5 for a target. The error is the same for a target that is missing, malformed or not visible to the caller. */
@@ -111,8 +111,8 @@ export function authorizeCall(tables: RecordTables, permissions: EffectivePermis
   }
   const decision = decide(permissions, target.uid, plan.needed)
   if (decision.kind === 'hidden') throw noTarget(target, { concealed: true })
-  if (decision.kind === 'denied') throw denied(decision.missing, target.uid)
-  if (method.operators && !permissions.operator) throw denied([], target.uid)
+  if (decision.kind === 'denied') throw DomainError.denied(decision.missing, target.uid)
+  if (method.operators && !permissions.operator) throw DomainError.denied([], target.uid)
   assertNotSuspended(tables, permissions, target.uid)
   if (!isThere(tables, target)) throw noTarget(target)
 }

@@ -28,12 +28,6 @@ export function notFound(kind: string, name: string, options: { readonly conceal
   })
 }
 
-/** Returns code 7. Its metadata contains the missing capabilities and the group that was checked. */
-export function denied(missing: readonly string[], scope: string): DomainError {
-  const metadata = missing.length === 0 ? { scope } : { missingCapabilities: missing.join(','), scope }
-  return new DomainError(7, missing.length === 0 ? 'permission denied' : `permission denied: needs ${missing.join(', ')}`, { details: { metadata } })
-}
-
 /** Returns code 6 for a unique key that another record has, such as a name. */
 export function alreadyExists(kind: string, what: string): DomainError {
   return new DomainError(6, `${kind} already exists: ${what}`)

@@ -1,5 +1,6 @@
+import { assertCanGrant } from '../authz/escalation.ts'
 import type { DescMessage } from '@bufbuild/protobuf'
-import { assertCanGrant, ownerRoleUid } from './grant-rules.ts'
+import { ownerRoleUid } from './organisation-owners.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { emptySet } from '../base/capability.ts'
 import { DomainError } from '../base/errors.ts'
@@ -75,7 +76,7 @@ export function nextOwner(planning: Planning, kind: string, record: CachedRecord
   if (ownership.kind === 'api') {
     if (record.managedBy === '') return ''
     if (!ownership.force) throw managedElsewhere(kind, record)
-    assertCanGrant(planning, record.uid, ownerCapabilities)
+    assertCanGrant(planning.permissions, record.uid, ownerCapabilities)
     return ''
   }
   const isOwn = record.managedBy === ownership.managedBy || (ownership.adopts && record.managedBy === '')

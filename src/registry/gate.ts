@@ -1,4 +1,4 @@
-import type { CredentialInput } from '../auth/tokens/authenticator.ts'
+import type { CredentialInput } from '../auth/access-tokens/authenticator.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RepoTarget } from './records/repo-paths.ts'
 import type { Caller } from '../engine/services.ts'

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { type Registry, Counter, Gauge, Histogram } from 'prom-client'
-import type { PlatformTokens } from '../auth/tokens/platform-token.ts'
+import type { PlatformTokens } from '../auth/access-tokens/platform-token.ts'
 import { setOf } from '../base/capability.ts'
 import { retry } from '../base/timing.ts'
 import { errorText } from '../base/error-text.ts'

@@ -1,4 +1,4 @@
-import type { TokenRestrictions } from '../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../src/auth/access-tokens/token-restrictions.ts'
 import { mkdtemp, rm } from 'node:fs/promises'
 import type { LookupFunction } from 'node:net'
 import { tmpdir } from 'node:os'

@@ -1,6 +1,6 @@
 import { DomainError } from '../../base/errors.ts'
 import { boundedPattern, maxPatternsWeight, patternError, patternWeight } from './bounded-pattern.ts'
-import type { Claims, DecodedToken } from '../tokens/decoded-token.ts'
+import type { Claims, DecodedToken } from '../access-tokens/decoded-token.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 
 /**

@@ -6,7 +6,7 @@ import type { ConfiguredIssuer } from './issuer-source.ts'
 import { normalizeIssuer } from './issuer-name.ts'
 import type { KeySet } from '../keys/key-set.ts'
 import type { SafeFetch } from '../safe-fetch.ts'
-import { TokenError, unknownIssuer } from '../tokens/token-error.ts'
+import { TokenError, unknownIssuer } from '../access-tokens/token-error.ts'
 
 /** The issuers that may be contacted in addition to the configured ones. */
 export interface IssuerScope {

@@ -2,7 +2,7 @@ import { createKeySet, isSecretKey, isUsableKey, KeySetError, readKeys } from '.
 import type { KeySet } from '../keys/key-set.ts'
 import { FetchError } from '../safe-fetch.ts'
 import type { FetchPolicy, SafeFetch } from '../safe-fetch.ts'
-import { TokenError } from '../tokens/token-error.ts'
+import { TokenError } from '../access-tokens/token-error.ts'
 
 /** An issuer in the configuration. */
 export interface ConfiguredIssuer {

@@ -1,8 +1,8 @@
 import { DomainError } from '../../base/errors.ts'
 import { parseUid, type Uid } from '../../base/uid.ts'
-import { hasRoomFor } from '../tokens/caller-claims.ts'
-import type { DecodedToken } from '../tokens/decoded-token.ts'
-import { tokenTooLarge } from '../tokens/token-error.ts'
+import { hasRoomFor } from '../access-tokens/caller-claims.ts'
+import type { DecodedToken } from '../access-tokens/decoded-token.ts'
+import { tokenTooLarge } from '../access-tokens/token-error.ts'
 
 /** The data of an organisation's identity provider on which sign-in depends. */
 export interface ProviderFacts {

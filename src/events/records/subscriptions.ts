@@ -8,7 +8,6 @@ import { trustedUid, type Uid } from '../../base/uid.ts'
 import type { KindIndex, Resource } from '../../cache/records/cached-record.ts'
 import { commit, commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
-import { denied } from '../../engine/errors.ts'
 import { nextOwner } from '../../engine/ownership.ts'
 import { defineKind, type AnyKind, type Kind, type MutationDraft, type Planning, type Records } from '../../engine/kind.ts'
 import { getHandler, listHandler, recordAnswer } from '../../engine/read.ts'
@@ -54,7 +53,7 @@ function settle(planning: Planning, { record, parent }: MutationDraft<Subscripti
   assertTypes(record.types, 'types')
   const held = capabilitiesAt(planning.permissions, parent)
   const needed = setOf(capabilitiesFor(record))
-  if (!containsAll(held, needed)) throw denied(missing(held, needed), parent)
+  if (!containsAll(held, needed)) throw DomainError.denied(missing(held, needed), parent)
   record.authorizedBy = planning.caller.identity
 }
 

@@ -1,3 +1,4 @@
+import { assertCanGrant } from '../../authz/escalation.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'
 import { emptySet, type CapabilitySet } from '../../base/capability.ts'
 import { DomainError } from '../../base/errors.ts'
@@ -6,7 +7,7 @@ import type { ExternalGroupRoleMapping } from '../../gen/taproot/iam/v2/external
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { recordKey } from '../../store/keys.ts'
-import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
+import { isBuiltInRole } from '../../engine/organisation-owners.ts'
 import type { Extra, Planning } from '../../engine/kind.ts'
 import { bindableBy, bindableRole, noSuchRole } from './role-bindings.ts'
 import { messageOf } from '../../cache/records/record-types.ts'
@@ -33,7 +34,7 @@ export interface Conferral {
 export function assertCanConfer(planning: Planning, { role, at, field }: Conferral): Extra {
   const record = bindableBy(planning, role, at)
   if (record === undefined) throw DomainError.invalid(field, noSuchRole)
-  assertCanGrant(planning, at, roleCapabilities(record))
+  assertCanGrant(planning.permissions, at, roleCapabilities(record))
   return isBuiltInRole(role) ? {} : { guards: [{ kind: 'exists', key: recordKey('Role', record.uid) }] }
 }
 
@@ -57,7 +58,7 @@ export function assertHoldsWhatProviderConfers(planning: Planning, provider: { r
   const check = (role: string, at: string): void => {
     if (seen.has(`${role} ${at}`)) return
     seen.add(`${role} ${at}`)
-    assertCanGrant(planning, at, grantedBy(tables, role, at))
+    assertCanGrant(planning.permissions, at, grantedBy(tables, role, at))
   }
   check(provider.defaultRole, parentOf(provider.uid))
   for (const record of tables.table('ExternalGroupRoleMapping').matching('parent', provider.uid)) {

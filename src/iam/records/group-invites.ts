@@ -1,3 +1,4 @@
+import { assertCanGrant } from '../../authz/escalation.ts'
 import { createHash } from 'node:crypto'
 import { clone, create } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
@@ -11,7 +12,6 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import { recordKey } from '../../store/keys.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
 import { notFound } from '../../engine/errors.ts'
-import { assertCanGrant } from '../../engine/grant-rules.ts'
 import { defineKind, type MutationDraft, type Kind, type Planning, type Records } from '../../engine/kind.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import { createRecord } from '../../engine/write.ts'
@@ -44,7 +44,7 @@ function newCode({ random }: Pick<Services, 'random'>): string {
 function settle(planning: Planning, { record, parent }: MutationDraft<InviteRecord>, code: string): undefined {
   const role = bindableBy(planning, record.roleUid, parent)
   if (role === undefined) throw DomainError.invalid('role_uid', noSuchRole)
-  assertCanGrant(planning, parent, roleCapabilities(role))
+  assertCanGrant(planning.permissions, parent, roleCapabilities(role))
   // The schema requires and limits the ttl.
   const { seconds, nanos } = record.ttl ?? { seconds: 0n, nanos: 0 }
   record.expirationTime = timestampFromMs(planning.nowMs + Number(seconds) * 1000 + Math.ceil(nanos / 1_000_000))

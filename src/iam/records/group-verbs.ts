@@ -10,7 +10,7 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import { assertNotSuspended } from '../../engine/authorize.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
-import { denied, notFound } from '../../engine/errors.ts'
+import { notFound } from '../../engine/errors.ts'
 import { boundAround, isPending, leavesOut, planJoined } from '../../engine/membership.ts'
 import { callerOf, type Caller, type Context, type Handler, type Services } from '../../engine/services.ts'
 import { rendered } from '../../engine/shown.ts'
@@ -82,7 +82,7 @@ function resolveParent(services: Services, caller: Caller, text: string): Uid {
   if (uid === undefined) throw notFound('Group', text, { concealed: candidates.length > 0 })
   if (another !== undefined) throw DomainError.invalid('parent', 'is the name of several groups; use the uid')
   const decision = decide(permissions, uid, needed)
-  if (decision.kind === 'denied') throw denied(decision.missing, uid)
+  if (decision.kind === 'denied') throw DomainError.denied(decision.missing, uid)
   assertNotSuspended(tables, permissions, trustedUid(uid))
   if (tables.get('Group', uid) === undefined) throw notFound('Group', text)
   return uid
@@ -94,7 +94,7 @@ function assertMayCreateRoot(services: Services, caller: Caller): void {
   const { scopes, capabilities, trustedGroups } = caller.restrictions
   const isRestricted = scopes !== undefined || trustedGroups !== undefined || (capabilities !== undefined && !containsAll(capabilities, needed))
   if (services.settings.selfServiceRootGroups && !caller.identity.includes('/') && !isRestricted) return
-  throw denied(['groups.create'], rootParent)
+  throw DomainError.denied(['groups.create'], rootParent)
 }
 
 /** CreateGroup: creates a group below a group, given by uid, last part of a uid or name. Without a parent, it creates a root group with the caller as owner. */
@@ -181,7 +181,7 @@ function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: str
   const bound = isUid(uid) ? boundAround(tables, caller.identity, uid) : []
   const counting = trustedGroups === undefined ? bound : bound.filter((group) => trustedGroups.some((known) => isWithin(group, known)))
   if (!isUid(uid) || counting.length === 0 || tables.get('Group', uid) === undefined) throw notFound('Group', uid)
-  if (scopes !== undefined || capabilities !== undefined) throw denied([], uid)
+  if (scopes !== undefined || capabilities !== undefined) throw DomainError.denied([], uid)
   assertNotSuspended(tables, caller.permissions(), uid)
 }
 

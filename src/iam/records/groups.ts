@@ -9,8 +9,7 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import { belowPrefix, founderKey, limitKey, ownersKey, quotaKey, recordKey, cascadeKey } from '../../store/keys.ts'
 import type { Guard, Write } from '../../store/store.ts'
 import type { ChangeSet } from '../../engine/change-set.ts'
-import { denied } from '../../engine/errors.ts'
-import { mergeExtras, ownerRoleUid, ownersChanged } from '../../engine/grant-rules.ts'
+import { mergeExtras, ownerRoleUid, ownersChanged } from '../../engine/organisation-owners.ts'
 import { defineKind, type MutationDraft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
 import { limitNames } from '../../engine/quota/limits.ts'
 import { quotaExceeded } from '../../engine/quota/quotas.ts'
@@ -103,7 +102,7 @@ function settleStanding(planning: Planning, draft: MutationDraft<GroupRecord>, c
   const root = isRoot ? undefined : planning.tables.get('Group', rootOf(draft.uid))?.message
   if (root !== undefined && record.kind === root.kind) record.kind = OrgKind.UNSPECIFIED
   if (!isRoot && record.kind !== OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'must be the kind of its root group')
-  if (!planning.permissions.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw denied([], record.uid)
+  if (!planning.permissions.operator && (record.verified !== current.verified || record.kind !== current.kind)) throw DomainError.denied([], record.uid)
   if (!isRoot && record.verified) throw DomainError.invalid('verified', 'only a root group can be verified')
   if (record.verified && record.kind === OrgKind.UNSPECIFIED) throw DomainError.invalid('kind', 'is required for a verified group')
 }

@@ -5,7 +5,7 @@ import { HeldNameSchema, type HeldName } from '../../gen/taproot/store/v1/envelo
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { heldNameKey, heldNamePrefix, releasedNamesKey } from '../../store/keys.ts'
 import type { Entry, Guard, Write } from '../../store/store.ts'
-import { bindingOf, ownerBindings } from '../../engine/grant-rules.ts'
+import { bindingOf, ownerBindings } from '../../engine/organisation-owners.ts'
 import type { Extra, Planning } from '../../engine/kind.ts'
 import type { Ownership, Services } from '../../engine/services.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'

@@ -1,3 +1,4 @@
+import { assertCanGrant } from '../../authz/escalation.ts'
 import { create, equals } from '@bufbuild/protobuf'
 import { timestampFromMs, timestampMs } from '@bufbuild/protobuf/wkt'
 import { checkPatterns, matchesPattern } from '../../auth/oidc/claim-match.ts'
@@ -18,7 +19,7 @@ import {
 } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { cascadeKey, usedByPrefix } from '../../store/keys.ts'
-import { assertCanGrant, bindingOf, makesOwner, mergeExtras, ownersLeave } from '../../engine/grant-rules.ts'
+import { bindingOf, makesOwner, mergeExtras, ownersLeave } from '../../engine/organisation-owners.ts'
 import { defineKind, type MutationDraft, type Extra, type Planning } from '../../engine/kind.ts'
 import { isPerson } from '../../engine/membership.ts'
 import type { Handler } from '../../engine/services.ts'
@@ -118,7 +119,7 @@ function checkRelationship(planning: Planning, record: Identity, current: Identi
  * (docs/spec/iam.md#no-escalation).
  */
 function assertHoldsWhatItConfers(planning: Planning, draft: MutationDraft<IdentityRecord>): void {
-  for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning, grant.group, grant.capabilities)
+  for (const grant of planning.services.grants.of(draft.uid).grants) assertCanGrant(planning.permissions, grant.group, grant.capabilities)
 }
 
 function sameRelationship(one: Identity, other: Identity): boolean {

@@ -18,7 +18,7 @@ import type { Resource, CachedRecord } from '../../cache/records/cached-record.t
 import { quotaKey } from '../../store/keys.ts'
 import { ChangeSet, newEtag } from '../../engine/change-set.ts'
 import { commit, type MutationPlan } from '../../engine/commit.ts'
-import { denied, notFound } from '../../engine/errors.ts'
+import { notFound } from '../../engine/errors.ts'
 import type { Planning } from '../../engine/kind.ts'
 import { openUploads, storedUse } from '../../engine/quota/content.ts'
 import { contentLimit, countedLimits, limitNames, limitsOf, manifestsLimit, recordUse, unitOf, uploadsLimit } from '../../engine/quota/limits.ts'
@@ -86,7 +86,7 @@ export const resumeGroup: Handler = (services, context, message) =>
 export const releaseGroupName: Handler = async (services, context, message) => {
   const { name } = message as ReleaseGroupNameRequest
   const rooted = context.authorizedBy(() => {
-    if (!callerOf(context).permissions().operator) throw denied([], rootParent)
+    if (!callerOf(context).permissions().operator) throw DomainError.denied([], rootParent)
   })
   rooted.authorize()
   if (name === '') throw DomainError.invalid('name', 'is required')

@@ -1,13 +1,13 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
-import { actorClaims, type Actor } from '../../auth/tokens/principal.ts'
+import { actorClaims, type Actor } from '../../auth/access-tokens/principal.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { DomainError } from '../../base/errors.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
 import { methods } from '../../base/schema/schema.ts'
 import { isWithin, rootOf, rootParent, trustedUid, type Uid } from '../../base/uid.ts'
-import type { TokenRestrictions } from '../../auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../auth/access-tokens/token-restrictions.ts'
 import { SessionSchema, type DeleteRequest } from '../../gen/taproot/auth/v1/auth_pb.ts'
 import { DeleteIdentityRequestSchema, IdentitySchema, type Identity } from '../../gen/taproot/iam/v2/identities_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
@@ -16,7 +16,7 @@ import { assertNotSuspended } from '../../engine/authorize.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import type { Planning } from '../../engine/kind.ts'
-import { denied, notFound } from '../../engine/errors.ts'
+import { notFound } from '../../engine/errors.ts'
 import { isPending, planJoined } from '../../engine/membership.ts'
 import { apiOwnership, callerOf, innerContext, type Context, type Handler, type Services } from '../../engine/services.ts'
 import { deleteHandler, emit, planChild } from '../../engine/write.ts'
@@ -280,7 +280,7 @@ export const deleteSelf: Handler = async (services, context, message) => {
   const caller = callerOf(context)
   // Any uid except the caller's own is treated as missing.
   if (id !== caller.identity || id.includes('/') || services.cache.tables.get('Identity', id) === undefined) throw notFound('Identity', id)
-  if (isRestricted(caller.restrictions)) throw denied([], id)
+  if (isRestricted(caller.restrictions)) throw DomainError.denied([], id)
   const answer = await deleteHandler(identityKind)(services, context, create(DeleteIdentityRequestSchema, { uid: id }))
   if (!context.validateOnly) await endRefreshTokens(services, caller.identity, context.signal)
   return { ...answer, message: create(context.method.output) }

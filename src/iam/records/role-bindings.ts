@@ -1,3 +1,4 @@
+import { assertCanGrant } from '../../authz/escalation.ts'
 import { clone, create } from '@bufbuild/protobuf'
 import { decide } from '../../authz/effective-permissions.ts'
 import { roleCapabilities } from '../../authz/grants-index.ts'
@@ -20,7 +21,7 @@ import { nameKey, recordKey } from '../../store/keys.ts'
 import { ChangeSet } from '../../engine/change-set.ts'
 import { commitPrepared, type MutationPlan } from '../../engine/commit.ts'
 import { alreadyExists, fromStore } from '../../engine/errors.ts'
-import { assertCanGrant, bindingOf, isBuiltInRole, makesOwner, mergeExtras, ownersChanged, ownersLeave } from '../../engine/grant-rules.ts'
+import { bindingOf, isBuiltInRole, makesOwner, mergeExtras, ownersChanged, ownersLeave } from '../../engine/organisation-owners.ts'
 import { onceByKey, type Idempotent } from '../../engine/idempotency.ts'
 import { defineKind, type MutationDraft, type Extra, type Planning, type Records } from '../../engine/kind.ts'
 import { invite, isMember, isPerson, notYetBound, planBound, planUnbound } from '../../engine/membership.ts'
@@ -111,7 +112,7 @@ function check(planning: Planning, draft: MutationDraft<BindingRecord>, current?
   const violations = referenceViolations(planning, draft, current)
   if (violations.length > 0) throw DomainError.invalidFields(violations)
   const role = bindableRole(planning.tables, record.roleUid, parent)
-  if (role !== undefined) assertCanGrant(planning, parent, roleCapabilities(role))
+  if (role !== undefined) assertCanGrant(planning.permissions, parent, roleCapabilities(role))
 }
 
 /**

@@ -1,3 +1,4 @@
+import { assertCanGrant } from '../../authz/escalation.ts'
 import { create } from '@bufbuild/protobuf'
 import { builtInRoles } from '../../base/roles.ts'
 import { capabilityByEnumNumber, fromEnumNumbers, membersOf, type CapabilitySet } from '../../base/capability.ts'
@@ -8,8 +9,7 @@ import { recordOfEnvelope } from '../../cache/records/record-factory.ts'
 import type { KindIndex, Resource, CachedRecord } from '../../cache/records/cached-record.ts'
 import { usedByPrefix } from '../../store/keys.ts'
 import { storeRevision } from '../../store/store.ts'
-import { denied } from '../../engine/errors.ts'
-import { assertCanGrant, isBuiltInRole } from '../../engine/grant-rules.ts'
+import { isBuiltInRole } from '../../engine/organisation-owners.ts'
 import { defineKind, type MutationDraft, type Planning } from '../../engine/kind.ts'
 import { envelopeOf } from '../../engine/record-codec.ts'
 
@@ -50,7 +50,7 @@ function settleCapabilities(record: Role): void {
 
 function check(planning: Planning, draft: MutationDraft<Role & Resource>): undefined {
   settleCapabilities(draft.record)
-  assertCanGrant(planning, draft.parent, fromEnumNumbers(draft.record.capabilities))
+  assertCanGrant(planning.permissions, draft.parent, fromEnumNumbers(draft.record.capabilities))
 }
 
 /** The kind Role: a named set of capabilities, for a group and everything below it. Built-in roles are available everywhere. */
@@ -60,11 +60,11 @@ export const roleKind = defineKind<Role & Resource>({
   uniqueName: true,
   create: check,
   update(planning, draft) {
-    if (isBuiltInRole(draft.uid)) throw denied([], draft.uid)
+    if (isBuiltInRole(draft.uid)) throw DomainError.denied([], draft.uid)
     return check(planning, draft)
   },
   remove(planning, record) {
-    if (isBuiltInRole(record.uid)) throw denied([], record.uid)
+    if (isBuiltInRole(record.uid)) throw DomainError.denied([], record.uid)
     const uses = planning.tables.table('RoleBinding').matching('role', record.uid).size
     if (uses > 0) {
       const violation = { type: 'ROLE_IN_USE', subject: record.uid, description: `cannot delete role with ${uses} role ${uses === 1 ? 'binding' : 'bindings'}` }

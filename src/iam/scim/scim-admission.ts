@@ -1,4 +1,4 @@
-import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
+import type { DecodedToken } from '../../auth/access-tokens/decoded-token.ts'
 import type { Uid } from '../../base/uid.ts'
 import { IdentityProvider_OIDC_CorrelationRule as CorrelationRule } from '../../gen/taproot/iam/v2/identity_providers_pb.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'

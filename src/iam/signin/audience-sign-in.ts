@@ -1,5 +1,5 @@
 import { DomainError } from '../../base/errors.ts'
-import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
+import type { DecodedToken } from '../../auth/access-tokens/decoded-token.ts'
 import type { ExternalSignIn } from '../../auth/oidc/external-sign-in.ts'
 
 /**

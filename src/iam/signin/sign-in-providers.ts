@@ -3,7 +3,7 @@ import type { MappedRole, SignInResult } from '../../auth/oidc/external-sign-in.
 import { normalizeIssuer } from '../../auth/oidc/issuer-name.ts'
 import type { OidcClient } from '../../auth/oidc/oidc-client.ts'
 import type { ProviderFacts } from '../../auth/oidc/trust-domain.ts'
-import { actorClaims } from '../../auth/tokens/principal.ts'
+import { actorClaims } from '../../auth/access-tokens/principal.ts'
 import { isSuspended } from '../../authz/access.ts'
 import { isUid, rootOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'

@@ -1,6 +1,6 @@
 import { isUid, parentOf, trustedUid } from '../../base/uid.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
-import { makesOwner, ownerBindings } from '../../engine/grant-rules.ts'
+import { makesOwner, ownerBindings } from '../../engine/organisation-owners.ts'
 import { parseManagedBy } from '../../engine/ownership.ts'
 import type { KubeObject } from '../kube-api.ts'
 import { keyOfObject, keyText, limitedKinds, parseKey, type ObjectKey, recordKinds, rowOf, type ObjectKind, type RecordKind } from '../object-kinds.ts'

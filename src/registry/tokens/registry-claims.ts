@@ -1,7 +1,7 @@
-import { readCallerClaims, readIdentity, writeCallerFacts, type CallerClaims } from '../../auth/tokens/caller-claims.ts'
-import type { DecodedToken } from '../../auth/tokens/decoded-token.ts'
-import type { TokenUse } from '../../auth/tokens/platform-token.ts'
-import { TokenError } from '../../auth/tokens/token-error.ts'
+import { readCallerClaims, readIdentity, writeCallerFacts, type CallerClaims } from '../../auth/access-tokens/caller-claims.ts'
+import type { DecodedToken } from '../../auth/access-tokens/decoded-token.ts'
+import type { TokenUse } from '../../auth/access-tokens/platform-token.ts'
+import { TokenError } from '../../auth/access-tokens/token-error.ts'
 import { isUid, type Uid } from '../../base/uid.ts'
 import type { RegistryAction } from '../gate.ts'
 

@@ -1,5 +1,5 @@
 import { signEs256 } from '../../auth/keys/es256.ts'
-import { writeIssueTime } from '../../auth/tokens/caller-claims.ts'
+import { writeIssueTime } from '../../auth/access-tokens/caller-claims.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { writeClaims, type TokenBearer, type TokenRights } from './registry-claims.ts'

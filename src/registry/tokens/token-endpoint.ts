@@ -1,5 +1,5 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { maxTokenLength } from '../../auth/tokens/decoded-token.ts'
+import { maxTokenLength } from '../../auth/access-tokens/decoded-token.ts'
 import type { ClientAddress } from '../../base/client-address.ts'
 import { errorText } from '../../base/error-text.ts'
 import { auditedCaller, type AuditTrail } from '../../base/audit-line.ts'

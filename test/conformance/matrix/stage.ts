@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
-import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/access-tokens/token-restrictions.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { issueRefreshToken } from '../../../src/iam/signin/refresh-tokens.ts'
 import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'

@@ -1,7 +1,7 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { personUid } from '../../../src/auth/oidc/issuer-name.ts'
 import { setOf } from '../../../src/base/capability.ts'
-import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/access-tokens/token-restrictions.ts'
 import { trustedUid } from '../../../src/base/uid.ts'
 import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { OciClient } from '../../registry/oci/oci-client.ts'

@@ -1,4 +1,4 @@
-import type { TokenRestrictions } from '../../../src/auth/tokens/token-restrictions.ts'
+import type { TokenRestrictions } from '../../../src/auth/access-tokens/token-restrictions.ts'
 import { request as httpRequest, type IncomingHttpHeaders } from 'node:http'
 import { text } from 'node:stream/consumers'
 import { create } from '@bufbuild/protobuf'

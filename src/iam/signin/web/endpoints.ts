@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import type { TokenExchange, ExchangeInput } from '../exchange.ts'
-import type { Profile } from '../../../auth/tokens/principal.ts'
+import type { Profile } from '../../../auth/access-tokens/principal.ts'
 import type { Uid } from '../../../base/uid.ts'
 import { WhoAmI_ProfileSchema, WhoAmISchema, type WhoAmI_Profile } from '../../../gen/taproot/auth/v1/auth_pb.ts'
 import { RawTokenSchema, type ExchangeRequest } from '../../../gen/taproot/oidc/v1/security_token_service_pb.ts'

@@ -1,5 +1,5 @@
 import type { Exchanged } from '../exchange.ts'
-import { decodeToken } from '../../../auth/tokens/decoded-token.ts'
+import { decodeToken } from '../../../auth/access-tokens/decoded-token.ts'
 import { encryptForHeadless } from '../headless-session.ts'
 import { openLogin, type ChosenLogin, type LoginEnd, type RequestedLogin, type PendingLogin } from '../login-state.ts'
 import type { OidcClient } from '../../../auth/oidc/oidc-client.ts'

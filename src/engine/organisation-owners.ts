@@ -1,5 +1,3 @@
-import { capabilitiesAt } from '../authz/effective-permissions.ts'
-import { containsAll, missing, type CapabilitySet } from '../base/capability.ts'
 import type { CachedRecord } from '../cache/records/cached-record.ts'
 import { builtInRoles } from '../base/roles.ts'
 import { DomainError } from '../base/errors.ts'
@@ -8,7 +6,6 @@ import { rootParent, type Uid } from '../base/uid.ts'
 import type { RoleBinding } from '../gen/taproot/iam/v2/role_bindings_pb.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
 import { ownersKey } from '../store/keys.ts'
-import { denied } from './errors.ts'
 import type { Extra, Planning } from './kind.ts'
 import { messageOf } from '../cache/records/record-types.ts'
 
@@ -26,12 +23,6 @@ const builtInUids: ReadonlySet<string> = new Set(builtInRoles.map((role) => role
 /** True if the uid is that of a built-in role, which no caller can change. */
 export function isBuiltInRole(uid: string): boolean {
   return builtInUids.has(uid)
-}
-
-/** Throws code 7 unless the caller holds all these capabilities at the group: no caller can grant more than they have (docs/spec/iam.md#no-escalation). */
-export function assertCanGrant(planning: Planning, group: string, capabilities: CapabilitySet): void {
-  const held = capabilitiesAt(planning.permissions, group)
-  if (!containsAll(held, capabilities)) throw denied(missing(held, capabilities), group)
 }
 
 /** Returns the role binding in a record of kind RoleBinding. */
