@@ -1,7 +1,9 @@
+import { spawnSync } from 'node:child_process'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { takeCommandFolder } from '../../../src/server/audit/audited-command.ts'
 import { createAuditTrail } from '../../../src/server/audit/audit-trail.ts'
 import type { AuditEvent } from '../../../src/base/audit-line.ts'
 import { freePorts } from '../../support/parts/free-port.ts'
@@ -140,6 +142,16 @@ test('denials without a caller are limited and counted, without effect on other 
   expect(events.at(-1)).not.toHaveProperty('suppressed')
   await trail.close()
   expect(events.at(-1)).toMatchObject({ method: 'audit/suppressed', suppressed: 1 })
+})
+
+test('commands that run at the same time have folders of their own, and a folder of a killed one is used again', async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), 'taproot-commands-'))
+  expect(await takeCommandFolder(dataDir)).toBe('cli')
+  expect(await takeCommandFolder(dataDir)).toBe('cli-2')
+  const ended = spawnSync(process.execPath, ['--version']).pid
+  await writeFile(join(dataDir, 'audit', 'cli', 'pid'), String(ended))
+  expect(await takeCommandFolder(dataDir)).toBe('cli')
+  await rm(dataDir, { recursive: true })
 })
 
 test("an organisation's denials have a limit, and are counted for it alone", async () => {
