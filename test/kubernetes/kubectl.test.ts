@@ -82,8 +82,8 @@ describeWithPart('kube-apiserver', 'kubectl with crds/', () => {
     ['prole.spec.capabilities', 'Capabilities, in the order of their numbers.'],
     ['prepo.spec.customOverlay.accounts.users.homeDir', 'The home directory.'],
     ['pg.status.conditions', 'lastTransitionTime\t<string> -required-'],
-    ['psub.spec.suspend', 'Pauses deliveries while true.'],
-    ['png.spec.maxRole', 'Maximum that role bindings'],
+    ['psub.spec.suspend', 'If true, pauses deliveries.'],
+    ['png.spec.maxRole', 'Maximum role: role bindings'],
   ])('explains %s', async (path, text) => {
     expect(await kubectl(['explain', path])).toContain(text)
   })
