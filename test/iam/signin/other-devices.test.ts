@@ -337,7 +337,9 @@ specSuite(
       expect(eventsOf('login/device-token')).toHaveLength(before[0] ?? 0)
       const code = `${'e'.repeat(63)}1`
       expect((await poll(code)).body['error']).toBe('expired_token')
-      expect(eventsOf('login/device-token').slice(before[0])).toMatchObject([{ outcome: 'denied', code: 9, reason: 'LOGIN_EXPIRED', remoteAddress: '127.0.0.1' }])
+      expect(eventsOf('login/device-token').slice(before[0])).toMatchObject([
+        { outcome: 'denied', code: 9, reason: 'LOGIN_EXPIRED', remoteAddress: '127.0.0.1' },
+      ])
       const text = `planted-${freshName('refresh')}`
       expect((await post('/oauth/token', { grant_type: 'refresh_token', refresh_token: text })).status).toBe(400)
       expect(eventsOf('login/refresh-token').slice(before[1])).toMatchObject([{ outcome: 'denied', code: 16, remoteAddress: '127.0.0.1' }])
