@@ -10,7 +10,7 @@ const order = [
   ['authz'],
   ['engine'],
   ['transport'],
-  ['iam', 'registry', 'events', 'audit'],
+  ['iam', 'registry', 'events', 'audit', 'catalogue'],
   ['catalog'],
   ['kubernetes'],
   ['config'],
@@ -19,14 +19,14 @@ const order = [
 ]
 
 /** The domains. Other folders import them only through their index.ts. */
-const domains = ['iam', 'registry', 'events', 'audit']
+const domains = ['iam', 'registry', 'events', 'audit', 'catalogue']
 
 /** folder -> folders of its own layer that it may import. */
-const siblings = { registry: ['iam'], audit: ['registry'] }
+const siblings = { registry: ['iam'], audit: ['registry'], catalogue: ['registry'] }
 
 /** packages (regular expressions on the module's name) -> the folders of src that may import them. */
 const drivers = [
-  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit'] },
+  { packages: ['node:sqlite'], folders: ['store/sqlite', 'audit', 'catalogue/files'] },
   { packages: ['koa', 'koa-body', '@types/koa'], folders: ['transport/http'] },
   { packages: ['@koa/router'], folders: ['transport/web'] },
   { packages: ['preact-render-to-string'], folders: ['transport/web'] },
@@ -35,7 +35,8 @@ const drivers = [
   { packages: ['undici'], folders: ['auth', 'registry/upstream/http', 'kubernetes/client'] },
   { packages: ['bcryptjs'], folders: ['cli'] },
   { packages: ['commander'], folders: ['cli'] },
-  { packages: ['yaml'], folders: ['config', 'cli'] },
+  { packages: ['yaml'], folders: ['config', 'cli', 'catalogue/import'] },
+  { packages: ['tar', 'yauzl', '@types/yauzl'], folders: ['catalogue/import'] },
   { packages: ['ajv'], folders: ['config', 'cli'] },
   { packages: ['pino'], folders: ['server'] },
   { packages: ['@kubernetes/client-node'], folders: ['kubernetes/client'] },

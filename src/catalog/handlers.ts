@@ -3,6 +3,7 @@ import { listAuditEvents } from '../audit/index.ts'
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
+import { getAdvisory, listAdvisories } from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
 import type { Handler } from '../engine/services.ts'
@@ -127,6 +128,8 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.registry.v2.TagHistoryService/RestoreTag': restoreTag,
   'taproot.registry.v2.TagsService/CreateTag': createTag,
   'taproot.registry.v2.TagsService/DeleteTag': deleteTag,
+  'taproot.vulnerabilities.v2.AdvisoriesService/GetAdvisory': getAdvisory,
+  'taproot.vulnerabilities.v2.AdvisoriesService/ListAdvisories': listAdvisories,
 }
 
 function standardHandler(method: MethodRow): Handler | undefined {

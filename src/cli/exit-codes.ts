@@ -5,8 +5,8 @@ export class UsageError extends Error {
   override readonly name = 'UsageError'
 }
 
-/** Exit codes of failures: `refused` for a failed action, `usage` for an invalid command line. */
-export const exitCodes = { refused: 1, usage: 2 } as const
+/** Exit codes of failures: `refused` for a failed action, `usage` for an invalid command line, `partial` for an action that left out a part. */
+export const exitCodes = { refused: 1, usage: 2, partial: 3 } as const
 
 /** Ends the process after the argument parser has printed an error or the requested help. */
 export function exitAfterParsing({ exitCode }: CommanderError): never {

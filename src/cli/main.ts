@@ -3,6 +3,7 @@ import { clientCommands } from './client-program.ts'
 import type { CollectGarbageOptions } from './collect-garbage.ts'
 import { encryptionKeyCommand } from './encryption-key.ts'
 import { exitAfterParsing, UsageError } from './exit-codes.ts'
+import type { ImportCommandOptions } from './import.ts'
 import { initSecretsCommand } from './init-secrets/command.ts'
 import { pullTokenCommand } from './pull-token.ts'
 import { reportError } from './report-error.ts'
@@ -28,6 +29,25 @@ function addClaim(text: string, claims: Record<string, string>): Record<string, 
   const at = text.indexOf('=')
   if (at < 1) throw new UsageError(`--claim needs name=value, not "${text}"`)
   return { ...claims, [text.slice(0, at)]: text.slice(at + 1) }
+}
+
+/** `taproot import`: loads what it needs when it is called. */
+function importAdvisoriesCommand(): Command {
+  return new Command('import')
+    .description('import security advisories in OSV form: files, folders, zip and tar archives. With the embedded store, stop the server first')
+    .argument('<path...>', 'files in JSON, JSON lines or YAML, folders, or archives of them')
+    .requiredOption('--group <group>', 'uid or path of the group that the advisories belong to, e.g. acme/security')
+    .option('--replace', 'remove the advisories of the group that the files do not have')
+    .option('--dry-run', 'read everything and count, but change nothing')
+    .addOption(new Option('--role <role>', 'role whose settings apply').choices(['api', 'dev']).default('dev'))
+    .addOption(configOption())
+    .action(async (paths: string[], options: ImportCommandOptions) => (await import('./import.ts')).importCommand(paths, options))
+}
+
+/** The commands that are described where they are defined. */
+function ownCommands(program: string): Command[] {
+  const own = [pullTokenCommand(configOption), encryptionKeyCommand(configOption), initSecretsCommand(), importAdvisoriesCommand()]
+  return [...own, ...clientCommands(program)]
 }
 
 /**
@@ -70,8 +90,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .action(async (options: { subject: string; audience?: string; claim: Record<string, string>; config?: string }) =>
       (await import('../server/print-dev-token.ts')).printDevToken(options),
     )
-  for (const command of [pullTokenCommand(configOption), encryptionKeyCommand(configOption), initSecretsCommand(), ...clientCommands(program.name())])
-    program.addCommand(command)
+  for (const command of ownCommands(program.name())) program.addCommand(command)
   program
     .command('collect-garbage')
     .description(

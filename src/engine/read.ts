@@ -58,7 +58,8 @@ interface ListRequest extends Message {
   skip: number
 }
 
-function uidFilterOf(uidp: UIDPFilter | undefined): UidFilter {
+/** Returns the `uidp` filter of a list request. */
+export function uidFilterOf(uidp: UIDPFilter | undefined): UidFilter {
   return {
     descendantsOf: uidp?.descendantsOf ?? '',
     childrenOf: uidp?.childrenOf ?? '',
@@ -130,11 +131,15 @@ export function pageLimit(pageSize: number): number {
  * Returns where the caller may see records of the kind. Omits suspended organisations. Without `uidp`, also omits those that the caller did not join. Callers
  * who may list roles in any group also see the built-in roles.
  */
-function visibility(kind: AnyKind, { tables, context, uidp }: { tables: RecordTables; context: Context; uidp: UidFilter }, needed: CapabilitySet): Visibility {
+export function visibility(
+  kind: string,
+  { tables, context, uidp }: { tables: RecordTables; context: Context; uidp: UidFilter },
+  needed: CapabilitySet,
+): Visibility {
   const caller = callerOf(context)
   const open = without(visibilityOf(caller.permissions(), needed), (group) => isSuspended(tables, group))
   const seen = isScoped(uidp) ? open : without(open, leavesOut(tables, caller))
-  return kind.index.kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
+  return kind === 'Role' && open.groups.length > 0 ? { ...seen, roots: true } : seen
 }
 
 /** True if the filter names a place in the tree, or records. The list then also shows records of organisations that the caller did not join. */
@@ -145,7 +150,8 @@ function isScoped({ descendantsOf, childrenOf, ancestorsOf, ids }: UidFilter): b
 /** Minimum number of grants that are indexed in a separate turn of the event loop before the list is read. The index is kept until the grants change. */
 const manyGrants = 1_000
 
-async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
+/** Indexes the caller's grants in a turn of their own if there are many. */
+export async function prepared(context: Context, needed: CapabilitySet): Promise<void> {
   const caller = callerOf(context)
   if (caller.permissions().grants.length <= manyGrants) return
   const task = new CooperativeTask()
@@ -197,7 +203,7 @@ export function listHandler(kind: AnyKind): Handler {
         kind: kind.index.kind,
         uidp,
         filters,
-        visibility: visibility(kind, { tables: services.cache.tables, context, uidp }, seen),
+        visibility: visibility(kind.index.kind, { tables: services.cache.tables, context, uidp }, seen),
         ...more,
         order,
         ...(after === undefined ? {} : { after }),
@@ -251,7 +257,7 @@ function whenShowable(kind: AnyKind, services: Services, records: readonly Cache
 }
 
 /** Returns the token for the page that starts after `record`. */
-export function nextToken(services: Services, place: { order: Order; record: CachedRecord; queryHash: string }): string {
+export function nextToken(services: Services, place: { order: Order; record: SortKey; queryHash: string }): string {
   const cursor = { key: cursorKeyOf(place.order, place.record), queryHash: place.queryHash, issuedMs: services.clock.now() }
   return sealCursor(cursor, services.pageKeys.current(), services.random)
 }

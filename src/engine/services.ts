@@ -18,6 +18,7 @@ import type { MethodRow } from '../base/schema/method.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
+import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
@@ -124,6 +125,8 @@ export interface Services {
   readonly audit: AuditReader | undefined
   /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined
+  /** Returns the sources of advisories as of now. Throws code 14 while they are being loaded. */
+  readonly advisories: () => readonly AdvisorySource[]
 }
 
 /** The caller that a verified token names. */

@@ -1,3 +1,4 @@
+import { join } from 'node:path'
 import { createAccountChecks } from '../auth/account-checks.ts'
 import { createPageKeys } from '../auth/keys/page-keys.ts'
 import type { RotatingKeys } from '../auth/keys/rotating-keys.ts'
@@ -18,6 +19,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
+import { Catalogues } from '../catalogue/index.ts'
 import { storedKinds } from '../catalog/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
 import { RecentDeliveries } from '../engine/log/recent-deliveries.ts'
@@ -64,6 +66,8 @@ export interface Engine {
   readonly history: HistoryRetention
   /** The garbage collector; undefined if no upstream is configured. */
   readonly collector: Collector | undefined
+  /** Undefined where no upstream is configured: it keeps the catalogues. */
+  readonly catalogues: Catalogues | undefined
   readonly services: Services
 }
 
@@ -124,6 +128,8 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const serves = options.servesRegistry === true && upstream !== undefined
   const registryKeys = serves ? await patiently(() => createRegistryKeys({ store, keyring, clock, random }, signal)) : undefined
   const grants = new GrantsIndex(cache)
+  const directory = join(config.dataDir, 'catalogues')
+  const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log })
   const services: Services = {
     store,
     cache,
@@ -160,9 +166,10 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
+    advisories: () => catalogues?.advisories() ?? [],
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
-  return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, services }
+  return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, services }
 }
 
 function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {

@@ -208,12 +208,19 @@ function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served &
   const { listen, api: settings } = options.config
   const api = createApiPort(options, engine, signIn)
   const address = { host: listen, port: settings.port }
+  let endCatalogues: (() => Promise<void>) | undefined
   return {
     grpc: api.grpc,
     routes: api.routes,
-    open: () => openPort('api.port', address, () => api.port.listen(address.host, address.port)),
+    open() {
+      endCatalogues = engine.catalogues?.serve()
+      return openPort('api.port', address, () => api.port.listen(address.host, address.port))
+    },
     beginDrain: () => api.port.beginDrain(),
-    close: api.close,
+    async close() {
+      await api.close()
+      await endCatalogues?.()
+    },
   }
 }
 

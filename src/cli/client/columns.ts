@@ -73,6 +73,16 @@ const presentations: Readonly<Record<string, Presentation>> = {
   },
   IdentityProvider: { short: 'pidp', columns: [name, uid, column('ISSUER', 'oidc.issuer'), age] },
   GroupInvite: { short: 'pinv', columns: [uid, column('ROLE', 'role.name'), column('EMAIL', 'email'), column('EXPIRES', 'expirationTime'), age] },
+  Advisory: {
+    short: 'padv',
+    columns: [
+      column('ADVISORY', 'advisoryId'),
+      column('ARTIFACT', 'artifactName', 'words'),
+      column('TYPE', 'artifactType'),
+      column('UPDATED', 'updateTime', 'age'),
+      uid,
+    ],
+  },
   Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink', 'words'), column('STATE', 'state'), column('PENDING', 'pendingCount'), age] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },

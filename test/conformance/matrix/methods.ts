@@ -150,6 +150,8 @@ export const scopedMethods: Readonly<Record<string, ScopedRow>> = {
   'AccessService/Explain': row('role_bindings.list', 'role', (resource, { identity }) => ({ resource, identity, capability: 'groups.list' })),
   'AccessService/ListAccess': row('role_bindings.list', 'repo', (resource) => ({ resource })),
 
+  'AdvisoriesService/GetAdvisory': row('advisories.list', 'advisory'),
+
   'ReposService/GetRepo': row('repo.list', 'repo'),
   'ReposService/CreateRepo': row('repo.create', 'place', below('repo', { name: 'made' })),
   'ReposService/UpdateRepo': row('repo.update', 'repo', changed('repo')),
@@ -192,6 +194,7 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'AccountAssociationsService/ListAccountAssociations': { needs: 'account_associations.list', of: 'association', plural: 'accountAssociations' },
   'SubscriptionsService/ListSubscriptions': { needs: 'subscriptions.list', of: 'subscription', plural: 'subscriptions' },
   'ReposService/ListRepos': { needs: 'repo.list', of: 'repo', plural: 'repos' },
+  'AdvisoriesService/ListAdvisories': { needs: 'advisories.list', of: 'advisory', plural: 'advisories' },
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
 }
 
@@ -259,6 +262,4 @@ export const missingMethods: readonly string[] = [
   'ArtifactsService/ListArtifacts',
   'ArtifactsService/ListArtifactVersions',
   'ArtifactsService/GetArtifactCount',
-  'AdvisoriesService/GetAdvisory',
-  'AdvisoriesService/ListAdvisories',
 ]

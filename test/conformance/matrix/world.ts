@@ -5,6 +5,7 @@ import type { TokenRestrictions } from '../../../src/auth/access-tokens/token-re
 import { trustedUid } from '../../../src/base/uid.ts'
 import { freshName, makeMember, makePerson, ok, roleUid, startTestServer, type TestServer } from '../../support/test-server.ts'
 import { OciClient } from '../../registry/oci/oci-client.ts'
+import { importAdvisory } from '../../support/import-advisories.ts'
 import { confinedToken, trustedIssuer, walkTerms } from '../walk/world.ts'
 import type { CallerName, RealPlace } from './callers.ts'
 
@@ -37,6 +38,8 @@ export interface Things {
   /** The repo as an image reference. */
   readonly repoPath: string
   readonly placeName: string
+  /** An imported one. */
+  readonly advisory: string
 }
 
 /** Two tenants. */
@@ -134,6 +137,7 @@ async function makeThings(server: TestServer, place: string, owner: string): Pro
   const association = await uidOf(server, 'CreateAccountAssociation', { parent: place, accountAssociation })
   await made(server, 'AcceptTerms', { group: place, documentIds: [walkTerms[0].id] })
   return {
+    advisory: await importAdvisory(server, place, freshName('matrix')),
     placeName: String((await made(server, 'GetGroup', { uid: place }))['name']),
     ...{ place, group, identity, person, role, binding, invite, association, subscription },
     ...(await makeProviders(server, place)),

@@ -107,7 +107,7 @@ export interface Failure {
   readonly message?: string
   readonly code: number
   /** Of the method; any that this part serves by default. */
-  readonly domain?: 'iam.taproot.dev' | 'registry.taproot.dev'
+  readonly domain?: 'iam.taproot.dev' | 'registry.taproot.dev' | 'vulnerabilities.taproot.dev'
   /** One text, or a narrower one (docs/errors.md); the code's own name by default. */
   readonly reason?: string | RegExp
   /** The failing fields of code 3 in the schema's names, in order. */
@@ -136,7 +136,7 @@ export function expectFailure(reply: Reply, expected: Failure): void {
   expect({ code: reply.code, message: reply.message, details: reply.details }).toMatchObject({ code })
   if (reply.httpStatus !== undefined) expect(reply.httpStatus).toBe(httpStatuses[code])
   const info = reply.details['ErrorInfo']
-  expect(info?.['domain']).toMatch(expected.domain ?? /^(?:auth|iam|oidc|platform|registry)\.taproot\.dev$/)
+  expect(info?.['domain']).toMatch(expected.domain ?? /^(?:auth|iam|oidc|platform|registry|vulnerabilities)\.taproot\.dev$/)
   expect(info?.['reason']).toMatch(expected.reason ?? reasons[code] ?? '')
   const requestId = (info?.['metadata'] as JsonObject | undefined)?.['requestId']
   expect(requestId).toMatch(/./)

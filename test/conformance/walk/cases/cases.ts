@@ -1,4 +1,5 @@
 import { accessCases } from './cases-access.ts'
+import { advisoryCases } from './cases-advisories.ts'
 import { accountAssociationCases } from './cases-account-associations.ts'
 import { apiClientCases } from './cases-endpoints.ts'
 import { auditCases } from './cases-audit.ts'
@@ -33,6 +34,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...registryCases,
   ...imagesCases,
   ...subscriptionCases,
+  ...advisoryCases,
 }
 
 /** A row with its method. */

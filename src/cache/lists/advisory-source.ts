@@ -1,0 +1,86 @@
+import type { Uid } from '../../base/uid.ts'
+import type { Order, SortKey } from './order.ts'
+
+/** The facets by which advisories are found: one per filter of ListAdvisories, and `latestType` for the newest approved event. */
+export const advisoryFacets = [
+  'advisoryId',
+  'legacyId',
+  'artifactName',
+  'artifactType',
+  'artifactArchitecture',
+  'componentName',
+  'componentType',
+  'componentLocation',
+  'alias',
+  'origin',
+  'eventState',
+  'eventAuthor',
+  'eventReviewer',
+  'eventType',
+  'latestType',
+] as const
+
+/** The name of a facet. */
+export type AdvisoryFacet = (typeof advisoryFacets)[number]
+
+/** Values of one facet: an advisory matches if it has at least one of them. */
+export type FacetValues = readonly [facet: AdvisoryFacet, values: readonly string[]]
+
+/** The advisories that a list is about. All parts are ANDed. */
+export interface AdvisoryFilter {
+  /** The groups whose advisories the caller may see, in uid order. */
+  readonly groups: readonly Uid[]
+  /** Only these uids; undefined for all. */
+  readonly uids: readonly string[] | undefined
+  readonly anyOf: readonly FacetValues[]
+  /** Advisories that match one of these are left out. */
+  readonly noneOf: readonly FacetValues[]
+  /** Text in the artifact name, the component name or an alias, without regard to case. Empty for all. */
+  readonly text: string
+}
+
+/** One page of a list. */
+export interface AdvisoryQuery {
+  readonly filter: AdvisoryFilter
+  readonly order: Order
+  /** Only advisories after this place. It need not be the place of an advisory. */
+  readonly after: SortKey | undefined
+  readonly skip: number
+  readonly limit: number
+}
+
+/** An advisory with its place in any order. */
+export interface FoundAdvisory extends SortKey {
+  /** The Advisory as protobuf bytes. */
+  readonly body: Uint8Array
+}
+
+/** A page, and the number of advisories on all pages. */
+export interface AdvisoryPage {
+  readonly advisories: readonly FoundAdvisory[]
+  readonly total: number
+}
+
+/**
+ * Advisories that do not lie in the store (docs/adr/0033). Methods answer at once, from one state. Withdrawn advisories are in no page; `get` finds them. Pages
+ * of several sources can be merged: the places of advisories are comparable.
+ */
+export interface AdvisorySource {
+  /** The groups that have advisories, in uid order. */
+  groups(): readonly Uid[]
+  /** The Advisory as protobuf bytes; undefined if there is none under this uid. */
+  get(uid: Uid): Uint8Array | undefined
+  page(query: AdvisoryQuery): AdvisoryPage
+}
+
+/**
+ * Returns one page of all sources together. No advisory may be in two sources. Each source is asked for all advisories up to the end of the page, so the cost
+ * grows with `skip` if there are several.
+ */
+export function pageOfAll(sources: readonly AdvisorySource[], query: AdvisoryQuery): AdvisoryPage {
+  const [only] = sources
+  if (only !== undefined && sources.length === 1) return only.page(query)
+  const pages = sources.map((source) => source.page({ ...query, skip: 0, limit: query.skip + query.limit }))
+  const advisories = pages.flatMap((page) => page.advisories).sort(query.order.compare)
+  return { advisories: advisories.slice(query.skip, query.skip + query.limit), total: pages.reduce((sum, { total }) => sum + total, 0) }
+}

@@ -1,0 +1,171 @@
+import { createHash } from 'node:crypto'
+import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import { toBinary } from '@bufbuild/protobuf'
+import { timestampMs } from '@bufbuild/protobuf/wkt'
+import type { Uid } from '../../base/uid.ts'
+import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
+import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { searchTextsOf, termsOf } from './facts.ts'
+import { createTables, facets, setMeta } from './schema.ts'
+
+/** An advisory on its way into a catalogue. The builder sets its etag. */
+export interface NewAdvisory {
+  /** The last part of its uid: 16 hex digits. */
+  readonly segment: string
+  /** The package that the artifact is built from. */
+  readonly origin: string
+  readonly advisory: Advisory
+}
+
+/** What became of an advisory. `repeated`: this import wrote it already. */
+export type PutOutcome = 'added' | 'changed' | 'unchanged' | 'repeated'
+
+/** Number of advisories after which the open transaction is committed: a rollback journal would grow with it. */
+const advisoriesPerCommit = 5_000
+/** Terms of facets with few values, remembered with their numbers. */
+const rememberedTerms = 50_000
+
+/**
+ * Writes a catalogue file: an empty one, or a copy of the current one. The file is private until `finish`: a process that ends before leaves a file that no process
+ * opens. One group at a time.
+ */
+export class CatalogueBuilder {
+  readonly #database: DatabaseSync
+  readonly #place: number
+  readonly #group: Uid
+  readonly #terms = new Map<string, number>()
+  readonly #statements: Readonly<Record<keyof typeof sql, StatementSync>>
+  #pending = 0
+
+  /** `isNew` is true for a file without tables. Throws an error of SQLite if the file cannot be written. */
+  constructor(path: string, { group, isNew }: { readonly group: Uid; readonly isNew: boolean }) {
+    this.#database = new DatabaseSync(path)
+    this.#group = group
+    // No process reads the file before it is finished, and an unfinished one is thrown away.
+    this.#database.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA temp_store = FILE')
+    if (isNew) createTables(this.#database)
+    this.#database.exec('CREATE TEMP TABLE seen (advisory INTEGER PRIMARY KEY)')
+    this.#database.prepare('INSERT INTO place (uid) VALUES (?) ON CONFLICT DO NOTHING').run(group)
+    this.#place = Number(this.#database.prepare('SELECT id FROM place WHERE uid = ?').get(group)?.['id'])
+    const names = Object.keys(sql) as (keyof typeof sql)[] // a constant's keys
+    this.#statements = Object.fromEntries(names.map((name) => [name, this.#database.prepare(sql[name])])) as Record<keyof typeof sql, StatementSync>
+    this.#database.exec('BEGIN')
+  }
+
+  /** Adds an advisory, or changes the one with its segment. */
+  put({ segment, origin, advisory }: NewAdvisory): PutOutcome {
+    const statements = this.#statements
+    const body = toBinary(AdvisorySchema, advisory)
+    const hash = createHash('sha256').update(origin).update('\0').update(body).digest().subarray(0, 16)
+    const old = statements.find.get(this.#place, segment)
+    if (old !== undefined) {
+      const id = Number(old['id'])
+      if (statements.see.run(id).changes === 0) return 'repeated'
+      if (hash.equals(old['hash'] as Uint8Array)) return 'unchanged' // a BLOB column
+      if (old['listed'] === 1) this.#unlist(id)
+      this.#write(id, { segment, origin, advisory, hash })
+    } else {
+      const id = Number(statements.next.get()?.['id'])
+      statements.see.run(id)
+      this.#write(id, { segment, origin, advisory, hash })
+    }
+    return old === undefined ? 'added' : 'changed'
+  }
+
+  /** Removes the group's advisories that were not put since the start. Returns how many. */
+  removeOthers(): number {
+    const others = this.#database.prepare('SELECT id, listed FROM advisory WHERE place = ? AND id NOT IN (SELECT advisory FROM seen) LIMIT ?')
+    for (let removed = 0; ;) {
+      const rows = others.all(this.#place, advisoriesPerCommit)
+      if (rows.length === 0) return removed
+      for (const { id, listed } of rows) {
+        if (listed === 1) this.#unlist(Number(id))
+        this.#statements.remove.run(Number(id))
+      }
+      removed += rows.length
+      this.#commit()
+    }
+  }
+
+  /** Records where the advisories came from, computes what readers need, and closes the file. */
+  finish({ source, nowMs }: { readonly source: string; readonly nowMs: number }): void {
+    const database = this.#database
+    const { n } = database.prepare('SELECT count(*) AS n FROM seen').get() ?? {}
+    database
+      .prepare(
+        `INSERT INTO source (group_uid, name, imported_ms, advisories) VALUES (?, ?, ?, ?)
+         ON CONFLICT (group_uid, name) DO UPDATE SET imported_ms = excluded.imported_ms, advisories = excluded.advisories`,
+      )
+      .run(this.#group, source, nowMs, Number(n))
+    database.prepare('UPDATE place SET listed = (SELECT count(*) FROM advisory a WHERE a.place = place.id AND a.listed = 1) WHERE id = ?').run(this.#place)
+    database.prepare('DELETE FROM term_count WHERE place = ?').run(this.#place)
+    database
+      .prepare(
+        `INSERT INTO term_count (term, place, listed)
+         SELECT p.term, a.place, count(*) FROM posting p JOIN advisory a ON a.id = p.advisory WHERE a.place = ? GROUP BY p.term`,
+      )
+      .run(this.#place)
+    database.exec('DELETE FROM term WHERE id NOT IN (SELECT term FROM posting)')
+    setMeta(database, 'built_ms', String(nowMs))
+    database.exec("COMMIT; INSERT INTO search (search) VALUES ('optimize'); ANALYZE")
+    database.close()
+  }
+
+  /** Closes the file as it is. It is not a catalogue then. */
+  abandon(): void {
+    this.#database.close()
+  }
+
+  #commit(): void {
+    this.#pending = 0
+    this.#database.exec('COMMIT; BEGIN')
+  }
+
+  #write(id: number, { segment, origin, advisory, hash }: NewAdvisory & { readonly hash: Uint8Array }): void {
+    const { createTime, updateTime, deleteTime } = advisory
+    const isListed = deleteTime === undefined
+    advisory.uid = `${this.#group}/${segment}`
+    advisory.etag = Buffer.from(hash).toString('hex')
+    const body = toBinary(AdvisorySchema, advisory)
+    const [createMs, updateMs] = [createTime, updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
+    this.#statements.write.run(id, this.#place, segment, createMs ?? 0, updateMs ?? 0, isListed ? 1 : 0, hash, body)
+    if (isListed) {
+      for (const [facet, value] of termsOf(advisory, origin)) this.#statements.post.run(this.#termOf(facet, value), id)
+      this.#statements.index.run(id, ...searchTextsOf(advisory))
+    }
+    this.#pending += 1
+    if (this.#pending >= advisoriesPerCommit) this.#commit()
+  }
+
+  #unlist(id: number): void {
+    this.#statements.unpost.run(id)
+    this.#statements.unindex.run(id)
+  }
+
+  #termOf(facet: AdvisoryFacet, value: string): number {
+    const key = `${facets[facet]} ${value}`
+    const known = this.#terms.get(key)
+    if (known !== undefined) return known
+    const { name, term } = this.#statements
+    name.run(facets[facet], value)
+    const id = Number(term.get(facets[facet], value)?.['id'])
+    if (this.#terms.size >= rememberedTerms) this.#terms.clear()
+    this.#terms.set(key, id)
+    return id
+  }
+}
+
+const sql = {
+  find: 'SELECT id, hash, listed FROM advisory WHERE place = ? AND segment = ?',
+  next: 'SELECT coalesce(max(id), 0) + 1 AS id FROM advisory',
+  see: 'INSERT INTO temp.seen (advisory) VALUES (?) ON CONFLICT DO NOTHING',
+  write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET create_ms = excluded.create_ms, update_ms = excluded.update_ms, listed = excluded.listed, hash = excluded.hash, body = excluded.body`,
+  remove: 'DELETE FROM advisory WHERE id = ?',
+  post: 'INSERT INTO posting (term, advisory) VALUES (?, ?)',
+  unpost: 'DELETE FROM posting WHERE advisory = ?',
+  index: 'INSERT INTO search (rowid, artifact, component, aliases) VALUES (?, ?, ?, ?)',
+  unindex: 'DELETE FROM search WHERE rowid = ?',
+  name: 'INSERT INTO term (facet, value) VALUES (?, ?) ON CONFLICT DO NOTHING',
+  term: 'SELECT id FROM term WHERE facet = ? AND value = ?',
+} as const

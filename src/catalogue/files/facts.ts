@@ -1,0 +1,68 @@
+import { timestampMs } from '@bufbuild/protobuf/wkt'
+import { type Advisory, type AdvisoryEvent, EventTypeFilter, ReviewState } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { advisoryFacets, type AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
+
+/** The filter that finds each type of event. */
+const eventTypes = {
+  detection: EventTypeFilter.DETECTION,
+  truePositiveDetermination: EventTypeFilter.TRUE_POSITIVE_DETERMINATION,
+  fixed: EventTypeFilter.FIXED,
+  falsePositiveDetermination: EventTypeFilter.FALSE_POSITIVE_DETERMINATION,
+  analysisNotPlanned: EventTypeFilter.ANALYSIS_NOT_PLANNED,
+  fixNotPlanned: EventTypeFilter.FIX_NOT_PLANNED,
+  pendingUpstreamFix: EventTypeFilter.PENDING_UPSTREAM_FIX,
+  patched: EventTypeFilter.PATCHED,
+} as const satisfies Record<NonNullable<AdvisoryEvent['type']['case']>, EventTypeFilter>
+
+function typeOf({ type }: AdvisoryEvent): EventTypeFilter {
+  return type.case === undefined ? EventTypeFilter.UNSPECIFIED : eventTypes[type.case]
+}
+
+function timeOf({ createTime }: AdvisoryEvent): number {
+  return createTime === undefined ? 0 : timestampMs(createTime)
+}
+
+/** Returns the newest approved event. Of events of one moment, the last in the list counts. */
+function latestOf(events: readonly AdvisoryEvent[]): AdvisoryEvent | undefined {
+  let latest: AdvisoryEvent | undefined
+  for (const event of events) {
+    if (event.reviewState === ReviewState.APPROVED && (latest === undefined || timeOf(event) >= timeOf(latest))) latest = event
+  }
+  return latest
+}
+
+/** Returns the values of an advisory in one facet, empty ones included. `origin` is the package that the artifact is built from. */
+const readers: Readonly<Record<AdvisoryFacet, (advisory: Advisory, origin: string) => readonly (string | number)[]>> = {
+  advisoryId: ({ advisoryId }) => [advisoryId],
+  legacyId: ({ legacyAdvisoryId = '' }) => [legacyAdvisoryId],
+  artifactName: ({ artifactName }) => [artifactName],
+  artifactType: ({ artifactType }) => [artifactType],
+  artifactArchitecture: ({ artifactArchitecture }) => [artifactArchitecture],
+  componentName: ({ componentName }) => [componentName],
+  componentType: ({ componentType }) => [componentType],
+  componentLocation: ({ componentLocation }) => [componentLocation],
+  alias: ({ aliases }) => aliases,
+  origin: (_, origin) => [origin],
+  eventState: ({ events }) => events.map(({ reviewState }) => reviewState),
+  eventAuthor: ({ events }) => events.map(({ author }) => author),
+  eventReviewer: ({ events }) => events.map(({ reviewer }) => reviewer),
+  eventType: ({ events }) => events.map(typeOf),
+  latestType: ({ events }) => [latestOf(events)].filter((event) => event !== undefined).map(typeOf),
+}
+
+/** Returns the terms by which an advisory is found, each once. Empty texts are no terms. */
+export function termsOf(advisory: Advisory, origin: string): (readonly [facet: AdvisoryFacet, value: string])[] {
+  return advisoryFacets.flatMap((facet) =>
+    [...new Set(readers[facet](advisory, origin).map(String))].filter((value) => value !== '').map((value) => [facet, value] as const),
+  )
+}
+
+/** Returns `text` as `query` compares it: without regard to case. */
+export function foldCase(text: string): string {
+  return text.toLowerCase()
+}
+
+/** The texts that `query` searches. A line break separates aliases: no alias has one. */
+export function searchTextsOf({ artifactName, componentName, aliases }: Advisory): readonly [artifact: string, component: string, aliases: string] {
+  return [foldCase(artifactName), foldCase(componentName), foldCase(aliases.join('\n'))]
+}

@@ -1,0 +1,201 @@
+import { createHash } from 'node:crypto'
+import { create } from '@bufbuild/protobuf'
+import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
+import type { Uid } from '../../base/uid.ts'
+import {
+  AdvisoryEventSchema,
+  AdvisorySchema,
+  ReviewState,
+  Severity_Type,
+  SeveritySchema,
+  type Advisory,
+  type AdvisoryEvent,
+  type Severity,
+} from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import type { NewAdvisory } from '../files/builder.ts'
+
+/** A document that is not imported. The message says why, in words for the person who imports. */
+export class RefusedDocument extends Error {
+  override readonly name = 'RefusedDocument'
+}
+
+/** Bounds of one document: a hostile one must not make one advisory of any size. */
+const maxNameLength = 512
+const maxItems = 1_000
+const maxPackages = 10_000
+
+type Members = Readonly<Record<string, unknown>>
+
+function isMembers(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Returns a text that lists filter by. Throws RefusedDocument. */
+function nameAt(members: Members, key: string, where: string): string {
+  const value = members[key]
+  if (typeof value !== 'string' || value === '') throw new RefusedDocument(`${where} is missing or no text`)
+  return checkedName(value, where)
+}
+
+function checkedName(value: string, where: string): string {
+  if (value.length > maxNameLength) throw new RefusedDocument(`${where} has more than ${maxNameLength} characters`)
+  if (/[\u0000-\u001f\u007f]/.test(value)) throw new RefusedDocument(`${where} has a control character`)
+  if (!value.isWellFormed()) throw new RefusedDocument(`${where} has half a character`)
+  return value
+}
+
+function listAt(members: Members, key: string, { where, max = maxItems }: { readonly where: string; readonly max?: number }): readonly unknown[] {
+  const value = members[key] ?? []
+  if (!Array.isArray(value)) throw new RefusedDocument(`${where} is no list`)
+  if (value.length > max) throw new RefusedDocument(`${where} has more than ${max} items`)
+  return value
+}
+
+function membersOf(value: unknown, where: string): Members {
+  if (!isMembers(value)) throw new RefusedDocument(`${where} is no object`)
+  return value
+}
+
+const timePattern = /^(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
+
+/** Returns an RFC 3339 time in UTC, as OSV writes it, cut to milliseconds. Throws RefusedDocument. */
+function timeAt(members: Members, key: string): Timestamp | undefined {
+  const value = members[key]
+  if (value === undefined || value === null) return undefined
+  const year = typeof value === 'string' ? timePattern.exec(value)?.[1] : undefined
+  const ms = year === undefined || year === '0000' ? NaN : Date.parse(String(value))
+  if (Number.isNaN(ms)) throw new RefusedDocument(`${key} is no time such as 2026-01-31T12:00:00Z`)
+  return timestampFromMs(ms)
+}
+
+/** 16 hex digits that follow from the texts: the same import twice makes the same uids. */
+function segmentOf(...texts: readonly string[]): string {
+  return createHash('sha256').update(JSON.stringify(texts)).digest('hex').slice(0, 16)
+}
+
+const severityTypes: Readonly<Record<string, Severity_Type>> = {
+  CVSS_V2: Severity_Type.CVSS_V2,
+  CVSS_V3: Severity_Type.CVSS_V3,
+  CVSS_V4: Severity_Type.CVSS_V4,
+}
+
+/** Returns the CVSS scores. Other scales are left out: the contract has no member for them. */
+function severitiesOf(members: Members, where: string): Severity[] {
+  return listAt(members, 'severity', { where: `${where}severity` }).flatMap((item) => {
+    const { type, score } = membersOf(item, `${where}severity`)
+    const known = typeof type === 'string' ? severityTypes[type] : undefined
+    return known === undefined || typeof score !== 'string'
+      ? []
+      : [create(SeveritySchema, { type: known, score: checkedName(score, `${where}severity.score`) })]
+  })
+}
+
+/** Returns the versions that fix the vulnerability, each once. Commits are no versions. */
+function fixedVersions(affected: Members): string[] {
+  const found = listAt(affected, 'ranges', { where: 'affected.ranges' }).flatMap((item) => {
+    const range = membersOf(item, 'affected.ranges')
+    if (range['type'] === 'GIT') return []
+    return listAt(range, 'events', { where: 'affected.ranges.events' }).flatMap((event) => {
+      const { fixed } = membersOf(event, 'affected.ranges.events')
+      // YAML without quotes makes numbers of some versions.
+      return typeof fixed === 'string' || typeof fixed === 'number' ? [checkedName(String(fixed), 'affected.ranges.events.fixed')] : []
+    })
+  })
+  return [...new Set(found)]
+}
+
+/** The parts that all advisories of one document share. */
+interface OsvDocument {
+  readonly id: string
+  readonly group: Uid
+  readonly author: string
+  readonly times: { readonly created: Timestamp; readonly updated: Timestamp; readonly withdrawn: Timestamp | undefined }
+  readonly aliases: string[]
+  readonly severities: Severity[]
+}
+
+function eventsOf({ group, author, times }: OsvDocument, segment: string, versions: readonly string[]): AdvisoryEvent[] {
+  const event = (key: string, createTime: Timestamp, type: AdvisoryEvent['type']): AdvisoryEvent =>
+    create(AdvisoryEventSchema, { uid: `${group}/${segment}/${segmentOf(key)}`, createTime, author, reviewState: ReviewState.APPROVED, type })
+  const manual = { case: 'manual', value: { $typeName: 'taproot.vulnerabilities.v2.AdvisoryEvent.Detection.Manual' } } as const
+  const detection = { $typeName: 'taproot.vulnerabilities.v2.AdvisoryEvent.Detection', type: manual } as const
+  return [
+    event('detection', times.created, { case: 'detection', value: detection }),
+    ...versions.map((fixedVersion) => {
+      const $typeName = 'taproot.vulnerabilities.v2.AdvisoryEvent.Fixed'
+      const value = { $typeName, fixedVersion, note: '', scannerVersion: '', grypeDbBuilt: '', grypeDbChecksum: '' } as const
+      return event(`fixed ${fixedVersion}`, times.updated, { case: 'fixed', value })
+    }),
+  ]
+}
+
+/** A package of a document, with all statements about it. */
+interface AffectedPackage {
+  readonly ecosystem: string
+  readonly name: string
+  readonly statements: readonly Members[]
+}
+
+/** Returns the packages, each once. Entries without a package are about commits, and left out. */
+function packagesOf(document: Members): AffectedPackage[] {
+  const packages = new Map<string, { readonly ecosystem: string; readonly name: string; readonly statements: Members[] }>()
+  for (const item of listAt(document, 'affected', { where: 'affected', max: maxPackages })) {
+    const statement = membersOf(item, 'affected')
+    if (statement['package'] === undefined) continue
+    const members = membersOf(statement['package'], 'affected.package')
+    const ecosystem = nameAt(members, 'ecosystem', 'affected.package.ecosystem')
+    const name = nameAt(members, 'name', 'affected.package.name')
+    const key = JSON.stringify([ecosystem, name])
+    const known = packages.get(key)
+    if (known === undefined) packages.set(key, { ecosystem, name, statements: [statement] })
+    else known.statements.push(statement)
+  }
+  return [...packages.values()]
+}
+
+function advisoryOf(document: OsvDocument, { ecosystem, name, statements }: AffectedPackage): NewAdvisory {
+  const { id, author, times, aliases, severities } = document
+  const segment = segmentOf('osv', id, ecosystem, name)
+  const versions = [...new Set(statements.flatMap(fixedVersions))].slice(0, maxItems)
+  const ownSeverities = statements.flatMap((statement) => severitiesOf(statement, 'affected.')).slice(0, maxItems)
+  const advisory: Advisory = create(AdvisorySchema, {
+    advisoryId: id,
+    createTime: times.created,
+    updateTime: times.updated,
+    ...(times.withdrawn === undefined ? {} : { deleteTime: times.withdrawn }),
+    author,
+    artifactName: name,
+    artifactType: ecosystem,
+    componentName: name,
+    componentType: ecosystem,
+    aliases,
+    events: eventsOf(document, segment, versions),
+    severities: ownSeverities.length > 0 ? ownSeverities : severities,
+  })
+  return { segment, origin: name, advisory }
+}
+
+/**
+ * Maps a document in OSV form to advisories of `group`: one for each package. A document without packages gives none. Throws RefusedDocument if it is not in that
+ * form, or beyond the bounds.
+ */
+export function advisoriesOfOsv(document: unknown, group: Uid): NewAdvisory[] {
+  const members = membersOf(document, 'the document')
+  const id = nameAt(members, 'id', 'id')
+  const updated = timeAt(members, 'modified')
+  if (updated === undefined) throw new RefusedDocument('modified is missing: this is no OSV document')
+  const aliases = [...new Set(listAt(members, 'aliases', { where: 'aliases' }))].map((alias) => {
+    if (typeof alias !== 'string' || alias === '') throw new RefusedDocument('aliases has an item that is no text')
+    return checkedName(alias, 'aliases')
+  })
+  const shared: OsvDocument = {
+    id,
+    group,
+    // The database that assigned the id.
+    author: id.split('-', 1)[0] ?? id,
+    times: { created: timeAt(members, 'published') ?? updated, updated, withdrawn: timeAt(members, 'withdrawn') },
+    aliases,
+    severities: severitiesOf(members, ''),
+  }
+  return packagesOf(members).map((affected) => advisoryOf(shared, affected))
+}

@@ -1,0 +1,195 @@
+import { once, on } from 'node:events'
+import { createReadStream } from 'node:fs'
+import { open, opendir, stat } from 'node:fs/promises'
+import { basename, join } from 'node:path'
+import { Readable } from 'node:stream'
+import { createGunzip } from 'node:zlib'
+import { Parser, type ReadEntry } from 'tar'
+import { openPromise, type Entry, type ZipFile } from 'yauzl'
+import { errorMessage } from '../../base/error-text.ts'
+
+/** A file to import, or the reason why it cannot be read. `name` is its path; a file in an archive follows the archive's path and an exclamation mark. */
+export type SourceFile = { readonly name: string } & ({ readonly pieces: AsyncIterable<Uint8Array> } | { readonly refused: string })
+
+/** Receives the number of bytes that were read from disk. */
+export type OnRead = (bytes: number) => void
+
+/** Files in folders and archives that may hold documents. Others, such as a licence, are ignored. */
+const documentName = /\.(?:json|jsonl|ndjson|ya?ml)$/i
+/** How much an archive may grow. Real ones stay below a tenth of this. */
+const maxGrowth = 200
+const freeBytes = 64 * 1024 * 1024
+/** The largest header of a file in a tar, in bytes. The library keeps it in memory. */
+const maxHeaderBytes = 64 * 1024
+const readBytes = 256 * 1024
+
+const tooMuch = `the archive grows to more than ${maxGrowth} times its size`
+
+/** Yields the pieces as they come, until there are too many for what was read. */
+async function* bounded(pieces: AsyncIterable<Uint8Array>, read: () => number): AsyncGenerator<Uint8Array, void, undefined> {
+  let written = 0
+  for await (const piece of pieces) {
+    written += piece.length
+    if (written > read() * maxGrowth + freeBytes) throw new Error(tooMuch)
+    yield piece
+  }
+}
+
+async function* counted(pieces: AsyncIterable<Uint8Array>, onRead: OnRead): AsyncGenerator<Uint8Array, void, undefined> {
+  for await (const piece of pieces) {
+    onRead(piece.length)
+    yield piece
+  }
+}
+
+function readFile(path: string, onRead: OnRead): AsyncIterable<Uint8Array> {
+  return counted(createReadStream(path, { highWaterMark: readBytes }), onRead)
+}
+
+/** Returns the first bytes of a file, for its format. */
+async function firstBytes(path: string): Promise<Buffer> {
+  const handle = await open(path)
+  try {
+    const { buffer, bytesRead } = await handle.read(Buffer.alloc(512), 0, 512, 0)
+    return buffer.subarray(0, bytesRead)
+  } finally {
+    await handle.close()
+  }
+}
+
+const tarMagic = 257
+
+function isTar(bytes: Buffer): boolean {
+  return bytes.toString('latin1', tarMagic, tarMagic + 5) === 'ustar'
+}
+
+function isGzip(bytes: Buffer): boolean {
+  return bytes[0] === 0x1f && bytes[1] === 0x8b
+}
+
+function isZip(bytes: Buffer): boolean {
+  return bytes.toString('latin1', 0, 4) === 'PK\x03\x04'
+}
+
+/** Decompresses. Errors of the source and of the format end the iteration. */
+async function* gunzipped(path: string, onRead: OnRead): AsyncGenerator<Uint8Array, void, undefined> {
+  let read = 0
+  const source = createReadStream(path, { highWaterMark: readBytes })
+  source.on('data', (piece) => {
+    read += piece.length
+    onRead(piece.length)
+  })
+  const gunzip = createGunzip()
+  source.on('error', (error) => gunzip.destroy(error))
+  try {
+    yield* bounded(source.pipe(gunzip), () => read)
+  } finally {
+    source.destroy()
+    gunzip.destroy()
+  }
+}
+
+/** Returns the first bytes, and all of them again. */
+async function withFirst(pieces: AsyncGenerator<Uint8Array, void, undefined>): Promise<{ readonly first: Buffer; readonly pieces: AsyncIterable<Uint8Array> }> {
+  const { value: first = new Uint8Array() } = await pieces.next()
+  const again = async function* (): AsyncGenerator<Uint8Array, void, undefined> {
+    try {
+      yield first
+      yield* pieces
+    } finally {
+      await pieces.return()
+    }
+  }
+  return { first: Buffer.from(first), pieces: again() }
+}
+
+/** Yields the files of a tar. Nothing is written to disk, so no name can lead anywhere. Links and folders are ignored. */
+async function* filesOfTar(path: string, pieces: AsyncIterable<Uint8Array>): AsyncGenerator<SourceFile, void, undefined> {
+  const parser = new Parser({ maxMetaEntrySize: maxHeaderBytes })
+  const source = Readable.from(pieces, { objectMode: false, highWaterMark: readBytes })
+  let current: ReadEntry | undefined
+  source.on('error', (error) => {
+    current?.destroy(error)
+    parser.emit('error', error)
+  })
+  const entries = on(parser, 'entry', { close: ['end', 'eof'] }) as AsyncIterableIterator<[ReadEntry]> // the event has one argument
+  // The library reports what it leaves out as warnings.
+  let problem: string | undefined
+  parser.on('warn', (code: string, message: string) => (problem ??= `${code}: ${message}`))
+  // A parser takes bytes like a stream, but does not have the type of one.
+  source.pipe(parser)
+  try {
+    for await (const [entry] of entries) {
+      current = entry
+      if (entry.type.endsWith('File') && documentName.test(entry.path)) yield { name: `${path}!${entry.path}`, pieces: entry }
+      // What was not read is skipped: the next one comes after it.
+      entry.resume()
+    }
+    if (problem !== undefined) yield { name: path, refused: `the tar is damaged (${problem})` }
+  } finally {
+    source.destroy()
+  }
+}
+
+async function filePieces(zip: ZipFile, entry: Entry): Promise<AsyncIterable<Uint8Array>> {
+  const stream = await zip.openReadStreamPromise(entry)
+  // A stream without encoding has bytes.
+  return stream as AsyncIterable<Uint8Array>
+}
+
+async function* filesOfZip(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
+  const zip = await openPromise(path, { autoClose: false })
+  try {
+    for await (const entry of zip.eachEntry()) {
+      if (!documentName.test(entry.fileName)) continue
+      const name = `${path}!${entry.fileName}`
+      if (entry.uncompressedSize > entry.compressedSize * maxGrowth + freeBytes) yield { name, refused: tooMuch }
+      else if (!entry.canDecodeFileData()) yield { name, refused: 'the file is encrypted, or compressed in an unknown way' }
+      // The library fails if a file is larger than the archive says.
+      else yield { name, pieces: await filePieces(zip, entry) }
+      onRead(entry.compressedSize)
+    }
+  } finally {
+    const closed = once(zip, 'close')
+    zip.close()
+    await closed
+  }
+}
+
+async function* filesOfFolder(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
+  for await (const entry of await opendir(path)) {
+    const inner = join(path, entry.name)
+    if (entry.isDirectory()) yield* filesOfFolder(inner, onRead)
+    // Symbolic links are ignored: they could lead out of the folder, or around in it.
+    else if (entry.isFile() && documentName.test(entry.name)) yield { name: inner, pieces: readFile(inner, onRead) }
+  }
+}
+
+async function* filesOfArchive(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
+  const start = await firstBytes(path)
+  if (isZip(start)) yield* filesOfZip(path, onRead)
+  else if (isTar(start)) yield* filesOfTar(path, readFile(path, onRead))
+  else if (isGzip(start)) {
+    const { first, pieces } = await withFirst(gunzipped(path, onRead))
+    if (isTar(first)) yield* filesOfTar(path, pieces)
+    else yield { name: path, pieces }
+  } else yield { name: path, pieces: readFile(path, onRead) }
+}
+
+/**
+ * Yields the files of a path, one after the other: read each before the next. The path is a folder, a zip, a tar, a gzip of a tar or of one file, or one file.
+ * Content decides, not names. An archive that cannot be read on is refused, and what was read of it counts. Rejects with the error of the file system if there is no such path.
+ */
+export async function* sourceFiles(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
+  const found = await stat(path)
+  if (found.isDirectory()) {
+    yield* filesOfFolder(path, onRead)
+    return
+  }
+  if (!found.isFile()) throw new Error(`${basename(path)} is no file and no folder`)
+  try {
+    yield* filesOfArchive(path, onRead)
+  } catch (error) {
+    yield { name: path, refused: `the archive cannot be read on: ${errorMessage(error)}` }
+  }
+}

@@ -1,0 +1,111 @@
+import { create, fromBinary } from '@bufbuild/protobuf'
+import { hashQuery } from '../base/page-token.ts'
+import { setOf, type CapabilitySet } from '../base/capability.ts'
+import { resources } from '../base/schema/schema.ts'
+import { isBelow, isUid, isWithin, parentOf, type Uid } from '../base/uid.ts'
+import { parseOrder } from '../cache/lists/order.ts'
+import { isVisible, type UidFilter, type Visibility } from '../cache/lists/places.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
+import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../cache/lists/advisory-source.ts'
+import { notFound } from '../engine/errors.ts'
+import { continuationOf, nextToken, pageLimit, prepared, uidFilterOf, visibility } from '../engine/read.ts'
+import { callerOf, type Handler } from '../engine/services.ts'
+import {
+  AdvisorySchema,
+  ListAdvisoriesResponseSchema,
+  type GetAdvisoryRequest,
+  type ListAdvisoriesRequest,
+} from '../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+
+const kind = 'Advisory'
+
+/** Answers GetAdvisory. Code 5 also for an advisory whose group was deleted. */
+export const getAdvisory: Handler = (services, _context, message) => {
+  const { uid } = message as GetAdvisoryRequest // the method's input
+  const found = isUid(uid) ? bodyOf(services.advisories(), services.cache.tables, uid) : undefined
+  if (found === undefined) throw notFound(kind, uid)
+  const advisory = fromBinary(AdvisorySchema, found)
+  return Promise.resolve({ message: advisory, etag: advisory.etag })
+}
+
+function bodyOf(sources: readonly AdvisorySource[], tables: RecordTables, uid: Uid): Uint8Array | undefined {
+  if (tables.get('Group', parentOf(uid)) === undefined) return undefined
+  return sources.map((source) => source.get(uid)).find((body) => body !== undefined)
+}
+
+/** Returns the values of a repeated filter. Empty ones are not set. */
+function given(values: readonly (string | number)[]): string[] {
+  return [...new Set(values.map(String))].filter((value) => value !== '' && value !== '0').sort()
+}
+
+/** Returns the filters of a request that name values (docs/spec/advisories.md#advisory-filters). With `origin`, the names of artifacts are ignored. */
+function facetsOf(request: ListAdvisoriesRequest): FacetValues[] {
+  const { origin = '', latestEventType = 0 } = request
+  const named: readonly FacetValues[] = [
+    ['advisoryId', given(request.advisoryIds)],
+    ['legacyId', given(request.legacyAdvisoryIds)],
+    origin === '' ? ['artifactName', given(request.artifactNames)] : ['origin', [origin]],
+    ['artifactType', given(request.artifactTypes)],
+    ['artifactArchitecture', given(request.artifactArchitectures)],
+    ['componentName', given(request.componentNames)],
+    ['componentType', given(request.componentTypes)],
+    ['componentLocation', given(request.componentLocations)],
+    ['alias', given(request.aliases)],
+    ['eventState', given(request.eventReviewStates)],
+    ['eventAuthor', given(request.eventAuthors)],
+    ['eventReviewer', given(request.eventReviewers)],
+    ['eventType', given(request.eventTypes)],
+    ['latestType', given([latestEventType])],
+  ]
+  return named.filter(([, values]) => values.length > 0)
+}
+
+/** True if advisories of a group may match the filter of places. */
+function isNamed({ descendantsOf, childrenOf, ancestorsOf, inRoot }: UidFilter, group: Uid): boolean {
+  if (inRoot) return false
+  if (descendantsOf !== '' && !isWithin(group, descendantsOf)) return false
+  if (childrenOf !== '' && group !== childrenOf) return false
+  return ancestorsOf === '' || isBelow(ancestorsOf, group)
+}
+
+/** Returns the groups with advisories that the caller may see. A deleted group is not one of them, whatever the catalogue has. */
+function groupsOf(sources: readonly AdvisorySource[], tables: RecordTables, { seen, uidp }: { seen: Visibility; uidp: UidFilter }): Uid[] {
+  const groups = new Set(sources.flatMap((source) => source.groups()))
+  return [...groups].filter((group) => isNamed(uidp, group) && isVisible(seen, { seenAtUid: true }, group) && tables.get('Group', group) !== undefined).sort()
+}
+
+let needed: CapabilitySet | undefined
+
+/** Answers ListAdvisories: one page of the advisories that the caller may see (docs/spec/conventions.md#lists). */
+export const listAdvisories: Handler = async (services, context, message) => {
+  const request = message as ListAdvisoriesRequest // the method's input
+  const capabilities = (needed ??= setOf(context.method.capabilities))
+  const resource = resources.get(kind)
+  if (resource === undefined) throw new TypeError('the schema has no advisories')
+  const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
+  const uidp = uidFilterOf(request.uidp)
+  const { query: text = '' } = request
+  const anyOf = facetsOf(request)
+  const excluded = given(request.excludeEventAuthors)
+  const noneOf: FacetValues[] = excluded.length === 0 ? [] : [['eventAuthor', excluded]]
+  const queryHash = hashQuery([context.method.rpc, uidp, anyOf, noneOf, text, order.id, callerOf(context).identity])
+  const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
+  await prepared(context, capabilities)
+  // From here on in one turn: rights, groups and catalogue are of one moment.
+  const { tables } = services.cache
+  const sources = services.advisories()
+  const groups = groupsOf(sources, tables, { seen: visibility(kind, { tables, context, uidp }, capabilities), uidp })
+  const filter: AdvisoryFilter = { groups, uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
+  const limit = pageLimit(request.pageSize)
+  // One extra advisory shows whether another page follows.
+  const page = pageOfAll(sources, { filter, order, after, skip: request.skip, limit: limit + 1 })
+  const shown = page.advisories.slice(0, limit)
+  const last = shown.at(-1)
+  const answer = create(ListAdvisoriesResponseSchema, {
+    advisories: shown.map(({ body }) => fromBinary(AdvisorySchema, body)),
+    nextPageToken: page.advisories.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
+    totalCount: BigInt(page.total),
+    skipped: request.skip,
+  })
+  return { message: answer, ...(restarted ? { pageTokenRestarted: true } : {}) }
+}

@@ -1,0 +1,144 @@
+import { existsSync } from 'node:fs'
+import { stat } from 'node:fs/promises'
+import { createSafeFetch } from '../auth/safe-fetch.ts'
+import { isUid, rootParent, trustedUid, type Uid } from '../base/uid.ts'
+import type { RecordTables } from '../cache/record-tables.ts'
+import type { PublishedImport, ImportRefusal } from '../catalogue/index.ts'
+import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { loadConfig } from '../config/load-config.ts'
+import { auditedCommand } from '../server/audit/audited-command.ts'
+import { createRecordCache, startEngine, type Engine } from '../server/engine.ts'
+import { createLogs } from '../server/logger.ts'
+import { openStore } from '../server/open-store.ts'
+import { openUpstream } from '../server/open-upstream.ts'
+import { systemClock, systemRandom } from '../server/runtime.ts'
+import { exitCodes, UsageError } from './exit-codes.ts'
+
+/** What the command line says. */
+export interface ImportCommandOptions {
+  readonly role: 'api' | 'dev'
+  readonly config?: string
+  readonly group: string
+  readonly replace?: boolean
+  readonly dryRun?: boolean
+}
+
+/** Number of refusals to print. The summary counts all of them. */
+const printedRefusals = 100
+/** Interval of progress lines on a terminal, in milliseconds. */
+const progressEveryMs = 500
+
+/** Returns the group with this uid or path of names. Throws UsageError if there is none. */
+function findGroup(tables: RecordTables, text: string): Uid {
+  if (isUid(text)) {
+    if (tables.get('Group', text) === undefined) throw new UsageError(`there is no group ${text}`)
+    return text
+  }
+  let found: string = rootParent
+  for (const name of text.split('/')) {
+    const group = tables.table('Group').child(found, name)
+    if (group === undefined) throw new UsageError(`there is no group "${name}"${found === rootParent ? '' : ` in ${found}`}`)
+    found = group.uid
+  }
+  return trustedUid(found)
+}
+
+/** Returns the number of bytes to read, as far as it is known before reading. */
+async function bytesOf(paths: readonly string[]): Promise<number | undefined> {
+  let sum = 0
+  for (const path of paths) {
+    const found = await stat(path)
+    if (!found.isFile()) return undefined
+    sum += found.size
+  }
+  return sum
+}
+
+/** Prints how far an import is: documents, their rate, and the time left if the size is known. Prints nothing if standard error is no terminal. */
+class Progress {
+  readonly #startMs = performance.now()
+  readonly #totalBytes: number | undefined
+  #printedMs = 0
+
+  constructor(totalBytes: number | undefined) {
+    this.#totalBytes = totalBytes
+  }
+
+  show({ documents, bytes }: { readonly documents: number; readonly bytes: number }): void {
+    const nowMs = performance.now()
+    if (!process.stderr.isTTY || nowMs - this.#printedMs < progressEveryMs) return
+    this.#printedMs = nowMs
+    const seconds = (nowMs - this.#startMs) / 1000
+    const part = this.#totalBytes === undefined || bytes === 0 ? undefined : Math.min(1, bytes / this.#totalBytes)
+    const left = part === undefined ? '' : `, ${Math.floor(part * 100)} %, ${Math.ceil((seconds / part) * (1 - part))} s left`
+    process.stderr.write(`\r\u001b[K${documents} documents, ${Math.round(documents / seconds)} per second${left}`)
+  }
+
+  end(): void {
+    if (this.#printedMs > 0) process.stderr.write('\r\u001b[K')
+  }
+}
+
+function words({ documents, added, changed, unchanged, removed, refused, published }: PublishedImport, dryRun: boolean): string {
+  const counts = `${documents} documents: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed, ${refused} refused`
+  const result = published === undefined ? (dryRun ? 'dry run: nothing was published' : 'nothing changed') : `published ${published.manifest}`
+  return `${counts}\n${result}\n`
+}
+
+/** Returns what is printed: file, line and what is wrong. */
+function refusalLine(refusal: ImportRefusal): string {
+  const place = refusal.line === undefined ? refusal.file : `${refusal.file}:${refusal.line}`
+  return ['refused', place, refusal.reason].join(': ').concat('\n')
+}
+
+/** Imports with an open engine. Prints refusals as they come. */
+async function runImport(
+  { catalogues, cache }: Engine,
+  { paths, options }: { paths: readonly string[]; options: ImportCommandOptions },
+  signal: AbortSignal,
+): Promise<PublishedImport> {
+  if (catalogues === undefined) throw new UsageError('no upstream is configured (registry.upstream): it stores the catalogue')
+  const group = findGroup(cache.tables, options.group)
+  const progress = new Progress(await bytesOf(paths))
+  let refused = 0
+  const onRefusal = (refusal: ImportRefusal): void => {
+    refused += 1
+    if (refused <= printedRefusals) process.stderr.write(refusalLine(refusal))
+  }
+  const { replace = false, dryRun = false } = options
+  const imported = await catalogues.import({ paths, group, replace, dryRun, onRefusal, onProgress: (now) => progress.show(now) }, signal)
+  progress.end()
+  return imported
+}
+
+/**
+ * Imports advisories once and prints what it did. On the embedded store the server must be stopped, since one process at a time has the store. Sets exit code 3 if
+ * something was refused. Throws ConfigError, StoreError, UpstreamError, UsageError, or an error of the file system; then nothing changed.
+ */
+export async function importCommand(paths: readonly string[], options: ImportCommandOptions): Promise<void> {
+  const { config, warnings } = loadConfig({ file: options.config, env: process.env, role: options.role })
+  for (const warning of warnings) process.stderr.write(`taproot: warning: ${warning}\n`)
+  if (config.store.kind === 'sqlite' && !existsSync(config.store.sqlite.path))
+    throw new Error(`there is no store at ${config.store.sqlite.path} (store.sqlite.path)`)
+  const { log } = createLogs('error', undefined)
+  const stop = new AbortController()
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped: nothing changed')))
+  const { signal } = stop
+  const files = new ReloadedFiles(log)
+  const store = await openStore(config, { log, files }, signal)
+  const cache = createRecordCache(store, log)
+  const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log, files })
+  const fetch = createSafeFetch()
+  try {
+    const engine = await startEngine({ config, store, cache, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
+    const work = (): Promise<PublishedImport> => runImport(engine, { paths, options }, signal)
+    const imported = await (options.dryRun === true ? work() : auditedCommand({ config, role: options.role, log, method: 'import' }, work))
+    process.stdout.write(words(imported, options.dryRun === true))
+    if (imported.refused > 0) process.exitCode = exitCodes.partial
+  } finally {
+    await fetch.close()
+    await upstream?.close()
+    await cache.close()
+    await store.close()
+  }
+}

@@ -1,0 +1,200 @@
+import { mkdir, open, stat, symlink, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { gzipSync } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { fromBinary, type JsonObject } from '@bufbuild/protobuf'
+import { uidOrder } from '../../src/cache/lists/order.ts'
+import { CatalogueReader } from '../../src/catalogue/files/reader.ts'
+import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { osvDocument } from '../support/import-advisories.ts'
+import { tarOf, zipOf, type ArchivedFile } from './archives.ts'
+import { fileOf, importPaths, temporaryFolder, testGroup } from './documents.ts'
+
+const json = (id: string, more: JsonObject = {}): string => JSON.stringify(osvDocument(id, more))
+
+const yaml = `id: Y-1
+modified: 2026-01-01T00:00:00Z
+affected:
+- package:
+    ecosystem: PyPI
+    name: example
+  ranges:
+  - type: ECOSYSTEM
+    events:
+    - introduced: 0
+    - fixed: 1.0
+`
+
+/** The ids in a catalogue, in order of uid, sorted. */
+function idsIn(target: string): string[] {
+  const reader = new CatalogueReader(target)
+  try {
+    const filter = { groups: [testGroup], uids: undefined, anyOf: [], noneOf: [], text: '' }
+    const { advisories } = reader.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1_000 })
+    return advisories.map(({ body }) => fromBinary(AdvisorySchema, body).advisoryId).sort()
+  } finally {
+    reader.close()
+  }
+}
+
+const files: readonly ArchivedFile[] = [
+  { name: 'osv/J-1.json', content: JSON.stringify(osvDocument('J-1'), undefined, 2) },
+  { name: 'osv/LICENSE', content: 'not a document' },
+  { name: 'osv/lines.jsonl', content: `${json('L-1')}\n\n${json('L-2')}` },
+  { name: 'osv/Y-1.yaml', content: yaml },
+]
+
+describe('what is imported', () => {
+  test.each([
+    ['JSON', 'one.json', json('J-1'), ['J-1']],
+    ['JSON with line breaks', 'one.json', JSON.stringify(osvDocument('J-1'), undefined, 2), ['J-1']],
+    ['a list in JSON', 'all.json', `\n[${json('J-1')},\n${json('J-2')}]`, ['J-1', 'J-2']],
+    ['JSON lines', 'all.jsonl', `${json('L-1')}\r\n${json('L-2')}\n`, ['L-1', 'L-2']],
+    ['JSON lines under another name', 'all.txt', `${json('L-1')}\n${json('L-2')}\n`, ['L-1', 'L-2']],
+    ['YAML', 'one.yaml', yaml, ['Y-1']],
+    ['a byte order mark', 'one.json', `\ufeff${JSON.stringify(osvDocument('J-1'), undefined, 2)}`, ['J-1']],
+    ['a zip', 'all.zip', zipOf(files), ['J-1', 'L-1', 'L-2', 'Y-1']],
+    ['a tar', 'all.tar', tarOf(files), ['J-1', 'L-1', 'L-2', 'Y-1']],
+    ['a compressed tar', 'all.tar.gz', gzipSync(tarOf(files)), ['J-1', 'L-1', 'L-2', 'Y-1']],
+    ['a compressed file', 'all.jsonl.gz', gzipSync(`${json('L-1')}\n${json('L-2')}\n`), ['L-1', 'L-2']],
+  ] as const)('%s', async (_, name, content, ids) => {
+    const { counts, refusals, target } = await importPaths([await fileOf(name, content)])
+    expect(refusals).toEqual([])
+    expect(counts).toMatchObject({ documents: ids.length, added: ids.length, refused: 0 })
+    expect(idsIn(target)).toEqual(ids)
+  })
+
+  test('a folder, without what links lead to', async () => {
+    const folder = await temporaryFolder()
+    await mkdir(join(folder, 'inner'))
+    await writeFile(join(folder, 'inner', 'one.json'), json('J-1'))
+    await symlink(await fileOf('other.json', json('J-2')), join(folder, 'link.json'))
+    await symlink(folder, join(folder, 'inner', 'round'))
+    const { counts, target } = await importPaths([folder])
+    expect([counts.refused, idsIn(target)]).toEqual([0, ['J-1']])
+  })
+
+  test('one advisory for each package of a document, with what is said about it', async () => {
+    const affected = [
+      { package: { ecosystem: 'PyPI', name: 'one' }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }, { fixed: '1.1' }] }] },
+      { package: { ecosystem: 'npm', name: 'two' }, ranges: [{ type: 'GIT', events: [{ introduced: '0' }, { fixed: 'abc' }] }] },
+      { package: { ecosystem: 'PyPI', name: 'one' }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '2' }, { fixed: '2.1' }, { fixed: '1.1' }] }] },
+    ]
+    const { target } = await importPaths([await fileOf('one.json', json('J-1', { affected }))])
+    const reader = new CatalogueReader(target)
+    const filter = { groups: [testGroup], uids: undefined, anyOf: [], noneOf: [], text: '' }
+    const found = reader.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 10 }).advisories.map(({ body }) => fromBinary(AdvisorySchema, body))
+    reader.close()
+    const fixes = found.map(({ artifactName, events }) => [
+      artifactName,
+      events.flatMap(({ type }) => (type.case === 'fixed' ? [type.value.fixedVersion] : [])),
+    ])
+    expect(Object.fromEntries(fixes)).toEqual({ one: ['1.1', '2.1'], two: [] })
+  })
+})
+
+describe('what is refused, and what is imported all the same', () => {
+  const good = json('J-1')
+  const aliasBomb = `a: &a [x,x,x,x,x,x,x,x,x]\n${'bcdefgh'
+    .split('')
+    .map((name, at) => `${name}: &${name} [${`*${'abcdefg'[at] ?? ''},`.repeat(9)}]\n`)
+    .join('')}id: Y\n`
+
+  test.each([
+    ['text that is no JSON', `{"id":`, /not valid JSON|not valid YAML/],
+    ['a line that is no JSON', `${good}\n{"id":\n`, /:2: the text is not valid JSON/],
+    ['bytes that are no UTF-8', Buffer.concat([Buffer.from(`${good}\n{"id":"`), Buffer.of(0xff), Buffer.from('"}\n')]), /:2: the text is not UTF-8/],
+    ['a document without an id', `${good}\n${JSON.stringify({ modified: '2026-01-01T00:00:00Z' })}`, /:2: id is missing/],
+    ['a document without a time', `${good}\n${JSON.stringify({ id: 'X' })}`, /:2: modified is missing/],
+    ['a time without a zone', `${good}\n${json('X', { modified: '2026-01-01 00:00' })}`, /:2: modified is no time/],
+    ['a time of the year 10000', `${good}\n${json('X', { modified: '+010000-01-01T00:00:00Z' })}`, /:2: modified is no time/],
+    ['a day that does not exist', `${good}\n${json('X', { modified: '2026-02-41T00:00:00Z' })}`, /:2: modified is no time/],
+    [
+      'a control character in a name',
+      `${good}\n${json('X', { affected: [{ package: { ecosystem: 'PyPI', name: 'a\nb' } }] })}`,
+      /:2: affected.package.name has a control/,
+    ],
+    ['half a character', `${good}\n${json('X').replace('"PyPI"', '"\\ud800"')}`, /:2: affected.package.ecosystem has half a character/],
+    ['a name of any length', `${good}\n${json('X', { aliases: ['a'.repeat(513)] })}`, /:2: aliases has more than 512 characters/],
+    ['too many aliases', `${good}\n${json('X', { aliases: Array.from({ length: 1_001 }, (_, at) => String(at)) })}`, /:2: aliases has more than 1000 items/],
+    ['aliases that are numbers', `${good}\n${json('X', { aliases: [1] })}`, /:2: aliases has an item that is no text/],
+    ['the same id again', `${good}\n${json('J-1', { aliases: ['CVE-1'] })}`, /:2: J-1 was in an earlier document/],
+    ['aliases that multiply', aliasBomb, /not valid YAML: Excessive alias count/],
+    ['lists in lists', `{"id":${'['.repeat(100_000)}`, /:1: the text is not valid/],
+    ['another kind of JSON', `${good}\n"text"`, /:2: the document is no object/],
+  ] as const)('%s', async (_, content, reason) => {
+    const { counts, refusals, target } = await importPaths([await fileOf('documents.txt', content)])
+    expect(refusals.map((refusal) => `${refusal.file}:${String(refusal.line)}: ${refusal.reason}`)).toEqual([expect.stringMatching(reason)])
+    expect(counts.refused).toBe(1)
+    expect(idsIn(target)).toEqual(content.includes(good) ? ['J-1'] : [])
+  })
+
+  test('a time of the year 9999, and HTML in texts, are taken as they are', async () => {
+    const name = '<script>alert(1)</script>'
+    const { counts } = await importPaths([
+      await fileOf('one.json', json('J-1', { modified: '9999-12-31T23:59:59.999Z', affected: [{ package: { ecosystem: 'npm', name } }] })),
+    ])
+    expect(counts).toMatchObject({ added: 1, refused: 0 })
+  })
+
+  test('a line of 300 MB: refused without being kept in memory, and the next line is imported', async () => {
+    const path = await fileOf('long.jsonl', `${good}\n`)
+    const handle = await open(path, 'a')
+    const piece = Buffer.alloc(1024 * 1024, 0x61)
+    for (let at = 0; at < 300; at++) await handle.write(piece)
+    await handle.write(`\n${json('J-2')}\n`)
+    await handle.close()
+    const before = process.memoryUsage().rss
+    const { refusals, target } = await importPaths([path])
+    expect(refusals.map(({ line, reason }) => `${String(line)}: ${reason}`)).toEqual(['2: the document is larger than 16 MiB'])
+    expect(idsIn(target)).toEqual(['J-1', 'J-2'])
+    expect(process.memoryUsage().rss - before).toBeLessThan(200 * 1024 * 1024)
+  })
+
+  test('names in a tar lead nowhere', async () => {
+    const outside = join(await temporaryFolder(), 'outside.json')
+    const tar = tarOf([
+      { name: `../../../..${outside}`, content: good },
+      { name: outside, content: json('J-2') },
+    ])
+    const { target } = await importPaths([await fileOf('all.tar', tar)])
+    expect(idsIn(target)).toEqual(['J-1', 'J-2'])
+    await expect(stat(outside)).rejects.toMatchObject({ code: 'ENOENT' })
+  })
+
+  test('links in a tar are ignored', async () => {
+    const { counts } = await importPaths([await fileOf('all.tar', tarOf([{ name: 'link.json', content: '' }], '2'))])
+    expect(counts).toMatchObject({ documents: 0, refused: 0 })
+  })
+
+  const zeros = Buffer.alloc(200 * 1024 * 1024)
+
+  test.each([
+    ['a zip that grows', zipOf([{ name: 'bomb.json', content: zeros }, files[0] ?? { name: '', content: '' }]), /grows to more than 200 times/, ['J-1']],
+    ['a zip that lies about sizes', zipOf([{ name: 'bomb.json', content: Buffer.alloc(1024 * 1024) }], 10), /too many bytes|more than|cannot be read/, []],
+    ['a compressed file that grows', gzipSync(zeros), /larger than 16 MiB|grows to more/, []],
+    ['a compressed tar that goes on after its end', gzipSync(Buffer.concat([tarOf(files), zeros])), undefined, ['J-1', 'L-1', 'L-2', 'Y-1']],
+    ['a zip that was cut', zipOf(files).subarray(0, -30), /cannot be read on/, []],
+    ['a tar that was cut', tarOf(files).subarray(0, 1_000), /damaged|cannot be read on/, ['J-1']],
+  ] as const)('%s', async (_, content, reason, ids) => {
+    const { refusals, target } = await importPaths([await fileOf('archive.tar.gz', content)])
+    expect(refusals.map((refusal) => refusal.reason)).toEqual(reason === undefined ? [] : [expect.stringMatching(reason)])
+    expect(idsIn(target)).toEqual(ids)
+  })
+
+  test('a compressed tar that was cut: the file in it and the archive are refused', async () => {
+    const { refusals, target } = await importPaths([await fileOf('all.tar.gz', gzipSync(tarOf(files)).subarray(0, 200))])
+    expect(refusals.map(({ reason }) => reason)).toEqual([
+      expect.stringMatching(/^the file cannot be read on: unexpected end of file/),
+      expect.stringMatching(/^the archive cannot be read on: unexpected end of file/),
+    ])
+    expect(idsIn(target)).toEqual([])
+  })
+
+  test('what is refused replaces nothing', async () => {
+    const { target } = await importPaths([await fileOf('one.jsonl', `${good}\n${json('J-2')}`)])
+    const { counts } = await importPaths([await fileOf('two.jsonl', `${good}\nnot a document`)], { target, replace: true })
+    expect(counts).toMatchObject({ unchanged: 1, removed: 0, refused: 1 })
+    expect(idsIn(target)).toEqual(['J-1', 'J-2'])
+  })
+})

@@ -1,0 +1,162 @@
+import { readdir } from 'node:fs/promises'
+import { Transform } from 'node:stream'
+import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
+import { trustedUid } from '../../src/base/uid.ts'
+import { uidOrder } from '../../src/cache/lists/order.ts'
+import { Catalogues } from '../../src/catalogue/index.ts'
+import { cataloguesKey } from '../../src/catalogue/publish/catalogue-record.ts'
+import type { AdvisorySource } from '../../src/cache/lists/advisory-source.ts'
+import { platformRepository } from '../../src/registry/index.ts'
+import { Collector } from '../../src/registry/gc/collector.ts'
+import { createDiskUpstream, type DiskUpstream } from '../../src/registry/upstream/disk/disk-upstream.ts'
+import { systemClock, systemRandom } from '../../src/server/runtime.ts'
+import { osvDocument } from '../support/import-advisories.ts'
+import { describeOnStores } from '../support/parts/require-part.ts'
+import { startTestServer, type LogLine, type TestServer } from '../support/test-server.ts'
+import { fileOf, temporaryFolder } from './documents.ts'
+
+const groups = ['a'.repeat(40), 'b'.repeat(40)] as const
+const signal = AbortSignal.timeout(600_000)
+
+/** A process that imports and serves catalogues. */
+interface CatalogueProcess {
+  readonly catalogues: Catalogues
+  readonly directory: string
+  readonly logs: readonly LogLine[]
+  stop(): Promise<void>
+}
+
+describeOnStores('published catalogues', (store) => {
+  let server: TestServer | undefined
+  const running: CatalogueProcess[] = []
+
+  beforeAll(async () => {
+    // Without an upstream of its own it follows no catalogue.
+    server = await startTestServer({ store, keepsContent: false })
+  })
+  afterAll(() => server?.stop())
+  afterEach(async () => {
+    for (const one of running.splice(0)) await one.stop()
+    const engine = server?.running.engine
+    const outcome = await engine?.store.transact({ guards: [], writes: [{ kind: 'delete', key: cataloguesKey }] }, signal)
+    if (outcome?.committed === true) await engine?.cache.reached(outcome.revision, signal)
+  })
+
+  const upstreamIn = async (): Promise<DiskUpstream> => createDiskUpstream({ directory: await temporaryFolder(), clock: systemClock, random: systemRandom })
+
+  async function start(upstream: DiskUpstream, follows = true): Promise<CatalogueProcess> {
+    if (server === undefined) throw new Error('no server yet')
+    const logs: LogLine[] = []
+    const at =
+      (level: string) =>
+      (message: string, fields: LogLine['fields'] = {}): void =>
+        void logs.push({ level, message, fields })
+    const log = { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
+    const directory = await temporaryFolder()
+    const { store: openStore, cache } = server.running.engine
+    const catalogues = new Catalogues({ store: openStore, cache, upstream, directory, clock: systemClock, random: systemRandom, log })
+    const end = follows ? catalogues.serve() : undefined
+    const one = { catalogues, directory, logs, stop: async () => end?.() }
+    running.push(one)
+    return one
+  }
+
+  async function importIds({ catalogues }: CatalogueProcess, ids: readonly string[], group: string = groups[0]): Promise<void> {
+    const path = await fileOf('documents.jsonl', ids.map((id) => `${JSON.stringify(osvDocument(id))}\n`).join(''))
+    const options = { paths: [path], group: trustedUid(group), replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
+    expect((await catalogues.import(options, signal)).added).toBe(ids.length)
+  }
+
+  function countOf([source]: readonly AdvisorySource[]): number {
+    const filter = { groups: groups.map(trustedUid), uids: undefined, anyOf: [], noneOf: [], text: '' }
+    return source?.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1 }).total ?? 0
+  }
+
+  /** Waits until a process serves so many advisories. */
+  const untilServed = ({ catalogues }: CatalogueProcess, count: number): Promise<void> =>
+    vi.waitFor(() => expect(countOf(catalogues.advisories())).toBe(count), { timeout: 10_000, interval: 5 })
+
+  test('every process serves a new catalogue soon', async () => {
+    const upstream = await upstreamIn()
+    const [one, other] = [await start(upstream), await start(upstream)]
+    expect([one.catalogues.advisories(), other.catalogues.advisories()]).toEqual([[], []])
+    await importIds(one, ['A-1', 'A-2'])
+    await Promise.all([untilServed(one, 2), untilServed(other, 2)])
+    await importIds(other, ['A-3'])
+    await Promise.all([untilServed(one, 3), untilServed(other, 3)])
+    await untilServed(await start(upstream), 3)
+  })
+
+  test('until the first catalogue is here, the answer is code 14 and not an empty list', async () => {
+    const upstream = await upstreamIn()
+    await importIds(await start(upstream, false), ['A-1'])
+    const late = await start(upstream, false)
+    expect(() => late.catalogues.advisories()).toThrow(expect.objectContaining({ code: 14, reason: 'CATALOGUE_LOADING' }) as Error)
+  })
+
+  test('imports at the same time lose nothing', async () => {
+    const upstream = await upstreamIn()
+    const processes = [await start(upstream), await start(upstream)]
+    await Promise.all(processes.map((one, at) => importIds(one, [`A-${at}`, `B-${at}`], groups[at])))
+    await Promise.all(processes.map((one) => untilServed(one, 4)))
+  })
+
+  test('a catalogue whose bytes changed is not served: the old one stays, until the bytes are right again', async () => {
+    const upstream = await upstreamIn()
+    const one = await start(upstream)
+    await importIds(one, ['A-1'])
+    let isBroken = false
+    // A real upstream, whose bytes change on their way.
+    const changing = new Proxy(upstream, {
+      get(target, name) {
+        if (name !== 'readBlob') {
+          const value: unknown = Reflect.get(target, name)
+          return typeof value === 'function' ? (value.bind(target) as unknown) : value
+        }
+        return async (...parameters: Parameters<DiskUpstream['readBlob']>) => {
+          const blob = await target.readBlob(...parameters)
+          if (blob === undefined || !isBroken) return blob
+          const flip = new Transform({
+            transform(piece: Buffer, _, done) {
+              const copy = Buffer.from(piece)
+              copy[copy.length >> 1] = (copy[copy.length >> 1] ?? 0) ^ 1
+              done(null, copy)
+            },
+          })
+          return { ...blob, body: blob.body.pipe(flip) }
+        }
+      },
+    })
+    const victim = await start(changing)
+    await untilServed(victim, 1)
+    isBroken = true
+    await importIds(one, ['A-2'])
+    const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('changed the bytes'))
+    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 10_000, interval: 5 })
+    expect(countOf(victim.catalogues.advisories())).toBe(1)
+    isBroken = false
+    await untilServed(victim, 2)
+  })
+
+  test('three catalogues are kept, and the collector of unused bytes leaves them alone', async () => {
+    const upstream = await upstreamIn()
+    const one = await start(upstream)
+    for (let at = 1; at <= 5; at++) {
+      await importIds(one, [`A-${at}`])
+      await untilServed(one, at)
+    }
+    const stored = async (): Promise<string[]> => {
+      const kinds: string[] = []
+      for await (const { repo, kind } of upstream.stored()) if (repo === platformRepository) kinds.push(kind)
+      return kinds.sort()
+    }
+    // Three files, three manifests, and the empty configuration that all manifests name.
+    const kept = ['blob', 'blob', 'blob', 'blob', 'manifest', 'manifest', 'manifest']
+    expect(await stored()).toEqual(kept)
+    expect((await readdir(one.directory)).filter((name) => name.endsWith('.sqlite')).length).toBeLessThanOrEqual(3)
+    if (server === undefined) return
+    const collector = new Collector(server.running.engine.services, upstream, { graceMs: -1_000 })
+    expect(await collector.collectOrphans(upstream, signal)).toEqual({ manifests: 0, blobs: 0 })
+    expect(await stored()).toEqual(kept)
+  })
+})

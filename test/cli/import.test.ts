@@ -1,0 +1,62 @@
+import { execFile } from 'node:child_process'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { osvDocument } from '../support/import-advisories.ts'
+import { makeOrganisation, startTestServer } from '../support/test-server.ts'
+
+let dataDir = ''
+let group = ''
+let name = ''
+let documents = ''
+
+beforeAll(async () => {
+  dataDir = await mkdtemp(join(tmpdir(), 'taproot-import-'))
+  const server = await startTestServer({ store: 'sqlite', dataDir })
+  group = (await makeOrganisation(server)).group
+  const { body } = await server.rest.call('GetGroup', { uid: group }, { token: await server.operatorToken() })
+  name = String(body['name'])
+  await server.stop()
+  documents = join(dataDir, 'documents.jsonl')
+  await writeFile(documents, ['A-1', 'A-2'].map((id) => `${JSON.stringify(osvDocument(id))}\n`).join(''))
+})
+afterAll(() => rm(dataDir, { recursive: true, force: true }))
+
+/** Runs the command; resolves with its exit code and what it printed. */
+function taproot(...parameters: string[]): Promise<{ code: number; out: string; err: string }> {
+  const command = ['--disable-warning=ExperimentalWarning', resolve('src/cli/taproot.ts'), 'import', ...parameters]
+  return new Promise((done) => {
+    execFile(process.execPath, command, { env: { ...process.env, TAPROOT_DATA_DIR: dataDir } }, (error, out, err) =>
+      done({ code: Number(error?.code ?? 0), out, err }),
+    )
+  })
+}
+
+test('a dry run counts, and changes nothing', async () => {
+  const { code, out } = await taproot(documents, '--group', name, '--dry-run')
+  expect([code, out]).toEqual([0, '2 documents: 2 added, 0 changed, 0 unchanged, 0 removed, 0 refused\ndry run: nothing was published\n'])
+})
+
+test('imports into a group by its path, and says what it did', async () => {
+  const { code, out, err } = await taproot(documents, '--group', name)
+  expect([code, err]).toEqual([0, ''])
+  expect(out).toMatch(/^2 documents: 2 added, 0 changed, 0 unchanged, 0 removed, 0 refused\npublished sha256:[0-9a-f]{64}\n$/)
+})
+
+test('the same again changes nothing', async () => {
+  const { out } = await taproot(documents, '--group', group)
+  expect(out).toBe('2 documents: 0 added, 0 changed, 2 unchanged, 0 removed, 0 refused\nnothing changed\n')
+})
+
+test('what is refused is named with its line, and the exit code is 3', async () => {
+  const path = join(dataDir, 'bad.jsonl')
+  await writeFile(path, `${JSON.stringify(osvDocument('B-1'))}\n{"id":\n`)
+  const { code, out, err } = await taproot(path, '--group', name)
+  expect([code, err]).toEqual([3, `refused: ${path}:2: the text is not valid JSON\n`])
+  expect(out).toContain('1 added, 0 changed, 0 unchanged, 0 removed, 1 refused')
+})
+
+test('an unknown group is a usage error', async () => {
+  expect(await taproot(documents, '--group', 'no-such-group')).toMatchObject({ code: 2, err: expect.stringContaining('there is no group') as unknown })
+})

@@ -1,0 +1,64 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { JsonObject } from '@bufbuild/protobuf'
+import { vi } from 'vitest'
+import { trustedUid } from '../../src/base/uid.ts'
+import type { PublishedImport, ImportRefusal } from '../../src/catalogue/index.ts'
+import { ok, type TestServer } from './test-server.ts'
+
+/** What an import did, with what was refused. */
+export interface TestImport extends PublishedImport {
+  readonly refusals: readonly ImportRefusal[]
+}
+
+/** An OSV document about one package. */
+export function osvDocument(id: string, more: JsonObject = {}): JsonObject {
+  const affected = [{ package: { ecosystem: 'PyPI', name: 'example' }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }, { fixed: '1.2.3' }] }] }]
+  return { id, published: '2026-01-02T03:04:05.678Z', modified: '2026-02-03T04:05:06Z', affected, ...more }
+}
+
+/** Imports files, and waits until the server serves the result. */
+export async function importFiles(
+  server: TestServer,
+  group: string,
+  paths: readonly string[],
+  options: { replace?: boolean; dryRun?: boolean } = {},
+): Promise<TestImport> {
+  const { catalogues } = server.running.engine
+  if (catalogues === undefined) throw new Error('the server has no upstream for catalogues')
+  const refusals: ImportRefusal[] = []
+  const { replace = false, dryRun = false } = options
+  const onRefusal = (refusal: ImportRefusal): void => void refusals.push(refusal)
+  const signal = AbortSignal.timeout(60_000)
+  const imported = await catalogues.import({ paths, group: trustedUid(group), replace, dryRun, onRefusal, onProgress: () => undefined }, signal)
+  const digest = imported.published?.manifest
+  const isServed = (): boolean => server.logs.some(({ message, fields }) => message === 'the catalogue is served' && fields['digest'] === digest)
+  if (digest !== undefined) await vi.waitFor(() => isServed() || Promise.reject(new Error(`${digest} is not served`)), { timeout: 10_000, interval: 5 })
+  return { ...imported, refusals }
+}
+
+/** Imports documents in OSV form. */
+export async function importDocuments(
+  server: TestServer,
+  group: string,
+  documents: readonly JsonObject[],
+  options: { replace?: boolean; dryRun?: boolean } = {},
+): Promise<TestImport> {
+  const folder = await mkdtemp(join(tmpdir(), 'taproot-osv-'))
+  try {
+    const path = join(folder, 'documents.jsonl')
+    await writeFile(path, documents.map((document) => `${JSON.stringify(document)}\n`).join(''))
+    return await importFiles(server, group, [path], options)
+  } finally {
+    await rm(folder, { recursive: true })
+  }
+}
+
+/** Imports one advisory about a package of its own. Returns its uid. */
+export async function importAdvisory(server: TestServer, group: string, name: string): Promise<string> {
+  await importDocuments(server, group, [osvDocument(name, { affected: [{ package: { ecosystem: 'PyPI', name } }] })])
+  const { advisories } = ok(await server.rest.call('ListAdvisories', { artifactNames: [name] }, { token: await server.operatorToken() }))
+  const [advisory] = advisories as JsonObject[] // a list answer
+  return String(advisory?.['uid'])
+}
