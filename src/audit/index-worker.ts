@@ -1,8 +1,8 @@
 import { setImmediate as turn } from 'node:timers/promises'
-import { parentPort, workerData } from 'node:worker_threads'
+import { workerData } from 'node:worker_threads'
 import { gunzipSync } from 'node:zlib'
 import type { AuditPage, AuditQuery } from '../engine/audit-query.ts'
-import { errorText } from '../base/error-text.ts'
+import { answerTasks } from '../base/task-thread.ts'
 import { AuditDatabase } from './audit-database.ts'
 
 /** Events that are added in one turn: questions wait for no more than these. */
@@ -20,10 +20,6 @@ export type IndexTask =
   | { readonly kind: 'segments' }
   /** Removes old events, and forgets segments with a name before `before`. */
   | { readonly kind: 'expire'; readonly timeMs: number; readonly maxBytes: number; readonly before: string }
-  | { readonly kind: 'close' }
-
-/** What the thread answers. */
-export type IndexAnswer = { readonly number: number } & ({ readonly result: AuditPage | readonly string[] | undefined } | { readonly error: Error })
 
 const { path, isDurable } = workerData as { readonly path: string; readonly isDurable: boolean } // of IndexThread
 const database = AuditDatabase.open(path, isDurable)
@@ -60,19 +56,7 @@ async function work(task: IndexTask): Promise<AuditPage | readonly string[] | un
       while (database.expire(task)) await turn()
       database.forgetSegments(task.before)
       return undefined
-    case 'close':
-      database.close()
-      return undefined
   }
 }
 
-/** A thread of its own for the index of audit events: a question costs it milliseconds, and a slow disk more. */
-parentPort?.on('message', ({ number, task }: { readonly number: number; readonly task: IndexTask }) => {
-  const answer = (message: IndexAnswer): void => parentPort?.postMessage(message)
-  work(task)
-    .then((result) => answer({ number, result }))
-    .catch((error: unknown) => answer({ number, error: error instanceof Error ? error : new Error(errorText(error)) }))
-    .finally(() => {
-      if (task.kind === 'close') parentPort?.close()
-    })
-})
+answerTasks(work, () => database.close())

@@ -1,5 +1,6 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import { hashQuery } from '../base/page-token.ts'
+import { untilAborted } from '../base/timing.ts'
 import { setOf, type CapabilitySet } from '../base/capability.ts'
 import { resources } from '../base/schema/schema.ts'
 import { isBelow, isUid, isWithin, parentOf, type Uid } from '../base/uid.ts'
@@ -20,17 +21,18 @@ import {
 const kind = 'Advisory'
 
 /** Answers GetAdvisory. Code 5 also for an advisory whose group was deleted. */
-export const getAdvisory: Handler = (services, _context, message) => {
+export const getAdvisory: Handler = async (services, _context, message) => {
   const { uid } = message as GetAdvisoryRequest // the method's input
-  const found = isUid(uid) ? bodyOf(services.advisories(), services.cache.tables, uid) : undefined
+  const found = isUid(uid) ? await bodyOf(services.advisories(), services.cache.tables, uid) : undefined
   if (found === undefined) throw notFound(kind, uid)
   const advisory = fromBinary(AdvisorySchema, found)
-  return Promise.resolve({ message: advisory, etag: advisory.etag })
+  return { message: advisory, etag: advisory.etag }
 }
 
-function bodyOf(sources: readonly AdvisorySource[], tables: RecordTables, uid: Uid): Uint8Array | undefined {
+async function bodyOf(sources: readonly AdvisorySource[], tables: RecordTables, uid: Uid): Promise<Uint8Array | undefined> {
   if (tables.get('Group', parentOf(uid)) === undefined) return undefined
-  return sources.map((source) => source.get(uid)).find((body) => body !== undefined)
+  const bodies = await Promise.all(sources.map((source) => source.get(uid)))
+  return bodies.find((body) => body !== undefined)
 }
 
 /** Returns the values of a repeated filter. Empty ones are not set. */
@@ -91,14 +93,14 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const queryHash = hashQuery([context.method.rpc, uidp, anyOf, noneOf, text, order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
   await prepared(context, capabilities)
-  // From here on in one turn: rights, groups and catalogue are of one moment.
+  // Rights, groups and catalogue are of one moment: the query is sent in the same turn.
   const { tables } = services.cache
   const sources = services.advisories()
   const groups = groupsOf(sources, tables, { seen: visibility(kind, { tables, context, uidp }, capabilities), uidp })
   const filter: AdvisoryFilter = { groups, uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
   const limit = pageLimit(request.pageSize)
   // One extra advisory shows whether another page follows.
-  const page = pageOfAll(sources, { filter, order, after, skip: request.skip, limit: limit + 1 })
+  const page = await untilAborted(pageOfAll(sources, { filter, order, after, skip: request.skip, limit: limit + 1 }), context.signal)
   const shown = page.advisories.slice(0, limit)
   const last = shown.at(-1)
   const answer = create(ListAdvisoriesResponseSchema, {

@@ -1,6 +1,5 @@
 import { create, toBinary, type DescMessage, type Message } from '@bufbuild/protobuf'
-import { randomHex, type Random } from '../base/runtime.ts'
-import { uuidOfHex } from '../base/uuid.ts'
+import { randomHex, uuidOfHex, type Random } from '../base/runtime.ts'
 import { parentOf, rootOf, trustedUid } from '../base/uid.ts'
 import type { MethodEvent } from '../base/schema/method.ts'
 import { OutboxEventSchema } from '../gen/taproot/store/v1/envelope_pb.ts'

@@ -1,7 +1,7 @@
 import { fromBinary, toJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
 import { registry } from '../base/schema/schema.ts'
 import { parentOf, trustedUid } from '../base/uid.ts'
-import { uuidOfHex } from '../base/uuid.ts'
+import { uuidOfHex } from '../base/runtime.ts'
 import type { OutboxEvent } from '../gen/taproot/store/v1/envelope_pb.ts'
 import { RegistryTrafficSchema } from '../gen/taproot/store/v1/registry_pb.ts'
 

@@ -67,14 +67,14 @@ describeOnStores('published catalogues', (store) => {
     expect((await catalogues.import(options, signal)).added).toBe(ids.length)
   }
 
-  function countOf([source]: readonly AdvisorySource[]): number {
+  async function countOf([source]: readonly AdvisorySource[]): Promise<number> {
     const filter = { groups: groups.map(trustedUid), uids: undefined, anyOf: [], noneOf: [], text: '' }
-    return source?.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1 }).total ?? 0
+    return (await source?.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1 }))?.total ?? 0
   }
 
   /** Waits until a process serves so many advisories. */
   const untilServed = ({ catalogues }: CatalogueProcess, count: number): Promise<void> =>
-    vi.waitFor(() => expect(countOf(catalogues.advisories())).toBe(count), { timeout: 10_000, interval: 5 })
+    vi.waitFor(async () => expect(await countOf(catalogues.advisories())).toBe(count), { timeout: 10_000, interval: 5 })
 
   test('every process serves a new catalogue soon', async () => {
     const upstream = await upstreamIn()
@@ -133,7 +133,7 @@ describeOnStores('published catalogues', (store) => {
     await importIds(one, ['A-2'])
     const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('changed the bytes'))
     await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 10_000, interval: 5 })
-    expect(countOf(victim.catalogues.advisories())).toBe(1)
+    expect(await countOf(victim.catalogues.advisories())).toBe(1)
     isBroken = false
     await untilServed(victim, 2)
   })

@@ -62,25 +62,25 @@ export interface AdvisoryPage {
 }
 
 /**
- * Advisories that do not lie in the store (docs/adr/0033). Methods answer at once, from one state. Withdrawn advisories are in no page; `get` finds them. Pages
+ * Advisories that do not lie in the store (docs/adr/0033). All answers come from one state. Withdrawn advisories are in no page; `get` finds them. Pages
  * of several sources can be merged: the places of advisories are comparable.
  */
 export interface AdvisorySource {
   /** The groups that have advisories, in uid order. */
   groups(): readonly Uid[]
-  /** The Advisory as protobuf bytes; undefined if there is none under this uid. */
-  get(uid: Uid): Uint8Array | undefined
-  page(query: AdvisoryQuery): AdvisoryPage
+  /** Resolves with the Advisory as protobuf bytes; undefined if there is none under this uid. */
+  get(uid: Uid): Promise<Uint8Array | undefined>
+  page(query: AdvisoryQuery): Promise<AdvisoryPage>
 }
 
 /**
  * Returns one page of all sources together. No advisory may be in two sources. Each source is asked for all advisories up to the end of the page, so the cost
  * grows with `skip` if there are several.
  */
-export function pageOfAll(sources: readonly AdvisorySource[], query: AdvisoryQuery): AdvisoryPage {
+export async function pageOfAll(sources: readonly AdvisorySource[], query: AdvisoryQuery): Promise<AdvisoryPage> {
   const [only] = sources
   if (only !== undefined && sources.length === 1) return only.page(query)
-  const pages = sources.map((source) => source.page({ ...query, skip: 0, limit: query.skip + query.limit }))
+  const pages = await Promise.all(sources.map((source) => source.page({ ...query, skip: 0, limit: query.skip + query.limit })))
   const advisories = pages.flatMap((page) => page.advisories).sort(query.order.compare)
   return { advisories: advisories.slice(query.skip, query.skip + query.limit), total: pages.reduce((sum, { total }) => sum + total, 0) }
 }

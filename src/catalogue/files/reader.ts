@@ -2,7 +2,7 @@ import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
 import { errorText } from '../../base/error-text.ts'
 import { RecentMap } from '../../base/recent-map.ts'
 import { isBelow, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
-import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, AdvisorySource, FacetValues, FoundAdvisory } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory } from '../../cache/lists/advisory-source.ts'
 import type { Order, SortKey } from '../../cache/lists/order.ts'
 import { foldCase } from './facts.ts'
 import { CatalogueError, facets, formatVersion, metaOf } from './schema.ts'
@@ -74,8 +74,8 @@ function orderBy({ terms }: Order): string {
   return terms.map(({ field, descending }) => (field === 'name' ? '' : `${columns[field]}${descending ? ' DESC' : ''}`)).join(', ')
 }
 
-/** A catalogue of advisories: one file, open for reading. It never changes. */
-export class CatalogueReader implements AdvisorySource {
+/** A catalogue of advisories: one file, open for reading. It never changes. Synchronous: ReaderThread reads it in a thread. */
+export class CatalogueReader {
   readonly #database: DatabaseSync
   readonly #places: readonly Place[]
   readonly #counts = new RecentMap<string, number>(rememberedCounts)
@@ -98,10 +98,12 @@ export class CatalogueReader implements AdvisorySource {
     }
   }
 
+  /** Returns the groups that have advisories, in uid order. */
   groups(): readonly Uid[] {
     return this.#places.map(({ uid }) => uid)
   }
 
+  /** Returns the Advisory as protobuf bytes; undefined if there is none under this uid. */
   get(uid: Uid): Uint8Array | undefined {
     const parent = parentOf(uid)
     const place = this.#places.find((one) => one.uid === parent)
@@ -110,6 +112,7 @@ export class CatalogueReader implements AdvisorySource {
     return row?.['body'] as Uint8Array | undefined // a BLOB column
   }
 
+  /** Returns one page, in the order of the query. */
   page({ filter, order, after, skip, limit }: AdvisoryQuery): AdvisoryPage {
     const groups = new Set(filter.groups)
     const places = this.#places.filter(({ uid }) => groups.has(uid))

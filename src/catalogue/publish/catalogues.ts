@@ -10,7 +10,7 @@ import type { RecordCache } from '../../cache/record-cache.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
 import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
-import { CatalogueReader } from '../files/reader.ts'
+import { ReaderThread } from '../files/reader-thread.ts'
 import { importInto, type ImportCounts, type ImportOptions } from '../import/run-import.ts'
 import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
 import { cataloguesKey, encodeCatalogues, storedCatalogues, withPublished, type PublishedCatalogue, type StoredCatalogues } from './catalogue-record.ts'
@@ -45,7 +45,7 @@ const neededCopies = 3
 /** The catalogue that this process serves. The record may name a newer one: this one stays until that one is open. */
 interface ServedCatalogue {
   readonly catalogue: PublishedCatalogue
-  readonly reader: CatalogueReader
+  readonly reader: ReaderThread
 }
 
 /** The catalogues of this installation: serves the current one, and publishes new ones (docs/adr/0033). */
@@ -74,7 +74,7 @@ export class Catalogues {
     return async () => {
       stopping.abort(new Error('the catalogues are closed'))
       await following
-      this.#served?.reader.close()
+      await this.#served?.reader.close()
       this.#served = undefined
     }
   }
@@ -142,15 +142,16 @@ export class Catalogues {
     return storedCatalogues(this.#options.cache.tables).record.advisories[0]
   }
 
-  /** Opens the current catalogue if another one is open. The switch happens between two requests: a query runs to its end in one turn. */
+  /** Opens the current catalogue if another one is open. The switch happens between two requests: queries of the old one run to their end. */
   async #catchUp(signal: AbortSignal): Promise<void> {
     const named = this.#named()
     if (named === undefined || named.manifest === this.#served?.catalogue.manifest) return
     const path = this.#fileOf(named)
     await fetchCatalogue(this.#options.upstream, { catalogue: named, path, temporary: await this.#temporary() }, signal)
-    const reader = new CatalogueReader(path)
-    this.#served?.reader.close()
+    const reader = await ReaderThread.open(path)
+    const old = this.#served
     this.#served = { catalogue: named, reader }
+    await old?.reader.close()
     this.#options.log.info('the catalogue is served', { digest: named.manifest, bytes: named.size })
     await this.#removeOldFiles()
   }

@@ -1,0 +1,95 @@
+import { parentPort, Worker } from 'node:worker_threads'
+import { errorText } from './error-text.ts'
+
+/** A task as it is sent to the thread; undefined ends the thread. */
+interface Request<Task> {
+  readonly number: number
+  readonly task: Task | undefined
+}
+
+/** The answer to the task of the same number. */
+type Answer = { readonly number: number } & ({ readonly result: unknown } | { readonly error: Error })
+
+/**
+ * A thread of its own for work that would block the event loop. It starts with the first task, and keeps the process alive only while tasks run. If it fails,
+ * its tasks reject, and the next task starts a new thread. Its module calls `answerTasks`.
+ */
+export class TaskThread<Task> {
+  readonly #module: URL
+  readonly #data: unknown
+  #worker: Worker | undefined
+  #isClosed = false
+  #number = 0
+  readonly #waiting = new Map<number, PromiseWithResolvers<unknown>>()
+
+  /** `module` is the thread's module, and `data` its `workerData`. */
+  constructor(module: URL, data: unknown) {
+    this.#module = module
+    this.#data = data
+  }
+
+  /** True if no task was sent since the start, or since a failure of the thread. */
+  get isIdle(): boolean {
+    return this.#worker === undefined
+  }
+
+  /** Resolves with what the thread returns for the task. Rejects with its error, or if the thread ends. */
+  ask(task: Task): Promise<unknown> {
+    return this.#isClosed ? Promise.reject(new Error('the thread is closed')) : this.#send(task)
+  }
+
+  /** Ends the thread after the tasks that were sent. Later tasks reject. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return
+    this.#isClosed = true
+    const worker = this.#worker
+    if (worker === undefined) return
+    await this.#send(undefined).catch(() => undefined)
+    await worker.terminate()
+  }
+
+  #send(task: Task | undefined): Promise<unknown> {
+    const worker = (this.#worker ??= this.#start())
+    const number = (this.#number += 1)
+    const waiting = Promise.withResolvers<unknown>()
+    this.#waiting.set(number, waiting)
+    worker.ref()
+    const request: Request<Task> = { number, task }
+    worker.postMessage(request)
+    return waiting.promise
+  }
+
+  #start(): Worker {
+    const worker = new Worker(this.#module, { workerData: this.#data })
+    worker.on('message', (answer: Answer) => {
+      const waiting = this.#waiting.get(answer.number)
+      this.#waiting.delete(answer.number)
+      if (this.#waiting.size === 0) worker.unref()
+      if ('error' in answer) waiting?.reject(answer.error)
+      else waiting?.resolve(answer.result)
+    })
+    const end = (error: Error): void => {
+      if (this.#worker !== worker) return
+      this.#worker = undefined
+      for (const { reject } of this.#waiting.values()) reject(error)
+      this.#waiting.clear()
+    }
+    worker.on('error', end)
+    worker.on('exit', () => end(new Error('the thread ended')))
+    return worker
+  }
+}
+
+/** Answers the tasks of a TaskThread, in the thread: `work` makes the result of a task, and `close` frees what the thread holds. Tasks may overlap while `work` waits. */
+export function answerTasks<Task>(work: (task: Task) => unknown, close: () => void): void {
+  parentPort?.on('message', ({ number, task }: Request<Task>) => {
+    const answer = (message: Answer): void => parentPort?.postMessage(message)
+    const made = async (): Promise<unknown> => (task === undefined ? close() : work(task))
+    made()
+      .then((result) => answer({ number, result }))
+      .catch((error: unknown) => answer({ number, error: error instanceof Error ? error : new Error(errorText(error)) }))
+      .finally(() => {
+        if (task === undefined) parentPort?.close()
+      })
+  })
+}

@@ -1,0 +1,29 @@
+import { workerData } from 'node:worker_threads'
+import { answerTasks } from '../../base/task-thread.ts'
+import type { Uid } from '../../base/uid.ts'
+import type { AdvisoryFilter, AdvisoryQuery } from '../../cache/lists/advisory-source.ts'
+import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
+import { CatalogueReader } from './reader.ts'
+
+/** A query as it is sent to the thread: of the order, the terms. */
+interface SentQuery extends Omit<AdvisoryQuery, 'order'> {
+  readonly filter: AdvisoryFilter
+  readonly terms: readonly OrderTerm[]
+}
+
+/** What the thread is asked for. */
+export type ReaderTask = { readonly kind: 'groups' } | { readonly kind: 'get'; readonly uid: Uid } | { readonly kind: 'page'; readonly query: SentQuery }
+
+const { path } = workerData as { readonly path: string } // of ReaderThread
+let reader: CatalogueReader | undefined
+
+function work(task: ReaderTask): unknown {
+  // Opened by the first task, whose answer then has the error.
+  reader ??= new CatalogueReader(path)
+  if (task.kind === 'groups') return reader.groups()
+  if (task.kind === 'get') return reader.get(task.uid)
+  const { terms, ...query } = task.query
+  return reader.page({ ...query, order: orderOf(terms) })
+}
+
+answerTasks(work, () => reader?.close())
