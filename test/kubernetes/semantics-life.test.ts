@@ -1,3 +1,4 @@
+import { changesIn } from '../support/store-changes.ts'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { finalizer, uidAnnotation, type PlatformObject } from '../../src/kubernetes/platform-object.ts'
 import { objectTypes } from '../../src/kubernetes/object-types.ts'
@@ -248,12 +249,12 @@ describeOnStoresWithParts(['kube-apiserver'], 'the life of a Kubernetes object',
     const versions = async (): Promise<readonly string[]> =>
       (await world.api.list(objectTypes.group, { limit: 500 }, signal)).items.map(({ metadata }) => metadata.resourceVersion)
     const known = await versions()
-    const revision = await world.server.running.engine.store.revision(signal)
+    const revision = await changesIn(world.server.running.engine.store)
     const { settled } = world.startController()
     await settled()
     expect(world.writes.slice(before)).toEqual([])
     expect(await versions()).toEqual(known)
-    expect(await world.server.running.engine.store.revision(signal)).toBe(revision)
+    expect(await changesIn(world.server.running.engine.store)).toBe(revision)
   })
 
   test('print columns: READY SYNCED UID PARENT AGE, wide: REASON MESSAGE; ISSUER SUBJECT; ROLE IDENTITY', async () => {

@@ -5,7 +5,8 @@ import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
 import { freshName, makeMember, ok } from '../../support/test-server.ts'
 import type { Walked } from './cases/cases.ts'
 import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
-import { auditLines, confinedToken, missingSibling, restrictedToken, storeRevision, swept, tokenWith, type World } from './world.ts'
+import { changesIn } from '../../support/store-changes.ts'
+import { auditLines, confinedToken, missingSibling, restrictedToken, swept, tokenWith, type World } from './world.ts'
 
 /** The four cases that are tried for every method and every kind of caller. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
@@ -68,9 +69,9 @@ async function call(subject: Subject, request: JsonObject, options: Options = {}
 async function refused(subject: Subject, request: JsonObject, options: Options): Promise<Reply> {
   const { server } = subject.world
   await swept(server)
-  const before = await storeRevision(server)
+  const before = await changesIn(server.running.engine.store)
   const reply = await call(subject, request, options)
-  if (subject.row.external?.refusalEnds !== true) expect(await storeRevision(server)).toBe(before)
+  if (subject.row.external?.refusalEnds !== true) expect(await changesIn(server.running.engine.store)).toBe(before)
   return reply
 }
 

@@ -131,11 +131,6 @@ export function missingSibling(uid: string): string {
   return parent === rootParent ? randomBytes(20).toString('hex') : `${parent}/${randomBytes(8).toString('hex')}`
 }
 
-/** Returns the revision of the last commit. An equal one later means that nothing was written in between. */
-export function storeRevision(server: TestServer): Promise<number> {
-  return server.running.engine.store.revision(AbortSignal.timeout(5_000))
-}
-
 /** Returns the audit lines of one call. */
 export function auditLines(server: TestServer, requestId: string): LogLine[] {
   return server.logs.filter(({ message, fields }) => message === 'audit' && fields['requestId'] === requestId)
