@@ -58,7 +58,7 @@ function judged(conditionStatus: ConditionStatus, { seen = generation, more = {}
 const blocked = conditionStatusOf(new DomainError(9, 'it has child groups'), true) ?? verdicts.ready
 
 const rows: readonly (readonly [sentence: string, object: object, health: Omit<Health, 'message'>, message: RegExp])[] = [
-  ['in sync', judged(verdicts.ready), { argo: 'Healthy', flux: 'Current' }, /^InSync: the record is/],
+  ['in sync', judged(verdicts.ready), { argo: 'Healthy', flux: 'Current' }, /^InSync: the record matches/],
   ['changed and not processed yet', judged(verdicts.ready, { seen: 2 }), { argo: 'Progressing', flux: 'InProgress' }, /not looked/],
   ['invalid, then changed and not processed yet', judged(verdicts.invalid('no'), { seen: 2 }), { argo: 'Progressing', flux: 'InProgress' }, /not looked/],
   ['not granted', judged(verdicts.notGranted('/')), { argo: 'Degraded', flux: 'Failed' }, /^NotGranted: /],
