@@ -156,7 +156,8 @@ export const requestGroupAccess: Handler = async (services, context, message) =>
   const { groupUid } = message as RequestGroupAccessRequest
   if (groupUid === '') throw DomainError.invalid('group_uid', 'is required')
   const record = groupOfDomain(services, context)
-  if (record === undefined || record.uid !== groupUid) throw notFound('Group', groupUid)
+  if (record === undefined || record.uid !== groupUid)
+    throw notFound('Group', groupUid, { concealed: services.cache.tables.get('Group', groupUid) !== undefined })
   const answer = { message: create(RequestGroupAccessResponseSchema), subject: groupUid }
   const caller = callerOf(context)
   const key = `${accessRequestPrefix}${groupUid}/${caller.identity}`
@@ -180,7 +181,8 @@ function assertMayJoin({ cache: { tables } }: Services, caller: Caller, uid: str
   const { scopes, capabilities, trustedGroups } = caller.restrictions
   const bound = isUid(uid) ? boundAround(tables, caller.identity, uid) : []
   const counting = trustedGroups === undefined ? bound : bound.filter((group) => trustedGroups.some((known) => isWithin(group, known)))
-  if (!isUid(uid) || counting.length === 0 || tables.get('Group', uid) === undefined) throw notFound('Group', uid)
+  const isThere = tables.get('Group', uid) !== undefined
+  if (!isUid(uid) || counting.length === 0 || !isThere) throw notFound('Group', uid, { concealed: isThere })
   if (scopes !== undefined || capabilities !== undefined) throw DomainError.denied([], uid)
   assertNotSuspended(tables, caller.permissions(), uid)
 }

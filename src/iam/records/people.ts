@@ -279,7 +279,8 @@ export const deleteSelf: Handler = async (services, context, message) => {
   const { id } = message as DeleteRequest
   const caller = callerOf(context)
   // Any uid except the caller's own is treated as missing.
-  if (id !== caller.identity || id.includes('/') || services.cache.tables.get('Identity', id) === undefined) throw notFound('Identity', id)
+  const isThere = services.cache.tables.get('Identity', id) !== undefined
+  if (id !== caller.identity || id.includes('/') || !isThere) throw notFound('Identity', id, { concealed: isThere })
   if (isRestricted(caller.restrictions)) throw DomainError.denied([], id)
   const answer = await deleteHandler(identityKind)(services, context, create(DeleteIdentityRequestSchema, { uid: id }))
   if (!context.validateOnly) await endRefreshTokens(services, caller.identity, context.signal)
