@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { methods } from '../../../src/base/schema/schema.ts'
-import type { TestServer } from '../../support/test-server.ts'
+import { auditLedger, type AuditLedger } from '../../support/audit-ledger.ts'
 import { runsAll } from '../../support/tier.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
 import { caseName } from '../walk/cases/method-case.ts'
@@ -22,13 +22,13 @@ test('the access matrix contains every method of the schema exactly once', () =>
 referencesCoverage()
 
 describeOnStores('the access matrix', (store) => {
-  let server: TestServer | undefined
+  let ledger: AuditLedger | undefined
   let world: MatrixWorld | undefined
   beforeAll(async () => {
-    server = await startMatrixServer(store)
-    world = await makeMatrixWorld(server)
+    ledger = auditLedger(await startMatrixServer(store))
+    world = await makeMatrixWorld(ledger.server)
   })
-  afterAll(() => server?.stop())
+  afterAll(() => ledger?.server.stop())
 
   describe.each(['rest', 'grpc'] as const)('over %s', (transport) => {
     const get = (): MatrixWorld => {
@@ -44,5 +44,22 @@ describeOnStores('the access matrix', (store) => {
     signedInSuite(ground)
     referencesSuite(ground)
     exceptionsSuite(ground)
+  })
+
+  // docs/audit.md
+  test('each change, denial and sign-in above left exactly one audit event, and no read left any', async () => {
+    const counts = ledger?.counts() ?? {}
+    const classes = [
+      'a change',
+      'a change that failed',
+      'a denial',
+      'a denial of a concealed record',
+      'a change of a missing record',
+      'a read',
+      'a read of a missing record',
+    ] as const
+    for (const name of classes) expect(counts[name], name).toBeGreaterThan(20)
+    // Events of concealed records are written a moment after the answer.
+    await expect.poll(() => new Set(ledger?.deviations())).toEqual(new Set())
   })
 })

@@ -63,7 +63,13 @@ export function startMatrixServer(store: 'sqlite' | 'etcd'): Promise<TestServer>
   const issuers = JSON.stringify([{ issuer: trustedIssuer }])
   return startTestServer({
     store,
-    env: { TAPROOT_ISSUERS: issuers, TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false', TAPROOT_EVENTS_DELIVER: 'false' },
+    env: {
+      TAPROOT_ISSUERS: issuers,
+      TAPROOT_TERMS: JSON.stringify(walkTerms),
+      TAPROOT_SELF_SERVICE_ROOT_GROUPS: 'false',
+      TAPROOT_EVENTS_DELIVER: 'false',
+      TAPROOT_AUDIT_DENIED_PER_MINUTE: '1000000',
+    },
   })
 }
 
