@@ -78,6 +78,8 @@ function attribute(element: DefaultTreeAdapterMap['element'], name: string): str
 /** A person with a browser, as far as signing in needs one: cookies, redirects, forms. */
 export class PersonWithBrowser {
   readonly #login: string
+  /** The addresses of all redirects. */
+  readonly visited: URL[] = []
   readonly #cookies = new Map<string, Map<string, string>>()
 
   constructor(login: string) {
@@ -91,6 +93,7 @@ export class PersonWithBrowser {
       const { status, location, text } = await this.#send(request)
       if (location !== undefined) {
         const url = new URL(location, request.url)
+        this.visited.push(url)
         if (url.href.startsWith(until)) return { url, status, text: '' }
         request = { url }
         continue
