@@ -16,6 +16,7 @@ const helperLines = 40
 /** Exceptions to this rule, with reasons. */
 const helpers = {
   'src/audit/index-worker.ts': 'it runs in a thread of its own',
+  'src/catalogue/files/reader-worker.ts': 'it runs in a thread of its own',
   'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
   'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',
   'src/server/http-routes.ts': 'a concept of its own: documents that anyone can read',

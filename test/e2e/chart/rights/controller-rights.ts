@@ -55,6 +55,14 @@ export const controllerRights: readonly ControllerRight[] = [
     needs: 'pull secrets and shared secrets of subscriptions are made and renewed',
     pullSecrets: true,
   },
+  {
+    where: 'cluster',
+    group: '',
+    resource: 'secrets',
+    verbs: ['delete'],
+    needs: 'a Secret that its subscription no longer names is removed',
+    pullSecrets: true,
+  },
   { where: 'release', group: 'coordination.k8s.io', resource: 'leases', verbs: ['create'], needs: 'the first leader makes the Lease' },
   {
     where: 'release',
