@@ -2,7 +2,7 @@ import { create, toBinary } from '@bufbuild/protobuf'
 import type { Digest } from '../../src/base/digest.ts'
 import type { Log } from '../../src/base/log.ts'
 import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
-import { historyHeadKey, historyWrites } from '../../src/registry/history/tag-history.ts'
+import { historyHeadKey, historyWrites } from '../../src/registry/tags/tag-history.ts'
 import { createEtcdStore } from '../../src/store/etcd/etcd-store.ts'
 import type { Write } from '../../src/store/store.ts'
 

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { parseInstant, perMillisecond } from '../../src/registry/history/history-route.ts'
+import { parseInstant, perMillisecond } from '../../src/registry/tags/history-route.ts'
 
 const noon = Date.UTC(2026, 0, 31, 12)
 

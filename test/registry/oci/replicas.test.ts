@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf } from '../../../src/base/digest.ts'
-import { readHead, readHistory } from '../../../src/registry/history/tag-history.ts'
+import { readHead, readHistory } from '../../../src/registry/tags/tag-history.ts'
 import { shareEtcd } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { locationOf, withQuery, type TestManifest } from './oci-client.ts'

@@ -5,7 +5,7 @@ import { callerOfToken, apiOwnership, type Services } from '../../../src/engine/
 import { contentEpoch } from '../../../src/registry/records/content-epoch.ts'
 import { putManifest } from '../../../src/registry/records/manifests.ts'
 import { findRepository } from '../../../src/registry/records/repo-paths.ts'
-import { readHistory } from '../../../src/registry/history/tag-history.ts'
+import { readHistory } from '../../../src/registry/tags/tag-history.ts'
 import { tagNamed, tagOf } from '../../../src/registry/records/tags.ts'
 import type { CachedRecord } from '../../../src/cache/records/cached-record.ts'
 import { startDiskUpstream, startTestHost } from './test-host.ts'

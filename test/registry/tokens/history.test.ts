@@ -7,7 +7,7 @@ import { freshName } from '../../support/test-server.ts'
 import { crane } from '../../support/parts/crane.ts'
 import { digestOf } from '../../../src/base/digest.ts'
 import { ChangeSet } from '../../../src/engine/change-set.ts'
-import { appendHistory, readHead } from '../../../src/registry/history/tag-history.ts'
+import { appendHistory, readHead } from '../../../src/registry/tags/tag-history.ts'
 import { registrySuite } from './registry-suite.ts'
 import { basic, bearer, type Answer } from './registry-world.ts'
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { digestOf } from '../../../../src/base/digest.ts'
 import { ChangeSet } from '../../../../src/engine/change-set.ts'
-import { appendHistory, readHead } from '../../../../src/registry/history/tag-history.ts'
+import { appendHistory, readHead } from '../../../../src/registry/tags/tag-history.ts'
 import { freshName } from '../../../support/test-server.ts'
 import { OciClient } from '../../../registry/oci/oci-client.ts'
 import { bearer, publicName, RegistryWorld, type Answer, type Tenant } from '../../../registry/tokens/registry-world.ts'

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { digestOf, type Digest } from '../../../../src/base/digest.ts'
 import { manifestPrefix } from '../../../../src/registry/records/manifest-keys.ts'
-import { readHistory } from '../../../../src/registry/history/tag-history.ts'
+import { readHistory } from '../../../../src/registry/tags/tag-history.ts'
 import { tagNamed, tagOf } from '../../../../src/registry/records/tags.ts'
 import { soon, startCollectingHost, type CollectingHost } from '../../gc/collecting-host.ts'
 import { descriptorOf, indexType, manifestOf, type Answer, type TestManifest } from '../oci-client.ts'
