@@ -18,9 +18,10 @@ interface ChangesByItself {
 const changesByThemselves: readonly ChangesByItself[] = [
   { why: 'replicas elect who leads, again and again', matches: ({ key }) => key.startsWith('x/elect/') },
   {
-    why: 'events of pulls are written in batches, some time after the pull was answered',
-    matches: ({ key, value }) => key.startsWith('x/outbox/') && fromBinary(OutboxEventSchema, value).type.startsWith('dev.taproot.registry.pull'),
+    why: 'events of pulls and of failed pushes are written in batches, some time after the answer',
+    matches: ({ key, value }) => key.startsWith('x/outbox/') && fromBinary(OutboxEventSchema, value).type.startsWith('dev.taproot.registry.'),
   },
+  { why: 'audit events become a segment every ten seconds', matches: ({ key }) => key.startsWith('x/audit/') },
   { why: 'keys are rotated by the clock', matches: ({ key }) => /^meta\/(?:signing-keys|page-keys|registry-keys)\//.test(key) },
   { why: 'the leader notes what may be removed from the upstream by the clock', matches: ({ key }) => /^x\/(?:unneeded|collect|discard)\//.test(key) },
 ]
