@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { osvDocument } from '../support/import-advisories.ts'
+import { programEnvironment } from '../support/parts/own-program.ts'
 import { makeOrganisation, startTestServer } from '../support/test-server.ts'
 
 let dataDir = ''
@@ -27,7 +28,7 @@ afterAll(() => rm(dataDir, { recursive: true, force: true }))
 function taproot(...parameters: string[]): Promise<{ code: number; out: string; err: string }> {
   const command = ['--disable-warning=ExperimentalWarning', resolve('src/cli/taproot.ts'), 'import', ...parameters]
   return new Promise((done) => {
-    execFile(process.execPath, command, { env: { ...process.env, TAPROOT_DATA_DIR: dataDir } }, (error, out, err) =>
+    execFile(process.execPath, command, { env: { ...programEnvironment(), TAPROOT_DATA_DIR: dataDir } }, (error, out, err) =>
       done({ code: Number(error?.code ?? 0), out, err }),
     )
   })
