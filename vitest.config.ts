@@ -46,6 +46,10 @@ const isolatedTests = {
   'test/cache/table.test.ts': 'measures the heap',
 }
 
+/** Campaigns that need a worker of their own. */
+const isolatedCampaigns = { 'test/conformance/fuzz/broken.test.ts': 'measures the heap' }
+const isolated = [...Object.keys(isolatedTests), ...(hasCampaigns ? Object.keys(isolatedCampaigns) : [])]
+
 export default defineConfig({
   test: {
     environment: 'node',
@@ -74,14 +78,14 @@ export default defineConfig({
     sequence: { sequencer: SpreadCampaigns },
     reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [
-      { extends: true, test: { name: 'isolated', include: Object.keys(isolatedTests) } },
+      { extends: true, test: { name: 'isolated', include: isolated } },
       // Many files, one after the other in each worker: modules load once for each worker, and its servers go on from file to file (test/support/parts).
       {
         extends: true,
         test: {
           name: 'main',
           include: ['test/**/*.test.ts'],
-          exclude: [clusterTests, ...Object.keys(isolatedTests), ...(hasCampaigns ? [] : Object.keys(campaigns))],
+          exclude: [clusterTests, ...isolated, ...(hasCampaigns ? [] : Object.keys(campaigns))],
           isolate: false,
         },
       },

@@ -8,7 +8,7 @@ export const exceptions: Readonly<Record<string, { readonly seconds: number; rea
   'test/e2e/chart/api-server.test.ts': { seconds: 35, why: 'helm, kubectl and an API server for each set of values' },
   'test/e2e/chart/rights/removed-rights.test.ts': { seconds: 20, why: 'a whole world under an API server that writes an audit log' },
   'test/cli/command.test.ts': { seconds: 35, why: 'each command is a process, as a user starts it' },
-  'test/conformance/cost/cost.test.ts': { seconds: 35, why: 'dozens of requests of every method for every caller' },
+  'test/conformance/cost/cost.test.ts': { seconds: 45, why: 'dozens of requests of every method for every caller' },
   'test/conformance/cost/health.test.ts': { seconds: 35, why: 'seven attacks on servers that are processes' },
   'test/e2e/docs/walkthrough.test.ts': { seconds: 35, why: 'runs every command of four pages' },
   'test/faults/faults.test.ts': { seconds: 40, why: 'three installations of real processes under faults' },
@@ -49,7 +49,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   'conformance/walk': 50,
   'e2e/chart': 115,
   'e2e/docs': 55,
-  'e2e/process': 140,
+  'e2e/process': 160,
   events: 45,
   engine: 50,
   faults: 80,
@@ -72,8 +72,8 @@ export interface FileCost {
 /** Processor time of `referenceWork` on the reference machine, in milliseconds. */
 const referenceMs = 65
 
-/** Factor by which processor time differs between runs, because other programs use the same caches. */
-const spread = 1.3
+/** How much processor time differs between runs: two more workers than cores compete for caches. */
+const spread = 1.6
 
 /** Does work that resembles that of the tests: objects, sorting, JSON. */
 function referenceWork(): void {

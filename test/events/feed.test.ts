@@ -73,7 +73,7 @@ specSuite('the event feed', (spec) => {
       datacontenttype: 'application/json',
       bodytype: 'taproot.iam.v2.Group',
       actor: organisation.owner,
-      data: { actor: { subject: organisation.owner }, body: { uid, name: group['name'], createTime: group['createTime'] } },
+      data: { actor: { subject: organisation.owner }, body: { uid, name: group['name'], createTime: String(group['createTime']).replace('.000Z', 'Z') } },
     })
     expect(events[0]).not.toHaveProperty('identityprovider')
   })
