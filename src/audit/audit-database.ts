@@ -17,7 +17,7 @@ const schema = `
 `
 
 /** Rows that one question looks at. After so many it answers what it found, and where to go on. */
-const maxLooked = 20_000
+const maxLooked = 5_000
 /** Rows of one statement. */
 const maxStep = 1_000
 /** Terms are compared up to this number of events. */

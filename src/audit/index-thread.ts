@@ -1,4 +1,4 @@
-import { TaskThread } from '../base/task-thread.ts'
+import { TaskThread, type TaskTurn } from '../base/task-thread.ts'
 import type { AuditPage, AuditQuery } from '../engine/audit-query.ts'
 import type { IndexTask } from './index-worker.ts'
 
@@ -21,9 +21,9 @@ export class IndexThread {
     await this.#thread.ask({ kind: 'note', segments })
   }
 
-  /** Returns a page of events. */
-  read(query: AuditQuery): Promise<AuditPage> {
-    return this.#thread.ask({ kind: 'read', query }) as Promise<AuditPage> // the answer to this task
+  /** Returns a page of events. Rejects with the signal's reason, or with code 8 if too many questions of the organisation wait. */
+  read(query: AuditQuery, turn: TaskTurn): Promise<AuditPage> {
+    return this.#thread.ask({ kind: 'read', query }, turn) as Promise<AuditPage> // the answer to this task
   }
 
   /** Returns the names of the segments that are there. */

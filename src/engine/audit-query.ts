@@ -1,4 +1,5 @@
 import type { AuditEvent, AuditLine } from '../base/audit-line.ts'
+import type { TaskTurn } from '../base/task-thread.ts'
 
 /** Where an event is among all: by time, then by id. */
 export interface AuditPlace {
@@ -37,6 +38,9 @@ export interface AuditPage {
 
 /** Reads the audit events that are kept. */
 export interface AuditReader {
-  /** Returns a page, with all events that this process recorded before. Rejects if the index fails, or with the signal's reason. */
-  read(query: AuditQuery, signal: AbortSignal): Promise<AuditPage>
+  /**
+   * Returns a page, with all events that this process recorded before. Questions of several organisations, the keys of `turn`, take turns. Rejects if the index
+   * fails, with code 8 if too many questions of the organisation wait, or with the signal's reason.
+   */
+  read(query: AuditQuery, turn: TaskTurn): Promise<AuditPage>
 }

@@ -15,7 +15,8 @@ import type { Log } from '../base/log.ts'
 import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import type { MethodRow } from '../base/schema/method.ts'
-import type { Uid } from '../base/uid.ts'
+import type { TaskTurn } from '../base/task-thread.ts'
+import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
 import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
@@ -245,6 +246,11 @@ export type MutationContext = Pick<Context, 'caller' | 'signal' | 'validateOnly'
 export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
   if (caller === undefined) throw new TypeError('a call of a public method has no caller')
   return caller
+}
+
+/** Returns the turn of a call's work in a thread: organisations take turns, and a person counts as one. */
+export function turnOf(context: Pick<Context, 'caller' | 'signal'>): TaskTurn {
+  return { key: rootOf(callerOf(context).identity), signal: context.signal }
 }
 
 /**

@@ -69,12 +69,12 @@ describeOnStores('published catalogues', (store) => {
 
   async function countOf([source]: readonly AdvisorySource[]): Promise<number> {
     const filter = { groups: groups.map(trustedUid), uids: undefined, anyOf: [], noneOf: [], text: '' }
-    return (await source?.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1 }))?.total ?? 0
+    return (await source?.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1 }, { key: '', signal }))?.total ?? 0
   }
 
   /** Waits until a process serves so many advisories. */
   const untilServed = ({ catalogues }: CatalogueProcess, count: number): Promise<void> =>
-    vi.waitFor(async () => expect(await countOf(catalogues.advisories())).toBe(count), { timeout: 10_000, interval: 5 })
+    vi.waitFor(async () => expect(await countOf(catalogues.advisories())).toBe(count), { timeout: 60_000, interval: 5 })
 
   test('every process serves a new catalogue soon', async () => {
     const upstream = await upstreamIn()
@@ -132,7 +132,7 @@ describeOnStores('published catalogues', (store) => {
     isBroken = true
     await importIds(one, ['A-2'])
     const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('changed the bytes'))
-    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 10_000, interval: 5 })
+    await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 60_000, interval: 5 })
     expect(await countOf(victim.catalogues.advisories())).toBe(1)
     isBroken = false
     await untilServed(victim, 2)

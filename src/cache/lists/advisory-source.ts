@@ -1,3 +1,4 @@
+import type { TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { Order, SortKey } from './order.ts'
 
@@ -70,17 +71,18 @@ export interface AdvisorySource {
   groups(): readonly Uid[]
   /** Resolves with the Advisory as protobuf bytes; undefined if there is none under this uid. */
   get(uid: Uid): Promise<Uint8Array | undefined>
-  page(query: AdvisoryQuery): Promise<AdvisoryPage>
+  /** Queries of several organisations, the keys of `turn`, take turns. */
+  page(query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage>
 }
 
 /**
  * Returns one page of all sources together. No advisory may be in two sources. Each source is asked for all advisories up to the end of the page, so the cost
  * grows with `skip` if there are several.
  */
-export async function pageOfAll(sources: readonly AdvisorySource[], query: AdvisoryQuery): Promise<AdvisoryPage> {
+export async function pageOfAll(sources: readonly AdvisorySource[], query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
   const [only] = sources
-  if (only !== undefined && sources.length === 1) return only.page(query)
-  const pages = await Promise.all(sources.map((source) => source.page({ ...query, skip: 0, limit: query.skip + query.limit })))
+  if (only !== undefined && sources.length === 1) return only.page(query, turn)
+  const pages = await Promise.all(sources.map((source) => source.page({ ...query, skip: 0, limit: query.skip + query.limit }, turn)))
   const advisories = pages.flatMap((page) => page.advisories).sort(query.order.compare)
   return { advisories: advisories.slice(query.skip, query.skip + query.limit), total: pages.reduce((sum, { total }) => sum + total, 0) }
 }

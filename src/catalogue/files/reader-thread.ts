@@ -1,4 +1,4 @@
-import { TaskThread } from '../../base/task-thread.ts'
+import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryPage, AdvisoryQuery, AdvisorySource } from '../../cache/lists/advisory-source.ts'
 import type { ReaderTask } from './reader-worker.ts'
@@ -32,8 +32,8 @@ export class ReaderThread implements AdvisorySource {
     return this.#thread.ask({ kind: 'get', uid }) as Promise<Uint8Array | undefined> // the answer to this task
   }
 
-  page({ order, ...query }: AdvisoryQuery): Promise<AdvisoryPage> {
-    return this.#thread.ask({ kind: 'page', query: { ...query, terms: order.terms } }) as Promise<AdvisoryPage> // the answer to this task
+  page({ order, ...query }: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
+    return this.#thread.ask({ kind: 'page', query: { ...query, terms: order.terms } }, turn) as Promise<AdvisoryPage> // the answer to this task
   }
 
   /** Closes the file after the queries that run. */

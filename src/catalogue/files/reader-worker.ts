@@ -1,13 +1,12 @@
 import { workerData } from 'node:worker_threads'
 import { answerTasks } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryFilter, AdvisoryQuery } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryQuery } from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
 import { CatalogueReader } from './reader.ts'
 
 /** A query as it is sent to the thread: of the order, the terms. */
 interface SentQuery extends Omit<AdvisoryQuery, 'order'> {
-  readonly filter: AdvisoryFilter
   readonly terms: readonly OrderTerm[]
 }
 
