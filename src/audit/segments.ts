@@ -1,6 +1,5 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
 import { Readable } from 'node:stream'
-import { buffer } from 'node:stream/consumers'
 import { promisify } from 'node:util'
 import { gzip } from 'node:zlib'
 import { digestOf, type Digest } from '../base/digest.ts'
@@ -55,6 +54,8 @@ export function nameFrom(timeMs: number): string {
  */
 export class AuditSegments {
   readonly #options: AuditSegmentsOptions
+  /** Names of segments that could not be read, so that they are not read again for each merge. */
+  readonly #unreadable = new Set<string>()
 
   constructor(options: AuditSegmentsOptions) {
     this.#options = options
@@ -79,10 +80,25 @@ export class AuditSegments {
     return found
   }
 
-  /** Returns the compressed content of a segment; undefined if it was removed. */
-  async content({ content }: AuditSegment, signal: AbortSignal): Promise<Buffer | undefined> {
+  /** Returns the compressed content of a segment. Undefined if the upstream does not have it, or has other bytes: it may have it later. */
+  async content({ content, size }: AuditSegment, signal: AbortSignal): Promise<Buffer | undefined> {
     const blob = await this.#options.upstream.readBlob(platformRepository, { digest: content as Digest }, signal) // of seal or merge
-    return blob === undefined ? undefined : await buffer(blob.body)
+    if (blob === undefined) return undefined
+    const pieces: Buffer[] = []
+    let left = Number(size)
+    for await (const piece of blob.body as AsyncIterable<Buffer>) {
+      left -= piece.length
+      if (left < 0) return undefined
+      // The upstream may use the memory of a piece again.
+      pieces.push(Buffer.from(piece))
+    }
+    const bytes = Buffer.concat(pieces)
+    return digestOf(bytes) === content ? bytes : undefined
+  }
+
+  /** Returns true if the store still names a segment: its content must be in the upstream. */
+  async isNamed({ name }: NamedSegment, signal: AbortSignal): Promise<boolean> {
+    return (await this.#options.store.get(`${prefix}${name}`, signal)) !== undefined
   }
 
   /** Removes segments that are too old or too many, and merges those of one hour. For the leader. Returns true if there may be more to merge. */
@@ -99,7 +115,7 @@ export class AuditSegments {
     let more = false
     for (const [hour, segments] of hours) {
       if ((hour + 1) * hourMs + mergedAfterMs > clock.now()) continue
-      const first = mergeable(segments)
+      const first = mergeable(segments.filter(({ name }) => !this.#unreadable.has(name)))
       if (first.length < 2) continue
       await this.#merge(first, signal)
       more = true
@@ -107,12 +123,19 @@ export class AuditSegments {
     return more
   }
 
-  async #merge(segments: readonly NamedSegment[], signal: AbortSignal): Promise<void> {
+  /** Merges segments. One whose content cannot be read stays as it is: merging it would lose its events. */
+  async #merge(candidates: readonly NamedSegment[], signal: AbortSignal): Promise<void> {
     const contents: Buffer[] = []
-    for (const segment of segments) {
+    const segments: NamedSegment[] = []
+    for (const segment of candidates) {
       const content = await this.content(segment, signal)
-      if (content !== undefined) contents.push(content)
+      if (content === undefined) this.#unreadable.add(segment.name)
+      else {
+        contents.push(content)
+        segments.push(segment)
+      }
     }
+    if (segments.length < 2) return
     const merged = segments.flatMap((segment) => [segment.name, ...segment.merged])
     const sealedMs = Math.max(...segments.map(({ sealedTimeMs }) => Number(sealedTimeMs)))
     // Joined gzip files are a gzip file.

@@ -1,6 +1,7 @@
 import { mkdtemp, readdir, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { Readable } from 'node:stream'
 import { Registry } from 'prom-client'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { AuditSegments } from '../../src/audit/index.ts'
@@ -74,7 +75,7 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
   }
   const event = (name: string): AuditLine => ({ outcome: 'done', method: 'm', transport: 'http', identity: `${root}/x`, subject: root, name })
   const namesOf = async (trail: OpenedTrail, more: Partial<AuditQuery> = {}): Promise<unknown[]> => {
-    const { events = [] } = (await trail.reader?.read({ ...query, ...more }, signal)) ?? {}
+    const { events = [] } = (await trail.reader?.read({ ...query, ...more }, { key: root, signal })) ?? {}
     return events.map(({ name }) => name)
   }
   const segments = (keepMs = 30 * 24 * hourMs): AuditSegments =>
@@ -137,6 +138,44 @@ function segmentsSuite(openUpstream: (directory: string) => Promise<Opened>): vo
     while (await segments().maintain(signal));
     const [merged, ...others] = await segments().list('', signal)
     expect([merged?.merged.length, others]).toEqual([3, []])
+    expect(await namesOf(await replica('new'))).toEqual(['first', 'second', 'third'])
+  })
+
+  /** Makes a segment for each name. */
+  async function sealed(...names: readonly string[]): Promise<void> {
+    for (const name of names) {
+      const one = await replica('one')
+      one.record(event(name))
+      await close(one)
+      nowMs += 1
+    }
+  }
+  /** The same upstream, but for the blobs of this digest: `body` is their content, and undefined means that it has none. */
+  const upstreamWith = (digest: string, body: Buffer | undefined): Upstream => {
+    const readBlob: Upstream['readBlob'] = (repository, blob, until) =>
+      blob.digest !== digest
+        ? opened.upstream.readBlob(repository, blob, until)
+        : Promise.resolve(body === undefined ? undefined : { body: Readable.from([body]), size: body.length })
+    const get = (target: Upstream, name: keyof Upstream): unknown => {
+      const value = target[name]
+      return name === 'readBlob' ? readBlob : typeof value === 'function' ? value.bind(target) : value
+    }
+    return new Proxy(opened.upstream, { get: (target, name) => get(target, name as keyof Upstream) }) // callers ask for its methods only
+  }
+
+  test.each([
+    ['missing', undefined],
+    ['replaced', Buffer.from('other bytes')],
+    ['longer', Buffer.alloc(20_000_000)],
+  ])('a segment whose content is %s for a while is kept, others are merged without it, and replicas read it later', async (_what, body) => {
+    await sealed('first', 'second', 'third')
+    const [lost] = await segments().list('', signal)
+    const upstream = upstreamWith(lost?.content ?? '', body)
+    nowMs += 3 * hourMs
+    const leader = new AuditSegments({ store, upstream, clock: { now: () => nowMs }, random: systemRandom, keepMs: 30 * 24 * hourMs, maxBytes: 1e9 })
+    while (await leader.maintain(signal));
+    expect((await segments().list('', signal)).map(({ merged }) => merged.length).toSorted()).toEqual([0, 2])
+    expect(await namesOf(await replica('short', upstream))).toEqual(['second', 'third'])
     expect(await namesOf(await replica('new'))).toEqual(['first', 'second', 'third'])
   })
 

@@ -3,6 +3,7 @@ import { IndexThread, nameFrom, type AuditSegments, type NamedSegment } from '..
 import type { AuditEvent } from '../../base/audit-line.ts'
 import type { AuditPage, AuditQuery, AuditReader } from '../../engine/audit-query.ts'
 import type { Clock, Random } from '../../base/runtime.ts'
+import type { TaskTurn } from '../../base/task-thread.ts'
 import { Alarm, backoffMs, pause, untilAborted, type Backoff, type Timers } from '../../base/timing.ts'
 import type { AuditSink, SinkObserver } from './sink.ts'
 import { Spool } from './spool.ts'
@@ -21,11 +22,16 @@ const refreshEveryMs = 1_000
 const recentMs = 120_000
 /** Interval of full lists, in milliseconds. */
 const listEveryMs = 10 * 60_000
+/** Delay before a full list is repeated because content was missing, in milliseconds. */
+const listAgainMs = 60_000
 /** Interval of the removal of old events, in milliseconds. */
 const expireEveryMs = 10 * 60_000
 const dayMs = 24 * 3_600_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 60_000 }
 const newline = 10
+
+/** What became of a segment when a replica read it. */
+type SegmentResult = 'added' | 'removed' | 'missing'
 
 /** The parts of the events that are kept. */
 export interface KeptEventsOptions {
@@ -118,12 +124,13 @@ export class KeptEvents implements AuditSink, AuditReader {
     this.#recentBytes = 0
   }
 
-  async read(query: AuditQuery, signal: AbortSignal): Promise<AuditPage> {
+  async read(query: AuditQuery, turn: TaskTurn): Promise<AuditPage> {
+    const { signal } = turn
     // An earlier process may have left events.
     if (!this.#hasMoved) await untilAborted(this.#moveAll(this.#closing.signal).catch(this.#options.observer.failed), signal)
     await untilAborted(this.#indexRecent(), signal)
     await this.#refreshSoon(signal)
-    return await untilAborted(this.#index.read(query), signal)
+    return await this.#index.read(query, turn)
   }
 
   async close(): Promise<void> {
@@ -223,26 +230,31 @@ export class KeptEvents implements AuditSink, AuditReader {
     const nowMs = timers.now()
     const isFull = nowMs - this.#listedAtMs >= listEveryMs
     const found = await segments.list(isFull ? '' : nameFrom(clock.now() - recentMs), signal)
-    let missing = 0
-    for (const segment of found.toReversed()) if (!(await this.#addSegment(segments, segment, signal))) missing += 1
+    const results = new Set<SegmentResult>()
+    for (const segment of found.toReversed()) results.add(await this.#addSegment(segments, segment, signal))
     this.#refreshedAtMs = timers.now()
-    // A segment that was removed may be in another one by now.
-    if (isFull && missing === 0) this.#listedAtMs = nowMs
-    else if (missing > 0) this.#listedAtMs = -Infinity
+    // A removed segment may be in another one by now, and content that is missing may come back.
+    if (results.has('removed')) this.#listedAtMs = -Infinity
+    else if (results.has('missing')) this.#listedAtMs = nowMs - listEveryMs + listAgainMs
+    else if (isFull) this.#listedAtMs = nowMs
   }
 
-  /** Returns false if the segment was removed. */
-  async #addSegment(segments: AuditSegments, segment: NamedSegment, signal: AbortSignal): Promise<boolean> {
+  /** Adds a segment to the index. `missing`: the upstream does not have its content now, which is reported. */
+  async #addSegment(segments: AuditSegments, segment: NamedSegment, signal: AbortSignal): Promise<SegmentResult> {
     const known = (this.#known ??= new Set(await this.#index.segments()))
-    if (known.has(segment.name)) return true
+    if (known.has(segment.name)) return 'added'
     if (segment.merged.length > 0 && segment.merged.every((name) => known.has(name))) await this.#index.note([segment.name])
     else {
       const content = await segments.content(segment, signal)
-      if (content === undefined) return false
+      if (content === undefined) {
+        if (!(await segments.isNamed(segment, signal))) return 'removed'
+        this.#options.observer.failed(new Error(`the upstream does not have the audit segment ${segment.name}`))
+        return 'missing'
+      }
       await this.#index.insert(content, segment.name)
     }
     known.add(segment.name)
-    return true
+    return 'added'
   }
 
   async #expire(): Promise<void> {
