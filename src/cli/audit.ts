@@ -4,7 +4,8 @@ import { textOf, type Json } from './client/client-error.ts'
 import { alignedLine, printable } from './client/columns.ts'
 import type { ConnectionOptions } from './client/connection.ts'
 import { jsonLine } from './client/output.ts'
-import { findGroup } from './client/places.ts'
+import { isUid } from '../base/uid.ts'
+import { findGroup, findPlace } from './client/places.ts'
 import { parseCount } from './get.ts'
 
 const formats = ['table', 'json'] as const
@@ -35,7 +36,7 @@ export async function printAudit({ client, clock, output, note }: ClientContext,
   const { actor, resource, capability, method, outcome, since, limit } = request
   const filters = {
     actor,
-    resource,
+    resource: resource === undefined ? undefined : (await findPlace(client, resource, ['Group', 'Repo'])).uid,
     capability,
     method,
     outcome: outcome?.toUpperCase(),
@@ -76,12 +77,17 @@ export function parseAge(text: string): number {
   return Number(count) * unitLength
 }
 
+function parseUid(text: string): string {
+  if (!isUid(text)) throw new InvalidArgumentError('Use the uid of an identity, as "taproot get identities -o name" prints it.')
+  return text
+}
+
 /** Creates the command `audit`. `program` is the name on the command line. */
 export function auditCommand(program: string): Command {
   return clientCommand('audit', 'print who did what, and what was denied, newest first')
     .option('--in <group>', 'only events of this group and the groups below it: a path or a uid')
-    .option('--actor <uid>', 'only events of this identity')
-    .option('--resource <uid>', 'only events about this resource')
+    .addOption(new Option('--actor <uid>', 'only events of this identity').argParser(parseUid))
+    .option('--resource <resource>', 'only events about this resource: a uid, or the path of a group or repo')
     .option('--capability <name>', 'only events of calls that need this capability, such as groups.delete')
     .option('--method <name>', 'only events of this method, such as login/browser')
     .addOption(new Option('--outcome <outcome>', 'only events with this outcome').choices(outcomes))

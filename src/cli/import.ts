@@ -43,11 +43,14 @@ function findGroup(tables: RecordTables, text: string): Uid {
   return trustedUid(found)
 }
 
-/** Returns the number of bytes to read, as far as it is known before reading. */
+/** Returns the number of bytes to read, as far as it is known before reading. Rejects with UsageError for a path that cannot be read. */
 async function bytesOf(paths: readonly string[]): Promise<number | undefined> {
   let sum = 0
   for (const path of paths) {
-    const found = await stat(path)
+    if (/^https?:\/\//i.test(path)) throw new UsageError(`${path}: a URL cannot be imported: download it and give the path of the file`)
+    const found = await stat(path).catch((cause: unknown) => {
+      throw new UsageError(`${path} cannot be read`, { cause })
+    })
     if (!found.isFile()) return undefined
     sum += found.size
   }
@@ -80,7 +83,7 @@ class Progress {
 }
 
 function words({ documents, added, changed, unchanged, removed, refused, published }: PublishedImport, dryRun: boolean): string {
-  const counts = `${documents} documents: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed, ${refused} refused`
+  const counts = `${documents} ${documents === 1 ? 'document' : 'documents'}: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed, ${refused} refused`
   const result = published === undefined ? (dryRun ? 'dry run: nothing was published' : 'nothing changed') : `published ${published.manifest}`
   return `${counts}\n${result}\n`
 }

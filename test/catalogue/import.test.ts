@@ -163,8 +163,8 @@ describe('what is refused, and what is imported all the same', () => {
   })
 
   test('links in a tar are ignored', async () => {
-    const { counts } = await importPaths([await fileOf('all.tar', tarOf([{ name: 'link.json', content: '' }], '2'))])
-    expect(counts).toMatchObject({ documents: 0, refused: 0 })
+    const { counts } = await importPaths([await fileOf('all.tar', tarOf([{ name: 'link.json', content: '' }], '2')), await fileOf('good.json', good)])
+    expect(counts).toMatchObject({ documents: 1, refused: 0 })
   })
 
   const zeros = Buffer.alloc(200 * 1024 * 1024)

@@ -47,6 +47,10 @@ describe('taproot audit', () => {
     expect(await resources({ actor: org.owner })).toEqual(groups)
     expect(await resources({ actor: org.owner, limit: 2 })).toEqual(groups.slice(0, 2))
     expect(await resources({ actor: org.owner, outcome: 'denied' })).toEqual([])
+    const { name } = ok(await server.rest.call('GetGroup', { uid: org.group }, { token: org.token }))
+    const { name: child } = ok(await server.rest.call('GetGroup', { uid: groups[1] ?? '' }, { token: org.token }))
+    expect(await resources({ resource: `${String(name)}/${String(child)}` })).toEqual([groups[1]])
+    await expect(printed({ resource: 'no-such-group' })).rejects.toMatchObject({ code: 5 })
   })
 
   test('taproot audit notes that there is nothing to see, and reports a group that is missing', async () => {

@@ -72,9 +72,9 @@ export async function makeGroups(server: TestServer, parent: string, count: numb
         facts: { etag: newEtag(services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' },
       })
     }
-    const outcome = await store.transact(changes, AbortSignal.timeout(10_000))
+    const outcome = await store.transact(changes, AbortSignal.timeout(60_000))
     if (!outcome.committed) throw new Error('the store refused')
-    await cache.reached(outcome.revision, AbortSignal.timeout(10_000))
+    await cache.reached(outcome.revision, AbortSignal.timeout(60_000))
   }
   return names
 }

@@ -57,12 +57,12 @@ describe('taproot events', () => {
     const made: string[] = []
     await expect.poll(() => proxy.requests).toBe(1)
     for (let round = 1; round <= 3; round += 1) {
-      await expect.poll(() => server.running.engine.services.eventLog.readers.taken, { timeout: 20_000 }).toBeGreaterThan(0)
+      await expect.poll(() => server.running.engine.services.eventLog.readers.taken).toBeGreaterThan(0)
       made.push(await newGroup())
-      await expect.poll(() => subjects(context), { timeout: 20_000 }).toEqual(made)
+      await expect.poll(() => subjects(context)).toEqual(made)
       proxy.cut()
       made.push(await newGroup())
-      await expect.poll(() => subjects(context), { timeout: 20_000 }).toEqual(made)
+      await expect.poll(() => subjects(context)).toEqual(made)
     }
     expect(proxy.requests).toBeGreaterThan(3)
   })
@@ -85,7 +85,7 @@ describe('taproot events', () => {
       await expect.poll(() => context.notes.at(-1)).toBe('the token was refused or cannot be read: reading it again')
       context.notes.length = 0
       await writeFile(tokenFile, organisation.token)
-      await expect.poll(() => subjects(context), { timeout: 20_000 }).toContain(made)
+      await expect.poll(() => subjects(context)).toContain(made)
     }
   })
 
@@ -109,7 +109,7 @@ describe('taproot events', () => {
     const { store } = server.running.engine
     const { OutboxExpirer } = await import('../../src/engine/jobs/outbox.ts')
     await newGroup()
-    await new OutboxExpirer(store, { lifeMs: 3 * 24 * 3_600_000, bytesPerRoot: 1 }).expireOverSize(Date.now() + 120_000, AbortSignal.timeout(10_000))
+    await new OutboxExpirer(store, { lifeMs: 3 * 24 * 3_600_000, bytesPerRoot: 1 }).expireOverSize(Date.now() + 120_000, AbortSignal.timeout(60_000))
     for (const more of [{ cursor }, { cursor, follow: true as const }])
       await expect(printEvents(contextOf(server, organisation.token), asked(more))).rejects.toMatchObject({ code: 11, message: /start again without --cursor/ })
     const client = createPlatformClient({ baseUrl: 'http://127.0.0.1:1', token: organisation.token })

@@ -58,6 +58,30 @@ test('what is refused is named with its line, and the exit code is 3', async () 
   expect(out).toContain('1 added, 0 changed, 0 unchanged, 0 removed, 1 refused')
 })
 
+test('sources without a document change nothing, also with --replace', async () => {
+  const empty = await mkdtemp(join(dataDir, 'empty-'))
+  await writeFile(join(empty, 'LICENSE'), 'text')
+  const { code, err } = await taproot(empty, '--group', name, '--replace')
+  expect([code, err]).toEqual([1, expect.stringContaining('the sources contain no documents')])
+  expect((await taproot(documents, '--group', name)).out).toContain('2 unchanged')
+})
+
+test.each([
+  ['a path that is missing', 'nowhere.json', 2, 'nowhere.json cannot be read'],
+  ['a URL', 'https://advisories.example/all.zip', 2, 'download it'],
+])('%s is a usage error', async (_what, path, code, message) => {
+  expect(await taproot(path, '--group', name)).toMatchObject({ code, err: expect.stringContaining(message) as unknown })
+})
+
+test('an xz archive is refused with what to do', async () => {
+  const path = join(dataDir, 'all.tar.xz')
+  await writeFile(path, Buffer.from('fd377a585a000004', 'hex'))
+  expect(await taproot(path, '--group', name)).toMatchObject({
+    code: 3,
+    err: `refused: ${path}: xz is not supported: decompress the file, or make a zip or tar.gz of it\n`,
+  })
+})
+
 test('an unknown group is a usage error', async () => {
   expect(await taproot(documents, '--group', 'no-such-group')).toMatchObject({ code: 2, err: expect.stringContaining('there is no group') as unknown })
 })

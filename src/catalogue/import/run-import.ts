@@ -3,7 +3,7 @@ import type { Uid } from '../../base/uid.ts'
 import { CatalogueBuilder } from '../files/builder.ts'
 import { documentsOf, type FoundDocument } from './documents.ts'
 import { advisoriesOfOsv, RefusedDocument } from './osv.ts'
-import { sourceFiles, type SourceFile } from './source-files.ts'
+import { documentNames, sourceFiles, type SourceFile } from './source-files.ts'
 
 /** A document or file that was not imported. `line` is where it starts; undefined for a whole file. */
 export interface ImportRefusal {
@@ -34,6 +34,7 @@ export interface ImportOptions {
   onProgress(progress: { readonly documents: number; readonly bytes: number }): void
 }
 
+const noDocuments = `the sources contain no documents: in folders and archives, only ${documentNames} files are read`
 const none: ImportCounts = { documents: 0, added: 0, changed: 0, unchanged: 0, removed: 0, refused: 0 }
 /** Number of documents after which other work gets a turn. */
 const documentsPerTurn = 100
@@ -55,6 +56,8 @@ class Import {
     for (const path of paths) {
       for await (const file of sourceFiles(path, (bytes) => (this.#bytes += bytes))) await this.#file(file, signal)
     }
+    // With `replace`, a wrong folder would remove everything.
+    if (this.#counts.documents + this.#counts.refused === 0) throw new Error(noDocuments)
     if (replace && this.#counts.refused === 0) this.#count('removed', this.#builder.removeOthers())
     this.#builder.finish({ source: paths.join(' '), nowMs })
     return this.#counts
@@ -109,7 +112,7 @@ class Import {
 
 /**
  * Imports files into the catalogue file `target`: an empty file, or a copy of a catalogue. Afterwards it is a catalogue. If this rejects, delete the file. Rejects with
- * the signal's reason, or an error of the file system.
+ * the signal's reason, an error of the file system, or if the sources contain no documents.
  */
 export async function importInto(
   target: { readonly path: string; readonly isNew: boolean },

@@ -16,6 +16,10 @@ export type OnRead = (bytes: number) => void
 
 /** Files in folders and archives that may hold documents. Others, such as a licence, are ignored. */
 const documentName = /\.(?:json|jsonl|ndjson|ya?ml)$/i
+/** The same, in words. */
+export const documentNames = '.json, .jsonl, .ndjson, .yaml and .yml'
+/** First bytes of formats that are not read, in hex. */
+const unreadFormats: Readonly<Record<string, string>> = { xz: 'fd377a585a00', zstd: '28b52ffd', bzip2: '425a68', '7z': '377abcaf271c' }
 /** How much an archive may grow. Real ones stay below a tenth of this. */
 const maxGrowth = 200
 const freeBytes = 64 * 1024 * 1024
@@ -167,7 +171,9 @@ async function* filesOfFolder(path: string, onRead: OnRead): AsyncGenerator<Sour
 
 async function* filesOfArchive(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
   const start = await firstBytes(path)
-  if (isZip(start)) yield* filesOfZip(path, onRead)
+  const unread = Object.keys(unreadFormats).find((name) => start.toString('hex').startsWith(unreadFormats[name] ?? '-'))
+  if (unread !== undefined) yield { name: path, refused: `${unread} is not supported: decompress the file, or make a zip or tar.gz of it` }
+  else if (isZip(start)) yield* filesOfZip(path, onRead)
   else if (isTar(start)) yield* filesOfTar(path, readFile(path, onRead))
   else if (isGzip(start)) {
     const { first, pieces } = await withFirst(gunzipped(path, onRead))

@@ -15,7 +15,7 @@ const kindByCode = new Map<number, StoreErrorKind>([
 
 /** The reason why the file could not be opened or used, by primary result code. */
 const reasonByCode = new Map<number, string>([
-  [5 /* SQLITE_BUSY */, 'another process uses the file'],
+  [5 /* SQLITE_BUSY */, 'another process uses the file: stop the server or command that has it'],
   [8 /* SQLITE_READONLY */, 'the file is read-only'],
   [11 /* SQLITE_CORRUPT */, 'the file is damaged'],
   [13 /* SQLITE_FULL */, 'there is no space left for the file'],

@@ -55,7 +55,7 @@ specSuite('advisories', (spec) => {
   })
 
   test('a missing advisory is 404 with ResourceInfo', async () => {
-    const { group, token } = await imported(spec, () => [])
+    const { group, token } = await imported(spec, () => [osvDocument('A-1')])
     const reply = await spec.call('GetAdvisory', { uid: `${group}/${'0'.repeat(16)}` }, { token })
     expectFailure(reply, { code: 5, domain: 'vulnerabilities.taproot.dev' })
     expect(reply.details['ResourceInfo']).toMatchObject({ resourceType: 'vulnerabilities.taproot.dev/Advisory', resourceName: `${group}/${'0'.repeat(16)}` })
