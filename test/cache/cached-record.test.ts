@@ -15,7 +15,7 @@ import { storeRevision } from '../../src/store/store.ts'
 import { randomMessage } from '../transport/harness/random-message.ts'
 import { changeOf, emptyTables, newUid, one, picker, removalOf, type Plain } from './records.ts'
 
-const polling = { timeout: 20_000, interval: 50 }
+const polling = { timeout: 60_000, interval: 50 }
 
 setFlagsFromString('--expose-gc')
 const collect = runInNewContext('gc') as () => void
@@ -54,7 +54,7 @@ describe.each([...kinds.values()].map((kind) => [kind.index.kind, kind] as const
 })
 
 describe('cached rows of a snapshot', () => {
-  test('cached rows of a snapshot keep bytes, message and etag while other rows move, decode and disappear', { timeout: 30_000 }, () => {
+  test('cached rows of a snapshot keep bytes, message and etag while other rows move, decode and disappear', () => {
     fc.assert(
       fc.property(fc.integer(), (seed) => {
         const pick = picker(seed)

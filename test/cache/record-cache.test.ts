@@ -80,7 +80,7 @@ describe('the record cache on sqlite', () => {
 
   test(
     'the record cache on sqlite loads the existing records over several pages, and holds every acknowledged commit after a barrier',
-    { timeout: 30_000 },
+    { timeout: 60_000 },
     async () => {
       const store = open()
       const many = Array.from({ length: 6000 }, (_, at) => putGroup(newUid(pick, root), `group ${at}`))
@@ -118,7 +118,7 @@ describe('the record cache on sqlite', () => {
     expect(heard.sort()).toEqual(['Group - one', 'Group one two', 'Group two -', 'meta/keys/1', cascadeKey(root)].sort())
   })
 
-  test('a watch that fell behind the kept history reloads, including marks and removals that it missed', { timeout: 30_000 }, async () => {
+  test('a watch that fell behind the kept history reloads, including marks and removals that it missed', async () => {
     const store = open(1)
     const binding: Plain = {
       kind: 'RoleBinding',

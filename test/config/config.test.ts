@@ -274,7 +274,7 @@ describe('configuration errors', () => {
       ['store.kind (TAPROOT_STORE_KIND): expected etcd, got sqlite: only one process can use the embedded store, and the controller is another one'],
     ],
     [
-      'two doors on one port',
+      'two settings with one port',
       { env: { TAPROOT_OPS_PORT: '8080' } },
       ['ops.port (TAPROOT_OPS_PORT): expected a port that no other setting uses, got 8080, the port of api.port'],
     ],

@@ -60,7 +60,7 @@ export interface Process {
 /** Starts a process. `quotas.share` is in records. Close it. */
 export async function startProcess(store: Store, quotas: { share: number; processes: number }): Promise<Process> {
   const cache = createRecordCache(store, silentLog)
-  await cache.start(AbortSignal.timeout(10_000))
+  await cache.start(AbortSignal.timeout(60_000))
   const services = {
     store,
     cache,

@@ -143,7 +143,7 @@ async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ ob
   const pick = picker(shape.seed)
   const changes = new ChangeSet()
   group(changes, root)
-  const outcome = await stores[0].transact(changes, AbortSignal.timeout(5_000))
+  const outcome = await stores[0].transact(changes, AbortSignal.timeout(60_000))
   if (!outcome.committed) throw new Error('the organisation was not made')
   const observer = new Observer(root)
   const end = new AbortController()
@@ -173,7 +173,7 @@ async function play(stores: readonly [Store, Store], shape: Shape): Promise<{ ob
     last = await refusal(makeOne(at(), root))
     refusals.add(last)
   }
-  const revision = await stores[0].revision(AbortSignal.timeout(5_000))
+  const revision = await stores[0].revision(AbortSignal.timeout(60_000))
   while (observer.revision < revision) await turn()
   end.abort(new Error('over'))
   await watching.catch(() => undefined)
@@ -198,12 +198,12 @@ describeOnStores('limits over two processes', (kind) => {
     },
   )
 
-  test('limits over two processes allow a process with a stalled watch its share of pending creates, and no more', { timeout: 30_000 }, async () => {
+  test('limits over two processes allow a process with a stalled watch its share of pending creates, and no more', async () => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
     group(changes, root)
-    await store.transact(changes, AbortSignal.timeout(5_000))
+    await store.transact(changes, AbortSignal.timeout(60_000))
     let gate = Promise.withResolvers<void>()
     gate.resolve()
     const watch: Store['watch'] = async function* (...call) {
@@ -217,7 +217,7 @@ describeOnStores('limits over two processes', (kind) => {
     onTestFinished(() => process.close())
     await setLimit(process, root, 1_000)
     const stored = async (): Promise<number> => {
-      const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
+      const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(60_000))
       return entries.length
     }
     gate = Promise.withResolvers()
@@ -232,12 +232,12 @@ describeOnStores('limits over two processes', (kind) => {
   test.each([
     { title: 'are fenced off before others take their place', fences: true, expected: 5 },
     { title: 'exceed the limit if the fence does nothing', fences: false, expected: 7 },
-  ])('count for creates whose caller is gone, which $title', { timeout: 30_000 }, async ({ fences, expected }) => {
+  ])('count for creates whose caller is gone, which $title', async ({ fences, expected }) => {
     const [store] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
     group(changes, root)
-    await store.transact(changes, AbortSignal.timeout(5_000))
+    await store.transact(changes, AbortSignal.timeout(60_000))
     const late: Transaction[] = []
     const fence: Store['fence'] = async (signal) => {
       if (fences) late.length = 0
@@ -266,9 +266,9 @@ describeOnStores('limits over two processes', (kind) => {
       await makeOne(process, root)
     }
     await makeOne(process, root)
-    for (const transaction of late.splice(0)) await store.transact(transaction, AbortSignal.timeout(5_000))
+    for (const transaction of late.splice(0)) await store.transact(transaction, AbortSignal.timeout(60_000))
     while ((await refusal(makeOne(process, root))) !== 'QUOTA_EXCEEDED');
-    const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
+    const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(60_000))
     expect(entries).toHaveLength(expected)
   })
 
@@ -277,12 +277,12 @@ describeOnStores('limits over two processes', (kind) => {
     { title: 'was almost reached and then reached', before: 4, meanwhile: () => Promise.resolve() },
     { title: 'was set', before: undefined, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
     { title: 'was lowered', before: 100, meanwhile: (process: Process, root: Uid) => setLimit(process, root, 4) },
-  ])('limits over two processes refuse a create that was planned before the limit $title', { timeout: 30_000 }, async ({ before, meanwhile }) => {
+  ])('limits over two processes refuse a create that was planned before the limit $title', async ({ before, meanwhile }) => {
     const [store, peer] = stores()
     const root = trustedUid(randomBytes(20).toString('hex'))
     const changes = new ChangeSet()
     group(changes, root)
-    await store.transact(changes, AbortSignal.timeout(5_000))
+    await store.transact(changes, AbortSignal.timeout(60_000))
     const [sent, gate] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
     let isHeld = false
     const transact: Store['transact'] = async (...call) => {
@@ -304,7 +304,7 @@ describeOnStores('limits over two processes', (kind) => {
     isHeld = false
     gate.resolve()
     expect(await outcome).toBe('QUOTA_EXCEEDED')
-    const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(5_000))
+    const { entries } = await store.range({ prefix: belowPrefix('Group', root), limit: 100 }, AbortSignal.timeout(60_000))
     // The root group counts, too.
     expect(entries).toHaveLength(3)
   })

@@ -22,7 +22,7 @@ specSuiteEverywhere(
     const redeem = async (code: string, uid: Uid): Promise<string | number | undefined> => {
       const { services } = spec.server.running.engine
       const person = { uid, act: { issuer: 'https://login.example', subject: uid, audience: 'us' }, name: undefined, emailUnverified: undefined }
-      const registration = { person, via: [], code, validateOnly: false, requestId: 'test', signal: AbortSignal.timeout(10_000) }
+      const registration = { person, via: [], code, validateOnly: false, requestId: 'test', signal: AbortSignal.timeout(60_000) }
       const registered = registerPerson(services, registration).then(({ group }) => {
         const bindings = [...services.cache.tables.table('RoleBinding').matching('identity', uid)]
         return bindings.find((record) => record.parent === group)?.uid

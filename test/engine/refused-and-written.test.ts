@@ -60,7 +60,7 @@ describeOnStores('a store whose answer is lost', (store) => {
     const { group, token } = await makeOrganisation(server)
     const repo = trustedUid(String(ok(await server.rest.call('CreateRepo', { parent: group, repo: { name: freshName('repo') } }, { token }))['uid']))
     const { services } = server.running.engine
-    const signal = AbortSignal.timeout(10_000)
+    const signal = AbortSignal.timeout(60_000)
     const digest = digestOf(Buffer.from('content'))
     const put = { repo, digest, size: 7, upstreamDigest: digest, epoch: await contentEpoch(services, repo, signal) }
     const loseAnswer = (): void =>

@@ -70,7 +70,7 @@ async function storedUses(store: Store, root: Uid): Promise<Record<string, numbe
   const stored = async (kind: string): Promise<number[]> => {
     const lengths: number[] = []
     for (let after: string | undefined; ;) {
-      const page = await store.range({ prefix: recordKey(kind, root), limit: 500, ...(after === undefined ? {} : { after }) }, AbortSignal.timeout(5_000))
+      const page = await store.range({ prefix: recordKey(kind, root), limit: 500, ...(after === undefined ? {} : { after }) }, AbortSignal.timeout(60_000))
       lengths.push(...page.entries.map(({ value }) => value.length))
       after = page.entries.at(-1)?.key
       if (!page.more || after === undefined) return lengths
@@ -104,14 +104,14 @@ describeOnStores('usage counts over two processes', (kind) => {
         const root = trustedUid(randomBytes(20).toString('hex'))
         const changes = new ChangeSet()
         group(changes, root)
-        await store.transact(changes, AbortSignal.timeout(5_000))
+        await store.transact(changes, AbortSignal.timeout(60_000))
         const started = await Promise.all([store, other].map((own) => startProcess(laggingStore(own, pick(8), pick), { share: 64, processes: 2 })))
         const at = (): Process => started[pick(2)] as Process // one of two
         for (const count of [49, 50, 51, 52, 120]) await makeBound(at(), root, count)
         const live: Record<string, number>[] = []
         for (let step = 0; step < 4; step++) {
           await removeBound(at(), root)
-          const signal = AbortSignal.timeout(10_000)
+          const signal = AbortSignal.timeout(60_000)
           if (pick(2) === 0) await cascade(at(), signal)
           for (const { services } of started) await services.cache.barrier(signal)
           const fresh = await startProcess(store, { share: 64, processes: 2 })
@@ -119,7 +119,7 @@ describeOnStores('usage counts over two processes', (kind) => {
           await fresh.close()
           expect(live).toEqual([live[2], live[2], live[2]])
         }
-        const signal = AbortSignal.timeout(10_000)
+        const signal = AbortSignal.timeout(60_000)
         while (await cascade(at(), signal)) await turn()
         for (const { services } of started) await services.cache.barrier(signal)
         const truth = await storedUses(store, root)

@@ -151,7 +151,7 @@ describeOnStores('delivery of events', (store) => {
     await witness.until(() => witness.about(group).length > 0)
     expect(sink.received.length).toBe(heard)
     for (;;) {
-      const { entries } = await ground.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+      const { entries } = await ground.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
       const left = entries.map(({ key }) => key).filter((key) => key.includes(uid))
       if (left.length === 0) break
       await new Promise((resolve) => setTimeout(resolve, 20))
@@ -249,7 +249,7 @@ describeOnStores('delivery of events', (store) => {
     expect(after.sent).toEqual([after.by(second)])
     // Without its secret nothing is sent in another form; a new secret repairs that.
     const { store } = ground.server.running.engine
-    await store.transact({ guards: [], writes: [{ kind: 'delete', key: `x/events/secret/${uid}` }] }, AbortSignal.timeout(10_000))
+    await store.transact({ guards: [], writes: [{ kind: 'delete', key: `x/events/secret/${uid}` }] }, AbortSignal.timeout(60_000))
     const heard = sink.received.length
     const group = await newGroup(organisation, organisation.group)
     await untilShown(uid, organisation, (now) => String(now['lastError']).startsWith('the secret is missing'))
@@ -263,7 +263,7 @@ describeOnStores('delivery of events', (store) => {
     const token = await signaturesOf()
     expect(token.headers).toHaveProperty('authorization')
     expect(token.headers).not.toHaveProperty('webhook-signature')
-    const { entries } = await ground.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+    const { entries } = await ground.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
     const texts = entries.map(({ value }) => Buffer.from(value).toString('latin1'))
     for (const secret of [first, second, third]) expect(texts.filter((text) => text.includes(secret))).toEqual([])
     expect(JSON.stringify(ground.server.logs)).not.toContain(first)
@@ -286,7 +286,7 @@ describeOnStores('delivery of events', (store) => {
 
   test('event delivery keeps the state of a subscription with an unreadable record, and removes that of a deleted one', async () => {
     const { store } = ground.server.running.engine
-    const signal = AbortSignal.timeout(10_000)
+    const signal = AbortSignal.timeout(60_000)
     const [organisation, sink] = [await makeOrganisation(ground.server), await newSink()]
     const uid = await subscribe(organisation, sink, { signing: 'STANDARD_WEBHOOKS' })
     const entry = await store.get(`r/Subscription/${uid}`, signal)

@@ -186,7 +186,7 @@ specSuiteEverywhere('the event stream', (spec) => {
         body,
       }
       const value = toBinary(OutboxEventSchema, create(OutboxEventSchema, event))
-      await store.transact({ guards: [], writes: [{ kind: 'put', key: outboxKey(nowMs, id), value }] }, AbortSignal.timeout(10_000))
+      await store.transact({ guards: [], writes: [{ kind: 'put', key: outboxKey(nowMs, id), value }] }, AbortSignal.timeout(60_000))
     }
   }
 

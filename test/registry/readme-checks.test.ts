@@ -67,11 +67,12 @@ test('an organisation with too many waiting readmes is asked to retry later, and
 })
 
 test('a readme that uses too much processor time ends its worker thread, and the next readme gets a new thread', async () => {
-  const thread = new ReadmeThread(20)
+  // A new thread compiles its code with the first readme, which takes most of this.
+  const thread = new ReadmeThread(200)
   const { error, cpuMs } = await thread.render(expensive)
   expect(error).toMatch(/takes too long/)
-  expect(cpuMs).toBeGreaterThanOrEqual(20)
-  expect(cpuMs).toBeLessThan(1_000)
+  expect(cpuMs).toBeGreaterThanOrEqual(200)
+  expect(cpuMs).toBeLessThan(2_000)
   expect(await thread.render('# hello')).toMatchObject({ error: undefined })
 })
 

@@ -16,7 +16,7 @@ describeWithPart('etcd', 'the stop of a server', () => {
     onTestFinished(() => etcd.stop())
     const server = await startTestServer({ store: 'etcd', etcd })
     const { store } = server.running.engine
-    const signal = AbortSignal.timeout(15_000)
+    const signal = AbortSignal.timeout(60_000)
     while ((await store.range({ prefix: 'x/elect/', limit: 1 }, signal)).entries.length === 0) await delay(25)
     await etcd.members[0]?.kill()
     // The leader's work fails, and the leader gives up its leadership to a store that does not answer.

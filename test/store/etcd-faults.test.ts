@@ -74,7 +74,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     },
   )
 
-  test('a caller that gives up while no member is reachable gets an error that says nothing was sent', { timeout: 30_000 }, async () => {
+  test('a caller that gives up while no member is reachable gets an error that says nothing was sent', async () => {
     const store = open([endpoint])
     await commit(store, put('r/a', '1'))
     proxy.cut()
@@ -105,7 +105,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     await until(() => proxy.connections === 2)
   })
 
-  test('a quiet watch continues, and keeps up with commits outside its prefixes', { timeout: 30_000 }, async () => {
+  test('a quiet watch continues, and keeps up with commits outside its prefixes', async () => {
     const store = open([endpoint])
     const start = await commit(store, put('r/a', '1'))
     const watch = record(store, ['r/'], start)
@@ -117,7 +117,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     expect(watch.lines()).toEqual([`r/a=2@${last}`])
   })
 
-  test('calls leave a stalled member for one that answers', { timeout: 30_000 }, async () => {
+  test('calls leave a stalled member for one that answers', async () => {
     const store = open([endpoint, ...etcd.endpoints])
     await commit(store, put('r/a', '1'))
     proxy.stall()
@@ -156,7 +156,7 @@ describeWithPart('etcd', 'the etcd store with a failing network', () => {
     await second.resign()
   })
 
-  test('a leader keeps its leadership beyond the time of its lease', { timeout: 30_000 }, async () => {
+  test('a leader keeps its leadership beyond the time of its lease', async () => {
     const store = open([endpoint])
     const leadership = await store.elect('sweeper', soon())
     const start = performance.now()

@@ -10,7 +10,7 @@ test('every watched key of an organisation contains its root group; only names o
   const { group, owner, token } = await makeOrganisation(server)
   const child = String(ok(await server.rest.call('CreateGroup', { parent: group, group: { name: freshName('team') } }, { token }))['uid'])
   ok(await server.rest.call('CreateRoleBinding', { parent: child, roleBinding: { identityUid: owner, roleUid: roleUid('viewer') } }, { token }))
-  const { entries } = await server.running.engine.store.range({ prefix: '', limit: 1000 }, AbortSignal.timeout(5_000))
+  const { entries } = await server.running.engine.store.range({ prefix: '', limit: 1000 }, AbortSignal.timeout(60_000))
   const watched = entries.map(({ key }) => key).filter((key) => /^(?:r|i)\//.test(key))
   const roots = new Map(watched.map((key) => [key, rootOfKey(key)]))
   const records = watched.filter((key) => key.startsWith('r/'))

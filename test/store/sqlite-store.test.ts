@@ -76,7 +76,7 @@ describe('the sqlite store', () => {
     for (const file of [path, `${path}-wal`]) expect((await stat(file)).mode & 0o777).toBe(0o600)
   })
 
-  test('the sqlite store refuses a second process with unavailable, until the first is killed', { timeout: 30_000 }, async () => {
+  test('the sqlite store refuses a second process with unavailable, until the first is killed', async () => {
     const path = await newPath()
     const child = startChild(path)
     await child.said(2)

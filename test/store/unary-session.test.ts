@@ -99,7 +99,7 @@ describe('the connection to etcd for single calls', () => {
     expect(errors).toEqual([])
   })
 
-  test('the connection to etcd for single calls does not block later connections if it was accepted and never answered', { timeout: 20_000 }, async () => {
+  test('the connection to etcd for single calls does not block later connections if it was accepted and never answered', async () => {
     const etcd = createHttp2Server()
     const held: Socket[] = []
     let isSilent = true

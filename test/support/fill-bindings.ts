@@ -41,7 +41,7 @@ export function uidsBelow(parent: string, count: number): string[] {
 /** Writes the records with all their keys, many in each transaction, and waits until the snapshot has them. */
 export async function fill({ running }: TestServer, records: readonly Filled[]): Promise<void> {
   const { store, cache } = running.engine
-  const signal = AbortSignal.timeout(60_000)
+  const signal = AbortSignal.timeout(300_000)
   let writes: Write[] = []
   const flush = async (): Promise<void> => {
     if (writes.length === 0) return

@@ -30,7 +30,7 @@ export async function importFiles(
   const refusals: ImportRefusal[] = []
   const { replace = false, dryRun = false } = options
   const onRefusal = (refusal: ImportRefusal): void => void refusals.push(refusal)
-  const signal = AbortSignal.timeout(60_000)
+  const signal = AbortSignal.timeout(300_000)
   const imported = await catalogues.import({ paths, group: trustedUid(group), replace, dryRun, onRefusal, onProgress: () => undefined }, signal)
   const digest = imported.published?.manifest
   const isServed = (): boolean => server.logs.some(({ message, fields }) => message === 'the catalogue is served' && fields['digest'] === digest)

@@ -187,8 +187,8 @@ export async function makePerson(server: TestServer, person: { issuer: string; s
     const changes = new ChangeSet()
     const record = create(IdentitySchema, { name: 'person', email: person.email ?? '' }) as unknown as Resource
     changes.create(identityKind, { uid, record, facts: { etag: newEtag(engine.services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' } })
-    const outcome = await engine.store.transact(changes, AbortSignal.timeout(5_000))
-    if (outcome.committed) await engine.cache.reached(outcome.revision, AbortSignal.timeout(5_000))
+    const outcome = await engine.store.transact(changes, AbortSignal.timeout(60_000))
+    if (outcome.committed) await engine.cache.reached(outcome.revision, AbortSignal.timeout(60_000))
   }
   const act = { ...person, audience: server.config.baseUrl }
   const { token } = await signIn.tokens.mint({ identityUid: uid, audiences: [server.config.baseUrl], act, restrictions: {} })

@@ -92,6 +92,6 @@ export class Stage {
     const act = { issuer: this.issuer.issuer, subject, audience: this.server.config.baseUrl }
     const claims = { act, restrictions, issuedAtMs: services.clock.now() }
     const grant = { person: trustedUid(uid), claims, provider: undefined, externalId: '', audiences: [act.audience] }
-    return (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text
+    return (await issueRefreshToken(services, grant, AbortSignal.timeout(60_000))).text
   }
 }

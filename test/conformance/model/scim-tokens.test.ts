@@ -197,7 +197,7 @@ const enable = (enabled: boolean, isStale: boolean) => async (model: Model, real
 const wait = (ms: number) => async (_model: Model, real: Real) => {
   real.clock.nowMs += ms
   // Keys rotate by the same clock. A rotation that a jump causes ends before the next call; a token of a removed key could not make that call.
-  await real.server.running.engine.signingKeys.maintain(AbortSignal.timeout(10_000))
+  await real.server.running.engine.signingKeys.maintain(AbortSignal.timeout(60_000))
 }
 
 const viaGrpc = fc.boolean()

@@ -142,7 +142,7 @@ specSuite(
     test('events, tag moves and idempotency keys are shown as last counted by the leader', async () => {
       const org = await makeOrganisation(spec.server)
       const { store } = spec.server.running.engine
-      const signal = AbortSignal.timeout(10_000)
+      const signal = AbortSignal.timeout(60_000)
       const digest = (digit: string): string => `sha256:${digit.repeat(64)}`
       const repo = uidOf(await spec.ok('CreateRepo', { parent: org.group, repo: { name: 'app' } }, { token: org.token, idempotencyKey: freshName('key') }))
       for (const digit of ['a', 'b', 'c']) await spec.ok('CreateTag', { parent: repo, tag: { name: 'latest', digest: digest(digit) } }, { token: org.token })
@@ -162,7 +162,7 @@ specSuite(
       await spec.ok('SetGroupLimits', { uid, resourceLimits: { groups: 4 } }, operator)
       const child = uidOf(await spec.ok('CreateGroup', { parent: uid, group: { name: 'team' } }, operator))
       const left = async (): Promise<string[]> => {
-        const { entries } = await spec.server.running.engine.store.range({ prefix: `i/quota/${uid}`, limit: 10 }, AbortSignal.timeout(5_000))
+        const { entries } = await spec.server.running.engine.store.range({ prefix: `i/quota/${uid}`, limit: 10 }, AbortSignal.timeout(60_000))
         return entries.map(({ key }) => key)
       }
       expect(await left()).toEqual([`i/quota/${uid}`, `i/quota/${uid}/groups`])

@@ -101,9 +101,9 @@ async function plant(server: TestServer, kind: AnyKind, source: { uid: Uid; reco
   // The record is one of the kind's own messages.
   const record = source.record as unknown as Resource
   changes.create(kind, { uid: source.uid, record, facts: { etag: freshName('etag'), createMs: now, updateMs: now, managedBy: '' } })
-  const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(5_000))
+  const outcome = await store.transact({ guards: changes.guards, writes: changes.writes }, AbortSignal.timeout(60_000))
   if (!outcome.committed) throw new Error(`${source.uid} can not be planted`)
-  await cache.barrier(AbortSignal.timeout(5_000))
+  await cache.barrier(AbortSignal.timeout(60_000))
 }
 
 /** Returns a token of a registered person with an e-mail address from the trusted issuer. */

@@ -68,7 +68,7 @@ describeWithPart('kube-apiserver', 'taproot init-secrets', () => {
   }
 
   async function secret(name: string): Promise<{ readonly version: string; readonly data: Readonly<Record<string, Buffer>>; readonly type: unknown }> {
-    const object = await client.get(objectTypes.secret, { namespace: wanted.namespace, name }, AbortSignal.timeout(10_000))
+    const object = await client.get(objectTypes.secret, { namespace: wanted.namespace, name }, AbortSignal.timeout(60_000))
     const data = object?.['data'] as Record<string, string> // a cast: it is a Secret
     const decoded = Object.fromEntries(Object.entries(data).map(([key, base64]) => [key, Buffer.from(base64, 'base64')]))
     return { version: object?.metadata.resourceVersion ?? '', type: object?.['type'], data: decoded }

@@ -4,7 +4,7 @@ import { startEtcd } from '../../support/parts/etcd.ts'
 import { describeWithPart } from '../../support/parts/require-part.ts'
 import { sharedKey } from '../../kubernetes/client/key-file.ts'
 
-const polling = { timeout: 15_000, interval: 50 }
+const polling = { timeout: 60_000, interval: 50 }
 const base64 = (text: string): string => Buffer.from(text).toString('base64')
 
 describeWithPart('etcd', 'keys that are removed from the store', () => {

@@ -54,7 +54,7 @@ specSuite(
       }
       const shown = await directory.expecting(200, 'PUT', `Users/${id}`, { body })
       expect(shown).toMatchObject({ active: true, locale: 'en-US' })
-      const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(5_000))
+      const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
       expect(`${entries.map(({ value }) => Buffer.from(value).toString('latin1')).join('')}${JSON.stringify(spec.server.logs)}`).not.toContain('never kept')
     })
 

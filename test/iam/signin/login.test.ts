@@ -113,7 +113,7 @@ specSuite(
       plain.people.set(name, { groups: ['staff'] })
       const later = answerOf(await login(spec, name, { idp_id: org.provider }), 'token')
       expect(await mayCreateRepos(later)).toBe(7)
-      const { entries } = await spec.server.running.engine.store.range({ prefix: outboxPrefix, limit: 1000 }, AbortSignal.timeout(10_000))
+      const { entries } = await spec.server.running.engine.store.range({ prefix: outboxPrefix, limit: 1000 }, AbortSignal.timeout(60_000))
       const events = entries
         .map(({ value }) => fromBinary(OutboxEventSchema, value))
         .filter(({ subject, type }) => subject === org.provider && type.includes('session'))

@@ -52,8 +52,8 @@ async function stored(segment: string, subjectPattern: string): Promise<string> 
   const nowMs = engine.services.clock.now()
   const changes = new ChangeSet()
   changes.create(identityKind, { uid, record, facts: { etag: newEtag(engine.services.random), createMs: nowMs, updateMs: nowMs, managedBy: '' } })
-  const outcome = await engine.store.transact(changes, AbortSignal.timeout(5_000))
-  if (outcome.committed) await engine.cache.reached(outcome.revision, AbortSignal.timeout(5_000))
+  const outcome = await engine.store.transact(changes, AbortSignal.timeout(60_000))
+  if (outcome.committed) await engine.cache.reached(outcome.revision, AbortSignal.timeout(60_000))
   return uid
 }
 

@@ -50,7 +50,7 @@ specSuite(
 
     const exchanged = async (token: string, request: JsonObject): Promise<string> => String((await spec.ok('Exchange', request, { token }))['token'])
 
-    const entries = async (prefix = '') => (await spec.server.running.engine.store.range({ prefix, limit: 100_000 }, AbortSignal.timeout(10_000))).entries
+    const entries = async (prefix = '') => (await spec.server.running.engine.store.range({ prefix, limit: 100_000 }, AbortSignal.timeout(60_000))).entries
 
     /** Returns the identities in the events of sessions through the provider. */
     async function mappedSessions(provider: string): Promise<string[]> {

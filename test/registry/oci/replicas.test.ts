@@ -80,7 +80,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     let pushing = true
     let pulls = 0
     const since = async (startMs: number) =>
-      (await readHistory(one.services, { repo, name: 'v1', startMs, limit: 2_000 }, AbortSignal.timeout(10_000)))?.records ?? []
+      (await readHistory(one.services, { repo, name: 'v1', startMs, limit: 2_000 }, AbortSignal.timeout(60_000)))?.records ?? []
     /** Asserts that each pull returns a target of the tag between the reads of its history before and after. */
     const watch = async (host: TestHost): Promise<void> => {
       let lastMs = 0
@@ -113,7 +113,7 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
     const pushed = Promise.all([push(one, pushes, 0), push(one, pushes, 2), push(other, pushes, 4), push(other, pushes, 6)]).finally(() => (pushing = false))
     await Promise.all([pushed, watching])
     expect(pulls).toBeGreaterThan(campaignLength({ short: 20, full: 100 }))
-    const signal = AbortSignal.timeout(10_000)
+    const signal = AbortSignal.timeout(60_000)
     const history = await readHistory(one.services, { repo, name: 'v1', limit: 2_000 }, signal)
     const records = history?.records ?? []
     expect(history?.more).toBe(false)
@@ -143,8 +143,8 @@ describeWithPart('etcd', 'two registry hosts over one store', () => {
         const [put] = await Promise.all([one.client.putManifest(repository, 'v1', second), other.client.send('DELETE', `/v2/${repository}/manifests/v1`)])
         expect(put.status).toBe(201)
         const pulled = await other.client.send('GET', `/v2/${repository}/manifests/v1`)
-        const { head } = await readHead(one.services.store, { repo, name: 'v1' }, AbortSignal.timeout(5_000))
-        const history = await readHistory(one.services, { repo, name: 'v1', limit: 1_000 }, AbortSignal.timeout(5_000))
+        const { head } = await readHead(one.services.store, { repo, name: 'v1' }, AbortSignal.timeout(60_000))
+        const history = await readHistory(one.services, { repo, name: 'v1', limit: 1_000 }, AbortSignal.timeout(60_000))
         expect([200, 404]).toContain(pulled.status)
         expect(head?.digest).toBe(pulled.status === 200 ? digestOf(pulled.body) : '')
         if (pulled.status === 200) expect(history?.records.at(-1)?.digest).toBe(head?.digest)

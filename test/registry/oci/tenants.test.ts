@@ -167,7 +167,7 @@ describeOnUpstreams('content of other tenants', (upstream) => {
   describe('events of the registry host', () => {
     async function eventsOf(repository: string): Promise<OutboxEvent[]> {
       await host.traffic.flush()
-      const { entries } = await host.services.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(5_000))
+      const { entries } = await host.services.store.range({ prefix: outboxPrefix, limit: 10_000 }, AbortSignal.timeout(60_000))
       return entries.map(({ value }) => fromBinary(OutboxEventSchema, value)).filter(({ subject }) => subject === uidOf(repository))
     }
 

@@ -97,7 +97,7 @@ export async function startTestHost(options: TestHostOptions): Promise<TestHost>
   const upstream = options.wrap?.(source) ?? source
   Object.assign(services, { content: contentSource(upstream) })
   const keyEncryptionKey = await readEncryptionKey(server.config, services.random)
-  const sealer = await createKeyring({ store: engine.store, keyEncryptionKey, random: services.random }, AbortSignal.timeout(5_000))
+  const sealer = await createKeyring({ store: engine.store, keyEncryptionKey, random: services.random }, AbortSignal.timeout(60_000))
   const registryHost = 'registry.test:5000'
   let lost = 0
   const traffic = new TrafficEvents({

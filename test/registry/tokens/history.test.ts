@@ -26,9 +26,9 @@ registrySuite('tag history at the registry host', (suite) => {
     const times: number[] = []
     for (let done = 0; done < count; done += 1) {
       const changes = new ChangeSet()
-      const after = await readHead(store, { repo, name: tag }, AbortSignal.timeout(5_000))
+      const after = await readHead(store, { repo, name: tag }, AbortSignal.timeout(60_000))
       times.push(appendHistory(changes, { repo, name: tag }, { digest: digest(done), nowMs: services.clock.now(), notBeforeMs: 0, after }))
-      await store.transact(changes, AbortSignal.timeout(5_000))
+      await store.transact(changes, AbortSignal.timeout(60_000))
     }
     return times
   }

@@ -200,9 +200,9 @@ export class RegistryWorld {
 
   async #write(changes: ChangeSet): Promise<void> {
     const { store, cache } = this.server.running.engine
-    const outcome = await store.transact(changes, AbortSignal.timeout(5_000))
+    const outcome = await store.transact(changes, AbortSignal.timeout(60_000))
     if (!outcome.committed) throw new Error('the store refused')
-    await cache.reached(outcome.revision, AbortSignal.timeout(5_000))
+    await cache.reached(outcome.revision, AbortSignal.timeout(60_000))
   }
 
   async #create(rpc: string, request: Parameters<TestServer['rest']['call']>[1]): Promise<string> {

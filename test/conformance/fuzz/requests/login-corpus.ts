@@ -68,7 +68,7 @@ export class LoginCorpusMaker {
 async function newDevice({ server }: World, outcome?: DeviceOutcome): Promise<{ deviceCode: string; userCode: string }> {
   const { baseUrl } = server.config
   const { services } = server.running.engine
-  const signal = AbortSignal.timeout(10_000)
+  const signal = AbortSignal.timeout(60_000)
   const requested = { clientId: baseUrl, audiences: [baseUrl], scopes: [], refresh: true, remoteAddress: '127.0.0.1' }
   const device = await beginDeviceLogin(services, requested, signal)
   if (outcome !== undefined) await endDeviceLogin(services, { userCode: device.userCode, outcome }, signal)

@@ -48,7 +48,7 @@ specSuite('group invites', (spec) => {
     expect(again).toEqual(rest)
     expect(await spec.ok('GetGroupInvite', { uid }, { token })).toEqual(again)
     expect(itemsOf(await spec.ok('ListGroupInvites', { uidp: { childrenOf: group } }, { token }), 'groupInvites')).toEqual([again])
-    const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(10_000))
+    const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
     const texts = entries.map(({ key, value }) => `${key} ${Buffer.from(value).toString('latin1')}`)
     expect(texts.filter((text) => text.includes(code))).toEqual([])
     expect(texts.filter((text) => text.includes(digest)).map((text) => text.slice(0, 9))).toEqual(['r/GroupIn'])

@@ -47,7 +47,7 @@ function stored(spec: Spec, uid: string): string | undefined {
 
 /** Everything that the store holds and everything that was logged, as text. */
 async function everywhere(spec: Spec): Promise<string> {
-  const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(5_000))
+  const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
   return [...entries.map(({ key, value }) => `${key} ${Buffer.from(value).toString('latin1')}`), JSON.stringify(spec.server.logs)].join('\n')
 }
 
@@ -270,7 +270,7 @@ specSuite(
       const mapped = uidOf(await spec.ok('CreateExternalGroupRoleMapping', { parent: uid, externalGroupRoleMapping: mapping }, { token }))
       await spec.ok('GenerateScimToken', { identityProviderUid: uid }, { token })
       const { store } = spec.server.running.engine
-      expect(await store.get(scimKey(trustedUid(uid)), AbortSignal.timeout(5_000))).toBeDefined()
+      expect(await store.get(scimKey(trustedUid(uid)), AbortSignal.timeout(60_000))).toBeDefined()
       expectFailure(await spec.call('DeleteGroup', { uid: team }, { token }), {
         code: 9,
         violations: ['RESOURCE_NOT_EMPTY'],
@@ -279,11 +279,11 @@ specSuite(
       await spec.ok('DeleteIdentityProvider', { uid }, { token })
       expectFailure(await spec.call('GetExternalGroupRoleMapping', { uid: mapped }, { token }), { code: 5 })
       expect(await spec.ok('ListExternalGroupRoleMappings', { identityProviderUid: uid }, { token })).toMatchObject({ totalCount: '0' })
-      expect(await store.get(scimKey(trustedUid(uid)), AbortSignal.timeout(5_000))).toBeUndefined()
+      expect(await store.get(scimKey(trustedUid(uid)), AbortSignal.timeout(60_000))).toBeUndefined()
       for (const rpc of ['GenerateScimToken', 'RevokeScimToken']) expectFailure(await spec.call(rpc, { identityProviderUid: uid }, { token }), { code: 5 })
       await spec.ok('DeleteGroup', { uid: team }, { token })
       await expectSoundStore(store)
-      const { entries } = await store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(5_000))
+      const { entries } = await store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
       expect(entries.map(({ key }) => key).filter((key) => /^[ri]\//.test(key) && key.includes(uid))).toEqual([])
     })
 

@@ -31,7 +31,7 @@ function methodIn(store: Store, property: string | symbol): unknown {
 }
 
 specSuite('joining an organisation', (spec) => {
-  const signal = (): AbortSignal => AbortSignal.timeout(10_000)
+  const signal = (): AbortSignal => AbortSignal.timeout(60_000)
   const viewer = roleUid('viewer')
 
   const newcomer = async (): Promise<Arrival> => {

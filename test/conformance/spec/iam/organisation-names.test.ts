@@ -120,7 +120,7 @@ specSuite(
       await remove(await aged(later, next), next)
       spec.clock.advance(10 * dayMs)
       const { services } = spec.server.running.engine
-      await forgetHeldNames(services, AbortSignal.timeout(10_000))
+      await forgetHeldNames(services, AbortSignal.timeout(60_000))
       await services.cache.barrier()
       expect([name, later].map((each) => services.cache.tables.entry(heldNameKey(each)) !== undefined)).toEqual([false, true])
     })

@@ -13,7 +13,7 @@ import { failNext, misleading } from '../../../support/fail-next.ts'
 import { freshName, makeOrganisation, roleUid, type Organisation } from '../../../support/test-server.ts'
 import { expectFailure, itemsOf, specSuite, uidOf, type Spec } from '../spec-suite.ts'
 
-const signal = (): AbortSignal => AbortSignal.timeout(10_000)
+const signal = (): AbortSignal => AbortSignal.timeout(60_000)
 
 /** A person with an account at the development issuer. */
 class TestPerson {

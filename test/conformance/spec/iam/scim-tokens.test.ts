@@ -45,7 +45,7 @@ specSuite('SCIM tokens', (spec) => {
     // Lists leave the status out.
     const [listed] = itemsOf(await spec.ok('ListIdentityProviders', { uidp: { childrenOf: group } }, { token }), 'identityProviders')
     expect(listed?.['scim']).toEqual({ enabled: false, endpointUrl: '', credentialState: 'CREDENTIAL_STATE_UNSPECIFIED', etag })
-    const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(5_000))
+    const { entries } = await spec.server.running.engine.store.range({ prefix: '', limit: 100_000 }, AbortSignal.timeout(60_000))
     const secret = String(made['token'])
     const all = `${entries.map(({ value }) => Buffer.from(value).toString('latin1')).join('\n')}${JSON.stringify(spec.server.logs)}`
     expect(all.includes(secret) || all.includes(secret.slice(7))).toBe(false)

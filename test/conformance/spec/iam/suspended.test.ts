@@ -140,7 +140,7 @@ specSuite(
       await suspend(spec.server, group)
       expectFailure(await spec.call('LookupGroup', {}, { token }), { code: 5 })
       expectFailure(await spec.call('RequestGroupAccess', { groupUid: group }, { token }), { code: 5 })
-      expect(await spec.server.running.engine.store.get(`${accessRequestPrefix}${group}/${uid}`, AbortSignal.timeout(5_000))).toBeUndefined()
+      expect(await spec.server.running.engine.store.get(`${accessRequestPrefix}${group}/${uid}`, AbortSignal.timeout(60_000))).toBeUndefined()
       await reinstate(spec.server, group)
       await spec.ok('RequestGroupAccess', { groupUid: group }, { token })
     })

@@ -142,8 +142,8 @@ specSuite(
       await spec.ok('DeleteGroup', { uid: child }, { token })
       const { engine } = spec.server.running
       const left = async (): Promise<number> => {
-        await engine.services.cascader.finish(AbortSignal.timeout(5_000))
-        return (await engine.store.range({ prefix: `r/TermsAcceptance/${child}/`, limit: 10 }, AbortSignal.timeout(5_000))).entries.length
+        await engine.services.cascader.finish(AbortSignal.timeout(60_000))
+        return (await engine.store.range({ prefix: `r/TermsAcceptance/${child}/`, limit: 10 }, AbortSignal.timeout(60_000))).entries.length
       }
       await expect.poll(left).toBe(0)
     })

@@ -27,11 +27,11 @@ async function move(spec: Spec, tag: { repo: string; name: string; count: number
   const times: number[] = []
   while (times.length < count) {
     const changes = new ChangeSet()
-    const after = await readHead(store, { repo, name }, AbortSignal.timeout(5_000))
+    const after = await readHead(store, { repo, name }, AbortSignal.timeout(60_000))
     times.push(
       appendHistory(changes, { repo, name }, { digest: digestOf(Buffer.from(String(times.length))), nowMs: services.clock.now(), notBeforeMs: 0, after }),
     )
-    await store.transact(changes, AbortSignal.timeout(5_000))
+    await store.transact(changes, AbortSignal.timeout(60_000))
   }
   return times
 }

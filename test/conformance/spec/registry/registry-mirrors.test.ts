@@ -22,7 +22,7 @@ const catalogue = { catalogTier: 'CATALOG_TIER_BASE', bundles: ['base'], aliases
 const nothing = { catalogTier: 'CATALOG_TIER_UNSPECIFIED', bundles: [], aliases: [], activeTags: [] }
 
 specSuite('mirrors of a repo', (spec) => {
-  const signal = (): AbortSignal => AbortSignal.timeout(10_000)
+  const signal = (): AbortSignal => AbortSignal.timeout(60_000)
   const operator = () => spec.server.operatorToken()
 
   /** An organisation with a repo and its readme. */

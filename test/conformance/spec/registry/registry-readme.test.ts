@@ -236,7 +236,7 @@ specSuite('readmes', (spec) => {
   test('the readme of a deleted repo is deleted with it', async () => {
     const { uid, token } = await withRepo()
     await write(uid, 'text', token)
-    const kept = () => spec.server.running.engine.store.get(`x/readme/${uid}`, AbortSignal.timeout(5_000))
+    const kept = () => spec.server.running.engine.store.get(`x/readme/${uid}`, AbortSignal.timeout(60_000))
     expect(await kept()).toBeDefined()
     await spec.ok('DeleteRepo', { uid }, { token })
     expect(await kept()).toBeUndefined()
@@ -254,7 +254,7 @@ specSuite('readmes', (spec) => {
       const [updated, deleted] = await Promise.all([attempt(uid, `text ${at}`, token), spec.call('DeleteRepo', { uid }, { token })])
       expect(deleted.code).toBe(0)
       expect([0, 5]).toContain(updated.code)
-      expect(await store.get(`x/readme/${uid}`, AbortSignal.timeout(5_000))).toBeUndefined()
+      expect(await store.get(`x/readme/${uid}`, AbortSignal.timeout(60_000))).toBeUndefined()
     }
   })
 
@@ -262,7 +262,7 @@ specSuite('readmes', (spec) => {
   test('a readme write causes an update event of the repo with the readme as its body', async () => {
     const { group, uid, token } = await withRepo()
     await write(uid, '# Told', token)
-    const { entries } = await spec.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))
+    const { entries } = await spec.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(60_000))
     const events = entries.map(({ value }) => fromBinary(OutboxEventSchema, value)).filter((event) => event.subject === uid)
     const event = events.find(({ type }) => type === 'dev.taproot.api.platform.registry.repo.updated.v1')
     expect(event).toMatchObject({ group, bodyType: 'taproot.registry.v2.RepoReadme' })

@@ -115,7 +115,7 @@ specSuite('repos', (spec) => {
   test('a deletion records the repo for the garbage collection of its content', async () => {
     const { group, token } = await makeOrganisation(spec.server)
     const uid = uidOf(await create(group, { name: 'nginx' }, token))
-    const note = () => spec.server.running.engine.store.get(`x/removed-repo/${uid}`, AbortSignal.timeout(5_000))
+    const note = () => spec.server.running.engine.store.get(`x/removed-repo/${uid}`, AbortSignal.timeout(60_000))
     expect(await note()).toBeUndefined()
     await spec.ok('DeleteRepo', { uid }, { token })
     expect(Buffer.from((await note())?.value ?? []).toString()).toMatch(/^\d{13}$/)

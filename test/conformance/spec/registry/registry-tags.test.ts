@@ -201,7 +201,7 @@ specSuite('tags', (spec) => {
     const { store } = spec.server.running.engine
     await swept(spec.server)
     for (const prefix of [`r/Tag/${at.repo}/`, `i/name/Tag/${at.repo}:`, `i/sweep/${at.repo}`])
-      expect((await store.range({ prefix, limit: 1 }, AbortSignal.timeout(5_000))).entries, prefix).toEqual([])
+      expect((await store.range({ prefix, limit: 1 }, AbortSignal.timeout(60_000))).entries, prefix).toEqual([])
     at.client.close()
   })
 

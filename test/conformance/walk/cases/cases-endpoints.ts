@@ -107,7 +107,7 @@ async function refreshToken(world: World): Promise<string> {
   const act = { issuer: world.server.devIssuer.issuer, subject: people.get(world) ?? '', audience: baseUrl }
   const claims = { act, restrictions: {}, issuedAtMs: services.clock.now() }
   const grant = { person: trustedUid(personOf(world)), claims, provider: undefined, externalId: '', audiences: [baseUrl] }
-  return (await issueRefreshToken(services, grant, AbortSignal.timeout(10_000))).text
+  return (await issueRefreshToken(services, grant, AbortSignal.timeout(60_000))).text
 }
 
 const refreshCase: ExternalCase = {
@@ -174,7 +174,7 @@ export const apiClientCases: Readonly<Record<string, MethodCase>> = {
   'Auth/GetHeadlessSession': {
     request: async ({ server }) => {
       const code = randomBytes(32).toString('base64url')
-      await leaveHeadlessSession(server.running.engine.services, { code, publicKey: code, encrypted: randomBytes(40) }, AbortSignal.timeout(10_000))
+      await leaveHeadlessSession(server.running.engine.services, { code, publicKey: code, encrypted: randomBytes(40) }, AbortSignal.timeout(60_000))
       return { code }
     },
     badInputs: [

@@ -53,7 +53,7 @@ async function reservedName({ running: { engine } }: World['server']): Promise<s
   const { clock, cache } = engine.services
   const held = create(HeldNameSchema, { releaseTimeMs: BigInt(clock.now()), groupUid: 'e'.repeat(40) })
   const put = { kind: 'put', key: heldNameKey(name), value: toBinary(HeldNameSchema, held) } as const
-  const outcome = await engine.store.transact({ guards: [], writes: [put] }, AbortSignal.timeout(10_000))
+  const outcome = await engine.store.transact({ guards: [], writes: [put] }, AbortSignal.timeout(60_000))
   if (outcome.committed) await cache.reached(outcome.revision)
   return name
 }

@@ -149,12 +149,12 @@ describeWithPart('registry', 'blobs over a distribution registry that redirects 
 
     test('redirected pulls are reported as events', async () => {
       const reported = async (): Promise<number> => {
-        const { entries } = await host.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(5_000))
+        const { entries } = await host.server.running.engine.store.range({ prefix: 'x/outbox/', limit: 10_000 }, AbortSignal.timeout(60_000))
         return entries.filter(({ value }) => [host.digest, 'registry.pull'].every((text) => Buffer.from(value).includes(text))).length
       }
       const before = await reported()
       expect(await host.client.send('GET', host.blob)).toMatchObject({ status: 307 })
-      await expect.poll(reported, { timeout: 20_000 }).toBeGreaterThan(before)
+      await expect.poll(reported).toBeGreaterThan(before)
     })
   })
 

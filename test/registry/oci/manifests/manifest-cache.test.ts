@@ -28,7 +28,7 @@ test.each([
     return { ...found, bytes: block.subarray(0, found.bytes.length) }
   }
   const cache = new ManifestCache({ services, upstream: { getManifest }, maxBytes: 1_000_000, missing: () => undefined })
-  const read = await cache.get({ repo, digest }, AbortSignal.timeout(5_000))
+  const read = await cache.get({ repo, digest }, AbortSignal.timeout(60_000))
   for (const held of [read, cache.at({ repo, digest })]) {
     expect(held && Buffer.from(held.bytes).equals(bytes)).toBe(true)
     expect(held?.bytes.buffer.byteLength).toBe(bytes.length)
