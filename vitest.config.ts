@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
-import { campaigns, SpreadCampaigns } from './test/file-order.ts'
+import { campaigns, chosenCampaigns, SpreadCampaigns } from './test/file-order.ts'
 import { CountReporter } from './test/reporter.ts'
 
 /** Follows from the program and its tests as they are committed; 0 outside a git repository. TAPROOT_SEED chooses another. */
@@ -20,6 +20,13 @@ function propertySeed(): number | undefined {
   return TAPROOT_SEED === undefined && CI === undefined ? undefined : treeSeed()
 }
 
+function leftOutCampaigns(): string[] {
+  const { TAPROOT_TESTS: tier } = process.env
+  if (tier === 'full') return []
+  const chosen = tier === 'all' ? chosenCampaigns(treeSeed()) : []
+  return Object.keys(campaigns).filter((file) => !chosen.includes(file))
+}
+
 const clusterTests = 'test/e2e/cluster/**/*.test.ts'
 
 /**
@@ -29,8 +36,8 @@ const clusterTests = 'test/e2e/cluster/**/*.test.ts'
 const shortClusterTests = ['test/e2e/cluster/image.test.ts', 'test/e2e/cluster/install.test.ts']
 const { TAPROOT_TESTS, TAPROOT_SOAK, TAPROOT_SPEC_ALL, TAPROOT_MUTANTS } = process.env
 const isFullTier = TAPROOT_TESTS === 'full'
-/** Outages and kills run with all other tests: they mostly wait, and the others use the processor meanwhile. */
-const hasCampaigns = isFullTier || TAPROOT_TESTS === 'all'
+/** Files that run by their path only, in this tier. The other campaigns run among all tests: they mostly wait, and the others use the processor meanwhile. */
+const leftOut = leftOutCampaigns()
 
 /** Files that need a worker of their own, and why. All others share workers: what they change outside themselves, they restore. */
 const isolatedTests = {
@@ -48,7 +55,7 @@ const isolatedTests = {
 
 /** Campaigns that need a worker of their own. */
 const isolatedCampaigns = { 'test/conformance/fuzz/broken.test.ts': 'measures the heap' }
-const isolated = [...Object.keys(isolatedTests), ...(hasCampaigns ? Object.keys(isolatedCampaigns) : [])]
+const isolated = [...Object.keys(isolatedTests), ...Object.keys(isolatedCampaigns).filter((file) => !leftOut.includes(file))]
 
 export default defineConfig({
   test: {
@@ -86,12 +93,12 @@ export default defineConfig({
         test: {
           name: 'main',
           include: ['test/**/*.test.ts'],
-          exclude: [clusterTests, ...isolated, ...(hasCampaigns ? [] : Object.keys(campaigns))],
+          exclude: [clusterTests, ...isolated, ...leftOut],
           isolate: false,
         },
       },
-      // For the run of one of them by its path.
-      ...(hasCampaigns ? [] : [{ extends: true as const, test: { name: 'campaigns', include: Object.keys(campaigns), isolate: false } }]),
+      // For the run of one of them by its path: the scripts choose the projects.
+      ...(leftOut.length === 0 ? [] : [{ extends: true as const, test: { name: 'campaigns', include: leftOut, isolate: false } }]),
       // A whole Kubernetes in each file: one after the other, after all others.
       {
         extends: true,

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto'
 import { relative } from 'node:path'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
@@ -24,6 +25,13 @@ export const campaigns: Readonly<Record<string, string>> = {
   'test/kubernetes/vanished.test.ts': 'objects that vanish while the controller is away',
   'test/registry/oci/kill.test.ts': 'pushes across kills',
   'test/store/etcd-faults.test.ts': 'etcd across cuts and pauses, with another clock',
+}
+
+/** Returns a third of the campaigns, chosen by the source tree: over time, `.ci/run` runs all. */
+export function chosenCampaigns(seed: number): readonly string[] {
+  const rank = (file: string): string => createHash('sha256').update(`${seed} ${file}`).digest('hex')
+  const ranked = Object.keys(campaigns).sort((one, other) => (rank(one) < rank(other) ? -1 : 1))
+  return ranked.slice(0, Math.ceil(ranked.length / 3))
 }
 
 /** Spreads the campaigns evenly over the files of their project: a few wait at any time, while other files compute. */
