@@ -95,6 +95,8 @@ describe('what is imported', () => {
 
 describe('what is refused, and what is imported all the same', () => {
   const good = json('J-1')
+  const versionsFrom = (from: number): { fixed: string }[] => Array.from({ length: 1_000 }, (_, at) => ({ fixed: `${String(from)}.${String(at)}` }))
+  const severities = Array.from({ length: 600 }, () => ({ type: 'CVSS_V3', score: 'CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:H' }))
   const aliasBomb = `a: &a [x,x,x,x,x,x,x,x,x]\n${'bcdefgh'
     .split('')
     .map((name, at) => `${name}: &${name} [${`*${'abcdefg'[at] ?? ''},`.repeat(9)}]\n`)
@@ -117,6 +119,16 @@ describe('what is refused, and what is imported all the same', () => {
     ['half a character', `${good}\n${json('X').replace('"PyPI"', '"\\ud800"')}`, /:2: affected.package.ecosystem has half a character/],
     ['a name of any length', `${good}\n${json('X', { aliases: ['a'.repeat(513)] })}`, /:2: aliases has more than 512 characters/],
     ['too many aliases', `${good}\n${json('X', { aliases: Array.from({ length: 1_001 }, (_, at) => String(at)) })}`, /:2: aliases has more than 1000 items/],
+    [
+      'statements with too many versions together',
+      `${good}\n${json('X', { affected: [0, 1].map((from) => ({ package: { ecosystem: 'PyPI', name: 'a' }, ranges: [{ events: versionsFrom(from) }] })) })}`,
+      /:2: a has more than 1000 fixed versions/,
+    ],
+    [
+      'statements with too many severities together',
+      `${good}\n${json('X', { affected: [0, 1].map(() => ({ package: { ecosystem: 'PyPI', name: 'a' }, severity: severities })) })}`,
+      /:2: a has more than 1000 severities/,
+    ],
     ['aliases that are numbers', `${good}\n${json('X', { aliases: [1] })}`, /:2: aliases has an item that is no text/],
     ['the same id again', `${good}\n${json('J-1', { aliases: ['CVE-1'] })}`, /:2: J-1 was in an earlier document/],
     ['aliases that multiply', aliasBomb, /not valid YAML: Excessive alias count/],
@@ -168,9 +180,17 @@ describe('what is refused, and what is imported all the same', () => {
   })
 
   const zeros = Buffer.alloc(200 * 1024 * 1024)
+  /** Blank lines: read to their end, because documents may follow. */
+  const newlines = Buffer.alloc(50 * 1024 * 1024, '\n')
 
   test.each([
     ['a zip that grows', zipOf([{ name: 'bomb.json', content: zeros }, files[0] ?? { name: '', content: '' }]), /grows to more than 200 times/, ['J-1']],
+    [
+      'a zip whose files grow together',
+      zipOf([files[0] ?? { name: '', content: '' }, ...Array.from({ length: 4 }, (_, at) => ({ name: `${String(at)}.jsonl`, content: newlines }))]),
+      /grows to more than 200 times/,
+      ['J-1'],
+    ],
     ['a zip that lies about sizes', zipOf([{ name: 'bomb.json', content: Buffer.alloc(1024 * 1024) }], 10), /too many bytes|more than|cannot be read/, []],
     ['a compressed file that grows', gzipSync(zeros), /larger than 16 MiB|grows to more/, []],
     ['a compressed tar that goes on after its end', gzipSync(Buffer.concat([tarOf(files), zeros])), undefined, ['J-1', 'L-1', 'L-2', 'Y-1']],

@@ -68,6 +68,10 @@ class BoundedBytes {
     return this.#length > maxDocumentBytes
   }
 
+  get isEmpty(): boolean {
+    return this.#length === 0
+  }
+
   add(piece: Uint8Array): void {
     this.#length += piece.length
     if (this.isOver) this.#pieces = []
@@ -116,13 +120,22 @@ class DocumentReader {
   }
 
   *read(piece: Uint8Array): Generator<FoundDocument, void, undefined> {
-    let at = 0
+    let at = this.#skipEmptyLines(piece, 0)
     for (let end = piece.indexOf(newline); end >= 0 && this.#mode !== 'whole' && !this.isOver; end = piece.indexOf(newline, at)) {
       this.#held.add(piece.subarray(at, end))
       at = end + 1
       if (!this.isOver) yield* this.#endLine()
+      at = this.#skipEmptyLines(piece, at)
     }
     this.#held.add(piece.subarray(at))
+  }
+
+  /** Returns where the next line that is not empty begins. A whole document keeps its empty lines. */
+  #skipEmptyLines(piece: Uint8Array, from: number): number {
+    let at = from
+    if (this.#held.isEmpty) while (piece[at] === newline) at += 1
+    this.#line += at - from
+    return at
   }
 
   *end(): Generator<FoundDocument, void, undefined> {

@@ -156,8 +156,10 @@ function packagesOf(document: Members): AffectedPackage[] {
 function advisoryOf(document: OsvDocument, { ecosystem, name, statements }: AffectedPackage): NewAdvisory {
   const { id, author, times, aliases, severities } = document
   const segment = segmentOf('osv', id, ecosystem, name)
-  const versions = [...new Set(statements.flatMap(fixedVersions))].slice(0, maxItems)
-  const ownSeverities = statements.flatMap((statement) => severitiesOf(statement, 'affected.')).slice(0, maxItems)
+  const versions = [...new Set(statements.flatMap(fixedVersions))]
+  const ownSeverities = statements.flatMap((statement) => severitiesOf(statement, 'affected.'))
+  if (versions.length > maxItems) throw new RefusedDocument(`${name} has more than ${maxItems} fixed versions`)
+  if (ownSeverities.length > maxItems) throw new RefusedDocument(`${name} has more than ${maxItems} severities`)
   const advisory: Advisory = create(AdvisorySchema, {
     advisoryId: id,
     createTime: times.created,

@@ -143,14 +143,20 @@ async function filePieces(zip: ZipFile, entry: Entry): Promise<AsyncIterable<Uin
 
 async function* filesOfZip(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
   const zip = await openPromise(path, { autoClose: false })
+  let written = 0
   try {
     for await (const entry of zip.eachEntry()) {
       if (!documentName.test(entry.fileName)) continue
       const name = `${path}!${entry.fileName}`
       if (entry.uncompressedSize > entry.compressedSize * maxGrowth + freeBytes) yield { name, refused: tooMuch }
       else if (!entry.canDecodeFileData()) yield { name, refused: 'the file is encrypted, or compressed in an unknown way' }
-      // The library fails if a file is larger than the archive says.
-      else yield { name, pieces: await filePieces(zip, entry) }
+      else {
+        // Files of an archive may share their bytes.
+        written += entry.uncompressedSize
+        if (written > zip.fileSize * maxGrowth + freeBytes) throw new Error(tooMuch)
+        // The library fails if a file is larger than the archive says.
+        yield { name, pieces: await filePieces(zip, entry) }
+      }
       onRead(entry.compressedSize)
     }
   } finally {
