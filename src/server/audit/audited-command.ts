@@ -1,7 +1,8 @@
 import { mkdirSync } from 'node:fs'
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises'
+import { mkdir } from 'node:fs/promises'
 import { hostname, userInfo } from 'node:os'
 import { join } from 'node:path'
+import { DatabaseSync } from 'node:sqlite'
 import { Registry } from 'prom-client'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
@@ -32,41 +33,43 @@ function needsFolder({ audit }: Config): boolean {
 /** Number of commands that can run at the same time with one data directory. */
 const maxCommands = 100
 
-/** True if the process runs. */
-function isRunning(pid: number): boolean {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch (error) {
-    return error instanceof Error && 'code' in error && error.code === 'EPERM'
-  }
+/** A folder below `<dataDir>/audit` that this process alone uses. */
+export interface CommandFolder {
+  readonly name: string
+  /** Lets the next command use it. */
+  readonly release: () => void
 }
 
-/** Takes a folder for this process; returns false if another one has it. A process that was killed leaves its file: the next command removes it. */
-async function takeFolder(folder: string): Promise<boolean> {
-  const path = join(folder, 'pid')
+/** SQLite's code for a file that another connection has locked. */
+const busy = 5
+
+/**
+ * Takes a folder for this process; returns undefined if another one has it. The operating system releases the lock of a process that was killed, so what it left
+ * is delivered by the next command.
+ */
+async function takeFolder(dataDir: string, name: string): Promise<CommandFolder | undefined> {
+  const folder = join(dataDir, 'audit', name)
   await mkdir(folder, { recursive: true, mode: 0o700 })
-  const owner = Number(await readFile(path, 'utf8').catch(() => ''))
-  if (owner > 0 && isRunning(owner)) return false
-  if (owner > 0) await rm(path, { force: true })
+  const lock = new DatabaseSync(join(folder, 'lock'))
   try {
-    await writeFile(path, String(process.pid), { flag: 'wx', mode: 0o600 })
-    return true
+    lock.exec('BEGIN EXCLUSIVE')
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'EEXIST') return false
+    lock.close()
+    if (error instanceof Error && 'errcode' in error && error.errcode === busy) return undefined
     throw error
   }
+  return { name, release: () => lock.close() }
 }
 
 /**
- * Takes the first folder below `<dataDir>/audit` that no other command uses and returns its name. What an earlier command left there is delivered with the new events. Throws SettingError
+ * Takes the first folder below `<dataDir>/audit` that no other command uses. What an earlier command left there is delivered with the new events. Throws SettingError
  * if there is none.
  */
-export async function takeCommandFolder(dataDir: string): Promise<string> {
+export async function takeCommandFolder(dataDir: string): Promise<CommandFolder> {
   try {
     for (let number = 1; number <= maxCommands; number += 1) {
-      const name = number === 1 ? 'cli' : `cli-${number}`
-      if (await takeFolder(join(dataDir, 'audit', name))) return name
+      const folder = await takeFolder(dataDir, number === 1 ? 'cli' : `cli-${number}`)
+      if (folder !== undefined) return folder
     }
   } catch (error) {
     throw new SettingError('dataDir', dataDir, error)
@@ -81,11 +84,11 @@ export async function takeCommandFolder(dataDir: string): Promise<string> {
 export async function auditedCommand<T>({ config, role, log, method }: AuditedCommand, work: () => Promise<T>): Promise<T> {
   if (role === 'dev') withSetting('dataDir', config.dataDir, () => mkdirSync(config.dataDir, { recursive: true, mode: 0o700 }))
   // Two processes with one spool would lose each other's events.
-  const owner = needsFolder(config) ? await takeCommandFolder(config.dataDir) : 'cli'
+  const folder = needsFolder(config) ? await takeCommandFolder(config.dataDir) : undefined
   const logs = createLogs('error', role === 'dev' ? join(config.dataDir, 'taproot.log') : undefined)
   const trail = await openAuditTrail({
     config,
-    owner,
+    owner: folder?.name ?? 'cli',
     files: new ReloadedFiles(log),
     log,
     auditLog: logs.auditLog,
@@ -106,7 +109,7 @@ export async function auditedCommand<T>({ config, role, log, method }: AuditedCo
     throw error
   } finally {
     await trail.close()
-    if (needsFolder(config)) await rm(join(config.dataDir, 'audit', owner, 'pid'), { force: true })
+    folder?.release()
     logs.flush()
   }
 }

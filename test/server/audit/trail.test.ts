@@ -1,4 +1,5 @@
-import { spawnSync } from 'node:child_process'
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -146,11 +147,22 @@ test('denials without a caller are limited and counted, without effect on other 
 
 test('commands that run at the same time have folders of their own, and a folder of a killed one is used again', async () => {
   const dataDir = await mkdtemp(join(tmpdir(), 'taproot-commands-'))
-  expect(await takeCommandFolder(dataDir)).toBe('cli')
-  expect(await takeCommandFolder(dataDir)).toBe('cli-2')
-  const ended = spawnSync(process.execPath, ['--version']).pid
-  await writeFile(join(dataDir, 'audit', 'cli', 'pid'), String(ended))
-  expect(await takeCommandFolder(dataDir)).toBe('cli')
+  const first = await takeCommandFolder(dataDir)
+  const second = await takeCommandFolder(dataDir)
+  expect([first.name, second.name]).toEqual(['cli', 'cli-2'])
+  first.release()
+  const lock = JSON.stringify(join(dataDir, 'audit', 'cli', 'lock'))
+  const script = `const lock = new (require('node:sqlite').DatabaseSync)(${lock}); lock.exec('BEGIN EXCLUSIVE'); console.log('held'); setInterval(() => lock, 1000)`
+  const other = spawn(process.execPath, ['-e', script], { stdio: ['ignore', 'pipe', 'ignore'] })
+  await once(other.stdout, 'data')
+  const third = await takeCommandFolder(dataDir)
+  expect(third.name).toBe('cli-3')
+  const ended = once(other, 'exit')
+  other.kill('SIGKILL')
+  await ended
+  const fourth = await takeCommandFolder(dataDir)
+  expect(fourth.name).toBe('cli')
+  for (const { release } of [second, third, fourth]) release()
   await rm(dataDir, { recursive: true })
 })
 
