@@ -236,7 +236,7 @@ describe('/healthz is answered within 200 ms', () => {
 })
 
 test('the health check of this test reports a server that is blocked for longer', { timeout }, async () => {
-  const held = await startTarget('sqlite', {}, 'IdentitiesService/LookupIdentity')
+  const held = await startTarget('sqlite', {}, { method: 'IdentitiesService/LookupIdentity', ms: 200 })
   onTestFinished(() => held.stop())
   const apiClient = restClient(`http://127.0.0.1:${held.ports.api}`)
   onTestFinished(() => apiClient.close())

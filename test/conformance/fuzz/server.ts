@@ -133,12 +133,12 @@ async function answer({ server, look, logins }: Subject, question: Exclude<Quest
 }
 
 /** Makes a method expensive, to simulate a fault. */
-function makeDear(name: string): void {
+function makeDear(name: string, dearMs: number): void {
   const method = methodNamed(name)
   const handler = handlers.get(method)
   if (handler === undefined) throw new Error(`${name} has no handler`)
   const dear: Handler = (services, context, message) => {
-    if (toBinary(method.input, message).length > 1024) for (const endMs = cpuTimeMs() + 200; cpuTimeMs() < endMs;);
+    if (toBinary(method.input, message).length > 1024) for (const endMs = cpuTimeMs() + dearMs; cpuTimeMs() < endMs;);
     return handler(services, context, message)
   }
   // The handlers are a map, which only this process changes.
@@ -163,8 +163,8 @@ function takeWork(): Work {
 
 setInterval(lookAtWork, 5).unref()
 
-const [, , storeName, dearMethod = ''] = process.argv
-if (dearMethod !== '') makeDear(dearMethod)
+const [, , storeName, dearMethod, dearMs] = process.argv
+if (dearMethod !== undefined) makeDear(dearMethod, Number(dearMs))
 const clock: Clock = { now: () => Date.now() }
 const idp = await startLoginProvider()
 const issuers = [{ issuer: trustedIssuer }, { issuer: idp.issuer, allowPrivate: true }]

@@ -85,10 +85,14 @@ class ServerTarget implements Target {
   }
 }
 
-/**
- * Starts a server on its own store. `env` has `TAPROOT_*` settings in addition to those of role `dev`. With `dearMethod` the handler of that method blocks
- * the thread for 200 ms if the request is larger than 1 KiB. Resolves when the server is ready.
- */
-export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}, dearMethod = ''): Promise<Target> {
-  return new ServerTarget(await AskedProcess.start<Question, Ports>(join(import.meta.dirname, 'server.ts'), { args: [store, dearMethod], env }))
+/** A method whose handler blocks the thread if the request is larger than 1 KiB, and for how much processor time in milliseconds. */
+interface DearMethod {
+  readonly method: string
+  readonly ms: number
+}
+
+/** Starts a server on its own store. `env` has `TAPROOT_*` settings in addition to those of role `dev`. Resolves when the server is ready. */
+export async function startTarget(store: 'sqlite' | 'etcd', env: Readonly<Record<string, string>> = {}, dear?: DearMethod): Promise<Target> {
+  const args = [store, ...(dear === undefined ? [] : [dear.method, String(dear.ms)])]
+  return new ServerTarget(await AskedProcess.start<Question, Ports>(join(import.meta.dirname, 'server.ts'), { args, env }))
 }
