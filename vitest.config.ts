@@ -14,16 +14,18 @@ function treeSeed(): number {
   return trees.reduce((seed, tree) => seed ^ Number.parseInt(tree.slice(0, 8), 16), 0)
 }
 
+const seed = treeSeed()
+
 /** In CI it follows from the source tree: each change tries other values, and what failed on one fails on it again. Elsewhere each run tries other values, unless TAPROOT_SEED says which. */
 function propertySeed(): number | undefined {
   const { TAPROOT_SEED, CI } = process.env
-  return TAPROOT_SEED === undefined && CI === undefined ? undefined : treeSeed()
+  return TAPROOT_SEED === undefined && CI === undefined ? undefined : seed
 }
 
 function leftOutCampaigns(): string[] {
   const { TAPROOT_TESTS: tier } = process.env
   if (tier === 'full') return []
-  const chosen = tier === 'all' ? chosenCampaigns(treeSeed()) : []
+  const chosen = tier === 'all' ? chosenCampaigns(seed) : []
   return Object.keys(campaigns).filter((file) => !chosen.includes(file))
 }
 
@@ -82,7 +84,7 @@ export default defineConfig({
       'test/support/seed-properties.ts',
       ...(TAPROOT_MUTANTS === undefined ? [] : ['test/mutants/hooks.ts']),
     ],
-    provide: { propertySeed: propertySeed(), combinationSeed: treeSeed() },
+    provide: { propertySeed: propertySeed(), combinationSeed: seed },
     sequence: { sequencer: SpreadCampaigns },
     reporters: ['default', new CountReporter({ hasBudgets: !isFullTier && TAPROOT_SOAK === undefined && TAPROOT_SPEC_ALL === undefined })],
     projects: [

@@ -92,7 +92,7 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const queryHash = hashQuery([context.method.rpc, uidp, anyOf, noneOf, text, order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
   await prepared(context, capabilities)
-  // Rights, groups and catalogue are of one moment: the query is sent in the same turn.
+  // Rights, groups and catalogue are of one moment, also if the query then waits for its turn.
   const { tables } = services.cache
   const sources = services.advisories()
   const groups = groupsOf(sources, tables, { seen: visibility(kind, { tables, context, uidp }, capabilities), uidp })

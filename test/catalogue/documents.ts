@@ -2,23 +2,17 @@ import { Buffer } from 'node:buffer'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach } from 'vitest'
+import { onTestFinished } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { importInto, type ImportCounts, type ImportRefusal } from '../../src/catalogue/import/run-import.ts'
 
 /** The group of documents that tests import. */
 export const testGroup = trustedUid('a'.repeat(40))
 
-const folders: string[] = []
-
-afterEach(async () => {
-  for (const folder of folders.splice(0)) await rm(folder, { recursive: true, force: true })
-})
-
-/** A folder that is removed after the test. */
+/** A folder that is removed after the test. A hook of this module would run for the first file of a worker only. */
 export async function temporaryFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'taproot-catalogue-'))
-  folders.push(folder)
+  onTestFinished(() => rm(folder, { recursive: true, force: true }))
   return folder
 }
 

@@ -1,7 +1,7 @@
 import { once, on } from 'node:events'
 import { createReadStream } from 'node:fs'
 import { open, opendir, stat } from 'node:fs/promises'
-import { basename, join } from 'node:path'
+import { basename, extname, join } from 'node:path'
 import { Readable } from 'node:stream'
 import { createGunzip } from 'node:zlib'
 import { Parser, type ReadEntry } from 'tar'
@@ -15,11 +15,11 @@ export type SourceFile = { readonly name: string } & ({ readonly pieces: AsyncIt
 export type OnRead = (bytes: number) => void
 
 /** Files in folders and archives that may hold documents. Others, such as a licence, are ignored. */
-const documentName = /\.(?:json|jsonl|ndjson|ya?ml)$/i
+const documentExtensions = ['.json', '.jsonl', '.ndjson', '.yaml', '.yml']
 /** The same, in words. */
-export const documentNames = '.json, .jsonl, .ndjson, .yaml and .yml'
+export const documentNames = documentExtensions.join(', ')
 /** First bytes of formats that are not read, in hex. */
-const unreadFormats: Readonly<Record<string, string>> = { xz: 'fd377a585a00', zstd: '28b52ffd', bzip2: '425a68', '7z': '377abcaf271c' }
+const unreadFormats = Object.entries({ xz: 'fd377a585a00', zstd: '28b52ffd', bzip2: '425a68', '7z': '377abcaf271c' })
 /** How much an archive may grow. Real ones stay below a tenth of this. */
 const maxGrowth = 200
 const freeBytes = 64 * 1024 * 1024
@@ -59,6 +59,10 @@ async function firstBytes(path: string): Promise<Buffer> {
   } finally {
     await handle.close()
   }
+}
+
+function isDocument(name: string): boolean {
+  return documentExtensions.includes(extname(name).toLowerCase())
 }
 
 const tarMagic = 257
@@ -125,7 +129,7 @@ async function* filesOfTar(path: string, pieces: AsyncIterable<Uint8Array>): Asy
   try {
     for await (const [entry] of entries) {
       current = entry
-      if (entry.type.endsWith('File') && documentName.test(entry.path)) yield { name: `${path}!${entry.path}`, pieces: entry }
+      if (entry.type.endsWith('File') && isDocument(entry.path)) yield { name: `${path}!${entry.path}`, pieces: entry }
       // What was not read is skipped: the next one comes after it.
       entry.resume()
     }
@@ -146,7 +150,7 @@ async function* filesOfZip(path: string, onRead: OnRead): AsyncGenerator<SourceF
   let written = 0
   try {
     for await (const entry of zip.eachEntry()) {
-      if (!documentName.test(entry.fileName)) continue
+      if (!isDocument(entry.fileName)) continue
       const name = `${path}!${entry.fileName}`
       if (entry.uncompressedSize > entry.compressedSize * maxGrowth + freeBytes) yield { name, refused: tooMuch }
       else if (!entry.canDecodeFileData()) yield { name, refused: 'the file is encrypted, or compressed in an unknown way' }
@@ -171,13 +175,13 @@ async function* filesOfFolder(path: string, onRead: OnRead): AsyncGenerator<Sour
     const inner = join(path, entry.name)
     if (entry.isDirectory()) yield* filesOfFolder(inner, onRead)
     // Symbolic links are ignored: they could lead out of the folder, or around in it.
-    else if (entry.isFile() && documentName.test(entry.name)) yield { name: inner, pieces: readFile(inner, onRead) }
+    else if (entry.isFile() && isDocument(entry.name)) yield { name: inner, pieces: readFile(inner, onRead) }
   }
 }
 
 async function* filesOfArchive(path: string, onRead: OnRead): AsyncGenerator<SourceFile, void, undefined> {
   const start = await firstBytes(path)
-  const unread = Object.keys(unreadFormats).find((name) => start.toString('hex').startsWith(unreadFormats[name] ?? '-'))
+  const [unread] = unreadFormats.find(([, bytes]) => start.toString('hex').startsWith(bytes)) ?? []
   if (unread !== undefined) yield { name: path, refused: `${unread} is not supported: decompress the file, or make a zip or tar.gz of it` }
   else if (isZip(start)) yield* filesOfZip(path, onRead)
   else if (isTar(start)) yield* filesOfTar(path, readFile(path, onRead))

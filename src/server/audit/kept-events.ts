@@ -22,8 +22,6 @@ const refreshEveryMs = 1_000
 const recentMs = 120_000
 /** Interval of full lists, in milliseconds. */
 const listEveryMs = 10 * 60_000
-/** Delay before a full list is repeated because content was missing, in milliseconds. */
-const listAgainMs = 60_000
 /** Interval of the removal of old events, in milliseconds. */
 const expireEveryMs = 10 * 60_000
 const dayMs = 24 * 3_600_000
@@ -233,9 +231,8 @@ export class KeptEvents implements AuditSink, AuditReader {
     const results = new Set<SegmentResult>()
     for (const segment of found.toReversed()) results.add(await this.#addSegment(segments, segment, signal))
     this.#refreshedAtMs = timers.now()
-    // A removed segment may be in another one by now, and content that is missing may come back.
+    // A removed segment may be in another one by now. Content that is missing may come back: each list tries it again.
     if (results.has('removed')) this.#listedAtMs = -Infinity
-    else if (results.has('missing')) this.#listedAtMs = nowMs - listEveryMs + listAgainMs
     else if (isFull) this.#listedAtMs = nowMs
   }
 
