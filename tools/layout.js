@@ -19,7 +19,6 @@ const helpers = {
   'src/catalogue/files/reader-worker.ts': 'it runs in a thread of its own',
   'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
   'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',
-  'src/server/http-routes.ts': 'a concept of its own: documents that anyone can read',
   'src/server/store-format.ts': 'a concept of its own: versions of the stored format',
 }
 

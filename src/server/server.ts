@@ -1,41 +1,25 @@
-import { randomUUID } from 'node:crypto'
 import type { Server } from 'node:http'
 import type { LookupFunction } from 'node:net'
 import { setTimeout as delay } from 'node:timers/promises'
 import { Counter, Gauge, Registry, collectDefaultMetrics } from 'prom-client'
-import { createConnectionLimit } from '../transport/connection-limit.ts'
-import { createEndpoints, loginRoutes, scimRoutes, type ScimOptions } from '../iam/index.ts'
-import { createGrpcApi, type GrpcApi } from '../transport/grpc/grpc-api.ts'
-import { createHttpApi } from '../transport/http/http-api.ts'
-import { createHttp2Requests } from '../transport/http/http2-requests.ts'
-import { createHttpListener } from '../transport/http/http-listener.ts'
-import { createJsonEncoders } from '../transport/json-encode.ts'
-import { createCallMetrics, registerEventReaders } from '../transport/metrics.ts'
+import type { GrpcApi } from '../transport/grpc/grpc-api.ts'
 import { LoopMeter } from '../transport/loop-meter.ts'
-import { createOnePort, type OnePort } from '../transport/one-port.ts'
 import { createOpsServer, type ReadyCheck } from '../transport/web/ops.ts'
-import { createPipeline } from '../transport/pipeline.ts'
-import { addressKey, RateLimiter } from '../transport/rate-limit.ts'
-import type { WebRequest } from '../transport/web/web-request.ts'
-import { createWebRoutes, type WebRoute } from '../transport/web/web-routes.ts'
+import type { WebRoute } from '../transport/web/web-routes.ts'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
 import type { DevIssuer } from '../auth/oidc/dev-issuer.ts'
-import { createClientAddress, createNetworks } from '../base/client-address.ts'
-import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import type { Clock } from '../base/runtime.ts'
-import { fileDescriptors, methods } from '../base/schema/schema.ts'
-import { handlers } from '../catalog/handlers.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
-import type { Config, RateLimitConfig } from '../config/config.ts'
-import { openIssuers, openServerTls } from '../config/files/open-files.ts'
+import type { Config } from '../config/config.ts'
+import { openIssuers } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import { createApiPort, type ApiPort, type ApiPortOptions } from './api-port.ts'
 import { openServerTrail } from './audit/server-trail.ts'
 import { startBackground } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
 import { controllerEndpoint } from './cluster-endpoint.ts'
-import { documentRoutes } from './http-routes.ts'
 import { closeHttp, listenHttp, openPort } from './open-port.ts'
 import { openStore } from './open-store.ts'
 import { openUpstream } from './open-upstream.ts'
@@ -101,86 +85,6 @@ function createMetrics(cache: RecordCache): { registry: Registry; onSignatureChe
   return { registry, onSignatureCheck: () => signatureChecks.inc(), meter: new LoopMeter() }
 }
 
-interface ApiOptions extends Omit<ServerOptions, 'auditLog'> {
-  readonly auditLog: AuditTrail
-  readonly registry: Registry
-  readonly files: ReloadedFiles
-  readonly meter: LoopMeter
-}
-
-interface ApiPort {
-  readonly port: OnePort
-  readonly grpc: GrpcApi
-  readonly routes: readonly WebRoute[]
-  /** Waits for running calls, then closes everything. */
-  close(): Promise<void>
-}
-
-function createApiPort(options: ApiOptions, engine: Engine, signIn: SignIn): ApiPort {
-  const { config, log, auditLog, registry, devIssuer } = options
-  const { services, signingKeys, eventKeys } = engine
-  const { exchange, tokenIssue, oidc } = signIn
-  const limiter = (limit: RateLimitConfig): RateLimiter | undefined =>
-    config.rateLimit.enabled ? new RateLimiter(limit, services.clock, options.meter) : undefined
-  const limiters = { rateLimiter: limiter(config.rateLimit), addressLimiter: limiter(config.rateLimit.address) }
-  registerEventReaders(registry, services.eventLog.waiting)
-  const trusted = createNetworks(config.trustedProxies)
-  const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
-  const endpoints = createEndpoints({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog })
-  const clientAddress = createClientAddress(trusted)
-  const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
-  const { baseUrl } = config
-  const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))
-  const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
-  const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
-  const routes = [...documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
-  const preview = config.compat.namespaces.length > 0
-  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes: createWebRoutes(routes), preview })
-  const http = createHttpListener(rest)
-  const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
-  const tls = openServerTls(options.files, 'api', config.api.tls)
-  const port = createOnePort({
-    http,
-    grpc,
-    maxConnections: config.connections.max,
-    admit: createConnectionLimit(config.connections, trusted),
-    ...(tls === undefined ? {} : { tls: tls.current }),
-  })
-  tls?.onChange((contents) => port.setTls(contents))
-  return {
-    port,
-    grpc,
-    routes,
-    async close() {
-      await port.close(config.stop.graceSeconds * 1000)
-      http.stop()
-      grpc.stop()
-    },
-  }
-}
-
-/**
- * Returns the rate limits of SCIM requests: by provider, and for writes also by organisation and address. Rejected requests count toward
- * the limit of the other ports.
- */
-function scimLimits(
-  { rateLimit }: Config,
-  { rateLimiter, addressLimiter }: { rateLimiter: RateLimiter | undefined; addressLimiter: RateLimiter | undefined },
-  clock: Clock,
-): Pick<ScimOptions, 'limits'> {
-  if (!rateLimit.enabled) return {}
-  const writes = new RateLimiter(rateLimit.scim, clock)
-  return {
-    limits: {
-      requests: (key) => rateLimiter?.take(key),
-      resume: (key) => rateLimiter?.resume(key),
-      writes: (key) => writes.take(key),
-      refused: (key) => addressLimiter?.take(key),
-    },
-  }
-}
-
 /**
  * Updates the gRPC health status whenever the cache changes between ready and not ready. Once `signal` aborts, reports not serving, and
  * requests stop waiting for events.
@@ -204,16 +108,16 @@ interface Served {
 }
 
 /** Creates the API's port without opening it. */
-function serveApi(options: ApiOptions, engine: Engine, signIn: SignIn): Served & Pick<ApiPort, 'grpc' | 'routes'> {
+function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'routes'> {
   const { listen, api: settings } = options.config
-  const api = createApiPort(options, engine, signIn)
+  const api = createApiPort(options)
   const address = { host: listen, port: settings.port }
   let endCatalogues: (() => Promise<void>) | undefined
   return {
     grpc: api.grpc,
     routes: api.routes,
     open() {
-      endCatalogues = engine.catalogues?.serve()
+      endCatalogues = options.engine.catalogues?.serve()
       return openPort('api.port', address, () => api.port.listen(address.host, address.port))
     },
     beginDrain: () => api.port.beginDrain(),
@@ -338,7 +242,7 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const leads = serves.some((role) => role !== 'controller')
     const { segments } = auditLog
     cleanups.add(startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup, segments }, stopping.signal))
-    const api = serves.includes('api') ? serveApi({ ...options, auditLog, registry, files, meter }, engine, signIn) : undefined
+    const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
     const host =
       keys === undefined || upstream === undefined
         ? undefined
