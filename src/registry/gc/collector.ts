@@ -12,6 +12,7 @@ import type { Write } from '../../store/store.ts'
 import type { DiskUpstream } from '../upstream/disk/disk-upstream.ts'
 import { platformRepository, UpstreamError, type Upstream } from '../upstream/upstream.ts'
 import { MarkLost } from './mark.ts'
+import { ByteRemoval } from './byte-removal.ts'
 import { nothingCollected, RepoCollection, type RepoCollected } from './repo-collection.ts'
 import { DigestNumbers } from './digest-numbers.ts'
 import { readContent, upstreamDigests } from './repo-content.ts'
@@ -154,7 +155,7 @@ export class Collector {
     const sum = { manifests: 0, blobs: 0 }
     let at: { repo: Uid; digests: DigestNumbers; held: ReturnType<typeof upstreamDigests>; orphans: { kind: ContentSort; digest: Digest }[] } | undefined
     const finish = async (): Promise<void> => {
-      if (at !== undefined && !this.#dryRun) await new RepoCollection(this.#services, this.#upstream, at.repo).removeOrphans(at.orphans, signal)
+      if (at !== undefined && !this.#dryRun) await new ByteRemoval(this.#services, this.#upstream, at).removeOrphans(at.orphans, signal)
     }
     for await (const { repo, kind, digest, modifiedMs } of upstream.stored()) {
       signal.throwIfAborted()

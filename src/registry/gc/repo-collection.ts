@@ -1,5 +1,4 @@
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf'
-import type { Digest } from '../../base/digest.ts'
 import { randomHex } from '../../base/runtime.ts'
 import type { Uid } from '../../base/uid.ts'
 import { BlobRecordSchema, ManifestRecordSchema } from '../../gen/taproot/store/v1/registry_pb.ts'
@@ -12,11 +11,12 @@ import type { Services } from '../../engine/services.ts'
 import { manifestsKey } from '../../store/keys.ts'
 import { entriesOf } from '../../store/pages.ts'
 import type { Entry, Guard, Revision, Write } from '../../store/store.ts'
-import { UpstreamError, type Upstream } from '../upstream/upstream.ts'
+import type { Upstream, UpstreamError } from '../upstream/upstream.ts'
+import { ByteRemoval, maxAtOnce } from './byte-removal.ts'
 import { DigestNumbers } from './digest-numbers.ts'
 import { underMark, type HeldMark } from './mark.ts'
 import { firstToGo, garbageOf, type Garbage } from './needed.ts'
-import { readContent, readNamed, readTagged, upstreamDigests, type HeldContent } from './repo-content.ts'
+import { readContent, readNamed, readTagged, type HeldContent } from './repo-content.ts'
 
 /** What a collection removed of one repo, or would remove in a dry run. */
 export interface RepoCollected {
@@ -30,8 +30,6 @@ export interface RepoCollected {
   readonly refused: number
 }
 
-/** Maximum number of objects for each mark and transaction. Each object takes four writes and a guard, and writers wait for the mark. */
-const maxAtOnce = 24
 /** Maximum number of bytes of records in one transaction. One record is always allowed. */
 const maxNoteBytes = 1024 * 1024
 /** Maximum number of conflicts in a row with requests that need the content again. After that, the next collection continues. */
@@ -60,14 +58,14 @@ function bytesOf({ blobs }: Pick<HeldContent, 'blobs'>, digests: readonly number
  */
 export class RepoCollection {
   readonly #services: Services
-  readonly #upstream: Upstream
   readonly #repo: Uid
   readonly #digests = new DigestNumbers()
+  readonly #bytes: ByteRemoval
 
   constructor(services: Services, upstream: Upstream, repo: Uid) {
     this.#services = services
-    this.#upstream = upstream
     this.#repo = repo
+    this.#bytes = new ByteRemoval(services, upstream, this.#of)
   }
 
   /**
@@ -191,7 +189,7 @@ export class RepoCollection {
     let sum = nothingCollected
     let conflicts = 0
     const refusals = new Map<string, UpstreamError>()
-    for (let left = isAny; left || (await this.#pendingDeletes(refusals, signal)).length > 0;) {
+    for (let left = isAny; left || (await this.#bytes.waiting(refusals, signal)).length > 0;) {
       await underMark(
         { services: this.#services, repo: this.#repo },
         async (mark) => {
@@ -201,7 +199,7 @@ export class RepoCollection {
           const blobs = garbage.manifests.length > 0 ? [] : garbage.blobs.slice(0, maxAtOnce)
           const isDone = await this.#forget({ content, garbage: { manifests, blobs }, mark }, signal)
           conflicts = isDone ? 0 : conflicts + 1
-          await this.#deletePending(mark, refusals, signal)
+          await this.#bytes.deleteUnder(mark, refusals, signal)
           if (isDone) sum = { ...sum, manifests: sum.manifests + manifests.length, blobs: sum.blobs + blobs.length, bytes: sum.bytes + bytesOf(content, blobs) }
           left = garbage.manifests.length + garbage.blobs.length > (isDone ? manifests.length + blobs.length : 0) && conflicts < maxConflicts
         },
@@ -256,94 +254,6 @@ export class RepoCollection {
       sort === 'manifest' ? [manifestKey(this.#repo, digest), content.manifests.get(number)] : [blobKey(this.#repo, digest), content.blobs.get(number)]
     const entry = await this.#services.store.get(key, signal)
     return entry?.revision === held?.revision ? entry : undefined
-  }
-
-  /** Returns the notes for bytes to remove, at most one batch, without those that have a refusal in `refusals`. */
-  async #pendingDeletes(refusals: ReadonlyMap<string, unknown>, signal: AbortSignal): Promise<Entry[]> {
-    const found: Entry[] = []
-    for await (const entry of entriesOf(this.#services.store, { prefix: `${pendingDeletePrefix}${this.#repo}/` }, signal)) {
-      if (!refusals.has(entry.key)) found.push(entry)
-      if (found.length === 2 * maxAtOnce) break
-    }
-    return found
-  }
-
-  /**
-   * Removes the bytes that have notes, except bytes that a record needs, even under another digest. No process records new content while
-   * the mark is valid. If the upstream refuses a removal, the refusal is added to `refusals` and the note stays. The other removals
-   * continue.
-   */
-  async #deletePending(mark: HeldMark, refusals: Map<string, UpstreamError>, signal: AbortSignal): Promise<void> {
-    const { store } = this.#services
-    const prefix = `${pendingDeletePrefix}${this.#repo}/`
-    const entries = await this.#pendingDeletes(refusals, signal)
-    if (entries.length === 0) return
-    const content = await this.#content(signal)
-    const held = upstreamDigests(content)
-    const tagged = await this.#tagged(signal)
-    for (const entry of entries) {
-      const { key, value, revision } = entry
-      // Only this class writes notes. Their keys end with a sort and a digest.
-      const [sort, digest] = key.slice(prefix.length).split('/') as [ContentSort, Digest]
-      const number = this.#digests.of(digest)
-      await mark.assertStanding(signal)
-      // A tag was created while its manifest was being removed, so the manifest gets its record back.
-      if (sort === 'manifest' && tagged.has(number) && value.length > 0 && !content.manifests.has(number)) {
-        await this.#bringBack(digest, entry, signal)
-        continue
-      }
-      const refusal = held[sort].has(number) ? undefined : await this.#refusalOf(sort, digest, signal)
-      if (refusal === undefined) await store.transact({ guards: [{ kind: 'unchanged', key, revision }], writes: [{ kind: 'delete', key }] }, signal)
-      else refusals.set(key, refusal)
-    }
-  }
-
-  /** Writes the record of a manifest again, from the note for its bytes. */
-  async #bringBack(digest: Digest, { key, value, revision }: Entry, signal: AbortSignal): Promise<void> {
-    const back = manifestKey(this.#repo, digest)
-    const guards: Guard[] = [
-      { kind: 'absent', key: back },
-      { kind: 'unchanged', key, revision },
-    ]
-    const { subject } = fromBinary(ManifestRecordSchema, value)
-    const referrer: Write[] = subject === '' ? [] : [{ kind: 'put', key: `${referrerKeyPrefix(this.#repo, subject)}${digest}`, value: new Uint8Array() }]
-    await this.#services.store.transact({ guards, writes: [{ kind: 'put', key: back, value }, ...referrer, { kind: 'delete', key }] }, signal)
-  }
-
-  /**
-   * Removes the bytes of a manifest or blob from the upstream. Resolves with the upstream's error if it refused. Rejects if the outcome is
-   * unknown.
-   */
-  async #refusalOf(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<UpstreamError | undefined> {
-    try {
-      await this.#remove(sort, digest, signal)
-      return undefined
-    } catch (error) {
-      if (error instanceof UpstreamError && error.kind === 'refused') return error
-      throw error
-    }
-  }
-
-  /** Removes bytes that have no record. Only counts them in a dry run. */
-  async removeOrphans(stored: readonly { readonly kind: ContentSort; readonly digest: Digest }[], signal: AbortSignal): Promise<void> {
-    for (let at = 0; at < stored.length; at += maxAtOnce) {
-      await underMark(
-        { services: this.#services, repo: this.#repo },
-        async (mark) => {
-          const held = upstreamDigests(await this.#content(signal))
-          for (const { kind, digest } of stored.slice(at, at + maxAtOnce)) {
-            await mark.assertStanding(signal)
-            if (!held[kind].has(this.#digests.of(digest))) await this.#remove(kind, digest, signal)
-          }
-        },
-        signal,
-      )
-    }
-  }
-
-  async #remove(sort: ContentSort, digest: Digest, signal: AbortSignal): Promise<void> {
-    if (sort === 'manifest') await this.#upstream.deleteManifest(this.#repo, digest, signal)
-    else await this.#upstream.deleteBlob(this.#repo, digest, signal)
   }
 }
 
