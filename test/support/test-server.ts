@@ -78,10 +78,22 @@ function withContent(config: Config, keepsContent: boolean): Config {
   return keepsContent ? config : { ...config, registry }
 }
 
-/** Starts a server; `stop` removes all its data. */
+/** Starts a server; `stop` removes all its data, and a failed start leaves none. */
 export async function startTestServer(options: TestServerOptions = {}): Promise<TestServer> {
+  if (options.dataDir !== undefined) return startIn(options.dataDir, options)
+  const folder = await mkdtemp(join(tmpdir(), 'taproot-test-'))
+  const remove = (): Promise<void> => rm(folder, { recursive: true, force: true })
+  try {
+    const server = await startIn(folder, options)
+    return { ...server, stop: () => server.stop().then(remove) }
+  } catch (error) {
+    await remove()
+    throw error
+  }
+}
+
+async function startIn(dataDir: string, options: TestServerOptions): Promise<TestServer> {
   const clock = options.clock ?? systemClock
-  const dataDir = options.dataDir ?? (await mkdtemp(join(tmpdir(), 'taproot-test-')))
   const [apiPort = 0, opsPort = 0, registryPort = 0] = await freePorts(3)
   const etcd = options.etcd ?? (options.store === 'etcd' ? await shareEtcd() : undefined)
   const baseUrl = `http://localhost:${apiPort}`
@@ -132,7 +144,6 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
       rest.close()
       grpc.close()
       await running.stop()
-      if (options.dataDir === undefined) await rm(dataDir, { recursive: true, force: true })
     },
   }
 }
