@@ -2,13 +2,13 @@ import { mkdirSync } from 'node:fs'
 import { mkdir } from 'node:fs/promises'
 import { hostname, userInfo } from 'node:os'
 import { join } from 'node:path'
-import { DatabaseSync } from 'node:sqlite'
 import { Registry } from 'prom-client'
 import { DomainError } from '../../base/errors.ts'
 import type { Log } from '../../base/log.ts'
 import type { Config, Role } from '../../config/config.ts'
 import { ReloadedFiles } from '../../config/files/reloaded-files.ts'
 import { SettingError, withSetting } from '../../config/setting-error.ts'
+import { lockFile } from '../../store/sqlite/file-lock.ts'
 import { openAuditTrail } from './open-audit-trail.ts'
 import { createLogs } from '../logger.ts'
 import { systemClock, systemRandom } from '../runtime.ts'
@@ -40,25 +40,12 @@ export interface CommandFolder {
   readonly release: () => void
 }
 
-/** SQLite's code for a file that another connection has locked. */
-const busy = 5
-
-/**
- * Takes a folder for this process; returns undefined if another one has it. The operating system releases the lock of a process that was killed, so what it left
- * is delivered by the next command.
- */
+/** Takes a folder for this process; returns undefined if another one has it. What a killed process left is delivered by the next command. */
 async function takeFolder(dataDir: string, name: string): Promise<CommandFolder | undefined> {
   const folder = join(dataDir, 'audit', name)
   await mkdir(folder, { recursive: true, mode: 0o700 })
-  const lock = new DatabaseSync(join(folder, 'lock'))
-  try {
-    lock.exec('BEGIN EXCLUSIVE')
-  } catch (error) {
-    lock.close()
-    if (error instanceof Error && 'errcode' in error && error.errcode === busy) return undefined
-    throw error
-  }
-  return { name, release: () => lock.close() }
+  const release = lockFile(join(folder, 'lock'))
+  return release === undefined ? undefined : { name, release }
 }
 
 /**
