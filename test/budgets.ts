@@ -84,15 +84,23 @@ function referenceWork(): void {
   }
 }
 
+/** Returns how many times more processor time the reference work takes now than on the reference machine. */
+export function slownessNow(): number {
+  const start = process.cpuUsage()
+  referenceWork()
+  const { user, system } = process.cpuUsage(start)
+  return (user + system) / 1000 / referenceMs
+}
+
 /** Returns how many times slower than the reference machine this machine is. Machines of one kind differ by a factor of three. */
 export function slowness(): number {
-  const times = Array.from({ length: 3 }, () => {
-    const start = process.cpuUsage()
-    referenceWork()
-    const { user, system } = process.cpuUsage(start)
-    return (user + system) / 1000
-  })
-  return Math.max(1, Math.min(...times) / referenceMs) * spread
+  return Math.max(1, Math.min(...Array.from({ length: 3 }, slownessNow))) * spread
+}
+
+/** Returns how many times slower than the reference machine this machine was at the median of the samples, which were taken during a run. */
+export function slownessDuring(samples: readonly number[]): number {
+  const sorted = samples.toSorted((one, other) => one - other)
+  return Math.max(1, sorted[Math.floor(sorted.length / 2)] ?? 1) * spread
 }
 
 const text = (seconds: number): string => `${seconds.toFixed(1)} s`

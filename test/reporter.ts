@@ -1,9 +1,12 @@
 import { writeFileSync } from 'node:fs'
 import { relative } from 'node:path'
-import { overBudget, slowness, type FileCost } from './budgets.ts'
+import { overBudget, slownessDuring, slownessNow, type FileCost } from './budgets.ts'
 import type {} from './support/file-cost.ts'
 import type {} from './support/parts/require-part.ts'
 import type { Reporter, TestCase, TestModule, TestRunEndReason } from 'vitest/node'
+
+/** Files after which the speed of the machine is measured again, which takes about 0.1 s. */
+const filesPerSample = 8
 
 /** The results of a run. */
 export interface Counts {
@@ -35,6 +38,9 @@ export class CountReporter implements Reporter {
   #complete = false
   #watching = false
   #root = ''
+  /** How slow the machine was, each time that some files had ended: the processor time of a file grows with what else runs. */
+  readonly #slowness: number[] = []
+  #ended = 0
   /** False if tests run more often or longer than in `npm test`. */
   readonly #hasBudgets: boolean
 
@@ -48,6 +54,11 @@ export class CountReporter implements Reporter {
     process.once('exit', () => this.#end())
   }
 
+  onTestModuleEnd(): void {
+    if (this.#hasBudgets && this.#ended % filesPerSample === 0) this.#slowness.push(slownessNow())
+    this.#ended += 1
+  }
+
   onTestRunEnd(modules: readonly TestModule[], unhandledErrors: readonly unknown[], reason: TestRunEndReason): void {
     const { TAPROOT_TEST_COSTS } = process.env
     if (TAPROOT_TEST_COSTS !== undefined) writeCosts(TAPROOT_TEST_COSTS, { modules, root: this.#root })
@@ -56,7 +67,7 @@ export class CountReporter implements Reporter {
     this.#overBudget = this.#hasBudgets
       ? overBudget(
           modules.flatMap((module) => costOf(module, this.#root)),
-          slowness(),
+          slownessDuring(this.#slowness),
         )
       : []
     this.#complete = reason !== 'interrupted'
