@@ -11,7 +11,7 @@ const order = [
   ['engine'],
   ['transport'],
   ['iam', 'registry', 'events', 'audit', 'catalogue'],
-  ['catalog'],
+  ['domains'],
   ['kubernetes'],
   ['config'],
   ['server'],

@@ -4,7 +4,7 @@
  */
 import { setImmediate as turn } from 'node:timers/promises'
 import { builtInRoleRecords } from '../src/iam/records/roles.ts'
-import { kinds } from '../src/catalog/kinds.ts'
+import { kinds } from '../src/domains/kinds.ts'
 import { trustedUid, type Uid } from '../src/base/uid.ts'
 import type { Log } from '../src/base/log.ts'
 import { listRecords, type ListQuery } from '../src/cache/lists/list.ts'

@@ -12,7 +12,7 @@ import { RoleBindingSchema } from '../../src/gen/taproot/iam/v2/role_bindings_pb
 import { RoleSchema } from '../../src/gen/taproot/iam/v2/roles_pb.ts'
 import { RepoSchema } from '../../src/gen/taproot/registry/v2/repos_pb.ts'
 import { builtInRoleRecords } from '../../src/iam/records/roles.ts'
-import { kinds } from '../../src/catalog/kinds.ts'
+import { kinds } from '../../src/domains/kinds.ts'
 import { envelopeBytes, envelopeOf } from '../../src/engine/record-codec.ts'
 import type { RecordCache } from '../../src/cache/record-cache.ts'
 import type { Resource } from '../../src/cache/records/cached-record.ts'

@@ -3,7 +3,7 @@ import { columnsOf } from '../../src/cli/client/columns.ts'
 import { clientKinds, findKind } from '../../src/cli/client/kinds.ts'
 import { UsageError } from '../../src/cli/exit-codes.ts'
 import { methods } from '../../src/base/schema/schema.ts'
-import { handlers } from '../../src/catalog/handlers.ts'
+import { handlers } from '../../src/domains/handlers.ts'
 
 describe('the kinds of taproot get', () => {
   test('the kinds of taproot get include every list that the API serves, each with unique names', () => {

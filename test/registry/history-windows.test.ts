@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import type { Digest } from '../../src/base/digest.ts'
 import { HistoryHeadSchema } from '../../src/gen/taproot/store/v1/registry_pb.ts'
 import { everPointedTo, historyAt, historyHeadKey, historyWrites, readHistory } from '../../src/registry/tags/tag-history.ts'
-import { Expirer } from '../../src/catalog/expire.ts'
+import { Expirer } from '../../src/domains/expire.ts'
 import { createSqliteStore } from '../../src/store/sqlite/sqlite-store.ts'
 import type { RangeQuery, Store } from '../../src/store/store.ts'
 

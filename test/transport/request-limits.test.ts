@@ -9,7 +9,7 @@ import { createEndpoints, type EndpointOptions } from '../../src/iam/signin/web/
 import type { MethodRow } from '../../src/base/schema/method.ts'
 import { methods } from '../../src/base/schema/schema.ts'
 import { methodName } from '../../src/base/schema/method.ts'
-import { handlers } from '../../src/catalog/handlers.ts'
+import { handlers } from '../../src/domains/handlers.ts'
 import { cpuTimeMs } from '../support/cpu-time.ts'
 import { startTestServer, type TestServer } from '../support/test-server.ts'
 import { caseName } from '../conformance/walk/cases/method-case.ts'

@@ -1,6 +1,6 @@
 import { DomainError } from '../../base/errors.ts'
 import { randomHex } from '../../base/runtime.ts'
-import { deleteManaged, pauseManaged } from '../../catalog/managed-records.ts'
+import { deleteManaged, pauseManaged } from '../../domains/managed-records.ts'
 import { managedByText, parseManagedBy } from '../../engine/ownership.ts'
 import type { CachedRecord } from '../../cache/records/cached-record.ts'
 import { managedPrefix } from '../../store/keys.ts'

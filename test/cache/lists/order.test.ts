@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { resources } from '../../../src/base/schema/schema.ts'
-import { kinds } from '../../../src/catalog/kinds.ts'
+import { kinds } from '../../../src/domains/kinds.ts'
 import { parseOrder } from '../../../src/cache/lists/order.ts'
 
 const identity = resources.get('Identity') ?? fail()

@@ -1,6 +1,6 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
-import { countUse } from '../../../src/catalog/usage.ts'
+import { countUse } from '../../../src/domains/usage.ts'
 import type { Reply } from '../../support/api-clients.ts'
 import { freshName, makeOrganisation, makePerson, roleUid, type Organisation } from '../../support/test-server.ts'
 import { expectFailure, specSuite, uidOf, type Spec } from './spec-suite.ts'

@@ -2,7 +2,7 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs'
 import { dirname, join, normalize } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
-import { expiredSorts } from '../../../src/catalog/expire.ts'
+import { expiredSorts } from '../../../src/domains/expire.ts'
 import packageJson from '../../../package.json' with { type: 'json' }
 
 const root = join(import.meta.dirname, '..', '..', '..')

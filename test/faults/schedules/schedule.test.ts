@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { idempotencyLifeMs } from '../../../src/engine/idempotency.ts'
-import { outboxRetention } from '../../../src/catalog/expire.ts'
+import { outboxRetention } from '../../../src/domains/expire.ts'
 import { actions } from './actions.ts'
 import { jumpsMs } from './actions-process.ts'
 import { namesIn, schedules, type Schedule } from './schedule.ts'
