@@ -4,7 +4,7 @@ import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { fromBinary, type JsonObject } from '@bufbuild/protobuf'
 import { uidOrder } from '../../src/cache/lists/order.ts'
-import { CatalogueReader } from '../../src/catalogue/files/reader.ts'
+import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { osvDocument } from '../support/import-advisories.ts'
 import { tarOf, zipOf, type ArchivedFile } from './archives.ts'
@@ -27,7 +27,7 @@ affected:
 
 /** The ids in a catalogue, in order of uid, sorted. */
 function idsIn(target: string): string[] {
-  const reader = new CatalogueReader(target)
+  const reader = new AdvisoryReader(target)
   try {
     const filter = { groups: [testGroup], uids: undefined, anyOf: [], noneOf: [], text: '' }
     const { advisories } = reader.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1_000 })
@@ -81,7 +81,7 @@ describe('what is imported', () => {
       { package: { ecosystem: 'PyPI', name: 'one' }, ranges: [{ type: 'ECOSYSTEM', events: [{ introduced: '2' }, { fixed: '2.1' }, { fixed: '1.1' }] }] },
     ]
     const { target } = await importPaths([await fileOf('one.json', json('J-1', { affected }))])
-    const reader = new CatalogueReader(target)
+    const reader = new AdvisoryReader(target)
     const filter = { groups: [testGroup], uids: undefined, anyOf: [], noneOf: [], text: '' }
     const found = reader.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 10 }).advisories.map(({ body }) => fromBinary(AdvisorySchema, body))
     reader.close()
@@ -107,7 +107,7 @@ describe('what is refused, and what is imported all the same', () => {
     ['a line that is no JSON', `${good}\n{"id":\n`, /:2: the text is not valid JSON/],
     ['bytes that are no UTF-8', Buffer.concat([Buffer.from(`${good}\n{"id":"`), Buffer.of(0xff), Buffer.from('"}\n')]), /:2: the text is not UTF-8/],
     ['a document without an id', `${good}\n${JSON.stringify({ modified: '2026-01-01T00:00:00Z' })}`, /:2: id is missing/],
-    ['a document without a time', `${good}\n${JSON.stringify({ id: 'X' })}`, /:2: modified is missing/],
+    ['a document without a time', `${good}\n${JSON.stringify({ id: 'X', affected: [] })}`, /:2: modified is missing/],
     ['a time without a zone', `${good}\n${json('X', { modified: '2026-01-01 00:00' })}`, /:2: modified is no time/],
     ['a time of the year 10000', `${good}\n${json('X', { modified: '+010000-01-01T00:00:00Z' })}`, /:2: modified is no time/],
     ['a day that does not exist', `${good}\n${json('X', { modified: '2026-02-41T00:00:00Z' })}`, /:2: modified is no time/],
@@ -134,6 +134,7 @@ describe('what is refused, and what is imported all the same', () => {
     ['aliases that multiply', aliasBomb, /not valid YAML: Excessive alias count/],
     ['lists in lists', `{"id":${'['.repeat(100_000)}`, /:1: the text is not valid/],
     ['another kind of JSON', `${good}\n"text"`, /:2: the document is no object/],
+    ['an unknown form', `${good}\n{"name":"example"}`, /:2: the document has none of the known forms: OSV/],
   ] as const)('%s', async (_, content, reason) => {
     const { counts, refusals, target } = await importPaths([await fileOf('documents.txt', content)])
     expect(refusals.map((refusal) => `${refusal.file}:${String(refusal.line)}: ${refusal.reason}`)).toEqual([expect.stringMatching(reason)])

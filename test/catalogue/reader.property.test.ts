@@ -10,7 +10,7 @@ import { parse } from 'yaml'
 import { fromBinary } from '@bufbuild/protobuf'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
 import { orderOf, type OrderTerm } from '../../src/cache/lists/order.ts'
-import { CatalogueReader } from '../../src/catalogue/files/reader.ts'
+import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
 import { importInto } from '../../src/catalogue/import/run-import.ts'
 import { advisoryFacets, type AdvisoryFilter, type FacetValues } from '../../src/cache/lists/advisory-source.ts'
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
@@ -57,7 +57,7 @@ async function unpacked(): Promise<unknown[]> {
 }
 
 /** A catalogue with these documents, dealt out to the groups, and the same in memory. */
-async function built(documents: readonly unknown[]): Promise<{ reader: CatalogueReader; all: NaiveAdvisory[]; folder: string }> {
+async function built(documents: readonly unknown[]): Promise<{ reader: AdvisoryReader; all: NaiveAdvisory[]; folder: string }> {
   const folder = await mkdtemp(join(tmpdir(), 'taproot-catalogue-'))
   const target = join(folder, 'catalogue.sqlite')
   const all: NaiveAdvisory[] = []
@@ -71,7 +71,7 @@ async function built(documents: readonly unknown[]): Promise<{ reader: Catalogue
     expect(refusals).toEqual([])
     all.push(...naiveAdvisories(dealt, group))
   }
-  return { reader: new CatalogueReader(target), all, folder }
+  return { reader: new AdvisoryReader(target), all, folder }
 }
 
 const terms = fc.uniqueArray(fc.record({ field: fc.constantFrom('uid', 'createMs', 'updateMs' as const), descending: fc.boolean() }), {
@@ -164,7 +164,7 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
       const order = orderOf([{ field: 'updateMs', descending: true }])
       const filter: AdvisoryFilter = { groups, uids: undefined, anyOf: [], noneOf: [], text: '' }
       const uids: Uid[] = []
-      for (let after = undefined as NaiveAdvisory | ReturnType<CatalogueReader['page']>['advisories'][number] | undefined; ;) {
+      for (let after = undefined as NaiveAdvisory | ReturnType<AdvisoryReader['page']>['advisories'][number] | undefined; ;) {
         const { advisories } = reader.page({ filter, order, after, skip: 0, limit: 77 })
         uids.push(...advisories.map(({ uid }) => uid))
         after = advisories.at(-1)

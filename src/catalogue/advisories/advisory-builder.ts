@@ -1,12 +1,14 @@
 import { createHash } from 'node:crypto'
-import { DatabaseSync, type StatementSync } from 'node:sqlite'
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { toBinary } from '@bufbuild/protobuf'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
 import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { openForWriting, setMeta } from '../files/catalogue-file.ts'
+import type { CatalogueWriter, PutOutcome } from '../files/catalogue-writer.ts'
 import { searchTextsOf, termsOf } from './facts.ts'
-import { createTables, facets, setMeta } from './schema.ts'
+import { advisoryTables, facets } from './advisory-tables.ts'
 
 /** An advisory on its way into a catalogue. The builder sets its etag. */
 export interface NewAdvisory {
@@ -17,19 +19,13 @@ export interface NewAdvisory {
   readonly advisory: Advisory
 }
 
-/** What became of an advisory. `repeated`: this import wrote it already. */
-export type PutOutcome = 'added' | 'changed' | 'unchanged' | 'repeated'
-
 /** Number of advisories after which the open transaction is committed: a rollback journal would grow with it. */
 const advisoriesPerCommit = 5_000
 /** Terms of facets with few values, remembered with their numbers. */
 const rememberedTerms = 50_000
 
-/**
- * Writes a catalogue file: an empty one, or a copy of the current one. The file is private until `finish`: a process that ends before leaves a file that no process
- * opens. One group at a time.
- */
-export class CatalogueBuilder {
+/** Writes a catalogue of advisories. One group at a time. */
+export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
   readonly #database: DatabaseSync
   readonly #place: number
   readonly #group: Uid
@@ -39,11 +35,8 @@ export class CatalogueBuilder {
 
   /** `isNew` is true for a file without tables. Throws an error of SQLite if the file cannot be written. */
   constructor(path: string, { group, isNew }: { readonly group: Uid; readonly isNew: boolean }) {
-    this.#database = new DatabaseSync(path)
+    this.#database = openForWriting(path, { tables: advisoryTables, isNew })
     this.#group = group
-    // No process reads the file before it is finished, and an unfinished one is thrown away.
-    this.#database.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA temp_store = FILE')
-    if (isNew) createTables(this.#database)
     this.#database.exec('CREATE TEMP TABLE seen (advisory INTEGER PRIMARY KEY)')
     this.#database.prepare('INSERT INTO place (uid) VALUES (?) ON CONFLICT DO NOTHING').run(group)
     this.#place = Number(this.#database.prepare('SELECT id FROM place WHERE uid = ?').get(group)?.['id'])
@@ -52,7 +45,6 @@ export class CatalogueBuilder {
     this.#database.exec('BEGIN')
   }
 
-  /** Adds an advisory, or changes the one with its segment. */
   put({ segment, origin, advisory }: NewAdvisory): PutOutcome {
     const statements = this.#statements
     const body = toBinary(AdvisorySchema, advisory)
@@ -72,7 +64,6 @@ export class CatalogueBuilder {
     return old === undefined ? 'added' : 'changed'
   }
 
-  /** Removes the group's advisories that were not put since the start. Returns how many. */
   removeOthers(): number {
     const others = this.#database.prepare('SELECT id, listed FROM advisory WHERE place = ? AND id NOT IN (SELECT advisory FROM seen) LIMIT ?')
     for (let removed = 0; ;) {
@@ -87,7 +78,6 @@ export class CatalogueBuilder {
     }
   }
 
-  /** Records where the advisories came from, computes what readers need, and closes the file. */
   finish({ source, nowMs }: { readonly source: string; readonly nowMs: number }): void {
     const database = this.#database
     const { n } = database.prepare('SELECT count(*) AS n FROM seen').get() ?? {}
@@ -111,7 +101,6 @@ export class CatalogueBuilder {
     database.close()
   }
 
-  /** Closes the file as it is. It is not a catalogue then. */
   abandon(): void {
     this.#database.close()
   }

@@ -1,11 +1,11 @@
-import { DatabaseSync, type SQLInputValue } from 'node:sqlite'
-import { errorText } from '../../base/error-text.ts'
+import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
 import { RecentMap } from '../../base/recent-map.ts'
 import { isBelow, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory } from '../../cache/lists/advisory-source.ts'
 import type { Order, SortKey } from '../../cache/lists/order.ts'
+import { openForReading } from '../files/catalogue-file.ts'
+import { advisoryTables, facets } from './advisory-tables.ts'
 import { foldCase } from './facts.ts'
-import { CatalogueError, facets, formatVersion, metaOf } from './schema.ts'
 
 /** Up to this number of candidates of one filter, a list sorts them. Above it, the list walks an index in its order and tests each advisory. */
 const fewCandidates = 5_000
@@ -75,27 +75,18 @@ function orderBy({ terms }: Order): string {
 }
 
 /** A catalogue of advisories: one file, open for reading. It never changes. Synchronous: ReaderThread reads it in a thread. */
-export class CatalogueReader {
+export class AdvisoryReader {
   readonly #database: DatabaseSync
   readonly #places: readonly Place[]
   readonly #counts = new RecentMap<string, number>(rememberedCounts)
 
   /** Throws CatalogueError if the file is no catalogue of this version. */
   constructor(path: string) {
-    try {
-      this.#database = new DatabaseSync(path, { readOnly: true })
-      // Immutable files need no locks. Pages are read through the memory of the system.
-      this.#database.exec('PRAGMA query_only = 1; PRAGMA mmap_size = 1099511627776; PRAGMA temp_store = MEMORY')
-      const format = metaOf(this.#database, 'format')
-      if (format !== String(formatVersion)) throw new CatalogueError(`the catalogue has format ${format}, and this version reads ${formatVersion}`)
-      this.#places = this.#database
-        .prepare('SELECT id, uid, listed FROM place ORDER BY uid')
-        .all()
-        .map(({ id, uid, listed }) => ({ id: Number(id), uid: trustedUid(String(uid)), listed: Number(listed) }))
-    } catch (error) {
-      if (error instanceof CatalogueError) throw error
-      throw new CatalogueError(`the catalogue cannot be read: ${errorText(error)}`, { cause: error })
-    }
+    this.#database = openForReading(path, advisoryTables)
+    this.#places = this.#database
+      .prepare('SELECT id, uid, listed FROM place ORDER BY uid')
+      .all()
+      .map(({ id, uid, listed }) => ({ id: Number(id), uid: trustedUid(String(uid)), listed: Number(listed) }))
   }
 
   /** Returns the groups that have advisories, in uid order. */

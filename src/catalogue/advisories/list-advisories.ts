@@ -1,21 +1,21 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
-import { hashQuery } from '../base/page-token.ts'
-import { setOf, type CapabilitySet } from '../base/capability.ts'
-import { resources } from '../base/schema/schema.ts'
-import { isBelow, isUid, isWithin, parentOf, type Uid } from '../base/uid.ts'
-import { parseOrder } from '../cache/lists/order.ts'
-import { isVisible, type UidFilter, type Visibility } from '../cache/lists/places.ts'
-import type { RecordTables } from '../cache/record-tables.ts'
-import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../cache/lists/advisory-source.ts'
-import { notFound } from '../engine/errors.ts'
-import { continuationOf, nextToken, pageLimit, prepared, uidFilterOf, visibility } from '../engine/read.ts'
-import { callerOf, turnOf, type Handler } from '../engine/services.ts'
+import { hashQuery } from '../../base/page-token.ts'
+import { setOf, type CapabilitySet } from '../../base/capability.ts'
+import { resources } from '../../base/schema/schema.ts'
+import { isBelow, isUid, isWithin, parentOf, type Uid } from '../../base/uid.ts'
+import { parseOrder } from '../../cache/lists/order.ts'
+import { isVisible, type UidFilter, type Visibility } from '../../cache/lists/places.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
+import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../cache/lists/advisory-source.ts'
+import { notFound } from '../../engine/errors.ts'
+import { continuationOf, nextToken, pageLimit, prepared, uidFilterOf, visibility } from '../../engine/read.ts'
+import { callerOf, turnOf, type Handler } from '../../engine/services.ts'
 import {
   AdvisorySchema,
   ListAdvisoriesResponseSchema,
   type GetAdvisoryRequest,
   type ListAdvisoriesRequest,
-} from '../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+} from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 
 const kind = 'Advisory'
 

@@ -3,7 +3,7 @@ import { answerTasks } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryQuery } from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
-import { CatalogueReader } from './reader.ts'
+import { AdvisoryReader } from './advisory-reader.ts'
 
 /** A query as it is sent to the thread: of the order, the terms. */
 interface SentQuery extends Omit<AdvisoryQuery, 'order'> {
@@ -14,11 +14,11 @@ interface SentQuery extends Omit<AdvisoryQuery, 'order'> {
 export type ReaderTask = { readonly kind: 'groups' } | { readonly kind: 'get'; readonly uid: Uid } | { readonly kind: 'page'; readonly query: SentQuery }
 
 const { path } = workerData as { readonly path: string } // of ReaderThread
-let reader: CatalogueReader | undefined
+let reader: AdvisoryReader | undefined
 
 function work(task: ReaderTask): unknown {
   // Opened by the first task, whose answer then has the error.
-  reader ??= new CatalogueReader(path)
+  reader ??= new AdvisoryReader(path)
   if (task.kind === 'groups') return reader.groups()
   if (task.kind === 'get') return reader.get(task.uid)
   const { terms, ...query } = task.query

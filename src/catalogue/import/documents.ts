@@ -1,5 +1,5 @@
 import { parse } from 'yaml'
-import { RefusedDocument } from './osv.ts'
+import { RefusedDocument } from './members.ts'
 
 /** The largest document, in bytes. A larger one is refused without being kept in memory. */
 export const maxDocumentBytes = 16 * 1024 * 1024

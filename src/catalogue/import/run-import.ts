@@ -1,8 +1,9 @@
 import { errorMessage } from '../../base/error-text.ts'
 import type { Uid } from '../../base/uid.ts'
-import { CatalogueBuilder } from '../files/builder.ts'
+import { AdvisoryBuilder } from '../advisories/advisory-builder.ts'
 import { documentsOf, type FoundDocument } from './documents.ts'
-import { advisoriesOfOsv, RefusedDocument } from './osv.ts'
+import { formatOf } from './formats/formats.ts'
+import { RefusedDocument } from './members.ts'
 import { documentNames, sourceFiles, type SourceFile } from './source-files.ts'
 
 /** A document or file that was not imported. `line` is where it starts; undefined for a whole file. */
@@ -41,12 +42,12 @@ const documentsPerTurn = 100
 
 /** Writes the documents of a number of files into one catalogue file. */
 class Import {
-  readonly #builder: CatalogueBuilder
+  readonly #builder: AdvisoryBuilder
   readonly #options: ImportOptions
   #counts = none
   #bytes = 0
 
-  constructor(builder: CatalogueBuilder, options: ImportOptions) {
+  constructor(builder: AdvisoryBuilder, options: ImportOptions) {
     this.#builder = builder
     this.#options = options
   }
@@ -89,9 +90,10 @@ class Import {
 
   #put(file: string, { line, value }: { readonly line: number; readonly value: unknown }): void {
     try {
-      for (const advisory of advisoriesOfOsv(value, this.#options.group)) {
-        const outcome = this.#builder.put(advisory)
-        if (outcome === 'repeated') throw new RefusedDocument(`${advisory.advisory.advisoryId} was in an earlier document of this import`)
+      const { format, document } = formatOf(value)
+      for (const { row } of format.rowsOf(document, { group: () => this.#options.group, nowMs: this.#options.nowMs })) {
+        const outcome = this.#builder.put(row)
+        if (outcome === 'repeated') throw new RefusedDocument(`${row.advisory.advisoryId} was in an earlier document of this import`)
         this.#count(outcome, 1)
       }
     } catch (error) {
@@ -119,7 +121,7 @@ export async function importInto(
   options: ImportOptions,
   signal: AbortSignal,
 ): Promise<ImportCounts> {
-  const builder = new CatalogueBuilder(target.path, { group: options.group, isNew: target.isNew })
+  const builder = new AdvisoryBuilder(target.path, { group: options.group, isNew: target.isNew })
   try {
     return await new Import(builder, options).run(signal)
   } catch (error) {

@@ -1,7 +1,6 @@
-import { createHash } from 'node:crypto'
 import { create } from '@bufbuild/protobuf'
-import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
-import type { Uid } from '../../base/uid.ts'
+import type { Timestamp } from '@bufbuild/protobuf/wkt'
+import type { Uid } from '../../../base/uid.ts'
 import {
   AdvisoryEventSchema,
   AdvisorySchema,
@@ -11,67 +10,12 @@ import {
   type Advisory,
   type AdvisoryEvent,
   type Severity,
-} from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-import type { NewAdvisory } from '../files/builder.ts'
+} from '../../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
+import type { DocumentFormat } from '../format.ts'
+import { checkedName, listAt, maxItems, membersOf, nameAt, RefusedDocument, segmentOf, timeAt, type Members } from '../members.ts'
 
-/** A document that is not imported. The message says why, in words for the person who imports. */
-export class RefusedDocument extends Error {
-  override readonly name = 'RefusedDocument'
-}
-
-/** Bounds of one document: a hostile one must not make one advisory of any size. */
-const maxNameLength = 512
-const maxItems = 1_000
 const maxPackages = 10_000
-
-type Members = Readonly<Record<string, unknown>>
-
-function isMembers(value: unknown): value is Members {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
-}
-
-/** Returns a text that lists filter by. Throws RefusedDocument. */
-function nameAt(members: Members, key: string, where: string): string {
-  const value = members[key]
-  if (typeof value !== 'string' || value === '') throw new RefusedDocument(`${where} is missing or no text`)
-  return checkedName(value, where)
-}
-
-function checkedName(value: string, where: string): string {
-  if (value.length > maxNameLength) throw new RefusedDocument(`${where} has more than ${maxNameLength} characters`)
-  if (/[\u0000-\u001f\u007f]/.test(value)) throw new RefusedDocument(`${where} has a control character`)
-  if (!value.isWellFormed()) throw new RefusedDocument(`${where} has half a character`)
-  return value
-}
-
-function listAt(members: Members, key: string, { where, max = maxItems }: { readonly where: string; readonly max?: number }): readonly unknown[] {
-  const value = members[key] ?? []
-  if (!Array.isArray(value)) throw new RefusedDocument(`${where} is no list`)
-  if (value.length > max) throw new RefusedDocument(`${where} has more than ${max} items`)
-  return value
-}
-
-function membersOf(value: unknown, where: string): Members {
-  if (!isMembers(value)) throw new RefusedDocument(`${where} is no object`)
-  return value
-}
-
-const timePattern = /^(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
-
-/** Returns an RFC 3339 time in UTC, as OSV writes it, cut to milliseconds. Throws RefusedDocument. */
-function timeAt(members: Members, key: string): Timestamp | undefined {
-  const value = members[key]
-  if (value === undefined || value === null) return undefined
-  const year = typeof value === 'string' ? timePattern.exec(value)?.[1] : undefined
-  const ms = year === undefined || year === '0000' ? NaN : Date.parse(String(value))
-  if (Number.isNaN(ms)) throw new RefusedDocument(`${key} is no time such as 2026-01-31T12:00:00Z`)
-  return timestampFromMs(ms)
-}
-
-/** 16 hex digits that follow from the texts: the same import twice makes the same uids. */
-function segmentOf(...texts: readonly string[]): string {
-  return createHash('sha256').update(JSON.stringify(texts)).digest('hex').slice(0, 16)
-}
 
 const severityTypes: Readonly<Record<string, Severity_Type>> = {
   CVSS_V2: Severity_Type.CVSS_V2,
@@ -177,12 +121,14 @@ function advisoryOf(document: OsvDocument, { ecosystem, name, statements }: Affe
   return { segment, origin: name, advisory }
 }
 
-/**
- * Maps a document in OSV form to advisories of `group`: one for each package. A document without packages gives none. Throws RefusedDocument if it is not in that
- * form, or beyond the bounds.
- */
-export function advisoriesOfOsv(document: unknown, group: Uid): NewAdvisory[] {
-  const members = membersOf(document, 'the document')
+/** OSV (https://ossf.github.io/osv-schema/): one advisory for each package. A document without packages gives none. */
+export const osv: DocumentFormat = {
+  name: 'OSV',
+  recognises: (document) => 'modified' in document || ('id' in document && ('affected' in document || 'schema_version' in document)),
+  rowsOf: (document, context) => advisoriesOf(document, context.group()).map((row) => ({ kind: 'advisories', row })),
+}
+
+function advisoriesOf(members: Members, group: Uid): NewAdvisory[] {
   const id = nameAt(members, 'id', 'id')
   const updated = timeAt(members, 'modified')
   if (updated === undefined) throw new RefusedDocument('modified is missing: this is no OSV document')

@@ -1,8 +1,5 @@
-import type { DatabaseSync } from 'node:sqlite'
 import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
-
-/** The version of the format below. A process opens only files of its own version (docs/adr/0033). */
-export const formatVersion = 1
+import type { CatalogueTables } from '../files/catalogue-file.ts'
 
 /**
  * The numbers of facets in the file. `eventState`, `eventAuthor`, `eventReviewer` and `eventType` have the values of all events of
@@ -33,8 +30,9 @@ export const facets = {
  * - `term_count`: the number of advisories by term and group, so that counts of one value need no search
  * - `search`: the lower-case texts that `query` searches, as trigrams
  */
-const tables = `
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+export const advisoryTables: CatalogueTables = {
+  version: 1,
+  sql: `
 CREATE TABLE source (id INTEGER PRIMARY KEY, group_uid TEXT NOT NULL, name TEXT NOT NULL, imported_ms INTEGER NOT NULL, advisories INTEGER NOT NULL,
   UNIQUE (group_uid, name));
 CREATE TABLE place (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, listed INTEGER NOT NULL DEFAULT 0);
@@ -48,26 +46,5 @@ CREATE INDEX advisory_created ON advisory (place, create_ms, segment) WHERE list
 CREATE INDEX advisory_updated ON advisory (place, update_ms, segment) WHERE listed = 1;
 CREATE INDEX advisory_listed ON advisory (place, segment) WHERE listed = 1;
 CREATE VIRTUAL TABLE search USING fts5(artifact, component, aliases, tokenize = 'trigram case_sensitive 1', detail = full);
-`
-
-/** Makes the tables of an empty file. */
-export function createTables(database: DatabaseSync): void {
-  database.exec(tables)
-  setMeta(database, 'format', String(formatVersion))
-}
-
-/** Reads a fact about the whole file. */
-export function metaOf(database: DatabaseSync, key: 'format' | 'built_ms'): string | undefined {
-  const row = database.prepare('SELECT value FROM meta WHERE key = ?').get(key)
-  return row === undefined ? undefined : String(row['value'])
-}
-
-/** Writes a fact about the whole file. */
-export function setMeta(database: DatabaseSync, key: 'format' | 'built_ms', value: string): void {
-  database.prepare('INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value').run(key, value)
-}
-
-/** A file that is no catalogue of this version, or is damaged. The message is for operators. */
-export class CatalogueError extends Error {
-  override readonly name = 'CatalogueError'
+`,
 }

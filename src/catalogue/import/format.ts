@@ -1,0 +1,24 @@
+import type { Uid } from '../../base/uid.ts'
+import type { NewAdvisory } from '../advisories/advisory-builder.ts'
+import type { Members } from './members.ts'
+
+/** A row of one catalogue, made from a document. */
+export type ImportRow = { readonly kind: 'advisories'; readonly row: NewAdvisory }
+
+/** What a format may need besides the document. */
+export interface FormatContext {
+  /** Returns the group that advisories belong to. Throws RefusedDocument if the import names none. */
+  group(): Uid
+  /** The time of the import, in milliseconds since 1970. */
+  readonly nowMs: number
+}
+
+/** A form of documents that imports read. */
+export interface DocumentFormat {
+  /** Its name for people, e.g. `OSV`. */
+  readonly name: string
+  /** True if the document says that it has this form. Looks at few members. */
+  recognises(document: Members): boolean
+  /** Returns what the document says. Throws RefusedDocument if it is not in the form, or beyond the bounds. */
+  rowsOf(document: Members, context: FormatContext): Iterable<ImportRow>
+}

@@ -1,0 +1,65 @@
+import { createHash } from 'node:crypto'
+import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
+
+/** A document that is not imported. The message says why, in words for the person who imports. */
+export class RefusedDocument extends Error {
+  override readonly name = 'RefusedDocument'
+}
+
+/** Bounds of one document: a hostile one must not make one advisory of any size. */
+export const maxNameLength = 512
+export const maxItems = 1_000
+
+/** A JSON object. */
+export type Members = Readonly<Record<string, unknown>>
+
+/** True for a JSON object. */
+export function isMembers(value: unknown): value is Members {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Returns a text that lists filter by. Throws RefusedDocument. */
+export function nameAt(members: Members, key: string, where: string): string {
+  const value = members[key]
+  if (typeof value !== 'string' || value === '') throw new RefusedDocument(`${where} is missing or no text`)
+  return checkedName(value, where)
+}
+
+/** Returns the text if lists can filter by it. Throws RefusedDocument. */
+export function checkedName(value: string, where: string): string {
+  if (value.length > maxNameLength) throw new RefusedDocument(`${where} has more than ${maxNameLength} characters`)
+  if (/[\u0000-\u001f\u007f]/.test(value)) throw new RefusedDocument(`${where} has a control character`)
+  if (!value.isWellFormed()) throw new RefusedDocument(`${where} has half a character`)
+  return value
+}
+
+/** Returns the list at `key`, empty if there is none. Throws RefusedDocument. */
+export function listAt(members: Members, key: string, { where, max = maxItems }: { readonly where: string; readonly max?: number }): readonly unknown[] {
+  const value = members[key] ?? []
+  if (!Array.isArray(value)) throw new RefusedDocument(`${where} is no list`)
+  if (value.length > max) throw new RefusedDocument(`${where} has more than ${max} items`)
+  return value
+}
+
+/** Returns the value as a JSON object. Throws RefusedDocument. */
+export function membersOf(value: unknown, where: string): Members {
+  if (!isMembers(value)) throw new RefusedDocument(`${where} is no object`)
+  return value
+}
+
+const timePattern = /^(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
+
+/** Returns an RFC 3339 time in UTC, as OSV writes it, cut to milliseconds. Throws RefusedDocument. */
+export function timeAt(members: Members, key: string): Timestamp | undefined {
+  const value = members[key]
+  if (value === undefined || value === null) return undefined
+  const year = typeof value === 'string' ? timePattern.exec(value)?.[1] : undefined
+  const ms = year === undefined || year === '0000' ? NaN : Date.parse(String(value))
+  if (Number.isNaN(ms)) throw new RefusedDocument(`${key} is no time such as 2026-01-31T12:00:00Z`)
+  return timestampFromMs(ms)
+}
+
+/** 16 hex digits that follow from the texts: the same import twice makes the same uids. */
+export function segmentOf(...texts: readonly string[]): string {
+  return createHash('sha256').update(JSON.stringify(texts)).digest('hex').slice(0, 16)
+}
