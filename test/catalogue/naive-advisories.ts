@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
 import type { Order, SortKey } from '../../src/cache/lists/order.ts'
-import type { Members } from '../../src/catalogue/import/members.ts'
+import { membersOf } from '../../src/catalogue/import/members.ts'
 import { osv } from '../../src/catalogue/import/formats/osv.ts'
 import type { AdvisoryFacet, AdvisoryFilter, AdvisoryQuery } from '../../src/cache/lists/advisory-source.ts'
 import { trustedUid, type Uid } from '../../src/base/uid.ts'
@@ -55,9 +55,9 @@ export const naiveValues: Readonly<Record<AdvisoryFacet, (advisory: Advisory) =>
 }
 
 /** The advisories of documents in OSV form, as the model keeps them. */
-export function naiveAdvisories(documents: readonly Members[], group: Uid): NaiveAdvisory[] {
+export function naiveAdvisories(documents: readonly unknown[], group: Uid): NaiveAdvisory[] {
   return documents.flatMap((document) =>
-    [...osv.rowsOf(document, { group: () => group, nowMs: 0 })].map(({ row: { segment, advisory } }) => {
+    [...osv.rowsOf(membersOf(document, 'the document'), { group: () => group, nowMs: 0 })].map(({ row: { segment, advisory } }) => {
       const uid = trustedUid(`${group}/${segment}`)
       const [createMs = 0, updateMs = 0] = [advisory.createTime, advisory.updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
       return { uid, name: '', createMs, updateMs, group, advisory: create(AdvisorySchema, { ...advisory, uid }) }
