@@ -1,4 +1,5 @@
 // What other folders may import of the catalogue. They import nothing else of it.
 export type { ImportRefusal } from './import/run-import.ts'
 export { getAdvisory, listAdvisories } from './advisories/list-advisories.ts'
+export type { RowCounts } from './import/run-import.ts'
 export { Catalogues, type PublishedImport } from './publish/catalogues.ts'

@@ -18,7 +18,7 @@ import { exitCodes, UsageError } from './exit-codes.ts'
 export interface ImportCommandOptions {
   readonly role: 'api' | 'dev'
   readonly config?: string
-  readonly group: string
+  readonly group?: string
   readonly replace?: boolean
   readonly dryRun?: boolean
 }
@@ -82,10 +82,14 @@ class Progress {
   }
 }
 
-function words({ documents, added, changed, unchanged, removed, refused, published }: PublishedImport, dryRun: boolean): string {
-  const counts = `${documents} ${documents === 1 ? 'document' : 'documents'}: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed, ${refused} refused`
-  const result = published === undefined ? (dryRun ? 'dry run: nothing was published' : 'nothing changed') : `published ${published.manifest}`
-  return `${counts}\n${result}\n`
+/** Returns what is printed about an import: a line for all documents, and one or two for each catalogue. */
+function words({ documents, refused, rows, published }: PublishedImport, dryRun: boolean): string {
+  const lines = [`${documents} ${documents === 1 ? 'document' : 'documents'}, ${refused} refused`]
+  for (const [kind, { added, changed, unchanged, removed }] of rows)
+    lines.push(`${kind}: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed`)
+  for (const [kind, { manifest }] of published) lines.push(`published ${kind} ${manifest}`)
+  if (published.size === 0) lines.push(dryRun ? 'dry run: nothing was published' : 'nothing changed')
+  return lines.map((line) => `${line}\n`).join('')
 }
 
 /** Returns what is printed: file, line and what is wrong. */
@@ -101,7 +105,7 @@ async function runImport(
   signal: AbortSignal,
 ): Promise<PublishedImport> {
   if (catalogues === undefined) throw new UsageError('no upstream is configured (registry.upstream): it stores the catalogue')
-  const group = findGroup(cache.tables, options.group)
+  const group = options.group === undefined ? undefined : findGroup(cache.tables, options.group)
   const progress = new Progress(await bytesOf(paths))
   let refused = 0
   const onRefusal = (refusal: ImportRefusal): void => {

@@ -34,10 +34,10 @@ function addClaim(text: string, claims: Record<string, string>): Record<string, 
 /** `taproot import`: loads what it needs when it is called. */
 function importAdvisoriesCommand(): Command {
   return new Command('import')
-    .description('import security advisories in OSV form: files, folders, zip and tar archives. With the embedded store, stop the server first')
+    .description('import advisories and other catalogues: files, folders, zip and tar archives. With the embedded store, stop the server first')
     .argument('<path...>', 'files in JSON, JSON lines or YAML, folders, or archives of them')
-    .requiredOption('--group <group>', 'uid or path of the group that the advisories belong to, e.g. acme/security')
-    .option('--replace', 'remove the advisories of the group that the files do not have')
+    .option('--group <group>', 'uid or path of the group that advisories belong to, e.g. acme/security')
+    .option('--replace', 'remove what the files do not have: advisories of the group, and other rows of the same sources')
     .option('--dry-run', 'read everything and count, but change nothing')
     .addOption(new Option('--role <role>', 'role whose settings apply').choices(['api', 'dev']).default('dev'))
     .addOption(configOption())

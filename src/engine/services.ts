@@ -19,7 +19,7 @@ import type { TaskTurn } from '../base/task-thread.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
-import type { AdvisorySource } from '../cache/lists/advisory-source.ts'
+import type { CatalogueKind, CatalogueSources } from '../cache/lists/catalogue-sources.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
@@ -126,8 +126,8 @@ export interface Services {
   readonly audit: AuditReader | undefined
   /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined
-  /** Returns the sources of advisories as of now. Throws code 14 while they are being loaded. */
-  readonly advisories: () => readonly AdvisorySource[]
+  /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
+  readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined
 }
 
 /** The caller that a verified token names. */

@@ -166,7 +166,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
-    advisories: () => catalogues?.advisories() ?? [],
+    catalogue: (kind) => catalogues?.source(kind),
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
   return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, services }

@@ -64,22 +64,22 @@ describeOnStores('published catalogues', (store) => {
   async function importIds({ catalogues }: CatalogueProcess, ids: readonly string[], group: string = groups[0]): Promise<void> {
     const path = await fileOf('documents.jsonl', ids.map((id) => `${JSON.stringify(osvDocument(id))}\n`).join(''))
     const options = { paths: [path], group: trustedUid(group), replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
-    expect((await catalogues.import(options, signal)).added).toBe(ids.length)
+    expect((await catalogues.import(options, signal)).rows.get('advisories')?.added).toBe(ids.length)
   }
 
-  async function countOf([source]: readonly AdvisorySource[]): Promise<number> {
+  async function countOf(source: AdvisorySource | undefined): Promise<number> {
     const filter = { groups: groups.map(trustedUid), uids: undefined, anyOf: [], noneOf: [], text: '' }
     return (await source?.page({ filter, order: uidOrder, after: undefined, skip: 0, limit: 1 }, { key: '', signal }))?.total ?? 0
   }
 
   /** Waits until a process serves so many advisories. */
   const untilServed = ({ catalogues }: CatalogueProcess, count: number): Promise<void> =>
-    vi.waitFor(async () => expect(await countOf(catalogues.advisories())).toBe(count), { timeout: 60_000, interval: 5 })
+    vi.waitFor(async () => expect(await countOf(catalogues.source('advisories'))).toBe(count), { timeout: 60_000, interval: 5 })
 
   test('every process serves a new catalogue soon', async () => {
     const upstream = await upstreamIn()
     const [one, other] = [await start(upstream), await start(upstream)]
-    expect([one.catalogues.advisories(), other.catalogues.advisories()]).toEqual([[], []])
+    expect([one.catalogues.source('advisories'), other.catalogues.source('advisories')]).toEqual([undefined, undefined])
     await importIds(one, ['A-1', 'A-2'])
     await Promise.all([untilServed(one, 2), untilServed(other, 2)])
     await importIds(other, ['A-3'])
@@ -91,7 +91,7 @@ describeOnStores('published catalogues', (store) => {
     const upstream = await upstreamIn()
     await importIds(await start(upstream, false), ['A-1'])
     const late = await start(upstream, false)
-    expect(() => late.catalogues.advisories()).toThrow(expect.objectContaining({ code: 14, reason: 'CATALOGUE_LOADING' }) as Error)
+    expect(() => late.catalogues.source('advisories')).toThrow(expect.objectContaining({ code: 14, reason: 'CATALOGUE_LOADING' }) as Error)
   })
 
   test('imports at the same time lose nothing', async () => {
@@ -133,7 +133,7 @@ describeOnStores('published catalogues', (store) => {
     await importIds(one, ['A-2'])
     const isReported = (): boolean => victim.logs.some(({ level, fields }) => level === 'error' && String(fields['error']).includes('changed the bytes'))
     await vi.waitFor(() => expect(isReported()).toBe(true), { timeout: 60_000, interval: 5 })
-    expect(await countOf(victim.catalogues.advisories())).toBe(1)
+    expect(await countOf(victim.catalogues.source('advisories'))).toBe(1)
     isBroken = false
     await untilServed(victim, 2)
   })

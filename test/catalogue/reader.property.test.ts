@@ -16,6 +16,7 @@ import { advisoryFacets, type AdvisoryFilter, type FacetValues } from '../../src
 import { AdvisorySchema } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { osvDocument } from '../support/import-advisories.ts'
 import { isFullTier } from '../support/tier.ts'
+import { targetsAt } from './documents.ts'
 import { naiveAdvisories, naivePage, naiveValues, type NaiveAdvisory } from './naive-advisories.ts'
 
 /** The PyPA advisory database in OSV form, where it lies next to the repository (CC-BY-4.0). */
@@ -67,7 +68,7 @@ async function built(documents: readonly unknown[]): Promise<{ reader: AdvisoryR
     await writeFile(path, dealt.map((document) => `${JSON.stringify(document)}\n`).join(''))
     const refusals: unknown[] = []
     const options = { paths: [path], group, replace: false, nowMs: 0, onRefusal: (refusal: unknown) => refusals.push(refusal), onProgress: () => undefined }
-    await importInto({ path: target, isNew: number === 0 }, options, AbortSignal.timeout(60_000))
+    await importInto(targetsAt(target), options, AbortSignal.timeout(60_000))
     expect(refusals).toEqual([])
     all.push(...naiveAdvisories(dealt, group))
   }

@@ -4,11 +4,11 @@ import { join } from 'node:path'
 import { setTimeout as delay } from 'node:timers/promises'
 import type { JsonObject } from '@bufbuild/protobuf'
 import { trustedUid } from '../../src/base/uid.ts'
-import type { PublishedImport, ImportRefusal } from '../../src/catalogue/index.ts'
+import type { PublishedImport, ImportRefusal, RowCounts } from '../../src/catalogue/index.ts'
 import { ok, type TestServer } from './test-server.ts'
 
-/** What an import did, with what was refused. */
-export interface TestImport extends PublishedImport {
+/** What an import did, with the rows of advisories and what was refused. */
+export interface TestImport extends PublishedImport, RowCounts {
   readonly refusals: readonly ImportRefusal[]
 }
 
@@ -32,11 +32,12 @@ export async function importFiles(
   const onRefusal = (refusal: ImportRefusal): void => void refusals.push(refusal)
   const signal = AbortSignal.timeout(300_000)
   const imported = await catalogues.import({ paths, group: trustedUid(group), replace, dryRun, onRefusal, onProgress: () => undefined }, signal)
-  const digest = imported.published?.manifest
-  const isServed = (): boolean => server.logs.some(({ message, fields }) => message === 'the catalogue is served' && fields['digest'] === digest)
+  const isServed = (digest: string): boolean => server.logs.some(({ message, fields }) => message === 'the catalogue is served' && fields['digest'] === digest)
+  const digests = [...imported.published.values()].map(({ manifest }) => manifest)
   // Also in processes of the fuzzer, which have no vitest.
-  while (digest !== undefined && !isServed()) await delay(5, undefined, { signal })
-  return { ...imported, refusals }
+  while (!digests.every(isServed)) await delay(5, undefined, { signal })
+  const none = { added: 0, changed: 0, unchanged: 0, removed: 0 }
+  return { ...imported, ...(imported.rows.get('advisories') ?? none), refusals }
 }
 
 /** Imports documents in OSV form. */

@@ -6,7 +6,7 @@ import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
 import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { openForWriting, setMeta } from '../files/catalogue-file.ts'
-import type { CatalogueWriter, PutOutcome } from '../files/catalogue-writer.ts'
+import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { searchTextsOf, termsOf } from './facts.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 
@@ -33,8 +33,9 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
   readonly #statements: Readonly<Record<keyof typeof sql, StatementSync>>
   #pending = 0
 
-  /** `isNew` is true for a file without tables. Throws an error of SQLite if the file cannot be written. */
-  constructor(path: string, { group, isNew }: { readonly group: Uid; readonly isNew: boolean }) {
+  /** Throws an error of SQLite if the file cannot be written, and TypeError without a group. */
+  constructor({ path, group, isNew }: WriteTarget) {
+    if (group === undefined) throw new TypeError('advisories belong to a group')
     this.#database = openForWriting(path, { tables: advisoryTables, isNew })
     this.#group = group
     this.#database.exec('CREATE TEMP TABLE seen (advisory INTEGER PRIMARY KEY)')

@@ -9,7 +9,7 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../cache/lists/advisory-source.ts'
 import { notFound } from '../../engine/errors.ts'
 import { continuationOf, nextToken, pageLimit, prepared, uidFilterOf, visibility } from '../../engine/read.ts'
-import { callerOf, turnOf, type Handler } from '../../engine/services.ts'
+import { callerOf, turnOf, type Handler, type Services } from '../../engine/services.ts'
 import {
   AdvisorySchema,
   ListAdvisoriesResponseSchema,
@@ -19,10 +19,16 @@ import {
 
 const kind = 'Advisory'
 
+/** The sources of advisories as of now. */
+function advisorySources(services: Pick<Services, 'catalogue'>): readonly AdvisorySource[] {
+  const catalogue = services.catalogue('advisories')
+  return catalogue === undefined ? [] : [catalogue]
+}
+
 /** Answers GetAdvisory. Code 5 also for an advisory whose group was deleted. */
 export const getAdvisory: Handler = async (services, _context, message) => {
   const { uid } = message as GetAdvisoryRequest // the method's input
-  const found = isUid(uid) ? await bodyOf(services.advisories(), services.cache.tables, uid) : undefined
+  const found = isUid(uid) ? await bodyOf(advisorySources(services), services.cache.tables, uid) : undefined
   if (found === undefined) throw notFound(kind, uid)
   const advisory = fromBinary(AdvisorySchema, found)
   return { message: advisory, etag: advisory.etag }
@@ -94,7 +100,7 @@ export const listAdvisories: Handler = async (services, context, message) => {
   await prepared(context, capabilities)
   // Rights, groups and catalogue are of one moment, also if the query then waits for its turn.
   const { tables } = services.cache
-  const sources = services.advisories()
+  const sources = advisorySources(services)
   const groups = groupsOf(sources, tables, { seen: visibility(kind, { tables, context, uidp }, capabilities), uidp })
   const filter: AdvisoryFilter = { groups, uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
   const limit = pageLimit(request.pageSize)

@@ -1,3 +1,14 @@
+import type { Uid } from '../../base/uid.ts'
+
+/** The file that an import writes. */
+export interface WriteTarget {
+  readonly path: string
+  /** True for a file without tables. */
+  readonly isNew: boolean
+  /** The group that advisories belong to; undefined if the import names none. Then it has no advisories. */
+  readonly group: Uid | undefined
+}
+
 /** What became of a row. `repeated`: this import wrote it already. */
 export type PutOutcome = 'added' | 'changed' | 'unchanged' | 'repeated'
 

@@ -1,9 +1,6 @@
 import type { Uid } from '../../base/uid.ts'
-import type { NewAdvisory } from '../advisories/advisory-builder.ts'
+import type { ImportRow } from '../catalogue-kinds.ts'
 import type { Members } from './members.ts'
-
-/** A row of one catalogue, made from a document. */
-export type ImportRow = { readonly kind: 'advisories'; readonly row: NewAdvisory }
 
 /** What a format may need besides the document. */
 export interface FormatContext {

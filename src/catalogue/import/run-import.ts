@@ -1,7 +1,10 @@
 import { errorMessage } from '../../base/error-text.ts'
 import type { Uid } from '../../base/uid.ts'
-import { AdvisoryBuilder } from '../advisories/advisory-builder.ts'
+import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
+import { catalogueKinds, type CatalogueRows, type ImportRow } from '../catalogue-kinds.ts'
+import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { documentsOf, type FoundDocument } from './documents.ts'
+import type { FormatContext } from './format.ts'
 import { formatOf } from './formats/formats.ts'
 import { RefusedDocument } from './members.ts'
 import { documentNames, sourceFiles, type SourceFile } from './source-files.ts'
@@ -13,55 +16,104 @@ export interface ImportRefusal {
   readonly reason: string
 }
 
-/** What an import did, in advisories. `refused` counts documents and files. */
-export interface ImportCounts {
-  readonly documents: number
+/** What an import did to the rows of one catalogue. */
+export interface RowCounts {
   readonly added: number
   readonly changed: number
   readonly unchanged: number
   readonly removed: number
+}
+
+/** What an import did. `refused` counts documents and files. */
+export interface ImportCounts {
+  readonly documents: number
   readonly refused: number
+  /** The catalogues that the documents are about. */
+  readonly rows: ReadonlyMap<CatalogueKind, RowCounts>
 }
 
 /** How an import goes about it. */
 export interface ImportOptions {
   readonly paths: readonly string[]
-  /** The group that the advisories belong to. */
-  readonly group: Uid
-  /** Removes the group's advisories that the sources do not have. They stay if anything was refused: a damaged source removes nothing. */
+  /** The group that advisories belong to. Without it, documents with advisories are refused. */
+  readonly group: Uid | undefined
+  /** Removes the rows that the sources do not have: advisories of the group, and other rows of the sources. They stay if anything was refused. */
   readonly replace: boolean
   readonly nowMs: number
   onRefusal(refusal: ImportRefusal): void
   onProgress(progress: { readonly documents: number; readonly bytes: number }): void
 }
 
+/** Makes the file to write for a kind of catalogue: an empty file, or a copy of the current catalogue. */
+export type OpenTarget = (kind: CatalogueKind) => Promise<Omit<WriteTarget, 'group'>>
+
 const noDocuments = `the sources contain no documents: in folders and archives, only ${documentNames} files are read`
-const none: ImportCounts = { documents: 0, added: 0, changed: 0, unchanged: 0, removed: 0, refused: 0 }
+const noRows: RowCounts = { added: 0, changed: 0, unchanged: 0, removed: 0 }
 /** Number of documents after which other work gets a turn. */
 const documentsPerTurn = 100
 
-/** Writes the documents of a number of files into one catalogue file. */
+/** Writes rows of one kind, and counts them. */
+class KindImport<Kind extends CatalogueKind> {
+  readonly #kind: Kind
+  readonly #writer: CatalogueWriter<CatalogueRows[Kind]>
+  counts = noRows
+
+  constructor(kind: Kind, target: WriteTarget) {
+    this.#kind = kind
+    this.#writer = catalogueKinds[kind].write(target)
+  }
+
+  /** Throws RefusedDocument if this import wrote the row already. */
+  put(row: CatalogueRows[Kind]): void {
+    const outcome: PutOutcome = this.#writer.put(row)
+    if (outcome === 'repeated') throw new RefusedDocument(`${catalogueKinds[this.#kind].nameOf(row)} was in an earlier document of this import`)
+    this.counts = { ...this.counts, [outcome]: this.counts[outcome] + 1 }
+  }
+
+  finish({ replace, paths, nowMs }: ImportOptions): void {
+    if (replace) this.counts = { ...this.counts, removed: this.#writer.removeOthers() }
+    this.#writer.finish({ source: paths.join(' '), nowMs })
+  }
+
+  abandon(): void {
+    this.#writer.abandon()
+  }
+}
+
+/** Writes the documents of a number of files into catalogue files. */
 class Import {
-  readonly #builder: AdvisoryBuilder
+  readonly #open: OpenTarget
   readonly #options: ImportOptions
-  #counts = none
+  readonly #context: FormatContext
+  readonly #kinds = new Map<CatalogueKind, KindImport<CatalogueKind>>()
+  #documents = 0
+  #refused = 0
   #bytes = 0
 
-  constructor(builder: AdvisoryBuilder, options: ImportOptions) {
-    this.#builder = builder
+  constructor(open: OpenTarget, options: ImportOptions) {
+    this.#open = open
     this.#options = options
+    const group = (): Uid => {
+      if (options.group === undefined) throw new RefusedDocument('the document has advisories: say with --group which group they belong to')
+      return options.group
+    }
+    this.#context = { group, nowMs: options.nowMs }
   }
 
   async run(signal: AbortSignal): Promise<ImportCounts> {
-    const { paths, replace, nowMs } = this.#options
+    const { paths, replace } = this.#options
     for (const path of paths) {
       for await (const file of sourceFiles(path, (bytes) => (this.#bytes += bytes))) await this.#file(file, signal)
     }
     // With `replace`, a wrong folder would remove everything.
-    if (this.#counts.documents + this.#counts.refused === 0) throw new Error(noDocuments)
-    if (replace && this.#counts.refused === 0) this.#count('removed', this.#builder.removeOthers())
-    this.#builder.finish({ source: paths.join(' '), nowMs })
-    return this.#counts
+    if (this.#documents + this.#refused === 0) throw new Error(noDocuments)
+    const options = { ...this.#options, replace: replace && this.#refused === 0 }
+    for (const one of this.#kinds.values()) one.finish(options)
+    return { documents: this.#documents, refused: this.#refused, rows: new Map([...this.#kinds].map(([kind, { counts }]) => [kind, counts])) }
+  }
+
+  abandon(): void {
+    for (const one of this.#kinds.values()) one.abandon()
   }
 
   async #file(file: SourceFile, signal: AbortSignal): Promise<void> {
@@ -70,62 +122,81 @@ class Import {
       this.#refuse({ file: file.name, line: undefined, reason: file.refused })
       return
     }
+    const documents = documentsOf(file.pieces)
     try {
-      for await (const document of documentsOf(file.pieces)) await this.#document(file.name, document, signal)
+      for (;;) {
+        const next = await this.#nextOf(documents, file.name, signal)
+        if (next === undefined) break
+        // What fails here is the catalogue file, for example on a full disk: that ends the import.
+        await this.#document(file.name, next, signal)
+      }
+    } finally {
+      await documents.return()
+    }
+  }
+
+  /** Returns the next document; undefined after the last one, and where the file cannot be read on. */
+  async #nextOf(documents: AsyncGenerator<FoundDocument, void, undefined>, file: string, signal: AbortSignal): Promise<FoundDocument | undefined> {
+    try {
+      const next = await documents.next()
+      return next.done === true ? undefined : next.value
     } catch (error) {
       if (signal.aborted) throw error
-      this.#refuse({ file: file.name, line: undefined, reason: `the file cannot be read on: ${errorMessage(error)}` })
+      this.#refuse({ file, line: undefined, reason: `the file cannot be read on: ${errorMessage(error)}` })
+      return undefined
     }
   }
 
   async #document(file: string, document: FoundDocument, signal: AbortSignal): Promise<void> {
-    this.#count('documents', 1)
+    this.#documents += 1
     if ('refused' in document) this.#refuse({ file, line: document.line, reason: document.refused })
-    else this.#put(file, document)
-    if (this.#counts.documents % documentsPerTurn !== 0) return
-    this.#options.onProgress({ documents: this.#counts.documents, bytes: this.#bytes })
+    else {
+      try {
+        const rows = this.#rowsOf(document.value)
+        for (const { kind } of rows) if (!this.#kinds.has(kind)) await this.#begin(kind)
+        this.#put(rows)
+      } catch (error) {
+        if (!(error instanceof RefusedDocument)) throw error
+        this.#refuse({ file, line: document.line, reason: error.message })
+      }
+    }
+    if (this.#documents % documentsPerTurn !== 0) return
+    this.#options.onProgress({ documents: this.#documents, bytes: this.#bytes })
     await new Promise(setImmediate)
     signal.throwIfAborted()
   }
 
-  #put(file: string, { line, value }: { readonly line: number; readonly value: unknown }): void {
-    try {
-      const { format, document } = formatOf(value)
-      for (const { row } of format.rowsOf(document, { group: () => this.#options.group, nowMs: this.#options.nowMs })) {
-        const outcome = this.#builder.put(row)
-        if (outcome === 'repeated') throw new RefusedDocument(`${row.advisory.advisoryId} was in an earlier document of this import`)
-        this.#count(outcome, 1)
-      }
-    } catch (error) {
-      if (!(error instanceof RefusedDocument)) throw error
-      this.#refuse({ file, line, reason: error.message })
-    }
+  /** Returns all rows of a document before one of them is written. Throws RefusedDocument. */
+  #rowsOf(value: unknown): readonly ImportRow[] {
+    const { format, document } = formatOf(value)
+    return [...format.rowsOf(document, this.#context)]
   }
 
-  #count(what: keyof ImportCounts, number: number): void {
-    this.#counts = { ...this.#counts, [what]: this.#counts[what] + number }
+  async #begin(kind: CatalogueKind): Promise<void> {
+    const target = await this.#open(kind)
+    this.#kinds.set(kind, new KindImport(kind, { ...target, group: this.#options.group }))
+  }
+
+  #put(rows: readonly ImportRow[]): void {
+    for (const { kind, row } of rows) this.#kinds.get(kind)?.put(row)
   }
 
   #refuse(refusal: ImportRefusal): void {
-    this.#count('refused', 1)
+    this.#refused += 1
     this.#options.onRefusal(refusal)
   }
 }
 
 /**
- * Imports files into the catalogue file `target`: an empty file, or a copy of a catalogue. Afterwards it is a catalogue. If this rejects, delete the file. Rejects with
- * the signal's reason, an error of the file system, or if the sources contain no documents.
+ * Imports files into the catalogue files that `open` makes: one for each kind that the documents are about. Afterwards they are catalogues. If this rejects, delete
+ * the files. Rejects with the signal's reason, an error of the file system or of SQLite, or if the sources contain no documents.
  */
-export async function importInto(
-  target: { readonly path: string; readonly isNew: boolean },
-  options: ImportOptions,
-  signal: AbortSignal,
-): Promise<ImportCounts> {
-  const builder = new AdvisoryBuilder(target.path, { group: options.group, isNew: target.isNew })
+export async function importInto(open: OpenTarget, options: ImportOptions, signal: AbortSignal): Promise<ImportCounts> {
+  const one = new Import(open, options)
   try {
-    return await new Import(builder, options).run(signal)
+    return await one.run(signal)
   } catch (error) {
-    builder.abandon()
+    one.abandon()
     throw error
   }
 }

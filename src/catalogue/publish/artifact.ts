@@ -10,7 +10,6 @@ import type { PublishedCatalogue } from './catalogue-record.ts'
 
 const manifestType = 'application/vnd.oci.image.manifest.v1+json'
 const artifactType = 'application/vnd.taproot.catalogue.v1'
-const advisoriesType = 'application/vnd.taproot.catalogue.advisories.v1+sqlite'
 const emptyType = 'application/vnd.oci.empty.v1+json'
 const emptyConfig = Buffer.from('{}')
 
@@ -30,10 +29,10 @@ async function putBlob(upstream: Upstream, blob: { digest: Digest; body: Readabl
 /** Stores a catalogue file in the upstream as an OCI artifact. No process opens it before a record names it. Rejects with UpstreamError. */
 export async function pushCatalogue(
   upstream: Upstream,
-  file: { readonly path: string; readonly nowMs: number },
+  file: { readonly path: string; readonly mediaType: string; readonly nowMs: number },
   signal: AbortSignal,
 ): Promise<PublishedCatalogue> {
-  const { path, nowMs } = file
+  const { path, mediaType, nowMs } = file
   const blob = await digestOfFile(path, signal)
   const { size } = await stat(path)
   await putBlob(upstream, { digest: digestOf(emptyConfig), body: Readable.from([emptyConfig]), length: emptyConfig.length }, signal)
@@ -44,7 +43,7 @@ export async function pushCatalogue(
       mediaType: manifestType,
       artifactType,
       config: { mediaType: emptyType, digest: digestOf(emptyConfig), size: emptyConfig.length },
-      layers: [{ mediaType: advisoriesType, digest: blob, size }],
+      layers: [{ mediaType, digest: blob, size }],
       annotations: { 'org.opencontainers.image.created': new Date(nowMs).toISOString() },
     }),
   )

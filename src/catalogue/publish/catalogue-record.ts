@@ -1,4 +1,5 @@
 import { isDigest, type Digest } from '../../base/digest.ts'
+import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import type { Revision } from '../../store/store.ts'
 
@@ -23,10 +24,8 @@ export interface PublishedCatalogue {
   readonly publishedMs: number
 }
 
-/** The catalogues of each kind, newest first. */
-export interface CatalogueRecord {
-  readonly advisories: readonly PublishedCatalogue[]
-}
+/** The catalogues of each kind: the current one first, then the earlier ones, newest first. A kind without imports is absent. */
+export type CatalogueRecord = { readonly [Kind in CatalogueKind]?: readonly PublishedCatalogue[] }
 
 /** The record with the revision of its last change; undefined before the first import. */
 export interface StoredCatalogues {
@@ -42,23 +41,58 @@ export function encodeCatalogues(record: CatalogueRecord): Uint8Array {
 /** Returns the catalogues as of the snapshot. Throws TypeError if another program wrote the record. */
 export function storedCatalogues(tables: Pick<RecordTables, 'entry'>): StoredCatalogues {
   const entry = tables.entry(cataloguesKey)
-  if (entry === undefined) return { record: { advisories: [] }, revision: undefined }
+  if (entry === undefined) return { record: {}, revision: undefined }
   // Only `encodeCatalogues` writes this key.
   const record = JSON.parse(Buffer.from(entry.value).toString()) as CatalogueRecord
-  if (!record.advisories.every(({ manifest, blob }) => isDigest(manifest) && isDigest(blob))) throw new TypeError(`${cataloguesKey} names no digests`)
+  if (
+    !Object.values(record)
+      .flat()
+      .every(({ manifest, blob }) => isDigest(manifest) && isDigest(blob))
+  )
+    throw new TypeError(`${cataloguesKey} names no digests`)
   return { record, revision: entry.revision }
 }
 
-/** A record after an import. `dropped` are the catalogues that it no longer names, and whose file no other one has. */
+/** A changed record. `dropped` are the catalogues that it no longer names, and whose file no other one has. */
 export interface NextCatalogues {
   readonly record: CatalogueRecord
   readonly dropped: readonly PublishedCatalogue[]
 }
 
-/** Returns the record with a new current catalogue. */
-export function withPublished(record: CatalogueRecord, published: PublishedCatalogue): NextCatalogues {
-  const all = [published, ...record.advisories.filter(({ manifest }) => manifest !== published.manifest)]
-  const kept = all.slice(0, keptCatalogues)
-  const files = new Set(kept.map(({ blob }) => blob))
-  return { record: { ...record, advisories: kept }, dropped: all.slice(keptCatalogues).filter(({ blob }) => !files.has(blob)) }
+/** Returns the record with new current catalogues. */
+export function withPublished(record: CatalogueRecord, published: ReadonlyMap<CatalogueKind, PublishedCatalogue>): NextCatalogues {
+  const next = [...published].map(([kind, current]): [CatalogueKind, readonly PublishedCatalogue[]] => {
+    const earlier = (record[kind] ?? []).filter(({ manifest }) => manifest !== current.manifest)
+    return [kind, [current, ...earlier].slice(0, keptCatalogues)]
+  })
+  return changedTo(record, { ...record, ...Object.fromEntries(next) })
+}
+
+/** Returns the record with one of the kept catalogues as the current one of its kind. Undefined if the record does not name it. */
+export function withCurrent(record: CatalogueRecord, manifest: string): NextCatalogues | undefined {
+  for (const kind of kindsIn(record)) {
+    const all = record[kind] ?? []
+    const current = all.find((one) => one.manifest === manifest)
+    if (current !== undefined) return changedTo(record, { ...record, [kind]: [current, ...all.filter((one) => one !== current)] })
+  }
+  return undefined
+}
+
+/** Returns the record with the current catalogue of each kind only. */
+export function withoutEarlier(record: CatalogueRecord): NextCatalogues {
+  return changedTo(record, Object.fromEntries(kindsIn(record).map((kind) => [kind, (record[kind] ?? []).slice(0, 1)])))
+}
+
+/** Returns the kinds that have catalogues. */
+export function kindsIn(record: CatalogueRecord): readonly CatalogueKind[] {
+  return Object.keys(record) as CatalogueKind[] // of the record
+}
+
+function changedTo(before: CatalogueRecord, record: CatalogueRecord): NextCatalogues {
+  const files = new Set(Object.values(record).flatMap((all) => all.map(({ blob }) => blob)))
+  const manifests = new Set(Object.values(record).flatMap((all) => all.map(({ manifest }) => manifest)))
+  const left = Object.values(before)
+    .flat()
+    .filter(({ manifest }) => !manifests.has(manifest))
+  return { record, dropped: left.filter(({ blob }) => !files.has(blob)) }
 }

@@ -7,13 +7,25 @@ import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
-import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
+import type { CatalogueKind, CatalogueSources } from '../../cache/lists/catalogue-sources.ts'
 import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
-import { ReaderThread } from '../advisories/reader-thread.ts'
-import { importInto, type ImportCounts, type ImportOptions } from '../import/run-import.ts'
+import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
+import { importInto, type ImportCounts, type ImportOptions, type OpenTarget } from '../import/run-import.ts'
 import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
-import { cataloguesKey, encodeCatalogues, storedCatalogues, withPublished, type PublishedCatalogue, type StoredCatalogues } from './catalogue-record.ts'
+import {
+  cataloguesKey,
+  encodeCatalogues,
+  kindsIn,
+  storedCatalogues,
+  withCurrent,
+  withoutEarlier,
+  withPublished,
+  type CatalogueRecord,
+  type NextCatalogues,
+  type PublishedCatalogue,
+  type StoredCatalogues,
+} from './catalogue-record.ts'
 
 /** The dependencies of Catalogues. */
 export interface CataloguesOptions {
@@ -29,8 +41,8 @@ export interface CataloguesOptions {
 
 /** What an import did, and what it made. */
 export interface PublishedImport extends ImportCounts {
-  /** The new current catalogue; undefined if nothing changed, or for a dry run. */
-  readonly published: PublishedCatalogue | undefined
+  /** The new current catalogues: empty if nothing changed, or for a dry run. */
+  readonly published: ReadonlyMap<CatalogueKind, PublishedCatalogue>
 }
 
 const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
@@ -42,31 +54,35 @@ const temporarySuffix = '.part'
 /** Free space that an import needs, as a multiple of the current catalogue: the copy, what it grows by, and the file to serve. */
 const neededCopies = 3
 
-/** The catalogue that this process serves. The record may name a newer one: this one stays until that one is open. */
-interface ServedCatalogue {
+/** A catalogue that this process serves. The record may name a newer one: this one stays until that one is open. */
+interface ServedCatalogue<Kind extends CatalogueKind> {
   readonly catalogue: PublishedCatalogue
-  readonly reader: ReaderThread
+  readonly source: OpenSource<Kind>
 }
+
+/** The served catalogues by kind. */
+type Served = { readonly [Kind in CatalogueKind]?: ServedCatalogue<Kind> }
 
 /** The catalogues of this installation: serves the current one, and publishes new ones (docs/adr/0033). */
 export class Catalogues {
   readonly #options: CataloguesOptions
-  #served: ServedCatalogue | undefined
+  #served: Served = {}
 
   constructor(options: CataloguesOptions) {
     this.#options = options
   }
 
-  /** Returns the sources of advisories as of now: none before the first import. Throws code 14 until the first catalogue is here. */
-  advisories(): readonly AdvisorySource[] {
-    if (this.#served !== undefined) return [this.#served.reader]
-    if (this.#named() === undefined) return []
-    throw new DomainError(14, 'the advisories are being loaded; try again', { reason: 'CATALOGUE_LOADING', details: { retryAfterMs: 1_000 } })
+  /** Returns what is read of a kind as of now: undefined before its first import. Throws code 14 until its first catalogue is here. */
+  source<Kind extends CatalogueKind>(kind: Kind): CatalogueSources[Kind] | undefined {
+    const served = this.#served[kind]
+    if (served !== undefined) return served.source
+    if (this.#named(kind) === undefined) return undefined
+    throw new DomainError(14, `the ${kind} are being loaded; try again`, { reason: 'CATALOGUE_LOADING', details: { retryAfterMs: 1_000 } })
   }
 
   /**
-   * Serves the catalogue that the record names, and each later one. A failure is logged and tried again; the old catalogue stays. Returns a function that ends
-   * this and closes the file: call it when no request is served any more.
+   * Serves the catalogues that the record names, and each later one. A failure is logged and tried again; the old catalogues stay. Returns a function that ends
+   * this and closes the files: call it when no request is served any more.
    */
   serve(): () => Promise<void> {
     const stopping = new AbortController()
@@ -74,47 +90,97 @@ export class Catalogues {
     return async () => {
       stopping.abort(new Error('the catalogues are closed'))
       await following
-      await this.#served?.reader.close()
-      this.#served = undefined
+      const served = this.#served
+      this.#served = {}
+      await closeAll(served)
     }
   }
 
   /**
-   * Imports files into a copy of the current catalogue, and publishes it if that changed anything. If another import was published meanwhile, starts again from
-   * that one. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason: then the old catalogue is served on.
+   * Imports files into copies of the current catalogues, and publishes those that changed. If other ones were published meanwhile, starts again from
+   * them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason: then the old catalogues are served on.
    */
   async import(options: Omit<ImportOptions, 'nowMs'> & { readonly dryRun: boolean }, signal: AbortSignal): Promise<PublishedImport> {
     for (let attempt = 1; attempt <= maxRebases; attempt++) {
-      await this.#options.cache.barrier(signal)
-      const before = storedCatalogues(this.#options.cache.tables)
-      const path = await this.#temporary()
+      const before = await this.#stored(signal)
+      const paths = new Map<CatalogueKind, string>()
+      const open: OpenTarget = async (kind) => {
+        const path = await this.#temporary()
+        paths.set(kind, path)
+        return { path, isNew: await this.#copyCurrent(before.record[kind]?.[0], { kind, path }, signal) }
+      }
       try {
-        const isNew = await this.#copyCurrent(before, path, signal)
         const nowMs = this.#options.clock.now()
-        const counts = await importInto({ path, isNew }, { ...options, nowMs }, signal)
-        if (options.dryRun || counts.added + counts.changed + counts.removed === 0) return { ...counts, published: undefined }
-        const published = await pushCatalogue(this.#options.upstream, { path, nowMs }, signal)
-        if (await this.#publish(before, published, signal)) return { ...counts, published }
+        const counts = await importInto(open, { ...options, nowMs }, signal)
+        const changed = [...counts.rows].filter(([, { added, changed, removed }]) => added + changed + removed > 0).map(([kind]) => kind)
+        if (options.dryRun || changed.length === 0) return { ...counts, published: new Map() }
+        const published = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
+        if (await this.#record(before, withPublished(before.record, published), signal)) return { ...counts, published }
+        await this.#deleteAll([...published.values()], signal)
       } finally {
-        await rm(path, { force: true })
+        for (const path of paths.values()) await rm(path, { force: true })
       }
     }
-    throw new DomainError(10, 'other imports were published meanwhile: start again', { reason: 'CATALOGUE_CHANGED' })
+    throw changedMeanwhile()
   }
 
-  /** Makes a catalogue the current one if the record did not change. Returns false if it did, and removes the catalogue. */
-  async #publish({ record, revision }: StoredCatalogues, published: PublishedCatalogue, signal: AbortSignal): Promise<boolean> {
-    const next = withPublished(record, published)
-    const outcome = await this.#options.store.transact(
+  /** Returns the catalogues that are kept. Rejects with StoreError. */
+  async kept(signal: AbortSignal): Promise<CatalogueRecord> {
+    return (await this.#stored(signal)).record
+  }
+
+  /**
+   * Makes one of the kept catalogues the current one of its kind. Each process switches to it. Rejects with code 5 if it is not kept, code 10 if the catalogues
+   * changed meanwhile, or StoreError.
+   */
+  async use(manifest: string, signal: AbortSignal): Promise<void> {
+    const before = await this.#stored(signal)
+    const next = withCurrent(before.record, manifest)
+    if (next === undefined) throw new DomainError(5, `no catalogue ${manifest} is kept`, { reason: 'NOT_FOUND' })
+    if (!(await this.#record(before, next, signal))) throw changedMeanwhile()
+  }
+
+  /** Deletes all catalogues but the current ones. Resolves with what was deleted. Rejects with code 10 if the catalogues changed meanwhile, or StoreError. */
+  async prune(signal: AbortSignal): Promise<readonly PublishedCatalogue[]> {
+    const before = await this.#stored(signal)
+    const next = withoutEarlier(before.record)
+    if (!(await this.#record(before, next, signal))) throw changedMeanwhile()
+    return next.dropped
+  }
+
+  async #stored(signal: AbortSignal): Promise<StoredCatalogues> {
+    const { cache } = this.#options
+    await cache.barrier(signal)
+    return storedCatalogues(cache.tables)
+  }
+
+  /** Stores the files in the upstream. If one cannot be stored, those before it are deleted. */
+  async #pushAll(paths: ReadonlyMap<CatalogueKind, string>, nowMs: number, signal: AbortSignal): Promise<ReadonlyMap<CatalogueKind, PublishedCatalogue>> {
+    const { upstream } = this.#options
+    const published = new Map<CatalogueKind, PublishedCatalogue>()
+    try {
+      for (const [kind, path] of paths) published.set(kind, await pushCatalogue(upstream, { path, mediaType: catalogueKinds[kind].mediaType, nowMs }, signal))
+      return published
+    } catch (error) {
+      await this.#deleteAll([...published.values()], signal)
+      throw error
+    }
+  }
+
+  /** Stores the record if it did not change since `before`, and deletes what it no longer names. Returns false if it did. */
+  async #record({ revision }: StoredCatalogues, { record, dropped }: NextCatalogues, signal: AbortSignal): Promise<boolean> {
+    const { store, cache } = this.#options
+    const outcome = await store.transact(
       {
         guards: [revision === undefined ? { kind: 'absent', key: cataloguesKey } : { kind: 'unchanged', key: cataloguesKey, revision }],
-        writes: [{ kind: 'put', key: cataloguesKey, value: encodeCatalogues(next.record) }],
+        writes: [{ kind: 'put', key: cataloguesKey, value: encodeCatalogues(record) }],
       },
       signal,
     )
-    if (outcome.committed) await this.#options.cache.reached(outcome.revision, signal)
-    await this.#deleteAll(outcome.committed ? next.dropped : [published], signal)
-    return outcome.committed
+    if (!outcome.committed) return false
+    await cache.reached(outcome.revision, signal)
+    await this.#deleteAll(dropped, signal)
+    return true
   }
 
   async #follow(signal: AbortSignal): Promise<void> {
@@ -138,35 +204,47 @@ export class Catalogues {
     for (const end of forget) end()
   }
 
-  #named(): PublishedCatalogue | undefined {
-    return storedCatalogues(this.#options.cache.tables).record.advisories[0]
+  #named(kind: CatalogueKind): PublishedCatalogue | undefined {
+    return storedCatalogues(this.#options.cache.tables).record[kind]?.[0]
   }
 
-  /** Opens the current catalogue if another one is open. The switch happens between two requests: queries of the old one run to their end. */
+  /** Opens the current catalogues that are not open. The switch happens between two requests and for all kinds at once: queries of old ones run to their end. */
   async #catchUp(signal: AbortSignal): Promise<void> {
-    const named = this.#named()
-    if (named === undefined || named.manifest === this.#served?.catalogue.manifest) return
-    const path = this.#fileOf(named)
-    await fetchCatalogue(this.#options.upstream, { catalogue: named, path, temporary: await this.#temporary() }, signal)
-    const reader = await ReaderThread.open(path)
-    const old = this.#served
-    this.#served = { catalogue: named, reader }
-    await old?.reader.close()
-    this.#options.log.info('the catalogue is served', { digest: named.manifest, bytes: named.size })
-    await this.#removeOldFiles()
+    const opened: Record<string, ServedCatalogue<CatalogueKind>> = {}
+    try {
+      for (const kind of catalogueKindNames) {
+        const catalogue = this.#named(kind)
+        if (catalogue === undefined || catalogue.manifest === this.#served[kind]?.catalogue.manifest) continue
+        const path = this.#fileOf(kind, catalogue)
+        await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.#temporary() }, signal)
+        opened[kind] = { catalogue, source: await catalogueKinds[kind].open(path) }
+      }
+    } catch (error) {
+      await closeAll(opened)
+      throw error
+    }
+    const old = Object.fromEntries(Object.entries(this.#served).filter(([kind]) => kind in opened))
+    this.#served = { ...this.#served, ...opened }
+    await closeAll(old)
+    for (const [kind, { catalogue }] of Object.entries(opened))
+      this.#options.log.info('the catalogue is served', { kind, digest: catalogue.manifest, bytes: catalogue.size })
+    if (Object.keys(opened).length > 0) await this.#removeOldFiles()
   }
 
-  /** Copies the current catalogue to `path`. Returns true if there is none. */
-  async #copyCurrent({ record }: StoredCatalogues, path: string, signal: AbortSignal): Promise<boolean> {
+  /** Copies a catalogue to `path`. Returns true if there is none. */
+  async #copyCurrent(
+    current: PublishedCatalogue | undefined,
+    target: { readonly kind: CatalogueKind; readonly path: string },
+    signal: AbortSignal,
+  ): Promise<boolean> {
     const { directory, upstream } = this.#options
-    const [current] = record.advisories
     if (current === undefined) return true
     const { bavail, bsize } = await statfs(directory)
     const needed = current.size * neededCopies
     if (bavail * bsize < needed) throw new Error(`an import needs ${needed} bytes of free space in ${directory}`)
-    const source = this.#fileOf(current)
+    const source = this.#fileOf(target.kind, current)
     await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.#temporary() }, signal)
-    await copyFile(source, path)
+    await copyFile(source, target.path)
     return false
   }
 
@@ -181,7 +259,8 @@ export class Catalogues {
 
   async #removeOldFiles(): Promise<void> {
     const { cache, directory, clock } = this.#options
-    const kept = new Set(storedCatalogues(cache.tables).record.advisories.map((catalogue) => this.#fileOf(catalogue)))
+    const { record } = storedCatalogues(cache.tables)
+    const kept = new Set(kindsIn(record).flatMap((kind) => (record[kind] ?? []).map((catalogue) => this.#fileOf(kind, catalogue))))
     for (const name of await readdir(directory)) {
       const path = join(directory, name)
       if (kept.has(path)) continue
@@ -190,8 +269,8 @@ export class Catalogues {
     }
   }
 
-  #fileOf({ blob }: PublishedCatalogue): string {
-    return join(this.#options.directory, `advisories-${hexOf(blob)}.sqlite`)
+  #fileOf(kind: CatalogueKind, { blob }: PublishedCatalogue): string {
+    return join(this.#options.directory, `${kind}-${hexOf(blob)}.sqlite`)
   }
 
   async #temporary(): Promise<string> {
@@ -199,4 +278,12 @@ export class Catalogues {
     await mkdir(directory, { recursive: true, mode: 0o700 })
     return join(directory, `${randomHex(random, 16)}${temporarySuffix}`)
   }
+}
+
+async function closeAll(served: Served | Readonly<Record<string, ServedCatalogue<CatalogueKind>>>): Promise<void> {
+  for (const { source } of Object.values(served)) await source.close()
+}
+
+function changedMeanwhile(): DomainError {
+  return new DomainError(10, 'the catalogues changed meanwhile: start again', { reason: 'CATALOGUE_CHANGED' })
 }

@@ -162,8 +162,8 @@ specSuite('advisories', (spec) => {
     const documents = [osvDocument('A-1'), osvDocument('A-2')]
     expect(await importDocuments(spec.server, group, documents)).toMatchObject({ added: 2, changed: 0, unchanged: 0, removed: 0, refused: 0 })
     const before = await spec.ok('ListAdvisories', {}, { token })
-    expect(await importDocuments(spec.server, group, documents)).toMatchObject({ added: 0, unchanged: 2, published: undefined })
-    expect(await importDocuments(spec.server, group, [osvDocument('A-1')], { dryRun: true, replace: true })).toMatchObject({ removed: 1, published: undefined })
+    expect(await importDocuments(spec.server, group, documents)).toMatchObject({ added: 0, unchanged: 2, published: new Map() })
+    expect(await importDocuments(spec.server, group, [osvDocument('A-1')], { dryRun: true, replace: true })).toMatchObject({ removed: 1, published: new Map() })
     expect(await spec.ok('ListAdvisories', {}, { token })).toEqual(before)
     expect(await importDocuments(spec.server, group, [osvDocument('A-1')], { replace: true })).toMatchObject({ unchanged: 1, removed: 1 })
     expect(await listed({ spec, token })).toEqual(['A-1'])

@@ -1,0 +1,40 @@
+import type { CatalogueKind, CatalogueSources } from '../cache/lists/catalogue-sources.ts'
+import { AdvisoryBuilder, type NewAdvisory } from './advisories/advisory-builder.ts'
+import { ReaderThread } from './advisories/reader-thread.ts'
+import type { CatalogueWriter, WriteTarget } from './files/catalogue-writer.ts'
+
+/** The rows of each kind of catalogue, as imports make them. */
+export interface CatalogueRows {
+  readonly advisories: NewAdvisory
+}
+
+/** A row with its kind. */
+export type ImportRow = { readonly [Kind in CatalogueKind]: { readonly kind: Kind; readonly row: CatalogueRows[Kind] } }[CatalogueKind]
+
+/** A source that a process serves: close it after its last query. */
+export type OpenSource<Kind extends CatalogueKind> = CatalogueSources[Kind] & { close(): Promise<void> }
+
+/** What is different for each kind of catalogue. */
+interface KindOfCatalogue<Kind extends CatalogueKind> {
+  /** The media type of its file as a layer of an OCI artifact. */
+  readonly mediaType: string
+  /** Returns the name of a row for people, for example its id. */
+  nameOf(row: CatalogueRows[Kind]): string
+  /** Throws an error of SQLite if the file cannot be written. */
+  write(target: WriteTarget): CatalogueWriter<CatalogueRows[Kind]>
+  /** Opens a file for reading. Rejects with CatalogueError if it is no catalogue of this version. */
+  open(path: string): Promise<OpenSource<Kind>>
+}
+
+/** All kinds of catalogues. */
+export const catalogueKinds: { readonly [Kind in CatalogueKind]: KindOfCatalogue<Kind> } = {
+  advisories: {
+    mediaType: 'application/vnd.taproot.catalogue.advisories.v1+sqlite',
+    nameOf: ({ advisory }) => advisory.advisoryId,
+    write: (target) => new AdvisoryBuilder(target),
+    open: ReaderThread.open,
+  },
+}
+
+/** The names of all kinds. */
+export const catalogueKindNames = Object.keys(catalogueKinds) as readonly CatalogueKind[] // of the table
