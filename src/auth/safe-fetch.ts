@@ -1,56 +1,13 @@
 import { lookup as systemLookup } from 'node:dns'
-import { isIP } from 'node:net'
 import type { LookupFunction } from 'node:net'
-import { rootCertificates } from 'node:tls'
-import { Agent, buildConnector, errors, request } from 'undici'
+import { request, type Agent } from 'undici'
 import type { Dispatcher } from 'undici'
 import type { Networks } from '../base/client-address.ts'
-import { isMetadataHost, isPublicAddress } from './safe-address.ts'
+import { isPublicAddress } from './safe-address.ts'
+import { createAgent, FetchError, parseUrl, retryAfterOf, translate, trusting, type AgentLimits, type FetchPolicy } from './safe-agent.ts'
+import { download, type DownloadResult, type DownloadTarget } from './safe-download.ts'
 
-/**
- * Why a fetch failed:
- * - `refused_url`: the URL is invalid, contains a user name, or is not https (or http, if allowed).
- * - `refused_address`: the name has an address that is not public.
- * - `unresolved`: the name does not exist.
- * - `unreachable`: no connection could be made, or it broke.
- * - `untrusted`: the server's certificate is not valid for its name, or its TLS settings are not acceptable.
- * - `timeout`: the whole answer did not arrive in time.
- * - `redirect`: the server answered with a redirect.
- * - `status`: the server answered with another status than 2xx; see `status`.
- * - `too_large`: the body exceeds the limit.
- * - `unreadable`: the body is not JSON.
- */
-export type FetchErrorReason =
-  'refused_url' | 'refused_address' | 'unresolved' | 'unreachable' | 'untrusted' | 'timeout' | 'redirect' | 'status' | 'too_large' | 'unreadable'
-
-/** The error of a failed fetch. Of the server's answer, it contains only the status. */
-export class FetchError extends Error {
-  override readonly name = 'FetchError'
-  readonly reason: FetchErrorReason
-  readonly status: number | undefined
-  /** The wait that the server asked for with `Retry-After`, in milliseconds. */
-  readonly retryAfterMs: number | undefined
-  constructor(errorReason: FetchErrorReason, options: { readonly status?: number; readonly retryAfterMs?: number | undefined; readonly cause?: unknown } = {}) {
-    super(`fetch: ${errorReason}`, options.cause === undefined ? undefined : { cause: options.cause })
-    this.reason = errorReason
-    this.status = options.status
-    this.retryAfterMs = options.retryAfterMs
-  }
-
-  /** True if the same fetch may succeed later without any change. */
-  get transient(): boolean {
-    if (this.reason === 'status') return this.status === 429 || (this.status ?? 0) >= 500
-    return this.reason === 'timeout' || this.reason === 'unreachable'
-  }
-}
-
-/** Exceptions that the configuration allows for one destination. */
-export interface FetchPolicy {
-  /** True if addresses that are not public, and http, are allowed. */
-  readonly allowPrivate?: boolean
-  /** PEM certificates to trust instead of the system's. */
-  readonly ca?: string
-}
+export { FetchError, type FetchErrorReason, type FetchPolicy } from './safe-agent.ts'
 
 /** The URL, method, headers and body of an HTTP request. */
 export interface FetchRequest extends FetchPolicy {
@@ -78,6 +35,11 @@ export interface SafeFetch {
   send(request: FetchRequest, signal: AbortSignal): Promise<FetchResponse>
   /** Sends a request and returns its body parsed as JSON. Throws like `send`. */
   json(request: FetchRequest, signal: AbortSignal): Promise<unknown>
+  /**
+   * Downloads a body into a new file, however long it takes: each part of it must arrive in the time limit. Follows redirects to URLs that the request may have.
+   * Resolves with `isModified: false` if the server says that the conditions in the headers hold. Throws like `send`, or an error of the file system.
+   */
+  download(request: FetchRequest, target: DownloadTarget, signal: AbortSignal): Promise<DownloadResult>
   /** Closes all connections. Running requests fail. */
   close(): Promise<void>
 }
@@ -95,8 +57,6 @@ export interface SafeFetchOptions {
   /** Returns PEM certificates to trust in addition to the system's. The value may change. */
   readonly extraCa?: () => string
 }
-
-class RefusedAddress extends Error {}
 
 /** Aborts a request after a time, or when its caller aborts. AbortSignal.any() would take a tenth of the time of a request. */
 class Deadline {
@@ -167,6 +127,15 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
 
   return {
     send,
+    async download(input, target, signal) {
+      const own = input.ca === undefined ? undefined : createAgent(limits, input)
+      const dispatcher = own ?? (input.allowPrivate === true ? privateAgent : currentAgent())
+      try {
+        return await download(input, { dispatcher, ...target }, signal)
+      } finally {
+        await own?.destroy()
+      }
+    },
     async json(input, signal) {
       const { body } = await send(input, signal)
       try {
@@ -180,17 +149,6 @@ export function createSafeFetch(options: SafeFetchOptions = {}): SafeFetch {
       await Promise.all([publicAgent.destroy(), privateAgent.destroy()])
     },
   }
-}
-
-function trusting(extraCa: string | undefined): FetchPolicy {
-  return extraCa === undefined ? {} : { ca: [...rootCertificates, extraCa].join('\n') }
-}
-
-function parseUrl(input: FetchRequest): URL {
-  const url = URL.parse(input.url)
-  const schemes = input.allowPrivate === true ? ['https:', 'http:'] : ['https:']
-  if (url === null || !schemes.includes(url.protocol) || url.username !== '' || url.password !== '') throw new FetchError('refused_url')
-  return url
 }
 
 /** Maximum time in milliseconds for reading the rest of an answer whose body is not needed. */
@@ -235,73 +193,4 @@ async function exchange(url: URL, input: FetchRequest, options: FetchOptions): P
     chunks.push(chunk)
   }
   return { status, body: Buffer.concat(chunks) }
-}
-
-/** Returns the delay of a `Retry-After` header, in milliseconds: seconds or an HTTP date. Undefined for other values. */
-function retryAfterOf(header: string | string[] | undefined): number | undefined {
-  if (typeof header !== 'string') return undefined
-  if (/^\d{1,9}$/.test(header)) return Number(header) * 1000
-  const atMs = Date.parse(header)
-  return Number.isNaN(atMs) ? undefined : Math.max(0, atMs - Date.now())
-}
-
-/** Translates an error of the HTTP client into a FetchError, by its class and code. */
-function translate(error: unknown, timedOut: boolean): FetchError {
-  if (error instanceof FetchError) return error
-  if (timedOut || error instanceof errors.ConnectTimeoutError || error instanceof errors.HeadersTimeoutError || error instanceof errors.BodyTimeoutError) {
-    return new FetchError('timeout', { cause: error })
-  }
-  if (error instanceof RefusedAddress) return new FetchError('refused_address', { cause: error })
-  const code = error instanceof Error && 'code' in error ? error.code : undefined
-  return new FetchError(reasonOf(code), { cause: error })
-}
-
-/**
- * Node's error codes for failed certificate checks (X509_V_ERR_* without the prefix) and for failed handshakes. A handshake fails if the TLS settings of both
- * sides do not match.
- */
-const untrustedCodes =
-  /^(?:.*CERT(?:_|$)|UNABLE_TO_|HOSTNAME_MISMATCH$|INVALID_(?:CA|PURPOSE)$|PATH_LENGTH_EXCEEDED$|ERR_TLS_(?!HANDSHAKE_TIMEOUT)|ERR_OSSL_|ERR_SSL_(?:WRONG_VERSION_NUMBER|UNSUPPORTED_PROTOCOL|TLSV1_ALERT_PROTOCOL_VERSION|SSL\/TLS_ALERT_HANDSHAKE_FAILURE))/
-
-function reasonOf(code: unknown): FetchErrorReason {
-  if (code === 'ENOTFOUND') return 'unresolved'
-  return typeof code === 'string' && untrustedCodes.test(code) ? 'untrusted' : 'unreachable'
-}
-
-interface AgentLimits {
-  readonly lookup: LookupFunction
-  readonly timeoutMs: number
-  readonly isAllowed: (address: string) => boolean
-}
-
-function createAgent(limits: AgentLimits, policy: FetchPolicy): Agent {
-  const connect = buildConnector({
-    timeout: limits.timeoutMs,
-    allowH2: false,
-    lookup: policy.allowPrivate === true ? limits.lookup : allowedOnly(limits),
-    ...(policy.ca === undefined ? {} : { ca: policy.ca }),
-  })
-  return new Agent({
-    headersTimeout: limits.timeoutMs,
-    bodyTimeout: limits.timeoutMs,
-    maxHeaderSize: 16 * 1024,
-    connect(options, callback) {
-      // A literal address needs no look-up, so it is checked here.
-      const host = options.hostname.replace(/^\[|\]$/g, '')
-      const isRefused = isIP(host) === 0 ? isMetadataHost(host) : !limits.isAllowed(host)
-      if (policy.allowPrivate !== true && isRefused) callback(new RefusedAddress('literal address or metadata host'), null)
-      else connect(options, callback)
-    },
-  })
-}
-
-/** Returns a lookup function that fails if any address of the name is not allowed, because Node chooses later to which one it connects. */
-function allowedOnly({ lookup, isAllowed }: AgentLimits): LookupFunction {
-  return (hostname, options, callback) => {
-    lookup(hostname, options, (error, address, family) => {
-      const addresses = typeof address === 'string' ? [address] : (address ?? []).map((entry) => entry.address)
-      if (error === null && !addresses.every(isAllowed)) callback(new RefusedAddress('resolved address'), address, family)
-      else callback(error, address, family)
-    })
-  }
 }

@@ -1,5 +1,6 @@
 import type { Command } from 'commander'
 import { auditCommand } from './audit.ts'
+import { catalogueCommand } from './catalogue.ts'
 import { eventsCommand } from './events.ts'
 import { getCommand } from './get.ts'
 import { treeCommand } from './tree/command.ts'
@@ -7,5 +8,5 @@ import { whoamiCommand } from './whoami.ts'
 
 /** Returns the commands that are clients of the API. `program` is their name on the command line: `taproot` or `kubectl taproot`. */
 export function clientCommands(program: string): Command[] {
-  return [getCommand(program), treeCommand(program), eventsCommand(program), auditCommand(program), whoamiCommand(program)]
+  return [getCommand(program), treeCommand(program), eventsCommand(program), auditCommand(program), catalogueCommand(program), whoamiCommand(program)]
 }

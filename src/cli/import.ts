@@ -1,9 +1,10 @@
 import { existsSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
-import { isUid, rootParent, trustedUid, type Uid } from '../base/uid.ts'
+import { errorMessage } from '../base/error-text.ts'
+import type { Uid } from '../base/uid.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
-import type { PublishedImport, ImportRefusal } from '../catalogue/index.ts'
+import { groupNamed, type PublishedImport, type ImportRefusal } from '../catalogue/index.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { auditedCommand } from '../server/audit/audited-command.ts'
@@ -30,17 +31,11 @@ const progressEveryMs = 500
 
 /** Returns the group with this uid or path of names. Throws UsageError if there is none. */
 function findGroup(tables: RecordTables, text: string): Uid {
-  if (isUid(text)) {
-    if (tables.get('Group', text) === undefined) throw new UsageError(`there is no group ${text}`)
-    return text
+  try {
+    return groupNamed(tables, text)
+  } catch (error) {
+    throw new UsageError(errorMessage(error), { cause: error })
   }
-  let found: string = rootParent
-  for (const name of text.split('/')) {
-    const group = tables.table('Group').child(found, name)
-    if (group === undefined) throw new UsageError(`there is no group "${name}"${found === rootParent ? '' : ` in ${found}`}`)
-    found = group.uid
-  }
-  return trustedUid(found)
 }
 
 /** Returns the number of bytes to read, as far as it is known before reading. Rejects with UsageError for a path that cannot be read. */

@@ -116,6 +116,7 @@ function issuerErrors(tree: Tree): string[] {
 /** Lists in which each row has a unique name, and the key of that name. */
 const namedRows = [
   ['terms', 'id'],
+  ['catalogues.feeds', 'name'],
   ['limits.selfService', 'limit'],
   ['limits.organizations', 'limit'],
 ] as const

@@ -49,6 +49,21 @@ const issuer = section('One issuer.', {
   allowPrivate: flag('Whether the issuer may have a private or loopback address, and use http.'),
 })
 
+const feed = section(
+  'One feed.',
+  {
+    name: text('Name of the feed, for example `pypa`.'),
+    source: text('An https URL, or the path of a mounted file or folder. Content and archives are as for `taproot import`.'),
+    everyMinutes: count('Minutes between the starts of two runs. A server that supports it sends the content only if it changed.', 1440),
+    group: text('Group that advisories belong to: uid or path.'),
+    replace: flag('Whether a run removes what the source no longer has.'),
+    tokenFile: text('File with a bearer token to send to the URL.'),
+    caFile: text('PEM file with the CA certificate of the URL. Default: the CA certificates of the system.'),
+    allowPrivate: flag('Whether the URL may have a private or loopback address, and use http.'),
+  },
+  ['name', 'source'],
+)
+
 const terms = section(
   'One document.',
   { id: text('Id of the document in the API.'), label: text('Title of the document.'), url: text('URL of the document.', { format: 'http-url' }) },
@@ -319,6 +334,9 @@ export const configSchema = section('Configuration of Taproot.', {
       'Size of the events that are kept: of the index on each replica, and of the segments in the upstream. The oldest ones are removed above it.',
       2000,
     ),
+  }),
+  catalogues: section('Catalogues of imported data.', {
+    feeds: list('Sources that the leader imports at intervals.', feed, []),
   }),
   log: section('The log.', { level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
 }) satisfies NodeFor<Config>

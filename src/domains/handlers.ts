@@ -3,7 +3,7 @@ import { listAuditEvents } from '../audit/index.ts'
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
-import { getAdvisory, listAdvisories } from '../catalogue/index.ts'
+import { getAdvisory, listAdvisories, listCatalogues, listFeeds, pruneCatalogues, runFeed, useCatalogue } from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
 import type { Handler } from '../engine/services.ts'
@@ -80,6 +80,11 @@ const standard = {
 const own: Readonly<Record<string, Handler>> = {
   'taproot.audit.v2.AuditService/ListAuditEvents': listAuditEvents,
   'taproot.auth.v1.Auth/Delete': deleteSelf,
+  'taproot.catalogue.v2.CataloguesService/ListCatalogues': listCatalogues,
+  'taproot.catalogue.v2.CataloguesService/ListFeeds': listFeeds,
+  'taproot.catalogue.v2.CataloguesService/PruneCatalogues': pruneCatalogues,
+  'taproot.catalogue.v2.CataloguesService/RunFeed': runFeed,
+  'taproot.catalogue.v2.CataloguesService/UseCatalogue': useCatalogue,
   'taproot.events.v2.EventsService/PullEvents': pullEvents,
   'taproot.events.v2.EventsService/WatchEvents': watchEvents,
   'taproot.events.v2.SubscriptionsService/ListDeliveries': listDeliveries,

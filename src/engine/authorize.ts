@@ -73,6 +73,11 @@ export function assertNotSuspended(tables: RecordTables, permissions: EffectiveP
   })
 }
 
+/** Throws code 7 if only operators may call the method, and the caller is none. */
+function assertOperator(method: MethodRow, permissions: EffectivePermissions, scope: string): void {
+  if (method.operators && !permissions.operator) throw DomainError.denied([], scope)
+}
+
 /** Checks access to a built-in role. Callers who may list roles in any group can read it. No caller can change it (docs/spec/iam.md#built-in-roles). */
 function assertBuiltInRole(method: MethodRow, permissions: EffectivePermissions, uid: string): void {
   if (!holdsAnywhere(permissions, setOf(['roles.list']))) throw notFound('Role', uid, { concealed: true })
@@ -101,7 +106,10 @@ export function authorizeCall(tables: RecordTables, permissions: EffectivePermis
   const { method, message } = call
   if (method.scope === 'public' || method.scope === 'external') return
   const plan = planOf(method)
-  if (plan === undefined) return
+  if (plan === undefined) {
+    assertOperator(method, permissions, rootParent)
+    return
+  }
   const target: Target = { kind: plan.kind, uid: textAt(message, plan.members), field: plan.field }
   if (target.uid === '' && method.verb !== 'get') throw DomainError.invalid(target.field, 'is required')
   if (!isUid(target.uid)) throw noTarget(target)
@@ -112,7 +120,7 @@ export function authorizeCall(tables: RecordTables, permissions: EffectivePermis
   const decision = decide(permissions, target.uid, plan.needed)
   if (decision.kind === 'hidden') throw noTarget(target, { concealed: true })
   if (decision.kind === 'denied') throw DomainError.denied(decision.missing, target.uid)
-  if (method.operators && !permissions.operator) throw DomainError.denied([], target.uid)
+  assertOperator(method, permissions, target.uid)
   assertNotSuspended(tables, permissions, target.uid)
   if (!isThere(tables, target)) throw noTarget(target)
 }

@@ -19,7 +19,7 @@ import type { TaskTurn } from '../base/task-thread.ts'
 import { rootOf, type Uid } from '../base/uid.ts'
 import type { RecordCache } from '../cache/record-cache.ts'
 import type { Resource } from '../cache/records/cached-record.ts'
-import type { CatalogueKind, CatalogueSources } from '../cache/lists/catalogue-sources.ts'
+import type { CatalogueControl, CatalogueKind, CatalogueSources, FeedControl } from '../cache/lists/catalogue-sources.ts'
 import type { RecentDeliveries } from './log/recent-deliveries.ts'
 import type { SharedLog } from './log/shared-log.ts'
 import type { Quotas } from './quota/quotas.ts'
@@ -128,6 +128,9 @@ export interface Services {
   readonly content: ContentSource | undefined
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
   readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined
+  /** The catalogues that are kept; undefined without an upstream. */
+  readonly catalogues: CatalogueControl | undefined
+  readonly feeds: FeedControl
 }
 
 /** The caller that a verified token names. */
@@ -232,7 +235,7 @@ export interface HandlerAnswer {
   readonly document?: AnswerDocument
   readonly etag?: string
   readonly pageTokenRestarted?: boolean
-  /** Uid of the resource that the audit event names. */
+  /** Uid of the resource that the audit event names; of a catalogue the digest, of a feed the name. */
   readonly subject?: string
 }
 

@@ -10,6 +10,7 @@ import { file_taproot_api_v1_annotations } from './taproot/api/v1/annotations_pb
 import { file_taproot_api_v1_rule } from './taproot/api/v1/rule_pb.ts'
 import { file_taproot_audit_v2_audit } from './taproot/audit/v2/audit_pb.ts'
 import { file_taproot_auth_v1_auth } from './taproot/auth/v1/auth_pb.ts'
+import { file_taproot_catalogue_v2_catalogues } from './taproot/catalogue/v2/catalogues_pb.ts'
 import { file_taproot_common_v2_capability } from './taproot/common/v2/capability_pb.ts'
 import { file_taproot_common_v2_uidp_filter } from './taproot/common/v2/uidp_filter_pb.ts'
 import { file_taproot_events_v2_events } from './taproot/events/v2/events_pb.ts'
@@ -52,6 +53,7 @@ export const files: readonly DescFile[] = [
   file_taproot_api_v1_rule,
   file_taproot_audit_v2_audit,
   file_taproot_auth_v1_auth,
+  file_taproot_catalogue_v2_catalogues,
   file_taproot_common_v2_capability,
   file_taproot_common_v2_uidp_filter,
   file_taproot_events_v2_events,

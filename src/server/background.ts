@@ -1,5 +1,6 @@
 import { Counter, Gauge, type Registry } from 'prom-client'
 import type { AuditSegments } from '../audit/index.ts'
+import { feedRequestPrefix, type FeedObserver } from '../catalogue/index.ts'
 import { errorText } from '../base/error-text.ts'
 import { Alarm, backoffMs, pause, type Backoff } from '../base/timing.ts'
 import { Expirer, expiredSorts, type ExpireCounts, type ExpiredSort } from '../domains/expire.ts'
@@ -20,6 +21,8 @@ const maintainEveryMs = 10 * 60_000
 const collectEveryMs = 60 * 60_000
 /** Interval at which the leader counts each organisation's data other than records, in milliseconds. The count reads all of that data. */
 const countEveryMs = 60 * 60_000
+/** Interval at which the leader looks for feeds that are due, in milliseconds. */
+const feedsEveryMs = 60_000
 const backoff: Backoff = { firstMs: 1_000, maxMs: 30_000 }
 /**
  * How long a process that stops waits until its leadership is released, in milliseconds. If the store is unreachable, the lease must
@@ -30,10 +33,10 @@ const resignTimeoutMs = 1_000
 const leaseLifeMs = 15_000
 
 /** Receives measurements of background work, for metrics. */
-export interface BackgroundObserver {
+export interface BackgroundObserver extends FeedObserver {
   leading(leads: boolean): void
   expired(what: ExpiredSort, count: number): void
-  /** Called after a failure. `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver` or `collect`. */
+  /** Called after a failure. `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds` or `collect`. */
   failed(work: string): void
 }
 
@@ -103,8 +106,10 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   const { store, cache, services } = engine
   const { clock } = services
   const marked = new Alarm()
+  const requested = new Alarm()
   const forgetKeys = cache.onKey((key) => {
     if (key.startsWith(cascadePrefix)) marked.ring()
+    if (key.startsWith(feedRequestPrefix)) requested.ring()
   })
   // A reload of the cache may contain deletion marks that the watch did not report.
   const forgetResets = cache.onReset(marked.ring)
@@ -140,6 +145,7 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
       segments === undefined
         ? undefined
         : keepDoing(background, { name: 'audit', work: () => maintainAudit(segments, signal), everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
+      keepDoing(background, { name: 'feeds', work: () => engine.feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal),
       keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
     ])
   } finally {
@@ -200,16 +206,27 @@ export async function runBackground(
   ])
 }
 
-/** Registers `taproot_leader`, `taproot_trimmed_total` by kind of entry, and `taproot_background_failures_total` by work. */
+/** Registers the metrics `taproot_leader`, `taproot_trimmed_total`, `taproot_background_failures_total` and those of feeds. */
 export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_leader', help: '1 in the leader', registers })
   const expired = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
   const failures = new Counter({ name: 'taproot_background_failures_total', help: 'Rounds of background work that failed', labelNames: ['work'], registers })
+  const feedSuccess = new Gauge({
+    name: 'taproot_feed_last_success_timestamp_seconds',
+    help: 'Time at which a feed was last imported, or found unchanged, in the leader',
+    labelNames: ['feed'],
+    registers,
+  })
+  const feedFailures = new Gauge({ name: 'taproot_feed_failures', help: 'Consecutive failures of a feed, in the leader', labelNames: ['feed'], registers })
   return {
     leading: (leads) => leader.set(leads ? 1 : 0),
     expired: (what, count) => expired.inc({ what }, count),
     failed: (work) => failures.inc({ work }),
+    ran(feed, state) {
+      feedFailures.set({ feed }, state.failures)
+      if (state.succeededMs !== undefined) feedSuccess.set({ feed }, state.succeededMs / 1000)
+    },
   }
 }
 

@@ -19,7 +19,7 @@ import type { PageKey } from '../base/page-token.ts'
 import type { Clock, Random } from '../base/runtime.ts'
 import { retry } from '../base/timing.ts'
 import { RecordCache } from '../cache/record-cache.ts'
-import { Catalogues } from '../catalogue/index.ts'
+import { Catalogues, Feeds } from '../catalogue/index.ts'
 import { storedKinds } from '../domains/kinds.ts'
 import type { Config, LimitConfig } from '../config/config.ts'
 import { RecentDeliveries } from '../engine/log/recent-deliveries.ts'
@@ -68,6 +68,7 @@ export interface Engine {
   readonly collector: Collector | undefined
   /** Undefined where no upstream is configured: it keeps the catalogues. */
   readonly catalogues: Catalogues | undefined
+  readonly feeds: Feeds
   readonly services: Services
 }
 
@@ -130,6 +131,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const grants = new GrantsIndex(cache)
   const directory = join(config.dataDir, 'catalogues')
   const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log })
+  const feeds = new Feeds({ feeds: config.catalogues.feeds, store, cache, catalogues, fetch, clock, log })
   const services: Services = {
     store,
     cache,
@@ -167,9 +169,11 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
     catalogue: (kind) => catalogues?.source(kind),
+    catalogues,
+    feeds,
   }
   const collector = upstream === undefined ? undefined : new Collector(services, upstream, { graceMs: config.registry.collect.graceHours * hourMs })
-  return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, services }
+  return { store, cache, signingKeys, eventKeys, pageKeys, registryKeys, keyring, history: historyRetention(config), collector, catalogues, feeds, services }
 }
 
 function limitsFrom(rows: readonly LimitConfig[]): Readonly<Record<string, number>> {

@@ -214,7 +214,7 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
   const scopePath = scope === 'scoped' ? scopePathOf(method.input) : []
   if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
     throw new Error(`schema: ${method}: a scoped method needs a scope field and capabilities`)
-  if (rule.operators && scope !== 'scoped') throw new Error(`schema: ${method}: a method for operators needs a scope field`)
+  if (rule.operators && scope !== 'scoped' && scope !== 'unscoped') throw new Error(`schema: ${method}: a method for operators needs signed-in callers`)
   const mutation = method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
   if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: a method with an event must not be marked NO_SIDE_EFFECTS`)
   const verb = verbOf(method, row)

@@ -47,6 +47,9 @@ export interface ImportOptions {
 /** Makes the file to write for a kind of catalogue: an empty file, or a copy of the current catalogue. */
 export type OpenTarget = (kind: CatalogueKind) => Promise<Omit<WriteTarget, 'group'>>
 
+/** Runs an import: `importInto`, or the same in a process of its own. */
+export type ImportRunner = (open: OpenTarget, options: ImportOptions, signal: AbortSignal) => Promise<ImportCounts>
+
 const noDocuments = `the sources contain no documents: in folders and archives, only ${documentNames} files are read`
 const noRows: RowCounts = { added: 0, changed: 0, unchanged: 0, removed: 0 }
 /** Number of documents after which other work gets a turn. */
@@ -191,7 +194,7 @@ class Import {
  * Imports files into the catalogue files that `open` makes: one for each kind that the documents are about. Afterwards they are catalogues. If this rejects, delete
  * the files. Rejects with the signal's reason, an error of the file system or of SQLite, or if the sources contain no documents.
  */
-export async function importInto(open: OpenTarget, options: ImportOptions, signal: AbortSignal): Promise<ImportCounts> {
+export const importInto: ImportRunner = async (open, options, signal) => {
   const one = new Import(open, options)
   try {
     return await one.run(signal)

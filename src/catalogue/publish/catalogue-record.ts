@@ -1,5 +1,5 @@
 import { isDigest, type Digest } from '../../base/digest.ts'
-import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
+import type { CatalogueKind, KeptCatalogue } from '../../cache/lists/catalogue-sources.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import type { Revision } from '../../store/store.ts'
 
@@ -81,6 +81,13 @@ export function withCurrent(record: CatalogueRecord, manifest: string): NextCata
 /** Returns the record with the current catalogue of each kind only. */
 export function withoutEarlier(record: CatalogueRecord): NextCatalogues {
   return changedTo(record, Object.fromEntries(kindsIn(record).map((kind) => [kind, (record[kind] ?? []).slice(0, 1)])))
+}
+
+/** Returns all catalogues of a record. */
+export function keptIn(record: CatalogueRecord): readonly KeptCatalogue[] {
+  return kindsIn(record).flatMap((kind) =>
+    (record[kind] ?? []).map(({ manifest, size, publishedMs }, at) => ({ kind, manifest, size, publishedMs, isCurrent: at === 0 })),
+  )
 }
 
 /** Returns the kinds that have catalogues. */

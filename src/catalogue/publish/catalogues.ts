@@ -7,15 +7,18 @@ import type { Log } from '../../base/log.ts'
 import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import { Alarm, backoffMs, type Backoff } from '../../base/timing.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
-import type { CatalogueKind, CatalogueSources } from '../../cache/lists/catalogue-sources.ts'
+import type { CatalogueControl, CatalogueKind, CatalogueSources, KeptCatalogue } from '../../cache/lists/catalogue-sources.ts'
+import { errorDomainSuffix } from '../../base/schema/schema.ts'
+import { notFound } from '../../engine/errors.ts'
 import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
 import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
-import { importInto, type ImportCounts, type ImportOptions, type OpenTarget } from '../import/run-import.ts'
+import { importInto, type ImportCounts, type ImportOptions, type ImportRunner, type OpenTarget } from '../import/run-import.ts'
 import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
 import {
   cataloguesKey,
   encodeCatalogues,
+  keptIn,
   kindsIn,
   storedCatalogues,
   withCurrent,
@@ -39,6 +42,14 @@ export interface CataloguesOptions {
   readonly log: Log
 }
 
+/** An import that is published. */
+export interface CatalogueImport extends Omit<ImportOptions, 'nowMs'> {
+  /** True to publish nothing. */
+  readonly dryRun: boolean
+  /** Runs the import; in this process if absent. */
+  readonly runner?: ImportRunner
+}
+
 /** What an import did, and what it made. */
 export interface PublishedImport extends ImportCounts {
   /** The new current catalogues: empty if nothing changed, or for a dry run. */
@@ -46,7 +57,7 @@ export interface PublishedImport extends ImportCounts {
 }
 
 const backoff: Backoff = { firstMs: 500, maxMs: 30_000 }
-/** Number of times that an import starts again because another one was published meanwhile. */
+/** Number of times that a change of the record starts again because there was another one meanwhile. */
 const maxRebases = 5
 /** Age at which a file that a killed process left is removed, in milliseconds. */
 const abandonedMs = 24 * 3_600_000
@@ -64,7 +75,7 @@ interface ServedCatalogue<Kind extends CatalogueKind> {
 type Served = { readonly [Kind in CatalogueKind]?: ServedCatalogue<Kind> }
 
 /** The catalogues of this installation: serves the current one, and publishes new ones (docs/adr/0033). */
-export class Catalogues {
+export class Catalogues implements CatalogueControl {
   readonly #options: CataloguesOptions
   #served: Served = {}
 
@@ -100,18 +111,18 @@ export class Catalogues {
    * Imports files into copies of the current catalogues, and publishes those that changed. If other ones were published meanwhile, starts again from
    * them. Rejects with StoreError, UpstreamError, an error of the file system, or the signal's reason: then the old catalogues are served on.
    */
-  async import(options: Omit<ImportOptions, 'nowMs'> & { readonly dryRun: boolean }, signal: AbortSignal): Promise<PublishedImport> {
+  async import({ runner = importInto, ...options }: CatalogueImport, signal: AbortSignal): Promise<PublishedImport> {
     for (let attempt = 1; attempt <= maxRebases; attempt++) {
       const before = await this.#stored(signal)
       const paths = new Map<CatalogueKind, string>()
       const open: OpenTarget = async (kind) => {
-        const path = await this.#temporary()
+        const path = await this.temporary()
         paths.set(kind, path)
         return { path, isNew: await this.#copyCurrent(before.record[kind]?.[0], { kind, path }, signal) }
       }
       try {
         const nowMs = this.#options.clock.now()
-        const counts = await importInto(open, { ...options, nowMs }, signal)
+        const counts = await runner(open, { ...options, nowMs }, signal)
         const changed = [...counts.rows].filter(([, { added, changed, removed }]) => added + changed + removed > 0).map(([kind]) => kind)
         if (options.dryRun || changed.length === 0) return { ...counts, published: new Map() }
         const published = await this.#pushAll(new Map([...paths].filter(([kind]) => changed.includes(kind))), nowMs, signal)
@@ -124,28 +135,38 @@ export class Catalogues {
     throw changedMeanwhile()
   }
 
-  /** Returns the catalogues that are kept. Rejects with StoreError. */
-  async kept(signal: AbortSignal): Promise<CatalogueRecord> {
-    return (await this.#stored(signal)).record
+  async kept(signal: AbortSignal): Promise<readonly KeptCatalogue[]> {
+    return keptIn((await this.#stored(signal)).record)
   }
 
-  /**
-   * Makes one of the kept catalogues the current one of its kind. Each process switches to it. Rejects with code 5 if it is not kept, code 10 if the catalogues
-   * changed meanwhile, or StoreError.
-   */
-  async use(manifest: string, signal: AbortSignal): Promise<void> {
-    const before = await this.#stored(signal)
-    const next = withCurrent(before.record, manifest)
-    if (next === undefined) throw new DomainError(5, `no catalogue ${manifest} is kept`, { reason: 'NOT_FOUND' })
-    if (!(await this.#record(before, next, signal))) throw changedMeanwhile()
+  async use(manifest: string, signal: AbortSignal): Promise<KeptCatalogue> {
+    const next = await this.#change((record) => {
+      const changed = withCurrent(record, manifest)
+      if (changed === undefined) throw notFound('Catalogue', manifest, { resourceType: `catalogue.${errorDomainSuffix}/Catalogue` })
+      return changed
+    }, signal)
+    const used = keptIn(next.record).find((one) => one.manifest === manifest)
+    if (used === undefined) throw new TypeError('the record does not name what it was changed to')
+    return used
   }
 
-  /** Deletes all catalogues but the current ones. Resolves with what was deleted. Rejects with code 10 if the catalogues changed meanwhile, or StoreError. */
-  async prune(signal: AbortSignal): Promise<readonly PublishedCatalogue[]> {
-    const before = await this.#stored(signal)
-    const next = withoutEarlier(before.record)
-    if (!(await this.#record(before, next, signal))) throw changedMeanwhile()
-    return next.dropped
+  async prune(signal: AbortSignal): Promise<readonly KeptCatalogue[]> {
+    let pruned: readonly KeptCatalogue[] = []
+    await this.#change((record) => {
+      pruned = keptIn(record).filter(({ isCurrent }) => !isCurrent)
+      return withoutEarlier(record)
+    }, signal)
+    return pruned
+  }
+
+  /** Changes the record. If another process changes it meanwhile, starts again. */
+  async #change(nextOf: (record: CatalogueRecord) => NextCatalogues, signal: AbortSignal): Promise<NextCatalogues> {
+    for (let attempt = 1; attempt <= maxRebases; attempt++) {
+      const before = await this.#stored(signal)
+      const next = nextOf(before.record)
+      if (await this.#record(before, next, signal)) return next
+    }
+    throw changedMeanwhile()
   }
 
   async #stored(signal: AbortSignal): Promise<StoredCatalogues> {
@@ -216,7 +237,7 @@ export class Catalogues {
         const catalogue = this.#named(kind)
         if (catalogue === undefined || catalogue.manifest === this.#served[kind]?.catalogue.manifest) continue
         const path = this.#fileOf(kind, catalogue)
-        await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.#temporary() }, signal)
+        await fetchCatalogue(this.#options.upstream, { catalogue, path, temporary: await this.temporary() }, signal)
         opened[kind] = { catalogue, source: await catalogueKinds[kind].open(path) }
       }
     } catch (error) {
@@ -243,7 +264,7 @@ export class Catalogues {
     const needed = current.size * neededCopies
     if (bavail * bsize < needed) throw new Error(`an import needs ${needed} bytes of free space in ${directory}`)
     const source = this.#fileOf(target.kind, current)
-    await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.#temporary() }, signal)
+    await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.temporary() }, signal)
     await copyFile(source, target.path)
     return false
   }
@@ -273,7 +294,8 @@ export class Catalogues {
     return join(this.#options.directory, `${kind}-${hexOf(blob)}.sqlite`)
   }
 
-  async #temporary(): Promise<string> {
+  /** Resolves with a path for a file that no other process uses. Such files are removed a day after a process was killed. */
+  async temporary(): Promise<string> {
     const { directory, random } = this.#options
     await mkdir(directory, { recursive: true, mode: 0o700 })
     return join(directory, `${randomHex(random, 16)}${temporarySuffix}`)

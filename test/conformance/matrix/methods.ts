@@ -226,6 +226,16 @@ export const signedInMethods: Readonly<Record<string, PlainRow>> = {
   'EventsService/PullEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#feed: shows each caller what they may see' },
   'EventsService/WatchEvents': { request: () => ({ cursor: 'now' }), code: 0, because: 'docs/spec/events.md#streams: shows each caller what they may see' },
   'AuditService/ListAuditEvents': { request: () => ({ method: 'none' }), code: 0, because: 'docs/audit.md#list: shows each caller what they may see' },
+  'CataloguesService/ListCatalogues': { request: () => ({}), code: 7, operators: 0, because: 'docs/spec/advisories.md#catalogues: for operators' },
+  'CataloguesService/UseCatalogue': {
+    request: () => ({ digest: 'none' }),
+    code: 7,
+    operators: 5,
+    because: 'docs/spec/advisories.md#catalogues: for operators',
+  },
+  'CataloguesService/PruneCatalogues': { request: () => ({}), code: 7, operators: 0, because: 'docs/spec/advisories.md#catalogues: for operators' },
+  'CataloguesService/ListFeeds': { request: () => ({}), code: 7, operators: 0, because: 'docs/spec/advisories.md#catalogues: for operators' },
+  'CataloguesService/RunFeed': { request: () => ({ name: 'none' }), code: 7, operators: 5, because: 'docs/spec/advisories.md#catalogues: for operators' },
   'Auth/Validate': { request: () => ({}), code: 0, because: 'docs/spec/tokens.md#who-am-i: who am I' },
   'Auth/Delete': {
     request: ({ person: id }) => ({ id }),

@@ -266,6 +266,8 @@ export const noReferences: readonly string[] = [
   ...['page_token', 'order_by', 'name', 'description', 'etag', 'capability'].map((field) => `*.${field}`),
   ...['iam.v2.Identity.*', 'iam.v2.AccountAssociation.Amazon.*', 'iam.v2.AccountAssociation.Google.*', 'iam.v2.AccountAssociation.Azure.*'],
   ...['iam.v2.AccountAssociation.GitHub.*', 'iam.v2.IdentityProvider.OIDC.*', 'iam.v2.LookupIdentityRequest.*'],
+  // A catalogue is in no group.
+  'catalogue.v2.UseCatalogueRequest.digest',
   // The name of a group at a foreign provider, an address, a random id.
   ...['events.v2.Subscription.sink', 'events.v2.Subscription.types', 'events.v2.PullEventsRequest.types', 'events.v2.PullEventsRequest.cursor'],
   ...['events.v2.WatchEventsRequest.types', 'events.v2.WatchEventsRequest.cursor'],

@@ -50,7 +50,12 @@ const uselessCapability = 'libraries.python.list'
 export function startWalkServer(): Promise<TestServer> {
   return startTestServer({
     store: 'sqlite',
-    env: { TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]), TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_EVENTS_DELIVER: 'false' },
+    env: {
+      TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]),
+      TAPROOT_TERMS: JSON.stringify(walkTerms),
+      TAPROOT_EVENTS_DELIVER: 'false',
+      TAPROOT_CATALOGUES_FEEDS: JSON.stringify([{ name: 'walk', source: 'https://feeds.invalid/all.zip' }]),
+    },
   })
 }
 

@@ -3,6 +3,7 @@ import { advisoryCases } from './cases-advisories.ts'
 import { accountAssociationCases } from './cases-account-associations.ts'
 import { apiClientCases } from './cases-endpoints.ts'
 import { auditCases } from './cases-audit.ts'
+import { catalogueCases } from './cases-catalogues.ts'
 import { groupInviteCases } from './cases-group-invites.ts'
 import { groupCases } from './cases-groups.ts'
 import { identityProviderCases } from './cases-identity-providers.ts'
@@ -30,6 +31,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...groupInviteCases,
   ...accountAssociationCases,
   ...auditCases,
+  ...catalogueCases,
   ...termsCases,
   ...registryCases,
   ...imagesCases,

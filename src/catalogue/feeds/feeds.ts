@@ -1,0 +1,176 @@
+import { readFile } from 'node:fs/promises'
+import { DomainError } from '../../base/errors.ts'
+import { errorMessage, errorText } from '../../base/error-text.ts'
+import type { Log } from '../../base/log.ts'
+import type { Clock } from '../../base/runtime.ts'
+import type { SafeFetch } from '../../auth/safe-fetch.ts'
+import type { RecordCache } from '../../cache/record-cache.ts'
+import type { FeedControl, FeedStatus } from '../../cache/lists/catalogue-sources.ts'
+import { errorDomainSuffix } from '../../base/schema/schema.ts'
+import { notFound } from '../../engine/errors.ts'
+import type { Store } from '../../store/store.ts'
+import { importInProcess } from '../import/import-process.ts'
+import { groupNamed } from '../import/named-group.ts'
+import type { ImportCounts, ImportRefusal } from '../import/run-import.ts'
+import type { Catalogues } from '../publish/catalogues.ts'
+import { isUrl, readSource, type FeedContent } from './feed-source.ts'
+import { encodeFeedState, feedKey, feedRequestKey, feedStateOf, nextRunMs, type FeedSettings, type FeedState } from './feed-state.ts'
+
+/** Receives how feeds do, for metrics. */
+export interface FeedObserver {
+  /** `succeededMs` is the end of the last run that succeeded, in milliseconds since 1970; undefined before the first one. */
+  ran(name: string, state: { readonly succeededMs: number | undefined; readonly failures: number }): void
+}
+
+/** The dependencies of Feeds. */
+export interface FeedsOptions {
+  readonly feeds: readonly FeedSettings[]
+  readonly store: Store
+  readonly cache: RecordCache
+  /** Undefined without an upstream: then no feed can run. */
+  readonly catalogues: Catalogues | undefined
+  readonly fetch: SafeFetch
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/** The longest message of a state, in characters. */
+const maxErrorLength = 500
+
+/** The feeds of this installation. The leader runs them one after the other; every process shows their state (docs/catalogues.md#feeds). */
+export class Feeds implements FeedControl {
+  readonly #options: FeedsOptions
+
+  constructor(options: FeedsOptions) {
+    this.#options = options
+  }
+
+  async list(signal: AbortSignal): Promise<readonly FeedStatus[]> {
+    const listed: FeedStatus[] = []
+    for (const feed of this.#options.feeds) listed.push(await this.#status(feed, signal))
+    return listed
+  }
+
+  async request(name: string, signal: AbortSignal): Promise<FeedStatus> {
+    const { feeds, store, cache, catalogues, clock } = this.#options
+    const feed = feeds.find((one) => one.name === name)
+    if (feed === undefined) throw notFound('Feed', name, { resourceType: `catalogue.${errorDomainSuffix}/Feed` })
+    if (catalogues === undefined) throw new DomainError(9, 'no upstream is configured (registry.upstream): it stores the catalogues', { reason: 'NO_UPSTREAM' })
+    const value = Buffer.from(String(clock.now()))
+    const outcome = await store.transact({ guards: [], writes: [{ kind: 'put', key: feedRequestKey(name), value }] }, signal)
+    if (outcome.committed) await cache.reached(outcome.revision, signal)
+    return this.#status(feed, signal)
+  }
+
+  /** Runs the feeds that are due. Resolves after the last one, whether they succeed or not. Rejects with StoreError, or the signal's reason. */
+  async runDue(observer: FeedObserver | undefined, signal: AbortSignal): Promise<void> {
+    const { feeds, clock, catalogues } = this.#options
+    if (catalogues === undefined) return
+    for (const feed of feeds) {
+      const state = await this.#state(feed, signal)
+      if (clock.now() < this.#nextMs(feed, state)) observer?.ran(feed.name, { succeededMs: state.succeededMs, failures: state.failures })
+      else await this.#run({ feed, state, catalogues, observer }, signal)
+    }
+  }
+
+  async #run(
+    { feed, state, catalogues, observer }: { feed: FeedSettings; state: FeedState; catalogues: Catalogues; observer: FeedObserver | undefined },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { clock, log } = this.#options
+    const started = { ...state, startedMs: clock.now() }
+    await this.#write(feed, started, signal)
+    const after = await this.#attempt({ feed, state: started, catalogues }, signal).catch((error: unknown): FeedState => {
+      signal.throwIfAborted()
+      log.warn('a feed failed and is tried again', { feed: feed.name, error: errorText(error) })
+      return { ...started, failures: started.failures + 1, error: errorMessage(error).slice(0, maxErrorLength) }
+    })
+    await this.#write(feed, { ...after, endedMs: clock.now() }, signal)
+    observer?.ran(feed.name, { succeededMs: after.succeededMs, failures: after.failures })
+  }
+
+  async #attempt({ feed, state, catalogues }: { feed: FeedSettings; state: FeedState; catalogues: Catalogues }, signal: AbortSignal): Promise<FeedState> {
+    const { cache, clock, log } = this.#options
+    await cache.barrier(signal)
+    const group = feed.group === undefined ? undefined : groupNamed(cache.tables, feed.group)
+    const content = await this.#read(feed, state, signal)
+    try {
+      const { error: _, ...kept } = state
+      if (content.path === undefined) return { ...(state.refused > 0 ? state : kept), failures: 0, succeededMs: clock.now() }
+      const refusals: ImportRefusal[] = []
+      const counts = await catalogues.import(
+        {
+          paths: [content.path],
+          group,
+          replace: feed.replace === true,
+          dryRun: false,
+          runner: importInProcess,
+          onRefusal: (refusal) => void refusals.push(refusal),
+          onProgress: () => undefined,
+        },
+        signal,
+      )
+      log.info('a feed was imported', { feed: feed.name, documents: counts.documents, refused: counts.refused })
+      return { ...kept, ...imported(counts, refusals), failures: 0, succeededMs: clock.now(), version: content.version }
+    } finally {
+      await content.remove()
+    }
+  }
+
+  async #read(feed: FeedSettings, { version }: FeedState, signal: AbortSignal): Promise<FeedContent> {
+    const { fetch, catalogues } = this.#options
+    if (catalogues === undefined) throw new TypeError('no upstream')
+    const token = feed.tokenFile === undefined ? undefined : (await readFile(feed.tokenFile, 'utf8')).trim()
+    return readSource(
+      fetch,
+      {
+        source: feed.source,
+        known: version,
+        temporary: await catalogues.temporary(),
+        headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+        ca: feed.caFile === undefined ? undefined : await readFile(feed.caFile, 'utf8'),
+        allowPrivate: feed.allowPrivate === true,
+      },
+      signal,
+    )
+  }
+
+  async #state(feed: FeedSettings, signal: AbortSignal): Promise<FeedState> {
+    return feedStateOf((await this.#options.store.get(feedKey(feed.name), signal))?.value, feed)
+  }
+
+  async #write(feed: FeedSettings, state: FeedState, signal: AbortSignal): Promise<void> {
+    await this.#options.store.transact({ guards: [], writes: [{ kind: 'put', key: feedKey(feed.name), value: encodeFeedState(state) }] }, signal)
+  }
+
+  /** Returns the time of the next run: now if an operator asked for one after the last start. */
+  #nextMs(feed: FeedSettings, state: FeedState): number {
+    const value = this.#options.cache.tables.entry(feedRequestKey(feed.name))?.value
+    const requestedMs = value === undefined ? 0 : Number(Buffer.from(value).toString())
+    return requestedMs > (state.startedMs ?? 0) ? requestedMs : nextRunMs(feed, state)
+  }
+
+  async #status(feed: FeedSettings, signal: AbortSignal): Promise<FeedStatus> {
+    const state = await this.#state(feed, signal)
+    const { startedMs, endedMs = 0, failures, refused } = state
+    const isRunning = startedMs !== undefined && endedMs < startedMs
+    return {
+      ...state,
+      name: feed.name,
+      source: shownSource(feed.source),
+      nextMs: this.#nextMs(feed, state) || undefined,
+      state: startedMs === undefined ? 'waiting' : isRunning ? 'running' : failures > 0 ? 'failed' : refused > 0 ? 'partial' : 'done',
+    }
+  }
+}
+
+function imported({ documents, refused }: ImportCounts, [first]: readonly ImportRefusal[]): Pick<FeedState, 'documents' | 'refused' | 'error'> {
+  if (first === undefined) return { documents, refused }
+  const place = first.line === undefined ? '' : ` (line ${first.line})`
+  return { documents, refused, error: `${first.reason}${place}`.slice(0, maxErrorLength) }
+}
+
+/** Returns a source without its query, which may contain a secret. */
+function shownSource(source: string): string {
+  return isUrl(source) ? (source.split('?', 1)[0] ?? '') : source
+}
