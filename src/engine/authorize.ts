@@ -73,7 +73,7 @@ export function assertNotSuspended(tables: RecordTables, permissions: EffectiveP
   })
 }
 
-/** Throws code 7 if only operators may call the method, and the caller is none. */
+/** Throws code 7 if only operators may call the method, and the caller is not an operator. */
 function assertOperator(method: MethodRow, permissions: EffectivePermissions, scope: string): void {
   if (method.operators && !permissions.operator) throw DomainError.denied([], scope)
 }

@@ -16,7 +16,7 @@ export interface FeedSettings {
 
 /** What is known of the last runs of a feed. It is stored as JSON, and not kept in memory. Times are in milliseconds since 1970. */
 export interface FeedState {
-  /** The source that the state is about: another one starts anew. */
+  /** The source that the state is about: for another source, everything is read again. */
   readonly source: string
   readonly startedMs?: number
   /** The end of the last run. It is before `startedMs` while a feed runs, and after a process was killed. */

@@ -6,12 +6,12 @@ import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
 import type { WriteTarget } from '../files/catalogue-writer.ts'
 import type { ImportCounts, ImportOptions, ImportRefusal, ImportRunner, OpenTarget } from './run-import.ts'
 
-/** What the process is told. */
+/** Messages to the process. */
 export type ToImportProcess =
   | { readonly kind: 'start'; readonly options: Omit<ImportOptions, 'onRefusal' | 'onProgress'> }
   | { readonly kind: 'target'; readonly target: Omit<WriteTarget, 'group'> }
 
-/** What the process says. */
+/** Messages from the process. */
 export type FromImportProcess =
   | { readonly kind: 'open'; readonly catalogue: CatalogueKind }
   | { readonly kind: 'refusal'; readonly refusal: ImportRefusal }
