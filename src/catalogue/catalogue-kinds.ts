@@ -2,10 +2,13 @@ import type { CatalogueKind, CatalogueSources } from '../cache/lists/catalogue-s
 import { AdvisoryBuilder, type NewAdvisory } from './advisories/advisory-builder.ts'
 import { ReaderThread } from './advisories/reader-thread.ts'
 import type { CatalogueWriter, WriteTarget } from './files/catalogue-writer.ts'
+import { VulnerabilityBuilder, type NewVulnerability } from './vulnerabilities/vulnerability-builder.ts'
+import { VulnerabilityThread } from './vulnerabilities/vulnerability-thread.ts'
 
 /** The rows of each kind of catalogue, as imports make them. */
 export interface CatalogueRows {
   readonly advisories: NewAdvisory
+  readonly vulnerabilities: NewVulnerability
 }
 
 /** A row with its kind. */
@@ -33,6 +36,12 @@ export const catalogueKinds: { readonly [Kind in CatalogueKind]: KindOfCatalogue
     nameOf: ({ advisory }) => advisory.advisoryId,
     write: (target) => new AdvisoryBuilder(target),
     open: ReaderThread.open,
+  },
+  vulnerabilities: {
+    mediaType: 'application/vnd.taproot.catalogue.vulnerabilities.v1+sqlite',
+    nameOf: ({ metadata }) => metadata.id,
+    write: (target) => new VulnerabilityBuilder(target),
+    open: VulnerabilityThread.open,
   },
 }
 

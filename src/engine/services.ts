@@ -164,7 +164,7 @@ export const forcedOwnership: Ownership = { kind: 'api', force: true }
 /** One call as handlers see it. */
 export interface Context {
   readonly method: MethodRow
-  /** The caller; undefined for public methods. */
+  /** The caller; undefined for public methods, unless they take an optional token. */
   readonly caller: Caller | undefined
   readonly requestId: string
   /** W3C trace context of the request; undefined if it has none. */
@@ -251,9 +251,9 @@ export function callerOf({ caller }: Pick<Context, 'caller'>): Caller {
   return caller
 }
 
-/** Returns the turn of a call's work in a thread: organisations take turns, and a person counts as one. */
-export function turnOf(context: Pick<Context, 'caller' | 'signal'>): TaskTurn {
-  return { key: rootOf(callerOf(context).identity), signal: context.signal }
+/** Returns the turn of a call's work in a thread: organisations take turns, and a person counts as one. So do all callers of public methods together. */
+export function turnOf({ caller, signal }: Pick<Context, 'caller' | 'signal'>): TaskTurn {
+  return { key: caller === undefined ? '' : rootOf(caller.identity), signal }
 }
 
 /**

@@ -196,7 +196,11 @@ function planOf(options: PipelineOptions, method: MethodRow): MethodPlan {
  * Behind a proxy that `trustedProxies` does not name, all callers share one address.
  */
 function countRefusal({ addressLimiter }: PipelineOptions, call: Call, error: unknown): void {
-  if (error instanceof DomainError && (error.code === 16 || error.code === 7)) addressLimiter?.take(addressKey(call.remoteAddress))
+  if (isRefusedCredential(error)) addressLimiter?.take(addressKey(call.remoteAddress))
+}
+
+function isRefusedCredential(error: unknown): boolean {
+  return error instanceof DomainError && (error.code === 16 || error.code === 7)
 }
 
 /** Step "verify": checks the signature, audience and times of the token. */
@@ -206,6 +210,35 @@ async function verify(options: PipelineOptions, call: Call): Promise<Authenticat
     return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
   } catch (error) {
     countRefusal(options, call, error)
+    throw error
+  }
+}
+
+/** Step "verify" for a public method: undefined without a valid token, which is then ignored (docs/spec/conventions.md#public-methods). */
+async function verifyOptional(options: PipelineOptions, call: Call): Promise<AuthenticatedCaller | undefined> {
+  if (!call.method.optionalToken || call.headers.authorization === undefined) return undefined
+  try {
+    return options.authenticator.authenticateRemembered(call.headers) ?? (await options.authenticator.authenticate(call.headers, call.signal))
+  } catch (error) {
+    if (isRefusedCredential(error)) return undefined
+    throw error
+  }
+}
+
+/** Steps "barrier" and "identity": finds the caller that the token names. Undefined without a token, and for a public method if the identity does not exist. */
+async function identify(
+  options: PipelineOptions,
+  call: Call,
+  { token, resume }: { readonly token: AuthenticatedCaller | undefined; readonly resume: () => void },
+): Promise<Caller | undefined> {
+  const { optionalToken } = call.method
+  if (token === undefined && !optionalToken) return undefined
+  await (token === undefined ? barrier(options, call) : upToDate(options, call, token))
+  resume()
+  try {
+    return token === undefined ? undefined : callerOfToken(options.services, token)
+  } catch (error) {
+    if (optionalToken && isRefusedCredential(error)) return undefined
     throw error
   }
 }
@@ -226,7 +259,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   const { method } = call
   const { endpoint, handler } = plan
   if (endpoint === undefined && handler === undefined) throw unimplemented(method)
-  const token = plan.takesToken ? await verify(options, call) : undefined
+  const token = await (plan.takesToken ? verify : verifyOptional)(options, call)
   // Limits the request by identity if it is authenticated, otherwise by client address. No other work happens before.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
   const key = token?.identityUid ?? addressKey(call.remoteAddress)
@@ -234,12 +267,7 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   assertPresented(call)
   assertForce(call)
   const decoded = await call.decode(() => limiter?.resume(key))
-  if (token !== undefined) {
-    await upToDate(options, call, token)
-    limiter?.resume(key)
-    // Step "identity": finds the caller that the token names.
-    progress.caller = callerOfToken(services, token)
-  }
+  progress.caller = await identify(options, call, { token, resume: () => limiter?.resume(key) })
   const { caller } = progress
   const context = new CallContext(options, call, { caller, decoded })
   context.authorize()

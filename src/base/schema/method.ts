@@ -2,7 +2,7 @@ import type { DescMessage, DescMethod } from '@bufbuild/protobuf'
 
 /**
  * The callers that a method accepts:
- * - `public`: everyone; tokens are ignored.
+ * - `public`: everyone; tokens are ignored, unless `optionalToken` is set.
  * - `scoped`: callers who hold every listed capability at the group of the resource that the request's scope field names.
  * - `unscoped`: every signed-in caller. If capabilities are listed, the answer contains only data from groups where the caller holds them.
  * - `external`: the credential is not a Taproot access token, and the handler verifies it (token exchange).
@@ -41,6 +41,8 @@ export interface MethodRow {
   readonly capabilities: readonly string[]
   /** True if only operators may call the method, whatever capabilities other callers hold. */
   readonly operators: boolean
+  /** True if a public method shows more to a caller with a valid token. A token that is not valid is ignored. */
+  readonly optionalToken: boolean
   /** Path (proto names) of the request field with the uid that permissions are checked at, e.g. ['group', 'uid']. Empty if the method has no such field. */
   readonly scopePath: readonly string[]
   /** The kind of resource that the method acts on, e.g. `Group`; undefined if there is none. */

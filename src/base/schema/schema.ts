@@ -204,6 +204,14 @@ function capabilitiesOf(method: DescMethod, rule: Rule): readonly string[] {
   })
 }
 
+/** Throws if parts of the rule do not go together. */
+function assertRule(rule: Rule, method: DescMethod, { scope, scopePath }: Pick<MethodRow, 'scope' | 'scopePath'>): void {
+  if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
+    throw new Error(`schema: ${method}: a scoped method needs a scope field and capabilities`)
+  if (rule.optionalToken && scope !== 'public') throw new Error(`schema: ${method}: only a public method has an optional token`)
+  if (rule.operators && scope !== 'scoped' && scope !== 'unscoped') throw new Error(`schema: ${method}: a method for operators needs signed-in callers`)
+}
+
 function methodRow(service: DescService, method: DescMethod): MethodRow {
   if (!hasOption(method, ruleOption) || !hasOption(method, httpOption))
     throw new Error(`schema: ${method}: needs the annotations google.api.http and taproot.api.v1.rule`)
@@ -212,9 +220,7 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
   if (rule.kind !== '' && row === undefined) throw new Error(`schema: ${method}: unknown kind ${rule.kind}`)
   const scope = lookup(scopeNames, rule.scope, method)
   const scopePath = scope === 'scoped' ? scopePathOf(method.input) : []
-  if (scope === 'scoped' && (scopePath.length === 0 || rule.capabilities.length === 0))
-    throw new Error(`schema: ${method}: a scoped method needs a scope field and capabilities`)
-  if (rule.operators && scope !== 'scoped' && scope !== 'unscoped') throw new Error(`schema: ${method}: a method for operators needs signed-in callers`)
+  assertRule(rule, method, { scope, scopePath })
   const mutation = method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS
   if (rule.event !== undefined && !mutation) throw new Error(`schema: ${method}: a method with an event must not be marked NO_SIDE_EFFECTS`)
   const verb = verbOf(method, row)
@@ -230,6 +236,7 @@ function methodRow(service: DescService, method: DescMethod): MethodRow {
     scope,
     capabilities: capabilitiesOf(method, rule),
     operators: rule.operators,
+    optionalToken: rule.optionalToken,
     scopePath,
     kind: row?.kind,
     event: eventOf(method, rule.event),

@@ -1,8 +1,10 @@
 import type { AdvisorySource } from './advisory-source.ts'
+import type { VulnerabilitySource } from './vulnerability-source.ts'
 
 /** What is read of each kind of catalogue. */
 export interface CatalogueSources {
   readonly advisories: AdvisorySource
+  readonly vulnerabilities: VulnerabilitySource
 }
 
 /** A kind of catalogue. */

@@ -22,8 +22,8 @@ export interface Order {
 /** The record fields that an order can compare. Records have them, and so do the positions in page tokens. */
 export type SortKey = Pick<CachedRecord, SortField>
 
-/** The record field for each sort field of the schema. */
-const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
+/** The record field for each sort field of the schema. The id of a catalogue's resource takes the place of a uid. */
+const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', id: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
 
 /** The fields of a kind by which its lists can be sorted, from the schema. */
 export interface Sortable {

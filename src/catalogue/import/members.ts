@@ -25,10 +25,20 @@ export function nameAt(members: Members, key: string, where: string): string {
   return checkedName(value, where)
 }
 
-/** Returns the text if lists can filter by it. Throws RefusedDocument. */
-export function checkedName(value: string, where: string): string {
-  if (value.length > maxNameLength) throw new RefusedDocument(`${where} has more than ${maxNameLength} characters`)
+/** Returns the text if it has one line of at most `max` characters, so that lists can filter by it. Throws RefusedDocument. */
+export function checkedName(value: string, where: string, max = maxNameLength): string {
+  if (value.length > max) throw new RefusedDocument(`${where} has more than ${max} characters`)
   if (/[\u0000-\u001f\u007f]/.test(value)) throw new RefusedDocument(`${where} has a control character`)
+  if (!value.isWellFormed()) throw new RefusedDocument(`${where} has half a character`)
+  return value
+}
+
+/** Returns a text for people, empty if there is none. It may have line breaks and tabs. Throws RefusedDocument. */
+export function textAt(members: Members, key: string, { where, max }: { readonly where: string; readonly max: number }): string {
+  const value = members[key] ?? ''
+  if (typeof value !== 'string') throw new RefusedDocument(`${where} is no text`)
+  if (value.length > max) throw new RefusedDocument(`${where} has more than ${max} characters`)
+  if (/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/.test(value)) throw new RefusedDocument(`${where} has a control character`)
   if (!value.isWellFormed()) throw new RefusedDocument(`${where} has half a character`)
   return value
 }

@@ -11,7 +11,11 @@ import {
   type AdvisoryEvent,
   type Severity,
 } from '../../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { Reference_Type } from '../../../gen/taproot/advisory/v2/advisory_pb.ts'
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
+import type { NewVulnerability } from '../../vulnerabilities/vulnerability-builder.ts'
+import { detailsAt, referencesOf, summaryAt, vulnerabilityPart } from '../descriptions.ts'
+import type { ImportRow } from '../../catalogue-kinds.ts'
 import type { DocumentFormat } from '../format.ts'
 import { checkedName, listAt, maxItems, membersOf, nameAt, RefusedDocument, segmentOf, timeAt, type Members } from '../members.ts'
 
@@ -51,14 +55,18 @@ function fixedVersions(affected: Members): string[] {
 /** The parts that all advisories of one document share. */
 interface OsvDocument {
   readonly id: string
-  readonly group: Uid
   readonly author: string
   readonly times: { readonly created: Timestamp; readonly updated: Timestamp; readonly withdrawn: Timestamp | undefined }
   readonly aliases: string[]
   readonly severities: Severity[]
 }
 
-function eventsOf({ group, author, times }: OsvDocument, segment: string, versions: readonly string[]): AdvisoryEvent[] {
+/** The same, in the group that its advisories belong to. */
+interface OsvAdvisories extends OsvDocument {
+  readonly group: Uid
+}
+
+function eventsOf({ group, author, times }: OsvAdvisories, segment: string, versions: readonly string[]): AdvisoryEvent[] {
   const event = (key: string, createTime: Timestamp, type: AdvisoryEvent['type']): AdvisoryEvent =>
     create(AdvisoryEventSchema, { uid: `${group}/${segment}/${segmentOf(key)}`, createTime, author, reviewState: ReviewState.APPROVED, type })
   const manual = { case: 'manual', value: { $typeName: 'taproot.vulnerabilities.v2.AdvisoryEvent.Detection.Manual' } } as const
@@ -97,7 +105,7 @@ function packagesOf(document: Members): AffectedPackage[] {
   return [...packages.values()]
 }
 
-function advisoryOf(document: OsvDocument, { ecosystem, name, statements }: AffectedPackage): NewAdvisory {
+function advisoryOf(document: OsvAdvisories, { ecosystem, name, statements }: AffectedPackage): NewAdvisory {
   const { id, author, times, aliases, severities } = document
   const segment = segmentOf('osv', id, ecosystem, name)
   const versions = [...new Set(statements.flatMap(fixedVersions))]
@@ -121,14 +129,7 @@ function advisoryOf(document: OsvDocument, { ecosystem, name, statements }: Affe
   return { segment, origin: name, advisory }
 }
 
-/** OSV (https://ossf.github.io/osv-schema/): one advisory for each package. A document without packages gives none. */
-export const osv: DocumentFormat = {
-  name: 'OSV',
-  recognises: (document) => 'modified' in document || ('id' in document && ('affected' in document || 'schema_version' in document)),
-  rowsOf: (document, context) => advisoriesOf(document, context.group()).map((row) => ({ kind: 'advisories', row })),
-}
-
-function advisoriesOf(members: Members, group: Uid): NewAdvisory[] {
+function documentOf(members: Members): OsvDocument {
   const id = nameAt(members, 'id', 'id')
   const updated = timeAt(members, 'modified')
   if (updated === undefined) throw new RefusedDocument('modified is missing: this is no OSV document')
@@ -136,14 +137,48 @@ function advisoriesOf(members: Members, group: Uid): NewAdvisory[] {
     if (typeof alias !== 'string' || alias === '') throw new RefusedDocument('aliases has an item that is no text')
     return checkedName(alias, 'aliases')
   })
-  const shared: OsvDocument = {
+  return {
     id,
-    group,
     // The database that assigned the id.
     author: id.split('-', 1)[0] ?? id,
     times: { created: timeAt(members, 'published') ?? updated, updated, withdrawn: timeAt(members, 'withdrawn') },
     aliases,
     severities: severitiesOf(members, ''),
   }
-  return packagesOf(members).map((affected) => advisoryOf(shared, affected))
+}
+
+/** Returns the type of a reference; 0 for one that is not known. */
+function referenceType(type: unknown): Reference_Type {
+  return typeof type === 'string' ? (Reference_Type[type as keyof typeof Reference_Type] ?? 0) : 0 // an enum has its names as keys
+}
+
+/** Returns what the document says about the vulnerability, whatever the package. */
+function metadataOf({ id, author, severities }: OsvDocument, members: Members): NewVulnerability {
+  const links = listAt(members, 'references', { where: 'references' }).map((item) => {
+    const { url, type } = membersOf(item, 'references')
+    return { url, type: referenceType(type) }
+  })
+  return vulnerabilityPart(
+    { form: 'osv', division: author },
+    {
+      id,
+      summary: summaryAt(members, 'summary'),
+      details: detailsAt(members, 'details'),
+      references: referencesOf(links),
+      severities: severities.map(({ type, score }) => ({ type, score })),
+    },
+  )
+}
+
+/** OSV (https://ossf.github.io/osv-schema/): one advisory for each package, and the vulnerability that all of them are about. */
+export const osv: DocumentFormat = {
+  name: 'OSV',
+  recognises: (document) => 'modified' in document || ('id' in document && ('affected' in document || 'schema_version' in document)),
+  rowsOf: (members, context) => {
+    const document = documentOf(members)
+    const advisories = packagesOf(members).map((affected): ImportRow => {
+      return { kind: 'advisories', row: advisoryOf({ ...document, group: context.group() }, affected) }
+    })
+    return [...advisories, { kind: 'vulnerabilities', row: metadataOf(document, members) }]
+  },
 }

@@ -14,7 +14,7 @@ import type { Message, UnknownEnum } from "@bufbuild/protobuf";
  * Describes the file taproot/api/v1/rule.proto.
  */
 export const file_taproot_api_v1_rule: GenFile = /*@__PURE__*/
-  fileDesc("Chl0YXByb290L2FwaS92MS9ydWxlLnByb3RvEg50YXByb290LmFwaS52MSLBAQoEUnVsZRIkCgVzY29wZRgBIAEoDjIVLnRhcHJvb3QuYXBpLnYxLlNjb3BlEjMKDGNhcGFiaWxpdGllcxgCIAMoDjIdLnRhcHJvb3QuY29tbW9uLnYyLkNhcGFiaWxpdHkSJAoFZXZlbnQYAyABKAsyFS50YXByb290LmFwaS52MS5FdmVudBIMCgRraW5kGAQgASgJEhcKD21heF9yZXF1ZXN0X2tpYhgFIAEoDRIRCglvcGVyYXRvcnMYBiABKAgiUgoFRXZlbnQSDAoEdHlwZRgBIAEoCRIpCgVncm91cBgCIAEoDjIaLnRhcHJvb3QuYXBpLnYxLkV2ZW50R3JvdXASEAoIaW50ZXJuYWwYAyABKAgqagoFU2NvcGUSFQoRU0NPUEVfVU5TUEVDSUZJRUQQABIQCgxTQ09QRV9QVUJMSUMQARIQCgxTQ09QRV9TQ09QRUQQAhISCg5TQ09QRV9VTlNDT1BFRBADEhIKDlNDT1BFX0VYVEVSTkFMEAQqgwEKCkV2ZW50R3JvdXASGwoXRVZFTlRfR1JPVVBfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9HUk9VUF9QQVJFTlQQARIUChBFVkVOVF9HUk9VUF9TRUxGEAISFAoQRVZFTlRfR1JPVVBfUk9PVBADEhQKEEVWRU5UX0dST1VQX05PTkUQBDpKCgRydWxlEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY9YwDIAEoCzIULnRhcHJvb3QuYXBpLnYxLlJ1bGVSBHJ1bGViBnByb3RvMw", [file_google_protobuf_descriptor, file_taproot_common_v2_capability]);
+  fileDesc("Chl0YXByb290L2FwaS92MS9ydWxlLnByb3RvEg50YXByb290LmFwaS52MSLZAQoEUnVsZRIkCgVzY29wZRgBIAEoDjIVLnRhcHJvb3QuYXBpLnYxLlNjb3BlEjMKDGNhcGFiaWxpdGllcxgCIAMoDjIdLnRhcHJvb3QuY29tbW9uLnYyLkNhcGFiaWxpdHkSJAoFZXZlbnQYAyABKAsyFS50YXByb290LmFwaS52MS5FdmVudBIMCgRraW5kGAQgASgJEhcKD21heF9yZXF1ZXN0X2tpYhgFIAEoDRIRCglvcGVyYXRvcnMYBiABKAgSFgoOb3B0aW9uYWxfdG9rZW4YByABKAgiUgoFRXZlbnQSDAoEdHlwZRgBIAEoCRIpCgVncm91cBgCIAEoDjIaLnRhcHJvb3QuYXBpLnYxLkV2ZW50R3JvdXASEAoIaW50ZXJuYWwYAyABKAgqagoFU2NvcGUSFQoRU0NPUEVfVU5TUEVDSUZJRUQQABIQCgxTQ09QRV9QVUJMSUMQARIQCgxTQ09QRV9TQ09QRUQQAhISCg5TQ09QRV9VTlNDT1BFRBADEhIKDlNDT1BFX0VYVEVSTkFMEAQqgwEKCkV2ZW50R3JvdXASGwoXRVZFTlRfR1JPVVBfVU5TUEVDSUZJRUQQABIWChJFVkVOVF9HUk9VUF9QQVJFTlQQARIUChBFVkVOVF9HUk9VUF9TRUxGEAISFAoQRVZFTlRfR1JPVVBfUk9PVBADEhQKEEVWRU5UX0dST1VQX05PTkUQBDpKCgRydWxlEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMY9YwDIAEoCzIULnRhcHJvb3QuYXBpLnYxLlJ1bGVSBHJ1bGViBnByb3RvMw", [file_google_protobuf_descriptor, file_taproot_common_v2_capability]);
 
 /**
  * Access rule and event of a method.
@@ -61,6 +61,13 @@ export type Rule = Message<"taproot.api.v1.Rule"> & {
    * @generated from field: bool operators = 6;
    */
   operators: boolean;
+
+  /**
+   * Only for public methods: a valid token shows more. A token that is not valid is ignored.
+   *
+   * @generated from field: bool optional_token = 7;
+   */
+  optionalToken: boolean;
 };
 
 /**
@@ -115,7 +122,7 @@ export const Scope = {
   UNSPECIFIED: 0,
 
   /**
-   * Everyone. A token is ignored.
+   * Everyone. A token is ignored, unless `optional_token` is set.
    *
    * @generated from enum value: SCOPE_PUBLIC = 1;
    */
