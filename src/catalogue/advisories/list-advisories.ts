@@ -1,29 +1,22 @@
 import { create, fromBinary } from '@bufbuild/protobuf'
 import { hashQuery } from '../../base/page-token.ts'
-import { setOf, type CapabilitySet } from '../../base/capability.ts'
 import { resources } from '../../base/schema/schema.ts'
-import { isBelow, isUid, isWithin, parentOf, type Uid } from '../../base/uid.ts'
+import { isUid, parentOf, type Uid } from '../../base/uid.ts'
 import { parseOrder } from '../../cache/lists/order.ts'
-import { isVisible, type UidFilter, type Visibility } from '../../cache/lists/places.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../cache/lists/advisory-source.ts'
 import { notFound } from '../../engine/errors.ts'
-import { continuationOf, nextToken, pageLimit, prepared, uidFilterOf, visibility } from '../../engine/read.ts'
-import { callerOf, turnOf, type Handler, type Services } from '../../engine/services.ts'
+import { continuationOf, nextToken, pageLimit, uidFilterOf } from '../../engine/read.ts'
+import { callerOf, turnOf, type Handler } from '../../engine/services.ts'
 import {
   AdvisorySchema,
   ListAdvisoriesResponseSchema,
   type GetAdvisoryRequest,
   type ListAdvisoriesRequest,
 } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import { advisorySources, listedAdvisories } from './visible-advisories.ts'
 
 const kind = 'Advisory'
-
-/** The sources of advisories as of now. */
-function advisorySources(services: Pick<Services, 'catalogue'>): readonly AdvisorySource[] {
-  const catalogue = services.catalogue('advisories')
-  return catalogue === undefined ? [] : [catalogue]
-}
 
 /** Answers GetAdvisory. Code 5 also for an advisory whose group was deleted. */
 export const getAdvisory: Handler = async (services, _context, message) => {
@@ -67,26 +60,9 @@ function facetsOf(request: ListAdvisoriesRequest): FacetValues[] {
   return named.filter(([, values]) => values.length > 0)
 }
 
-/** True if advisories of a group may match the filter of places. */
-function isNamed({ descendantsOf, childrenOf, ancestorsOf, inRoot }: UidFilter, group: Uid): boolean {
-  if (inRoot) return false
-  if (descendantsOf !== '' && !isWithin(group, descendantsOf)) return false
-  if (childrenOf !== '' && group !== childrenOf) return false
-  return ancestorsOf === '' || isBelow(ancestorsOf, group)
-}
-
-/** Returns the groups with advisories that the caller may see. A deleted group is not one of them, whatever the catalogue has. */
-function groupsOf(sources: readonly AdvisorySource[], tables: RecordTables, { seen, uidp }: { seen: Visibility; uidp: UidFilter }): Uid[] {
-  const groups = new Set(sources.flatMap((source) => source.groups()))
-  return [...groups].filter((group) => isNamed(uidp, group) && isVisible(seen, { seenAtUid: true }, group) && tables.get('Group', group) !== undefined).sort()
-}
-
-let needed: CapabilitySet | undefined
-
 /** Answers ListAdvisories: one page of the advisories that the caller may see (docs/spec/conventions.md#lists). */
 export const listAdvisories: Handler = async (services, context, message) => {
   const request = message as ListAdvisoriesRequest // the method's input
-  const capabilities = (needed ??= setOf(context.method.capabilities))
   const resource = resources.get(kind)
   if (resource === undefined) throw new TypeError('the schema has no advisories')
   const order = parseOrder(request.orderBy.trim() === '' ? resource.defaultOrder : request.orderBy, resource)
@@ -97,11 +73,7 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const noneOf: FacetValues[] = excluded.length === 0 ? [] : [['eventAuthor', excluded]]
   const queryHash = hashQuery([context.method.rpc, uidp, anyOf, noneOf, text, order.id, callerOf(context).identity])
   const { after, restarted } = await continuationOf(services, context, { text: request.pageToken, queryHash, order })
-  await prepared(context, capabilities)
-  // Rights, groups and catalogue are of one moment, also if the query then waits for its turn.
-  const { tables } = services.cache
-  const sources = advisorySources(services)
-  const groups = groupsOf(sources, tables, { seen: visibility(kind, { tables, context, uidp }, capabilities), uidp })
+  const { sources, groups } = await listedAdvisories(services, context, uidp)
   const filter: AdvisoryFilter = { groups, uids: uidp.ids.length > 0 ? uidp.ids : undefined, anyOf, noneOf, text }
   const limit = pageLimit(request.pageSize)
   // One extra advisory shows whether another page follows.

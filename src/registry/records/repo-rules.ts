@@ -6,11 +6,16 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import type { MutationDraft, Planning } from '../../engine/kind.ts'
 import type { Repo } from '../../gen/taproot/registry/v2/repos_pb.ts'
 
-/** Returns true if anyone may pull from the repo, because it belongs to the organisation with the name `publicOrganization`. */
-export function isPublicRepo(tables: RecordTables, publicOrganization: string | undefined, repo: Uid): boolean {
-  if (publicOrganization === undefined) return false
+/** Returns the organisation whose content is public: the one with the name `publicOrganization`, unless it is suspended. */
+export function publicRoot(tables: RecordTables, publicOrganization: string | undefined): Uid | undefined {
+  if (publicOrganization === undefined) return undefined
   const root = tables.table('Group').child(rootParent, publicOrganization)
-  return root !== undefined && rootOf(repo) === root.uid && !isSuspended(tables, root.uid)
+  return root === undefined || isSuspended(tables, root.uid) ? undefined : root.uid
+}
+
+/** Returns true if anyone may pull from the repo, because it belongs to the public organisation. */
+export function isPublicRepo(tables: RecordTables, publicOrganization: string | undefined, repo: Uid): boolean {
+  return rootOf(repo) === publicRoot(tables, publicOrganization)
 }
 
 /** A repo as it is stored. */
