@@ -1,6 +1,7 @@
 // What other folders may import of the catalogue. They import nothing else of it.
 export type { ImportRefusal } from './import/run-import.ts'
 export { getAdvisory, listAdvisories } from './advisories/list-advisories.ts'
+export { listDocuments } from './advisories/list-documents.ts'
 export { listVulnerabilityMetadata } from './vulnerabilities/list-metadata.ts'
 export type { RowCounts } from './import/run-import.ts'
 export { groupNamed } from './import/named-group.ts'

@@ -62,6 +62,27 @@ export interface AdvisoryPage {
   readonly total: number
 }
 
+/** Which advisories documents are made of. All parts are ANDed. */
+export interface OriginQuery {
+  /** The groups whose advisories the caller may see, in uid order. */
+  readonly groups: readonly Uid[]
+  /** Only advisories of this origin package; undefined for all. */
+  readonly origin: string | undefined
+  /** Only advisories with one of these ids, as their own or as an alias; undefined for all. */
+  readonly ids: readonly string[] | undefined
+  /** The bounds of the answer. */
+  readonly maxAdvisories: number
+  readonly maxBytes: number
+}
+
+/** An advisory with the package that its artifact is built from. */
+export interface OriginAdvisory {
+  readonly origin: string
+  readonly uid: Uid
+  /** The Advisory as protobuf bytes. */
+  readonly body: Uint8Array
+}
+
 /**
  * Advisories that do not lie in the store (docs/adr/0033). All answers come from one state. Withdrawn advisories are in no page; `get` finds them. Pages
  * of several sources can be merged: the places of advisories are comparable.
@@ -73,6 +94,8 @@ export interface AdvisorySource {
   get(uid: Uid): Promise<Uint8Array | undefined>
   /** Queries of several organisations, the keys of `turn`, take turns. */
   page(query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage>
+  /** Resolves with all advisories that match, in any order; undefined if they are beyond the bounds. Withdrawn ones are left out. */
+  byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined>
 }
 
 /**

@@ -1,7 +1,7 @@
 import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
 import { RecentMap } from '../../base/recent-map.ts'
 import { isBelow, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
-import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
 import type { Order, SortKey } from '../../cache/lists/order.ts'
 import { openForReading } from '../files/catalogue-file.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
@@ -124,6 +124,30 @@ export class AdvisoryReader {
     return { advisories: rows.map((row) => ({ ...row, body: body.get(row.id)?.['body'] as Uint8Array })), total }
   }
 
+  /** Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds. */
+  byOrigin(query: OriginQuery): OriginAdvisory[] | undefined {
+    const { groups, origin, ids, maxAdvisories, maxBytes } = query
+    const wanted = new Set(groups)
+    const places = new Map(this.#places.filter(({ uid }) => wanted.has(uid)).map((place) => [place.id, place]))
+    const all = [...places.values()].reduce((sum, { listed }) => sum + listed, 0)
+    if (all === 0) return []
+    if (origin === undefined && ids === undefined && all > maxAdvisories) return undefined
+    const rows = this.#database.prepare(originStatement(query)).iterate({
+      places: JSON.stringify([...places.keys()]),
+      ...(origin === undefined ? {} : { origin }),
+      ...(ids === undefined ? {} : { ids: JSON.stringify(ids) }),
+    })
+    const found: OriginAdvisory[] = []
+    let bytes = 0
+    for (const row of rows) {
+      const body = row['body'] as Uint8Array // a BLOB column
+      bytes += body.length
+      if (found.length === maxAdvisories || bytes > maxBytes) return undefined
+      found.push({ origin: String(row['origin']), uid: trustedUid(`${places.get(Number(row['place']))?.uid ?? ''}/${String(row['segment'])}`), body })
+    }
+    return found
+  }
+
   /** Closes the file. */
   close(): void {
     this.#database.close()
@@ -216,6 +240,28 @@ function candidates({ ids }: FoundTerms): string {
 
 function hasTerm(exists: 'EXISTS' | 'NOT EXISTS', { ids }: FoundTerms): Sql {
   return { text: `${exists} (SELECT 1 FROM posting p WHERE p.advisory = a.id AND p.term IN (${ids.join()}))`, values: [] }
+}
+
+const originFacet = `t.facet = ${facets.origin}`
+const withOneOfIds = `t.facet IN (${facets.advisoryId}, ${facets.alias}) AND t.value IN (SELECT value FROM json_each(:ids))`
+
+function advisoriesWith(terms: string): string {
+  return `SELECT p.advisory FROM term t CROSS JOIN posting p ON p.term = t.id WHERE ${terms}`
+}
+
+/** The statement that finds advisories for documents. It starts with the advisories that have the terms, or with all of the groups. */
+function originStatement({ origin, ids }: OriginQuery): string {
+  const found = [
+    ...(ids === undefined ? [] : [advisoriesWith(withOneOfIds)]),
+    ...(origin === undefined ? [] : [advisoriesWith(`${originFacet} AND t.value = :origin`)]),
+  ]
+  const from =
+    found.length === 0
+      ? 'json_each(:places) k CROSS JOIN advisory a ON a.place = k.value'
+      : `(SELECT DISTINCT advisory FROM (${found.join(' INTERSECT ')})) c CROSS JOIN advisory a ON a.id = c.advisory`
+  const ofOrigin = `SELECT t.value FROM posting p CROSS JOIN term t ON t.id = p.term WHERE p.advisory = a.id AND ${originFacet}`
+  return `SELECT a.place, a.segment, a.body, coalesce((${ofOrigin}), '') AS origin
+    FROM ${from} WHERE a.listed = 1 AND a.place IN (SELECT value FROM json_each(:places))`
 }
 
 /** The condition that one of the texts contains `text`, which is in lower case. Undefined if none can: a line break separates aliases. */

@@ -1,6 +1,6 @@
 import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryPage, AdvisoryQuery, AdvisorySource } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryPage, AdvisoryQuery, AdvisorySource, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
 import type { ReaderTask } from './reader-worker.ts'
 
 /** A catalogue that a thread of its own reads: counts and searches take up to a second. */
@@ -34,6 +34,10 @@ export class ReaderThread implements AdvisorySource {
 
   page({ order, ...query }: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage> {
     return this.#thread.ask({ kind: 'page', query: { ...query, terms: order.terms } }, turn) as Promise<AdvisoryPage> // the answer to this task
+  }
+
+  byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined> {
+    return this.#thread.ask({ kind: 'byOrigin', query }, turn) as Promise<readonly OriginAdvisory[] | undefined> // the answer to this task
   }
 
   /** Closes the file after the queries that run. */

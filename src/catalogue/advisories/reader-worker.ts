@@ -1,7 +1,7 @@
 import { workerData } from 'node:worker_threads'
 import { answerTasks } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryQuery } from '../../cache/lists/advisory-source.ts'
+import type { AdvisoryQuery, OriginQuery } from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
 import { AdvisoryReader } from './advisory-reader.ts'
 
@@ -11,7 +11,11 @@ interface SentQuery extends Omit<AdvisoryQuery, 'order'> {
 }
 
 /** What the thread is asked for. */
-export type ReaderTask = { readonly kind: 'groups' } | { readonly kind: 'get'; readonly uid: Uid } | { readonly kind: 'page'; readonly query: SentQuery }
+export type ReaderTask =
+  | { readonly kind: 'groups' }
+  | { readonly kind: 'get'; readonly uid: Uid }
+  | { readonly kind: 'page'; readonly query: SentQuery }
+  | { readonly kind: 'byOrigin'; readonly query: OriginQuery }
 
 const { path } = workerData as { readonly path: string } // of ReaderThread
 let reader: AdvisoryReader | undefined
@@ -21,6 +25,7 @@ function work(task: ReaderTask): unknown {
   reader ??= new AdvisoryReader(path)
   if (task.kind === 'groups') return reader.groups()
   if (task.kind === 'get') return reader.get(task.uid)
+  if (task.kind === 'byOrigin') return reader.byOrigin(task.query)
   const { terms, ...query } = task.query
   return reader.page({ ...query, order: orderOf(terms) })
 }
