@@ -113,7 +113,7 @@ describe('what is refused, and what is imported all the same', () => {
     ['a document without a time', `${good}\n${JSON.stringify({ id: 'X', affected: [] })}`, /:2: modified is missing/],
     ['a time without a zone', `${good}\n${json('X', { modified: '2026-01-01 00:00' })}`, /:2: modified is no time/],
     ['a time of the year 10000', `${good}\n${json('X', { modified: '+010000-01-01T00:00:00Z' })}`, /:2: modified is no time/],
-    ['a day that does not exist', `${good}\n${json('X', { modified: '2026-02-41T00:00:00Z' })}`, /:2: modified is no time/],
+    ['a day that does not exist', `${good}\n${json('X', { modified: '2026-02-31T00:00:00Z' })}`, /:2: modified is no time/],
     [
       'a control character in a name',
       `${good}\n${json('X', { affected: [{ package: { ecosystem: 'PyPI', name: 'a\nb' } }] })}`,

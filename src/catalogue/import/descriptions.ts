@@ -11,12 +11,12 @@ const maxLinkLength = 2_048
 const maxPartBytes = 1024 * 1024
 
 /** Returns a summary. Throws RefusedDocument. */
-export function summaryAt(members: Members, key: string): string {
+export function summaryOf(members: Members, key: string): string {
   return textAt(members, key, { where: key, max: maxSummaryLength })
 }
 
 /** Returns details. Throws RefusedDocument. */
-export function detailsAt(members: Members, key: string): string {
+export function detailsOf(members: Members, key: string): string {
   return textAt(members, key, { where: key, max: maxDetailsLength })
 }
 

@@ -64,9 +64,16 @@ export function timeAt(members: Members, key: string): Timestamp | undefined {
   const value = members[key]
   if (value === undefined || value === null) return undefined
   const year = typeof value === 'string' ? timePattern.exec(value)?.[1] : undefined
-  const ms = year === undefined || year === '0000' ? NaN : Date.parse(String(value))
+  const ms = year === undefined || year === '0000' ? NaN : existingTime(String(value))
   if (Number.isNaN(ms)) throw new RefusedDocument(`${key} is no time such as 2026-01-31T12:00:00Z`)
   return timestampFromMs(ms)
+}
+
+/** Returns a time in milliseconds since 1970. NaN for a day that does not exist, such as 2026-02-31. */
+export function existingTime(text: string): number {
+  const ms = Date.parse(text)
+  // The parser goes on into the next month.
+  return !Number.isNaN(ms) && new Date(ms).toISOString().slice(8, 10) === text.slice(8, 10) ? ms : NaN
 }
 
 /** 16 hex digits that follow from the texts: the same import twice makes the same uids. */

@@ -15,7 +15,7 @@ export type SourceFile = { readonly name: string } & ({ readonly pieces: AsyncIt
 export type OnRead = (bytes: number) => void
 
 /** Files in folders and archives that may hold documents. Others, such as a licence, are ignored. */
-const documentExtensions = ['.json', '.jsonl', '.ndjson', '.yaml', '.yml']
+const documentExtensions = ['.csv', '.json', '.jsonl', '.ndjson', '.yaml', '.yml']
 /** The same, in words. */
 export const documentNames = documentExtensions.join(', ')
 /** First bytes of formats that are not read, in hex. */

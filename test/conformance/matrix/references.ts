@@ -287,8 +287,8 @@ export const noReferences: readonly string[] = [
   // Names within the repo of the request, and its other fields.
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
-  // Values of imported advisories.
-  'vulnerabilities.v2.ListAdvisoriesRequest.*',
+  // Values of imported advisories and vulnerabilities.
+  ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],
   // Cloud identities of a sync.
   ...['registry.v2.SyncConfig.google', 'registry.v2.SyncConfig.amazon', 'registry.v2.SyncConfig.azure'],
 ]

@@ -1,9 +1,11 @@
 import type { DocumentFormat } from '../format.ts'
 import { isMembers, RefusedDocument, type Members } from '../members.ts'
+import { epss, kev } from './exploitation.ts'
+import { nvd } from './nvd.ts'
 import { osv } from './osv.ts'
 
 /** All forms of documents. The first one that recognises a document reads it. */
-const formats: readonly DocumentFormat[] = [osv]
+const formats: readonly DocumentFormat[] = [osv, nvd, epss, kev]
 
 /** Returns the document with its form. Throws RefusedDocument if no form recognises it. */
 export function formatOf(value: unknown): { readonly format: DocumentFormat; readonly document: Members } {

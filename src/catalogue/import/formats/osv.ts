@@ -14,24 +14,26 @@ import {
 import { Reference_Type } from '../../../gen/taproot/advisory/v2/advisory_pb.ts'
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
 import type { NewVulnerability } from '../../vulnerabilities/vulnerability-builder.ts'
-import { detailsAt, referencesOf, summaryAt, vulnerabilityPart } from '../descriptions.ts'
+import { detailsOf, referencesOf, summaryOf, vulnerabilityPart } from '../descriptions.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
 import type { DocumentFormat } from '../format.ts'
 import { checkedName, listAt, maxItems, membersOf, nameAt, RefusedDocument, segmentOf, timeAt, type Members } from '../members.ts'
 
 const maxPackages = 10_000
 
-const severityTypes: Readonly<Record<string, Severity_Type>> = {
-  CVSS_V2: Severity_Type.CVSS_V2,
-  CVSS_V3: Severity_Type.CVSS_V3,
-  CVSS_V4: Severity_Type.CVSS_V4,
-}
+const severityTypes: ReadonlyMap<unknown, Severity_Type> = new Map([
+  ['CVSS_V2', Severity_Type.CVSS_V2],
+  ['CVSS_V3', Severity_Type.CVSS_V3],
+  ['CVSS_V4', Severity_Type.CVSS_V4],
+])
+
+const referenceTypes: ReadonlyMap<unknown, Reference_Type> = new Map(Object.entries(Reference_Type))
 
 /** Returns the CVSS scores. Other scales are left out: the contract has no member for them. */
 function severitiesOf(members: Members, where: string): Severity[] {
   return listAt(members, 'severity', { where: `${where}severity` }).flatMap((item) => {
     const { type, score } = membersOf(item, `${where}severity`)
-    const known = typeof type === 'string' ? severityTypes[type] : undefined
+    const known = severityTypes.get(type)
     return known === undefined || typeof score !== 'string'
       ? []
       : [create(SeveritySchema, { type: known, score: checkedName(score, `${where}severity.score`) })]
@@ -147,23 +149,18 @@ function documentOf(members: Members): OsvDocument {
   }
 }
 
-/** Returns the type of a reference; 0 for one that is not known. */
-function referenceType(type: unknown): Reference_Type {
-  return typeof type === 'string' ? (Reference_Type[type as keyof typeof Reference_Type] ?? 0) : 0 // an enum has its names as keys
-}
-
 /** Returns what the document says about the vulnerability, whatever the package. */
 function metadataOf({ id, author, severities }: OsvDocument, members: Members): NewVulnerability {
   const links = listAt(members, 'references', { where: 'references' }).map((item) => {
     const { url, type } = membersOf(item, 'references')
-    return { url, type: referenceType(type) }
+    return { url, type: referenceTypes.get(type) ?? Reference_Type.UNSPECIFIED }
   })
   return vulnerabilityPart(
     { form: 'osv', division: author },
     {
       id,
-      summary: summaryAt(members, 'summary'),
-      details: detailsAt(members, 'details'),
+      summary: summaryOf(members, 'summary'),
+      details: detailsOf(members, 'details'),
       references: referencesOf(links),
       severities: severities.map(({ type, score }) => ({ type, score })),
     },

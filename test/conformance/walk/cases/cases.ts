@@ -13,6 +13,7 @@ import { mappingCases } from './cases-mappings.ts'
 import { registryCases } from './cases-registry.ts'
 import { roleBindingCases } from './cases-role-bindings.ts'
 import { roleCases } from './cases-roles.ts'
+import { securityAdvisoryCases } from './cases-security-advisories.ts'
 import { subscriptionCases } from './cases-subscriptions.ts'
 import { termsCases } from './cases-terms.ts'
 import { accessOf, methodNamed, type Access, type MethodCase } from './method-case.ts'
@@ -37,6 +38,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...imagesCases,
   ...subscriptionCases,
   ...advisoryCases,
+  ...securityAdvisoryCases,
 }
 
 /** A row with its method. */
