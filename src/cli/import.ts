@@ -1,14 +1,17 @@
 import { existsSync } from 'node:fs'
 import { stat } from 'node:fs/promises'
+import { resolve } from 'node:path'
 import { createSafeFetch } from '../auth/safe-fetch.ts'
 import { errorMessage } from '../base/error-text.ts'
+import type { Log } from '../base/log.ts'
 import type { Uid } from '../base/uid.ts'
 import type { RecordTables } from '../cache/record-tables.ts'
-import { groupNamed, type PublishedImport, type ImportRefusal } from '../catalogue/index.ts'
+import { groupNamed, importInServer, type ImportRefusal, type ImportSummary, type ImportWatcher } from '../catalogue/index.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
+import type { Config } from '../config/config.ts'
 import { loadConfig } from '../config/load-config.ts'
 import { auditedCommand } from '../server/audit/audited-command.ts'
-import { createRecordCache, startEngine, type Engine } from '../server/engine.ts'
+import { createRecordCache, startEngine } from '../server/engine.ts'
 import { createLogs } from '../server/logger.ts'
 import { openStore } from '../server/open-store.ts'
 import { openUpstream } from '../server/open-upstream.ts'
@@ -78,7 +81,7 @@ class Progress {
 }
 
 /** Returns what is printed about an import: a line for all documents, and one or two for each catalogue. */
-function words({ documents, refused, rows, published }: PublishedImport, dryRun: boolean): string {
+function words({ documents, refused, rows, published }: ImportSummary, dryRun: boolean): string {
   const lines = [`${documents} ${documents === 1 ? 'document' : 'documents'}, ${refused} refused`]
   for (const [kind, { added, changed, unchanged, removed }] of rows)
     lines.push(`${kind}: ${added} added, ${changed} changed, ${unchanged} unchanged, ${removed} removed`)
@@ -93,28 +96,57 @@ function refusalLine(refusal: ImportRefusal): string {
   return ['refused', place, refusal.reason].join(': ').concat('\n')
 }
 
-/** Imports with an open engine. Prints refusals as they come. */
-async function runImport(
-  { catalogues, cache }: Engine,
-  { paths, options }: { paths: readonly string[]; options: ImportCommandOptions },
-  signal: AbortSignal,
-): Promise<PublishedImport> {
-  if (catalogues === undefined) throw new UsageError('no upstream is configured (registry.upstream): it stores the catalogue')
-  const group = options.group === undefined ? undefined : findGroup(cache.tables, options.group)
-  const progress = new Progress(await bytesOf(paths))
+/** Prints refusals and progress as they come. */
+function watcherOf(totalBytes: number | undefined): ImportWatcher & { end(): void } {
+  const progress = new Progress(totalBytes)
   let refused = 0
-  const onRefusal = (refusal: ImportRefusal): void => {
-    refused += 1
-    if (refused <= printedRefusals) process.stderr.write(refusalLine(refusal))
+  return {
+    onRefusal(refusal) {
+      refused += 1
+      if (refused <= printedRefusals) process.stderr.write(refusalLine(refusal))
+    },
+    onProgress: (now) => progress.show(now),
+    end: () => progress.end(),
   }
-  const { replace = false, dryRun = false } = options
-  const imported = await catalogues.import({ paths, group, replace, dryRun, onRefusal, onProgress: (now) => progress.show(now) }, signal)
-  progress.end()
-  return imported
+}
+
+interface RunningImport {
+  readonly config: Config
+  readonly paths: readonly string[]
+  readonly options: ImportCommandOptions
+  readonly watcher: ImportWatcher
+  readonly log: Log
+}
+
+/** Imports in this process, which opens the store. */
+async function importAlone({ config, paths, options, watcher, log }: RunningImport, signal: AbortSignal): Promise<ImportSummary> {
+  const files = new ReloadedFiles(log)
+  const store = await openStore(config, { log, files }, signal)
+  const cache = createRecordCache(store, log)
+  const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log, files })
+  const fetch = createSafeFetch()
+  try {
+    const engine = await startEngine({ config, store, cache, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
+    if (engine.catalogues === undefined) throw new UsageError('no upstream is configured (registry.upstream): it stores the catalogue')
+    const group = options.group === undefined ? undefined : findGroup(cache.tables, options.group)
+    return await engine.catalogues.import({ paths, group, replace: options.replace === true, dryRun: options.dryRun === true, ...watcher }, signal)
+  } finally {
+    await fetch.close()
+    await upstream?.close()
+    await cache.close()
+    await store.close()
+  }
+}
+
+/** Imports in the server that has the embedded store. Resolves with undefined if no server runs. */
+async function importThere({ config, paths, options, watcher }: RunningImport, signal: AbortSignal): Promise<ImportSummary | undefined> {
+  if (config.store.kind !== 'sqlite') return undefined
+  const { group, replace = false, dryRun = false } = options
+  return importInServer({ dataDir: config.dataDir, paths: paths.map((path) => resolve(path)), group, replace, dryRun, watcher }, signal)
 }
 
 /**
- * Imports advisories once and prints what it did. On the embedded store the server must be stopped, since one process at a time has the store. Sets exit code 3 if
+ * Imports files and prints what it did. With the embedded store, a running server imports them, since one process at a time has the store. Sets exit code 3 if
  * something was refused. Throws ConfigError, StoreError, UpstreamError, UsageError, or an error of the file system; then nothing changed.
  */
 export async function importCommand(paths: readonly string[], options: ImportCommandOptions): Promise<void> {
@@ -125,22 +157,11 @@ export async function importCommand(paths: readonly string[], options: ImportCom
   const { log } = createLogs('error', undefined)
   const stop = new AbortController()
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort(new Error('stopped: nothing changed')))
-  const { signal } = stop
-  const files = new ReloadedFiles(log)
-  const store = await openStore(config, { log, files }, signal)
-  const cache = createRecordCache(store, log)
-  const upstream = await openUpstream(config, { clock: systemClock, random: systemRandom, log, files })
-  const fetch = createSafeFetch()
-  try {
-    const engine = await startEngine({ config, store, cache, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
-    const work = (): Promise<PublishedImport> => runImport(engine, { paths, options }, signal)
-    const imported = await (options.dryRun === true ? work() : auditedCommand({ config, role: options.role, log, method: 'import' }, work))
-    process.stdout.write(words(imported, options.dryRun === true))
-    if (imported.refused > 0) process.exitCode = exitCodes.partial
-  } finally {
-    await fetch.close()
-    await upstream?.close()
-    await cache.close()
-    await store.close()
-  }
+  const watcher = watcherOf(await bytesOf(paths))
+  const running = { config, paths, options, watcher, log }
+  const work = async (): Promise<ImportSummary> => (await importThere(running, stop.signal)) ?? importAlone(running, stop.signal)
+  const imported = await (options.dryRun === true ? work() : auditedCommand({ config, role: options.role, log, method: 'import' }, work))
+  watcher.end()
+  process.stdout.write(words(imported, options.dryRun === true))
+  if (imported.refused > 0) process.exitCode = exitCodes.partial
 }

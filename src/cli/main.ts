@@ -34,7 +34,7 @@ function addClaim(text: string, claims: Record<string, string>): Record<string, 
 /** `taproot import`: loads what it needs when it is called. */
 function importAdvisoriesCommand(): Command {
   return new Command('import')
-    .description('import advisories and other catalogues: files, folders, zip and tar archives. With the embedded store, stop the server first')
+    .description('import advisories and other catalogues: files, folders, zip and tar archives')
     .argument('<path...>', 'files in JSON, JSON lines or YAML, folders, or archives of them')
     .option('--group <group>', 'uid or path of the group that advisories belong to, e.g. acme/security')
     .option('--replace', 'remove what the files do not have: advisories of the group, and other rows of the same sources')
@@ -93,9 +93,7 @@ export async function main(argv: readonly string[]): Promise<void> {
   for (const command of ownCommands(program.name())) program.addCommand(command)
   program
     .command('collect-garbage')
-    .description(
-      'remove manifests and blobs that nothing refers to, and on the embedded upstream also bytes without a record. With the embedded store, stop the server first',
-    )
+    .description('remove manifests and blobs that nothing refers to, and on the embedded upstream also bytes without a record.')
     .option('--dry-run', 'only count, remove nothing')
     .option('--grace-hours <hours>', 'hours to keep unused content; default: registry.collect.graceHours', parseHours)
     .addOption(new Option('--role <role>', 'role whose settings apply').choices(['registry', 'dev']).default('dev'))

@@ -16,6 +16,7 @@ import { openIssuers } from '../config/files/open-files.ts'
 import { ReloadedFiles } from '../config/files/reloaded-files.ts'
 import { createApiPort, type ApiPort, type ApiPortOptions } from './api-port.ts'
 import { openServerTrail } from './audit/server-trail.ts'
+import { serveImports } from '../catalogue/index.ts'
 import { startBackground } from './background.ts'
 import type { startControllerRole } from './controller-role.ts'
 import { createRecordCache, startEngine, type Engine } from './engine.ts'
@@ -112,16 +113,21 @@ function serveApi(options: ApiPortOptions): Served & Pick<ApiPort, 'grpc' | 'rou
   const { listen, api: settings } = options.config
   const api = createApiPort(options)
   const address = { host: listen, port: settings.port }
+  const { catalogues, cache } = options.engine
   let endCatalogues: (() => Promise<void>) | undefined
+  let endImports: (() => Promise<void>) | undefined
   return {
     grpc: api.grpc,
     routes: api.routes,
-    open() {
-      endCatalogues = options.engine.catalogues?.serve()
+    async open() {
+      endCatalogues = catalogues?.serve()
+      if (catalogues !== undefined && options.config.store.kind === 'sqlite')
+        endImports = await serveImports({ dataDir: options.config.dataDir, catalogues, tables: cache.tables, log: options.log })
       return openPort('api.port', address, () => api.port.listen(address.host, address.port))
     },
     beginDrain: () => api.port.beginDrain(),
     async close() {
+      await endImports?.()
       await api.close()
       await endCatalogues?.()
     },

@@ -14,6 +14,7 @@ import { ok, startTestServer } from '../support/test-server.ts'
 import { temporaryFolder } from './documents.ts'
 
 const minuteMs = 60_000
+const within = { timeout: 60_000 }
 
 describeOnStores('feeds', (store) => {
   interface Ground {
@@ -49,8 +50,8 @@ describeOnStores('feeds', (store) => {
         const before = (await feedNow())['lastRunTime']
         clock.advance(1_000)
         await call('RunFeed', { name: 'own' })
-        await vi.waitFor(async () => expect((await feedNow())['lastRunTime']).not.toBe(before), { timeout: 60_000 })
-        return vi.waitFor(ended, { timeout: 60_000 })
+        await vi.waitFor(async () => expect((await feedNow())['lastRunTime']).not.toBe(before), within)
+        return vi.waitFor(ended, within)
       },
     }
   }
@@ -75,7 +76,7 @@ describeOnStores('feeds', (store) => {
       const state = await feed()
       expect(state['state']).toBe('FAILED')
       return state
-    })
+    }, within)
     expect(waiting).toMatchObject({ lastError: 'there is no group "acme"', failures: 1 })
     ok(await server.rest.call('CreateGroup', { group: { name: 'acme' } }, { token: await server.operatorToken() }))
     const first = await run()
@@ -169,7 +170,7 @@ describeOnStores('feeds', (store) => {
     await vi.waitFor(async () => {
       const { advisories } = ok(await server.rest.call('ListAdvisories', {}, { token: await server.operatorToken() }))
       expect((advisories as JsonObject[]).map(({ advisoryId }) => advisoryId)).toEqual(['C-1'])
-    })
+    }, within)
     await expect(prune(context, {})).rejects.toThrow('repeat the command with --yes')
     await prune(context, { yes: true })
     expect(context.printed()).toContain(`deleted advisories ${String(listed[0]?.['digest'])}\n`)

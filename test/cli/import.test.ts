@@ -1,11 +1,11 @@
 import { execFile } from 'node:child_process'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { osvDocument } from '../support/import-advisories.ts'
 import { programEnvironment } from '../support/parts/own-program.ts'
-import { makeOrganisation, startTestServer } from '../support/test-server.ts'
+import { makeOrganisation, startTestServer, type TestServer } from '../support/test-server.ts'
 
 let dataDir = ''
 let group = ''
@@ -90,4 +90,51 @@ test('an unknown group is a usage error', async () => {
 test('advisories without a group are refused with what to do', async () => {
   const { code, err } = await taproot(documents)
   expect([code, err]).toEqual([3, expect.stringContaining('say with --group which group they belong to')])
+})
+
+describe('while a server has the embedded store', () => {
+  let server: TestServer
+  beforeAll(async () => {
+    server = await startTestServer({ store: 'sqlite', dataDir })
+  })
+  afterAll(() => server.stop())
+
+  test('the server imports, and serves the result', async () => {
+    const path = join(dataDir, 'served.jsonl')
+    await writeFile(path, `${JSON.stringify(osvDocument('S-1'))}\n{"id":\n`)
+    const { code, out, err } = await taproot(path, '--group', name)
+    expect([code, err]).toEqual([3, `refused: ${path}:2: the text is not valid JSON\n`])
+    expect(out).toMatch(/^2 documents, 1 refused\nadvisories: 1 added, [^]*published advisories sha256:[0-9a-f]{64}\n/)
+    const served = async (): Promise<unknown> => {
+      const { body } = await server.rest.call('ListAdvisories', { advisoryIds: ['S-1'] }, { token: await server.operatorToken() })
+      return body['totalCount']
+    }
+    await expect.poll(served).toBe('1')
+    expect((await taproot(path, '--group', name, '--dry-run')).out).toMatch(/advisories: 0 added, 0 changed, 1 unchanged, 0 removed\n[^]*dry run/)
+  })
+
+  test('errors of the server are those of the command', async () => {
+    expect(await taproot(documents, '--group', 'no-such-group')).toMatchObject({ code: 1, err: expect.stringContaining('there is no group') as unknown })
+    const empty = await mkdtemp(join(dataDir, 'empty-'))
+    expect(await taproot(empty, '--group', name)).toMatchObject({ code: 1, err: expect.stringContaining('contain no documents') as unknown })
+  })
+
+  test('a server that stops ends the import, and nothing changes', async () => {
+    const path = join(dataDir, 'long.jsonl')
+    const line = (at: number): string => `${JSON.stringify(osvDocument(`L-${at}`))}\n`
+    await writeFile(path, Array.from({ length: 200_000 }, (_, at) => line(at)).join(''))
+    const importing = taproot(path, '--group', name)
+    const parts = async (): Promise<number> => (await readdir(join(dataDir, 'catalogues'))).filter((file) => file.endsWith('.part')).length
+    await expect.poll(parts).toBeGreaterThan(0)
+    await server.stop()
+    expect(await importing).toMatchObject({ code: 1, err: expect.stringContaining('the server ended: nothing changed') as unknown })
+    expect(await parts()).toBe(0)
+    server = await startTestServer({ store: 'sqlite', dataDir })
+    const count = async (id: string): Promise<unknown> => {
+      const { body } = await server.rest.call('ListAdvisories', { advisoryIds: [id] }, { token: await server.operatorToken() })
+      return body['totalCount']
+    }
+    await expect.poll(() => count('S-1')).toBe('1')
+    expect(await count('L-1')).toBe('0')
+  })
 })

@@ -31,11 +31,12 @@ describe('the kinds of taproot get', () => {
     ['advisories', 'Advisory'],
     ['padv', 'Advisory'],
     ['terms-acceptance', 'TermsAcceptance'],
+    ['vulnerability-metadata', 'VulnerabilityMetadata'],
   ] as const)('the kinds of taproot get resolve %s to %s', ([name, kind]) => {
     expect(findKind(name, 'taproot').kind).toBe(kind)
   })
 
-  test.each(['artifacts', 'vulnerability-metadata'])('the kinds of taproot get do not include %s, which the API does not serve', (name) => {
+  test.each(['artifacts'])('the kinds of taproot get do not include %s, which the API does not serve', (name) => {
     expect(() => findKind(name, 'taproot')).toThrow(UsageError)
   })
 

@@ -83,6 +83,7 @@ const presentations: Readonly<Record<string, Presentation>> = {
       uid,
     ],
   },
+  VulnerabilityMetadata: { columns: [column('ID', 'id'), column('SUMMARY', 'summary', 'words')] },
   Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink', 'words'), column('STATE', 'state'), column('PENDING', 'pendingCount'), age] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },
