@@ -211,8 +211,8 @@ function jsonLine(line: number, bytes: Uint8Array): FoundDocument[] {
 }
 
 /**
- * Yields the documents of a file, recognised by content: JSON lines, rows of CSV, one JSON or YAML document, a JSON list, or an object that only holds a list.
- * Memory is bounded by the largest document. Stops reading a file whose only document is too large.
+ * Yields the documents of a file, recognised by content. Documents are JSON lines, rows of CSV, one JSON or YAML document, or the items of a JSON list. The list
+ * may be the only one of an object. Memory is bounded by the largest document. Stops reading a file whose only document is too large.
  */
 export async function* documentsOf(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<FoundDocument, void, undefined> {
   const reader = new DocumentReader()

@@ -84,7 +84,7 @@ export function beginsSequence(bytes: Uint8Array): boolean {
 }
 
 /**
- * Splits JSON into values without keeping more than one: the items of a list, those of an object that only holds a list, or objects one after the other. Only
+ * Splits JSON into values without keeping more than one. Values are the items of a list, also of the only list of an object, or objects one after the other. Only
  * brackets and strings are looked at, which is much faster than a parser of streams, and memory is bounded by one value. `JSON.parse` then checks each value.
  */
 export class JsonSequence {
