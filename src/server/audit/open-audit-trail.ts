@@ -254,7 +254,7 @@ function createObserver(sink: string, { counters, log, timers = systemTimers }: 
     },
     failed(error) {
       counters.failures.inc({ sink })
-      if (isDue('failed')) log.warn('audit events wait, because their sink fails', { sink, error: errorText(error) })
+      if (isDue('failed')) log.warn('audit events wait or are lost, because their sink or its files fail', { sink, error: errorText(error) })
     },
   }
 }

@@ -1,4 +1,4 @@
-import { mkdir, open, readdir, readFile, rename, stat, unlink, writeFile, type FileHandle } from 'node:fs/promises'
+import { mkdir, open, readdir, readFile, rename, rm, stat, writeFile, type FileHandle } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { AuditEvent } from '../../base/audit-line.ts'
 import type { Timers } from '../../base/timing.ts'
@@ -148,19 +148,26 @@ export class Spool {
       if (head.isOpen) return undefined
       this.#segments.shift()
       this.#delivered = 0
-      await unlink(join(this.#options.directory, head.name))
+      await rm(join(this.#options.directory, head.name), { force: true })
     }
   }
 
+  /** Returns bytes of the oldest segment. If the file lacks some, because it was cut or removed from outside, they are given up. */
   async #read(segment: Segment, maxBytes: number): Promise<Buffer> {
-    const file = await open(join(this.#options.directory, segment.name))
-    try {
-      const size = Math.min(maxBytes, segment.bytes - this.#delivered)
-      const { buffer, bytesRead } = await file.read(Buffer.alloc(size), 0, size, this.#delivered)
-      return buffer.subarray(0, bytesRead)
-    } finally {
-      await file.close()
-    }
+    const size = Math.min(maxBytes, segment.bytes - this.#delivered)
+    const found = await readPart(join(this.#options.directory, segment.name), { from: this.#delivered, size })
+    if (found.length < size) await this.#giveUp(segment, found.length)
+    return found
+  }
+
+  /** Forgets what the file of a segment lacks: all after the first `found` bytes that are not delivered. */
+  async #giveUp(segment: Segment, found: number): Promise<void> {
+    // Later events go into another file.
+    if (segment.isOpen) await this.#endSegment()
+    const lost = segment.bytes - this.#delivered - found
+    segment.bytes -= lost
+    this.#storedBytes -= lost
+    this.#options.failed(new Error(`${lost} bytes of events are lost: ${segment.name} was cut or removed`))
   }
 
   async #store(bytes: Buffer): Promise<void> {
@@ -200,6 +207,21 @@ export class Spool {
     this.#current = undefined
     if (current === undefined) return
     await current.file.close().finally(() => (current.segment.isOpen = false))
+  }
+}
+
+/** Reads a part of a file; less if the file ends earlier or does not exist. */
+async function readPart(path: string, { from, size }: { readonly from: number; readonly size: number }): Promise<Buffer> {
+  const file = await open(path).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined
+    throw error
+  })
+  if (file === undefined) return Buffer.alloc(0)
+  try {
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(size), 0, size, from)
+    return buffer.subarray(0, bytesRead)
+  } finally {
+    await file.close()
   }
 }
 

@@ -1,7 +1,7 @@
-import { appendFile, mkdtemp, readdir, readFile, rm, stat } from 'node:fs/promises'
+import { appendFile, mkdtemp, readdir, readFile, rm, stat, truncate } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import type { AuditEvent } from '../../../src/base/audit-line.ts'
 import { createSafeFetch, type SafeFetch } from '../../../src/auth/safe-fetch.ts'
 import { createResolverLookup } from '../../../src/auth/resolver-lookup.ts'
@@ -9,6 +9,7 @@ import { FileSink } from '../../../src/server/audit/file-sink.ts'
 import { createJsonLinesSender, createOtlpSender } from '../../../src/server/audit/http-senders.ts'
 import { RemoteSink, type SendEvents } from '../../../src/server/audit/remote-sink.ts'
 import type { AuditSink, SinkObserver } from '../../../src/server/audit/sink.ts'
+import { Spool } from '../../../src/server/audit/spool.ts'
 import { createSyslogSender } from '../../../src/server/audit/syslog.ts'
 import { systemRandom } from '../../../src/server/runtime.ts'
 import { systemTimers, type Timers } from '../../../src/base/timing.ts'
@@ -149,6 +150,32 @@ describe('the spool of audit events', () => {
     await until(() => second.waitingBytes === 0)
     await second.close()
     expect(ids(receiver.received)).toEqual(numbered(11))
+  })
+
+  test.each(['cut', 'removed'] as const)('the spool of audit events reports a file that was %s, and delivers later events', async (damage) => {
+    const line = (id: string): string => JSON.stringify({ id, time: '' })
+    const failures: unknown[] = []
+    const options = { directory, maxBytes: 1_000_000, flushed: () => undefined, failed: (error: unknown) => void failures.push(error), timers: systemTimers }
+    const first = await Spool.open(options)
+    for (const id of ['event-1', 'event-2']) first.append(line(id))
+    await first.close()
+    const spool = await Spool.open(options)
+    const [file = ''] = (await readdir(directory)).filter((name) => name.endsWith('.jsonl'))
+    if (damage === 'cut') await truncate(join(directory, file), `${line('event-1')}\n`.length)
+    else await rm(join(directory, file))
+    spool.append(line('event-3'))
+    const found: unknown[] = []
+    const wanted = damage === 'cut' ? ['event-1', 'event-3'] : ['event-3']
+    await vi.waitFor(async () => {
+      const batch = await spool.batch(100)
+      found.push(...batch.events.map(({ event }) => event.id))
+      await spool.deliver(batch)
+      expect(found).toEqual(wanted)
+    })
+    expect(failures.map(String)).toEqual([expect.stringContaining(`bytes of events are lost: ${file}`)])
+    expect(spool.bytes).toBe(0)
+    expect((await spool.batch(100)).events).toEqual([])
+    await spool.close()
   })
 
   test('the spool of audit events delivers nothing twice after a clean stop with many segments', async () => {
