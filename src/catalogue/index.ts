@@ -2,6 +2,7 @@
 export type { ImportRefusal } from './import/run-import.ts'
 export { getAdvisory, listAdvisories } from './advisories/list-advisories.ts'
 export { listDocuments } from './advisories/list-documents.ts'
+export { listResolvedVulnsReports } from './vulnerabilities/list-resolved.ts'
 export { listVulnerabilityMetadata } from './vulnerabilities/list-metadata.ts'
 export type { RowCounts } from './import/run-import.ts'
 export { groupNamed } from './import/named-group.ts'

@@ -3,7 +3,7 @@ import { listAuditEvents } from '../audit/index.ts'
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
-import { getAdvisory, listAdvisories, listCatalogues, listDocuments, listFeeds, listVulnerabilityMetadata, pruneCatalogues, runFeed, useCatalogue } from '../catalogue/index.ts'
+import { getAdvisory, listAdvisories, listCatalogues, listDocuments, listFeeds, listResolvedVulnsReports, listVulnerabilityMetadata, pruneCatalogues, runFeed, useCatalogue } from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
 import type { Handler } from '../engine/services.ts'
@@ -79,6 +79,7 @@ const standard = {
 /** Handlers of custom methods, by `<service>/<rpc>`. */
 const own: Readonly<Record<string, Handler>> = {
   'taproot.advisory.v2.SecurityAdvisoryService/ListDocuments': listDocuments,
+  'taproot.advisory.v2.SecurityAdvisoryService/ListResolvedVulnsReports': listResolvedVulnsReports,
   'taproot.advisory.v2.SecurityAdvisoryService/ListVulnerabilityMetadata': listVulnerabilityMetadata,
   'taproot.audit.v2.AuditService/ListAuditEvents': listAuditEvents,
   'taproot.auth.v1.Auth/Delete': deleteSelf,

@@ -61,6 +61,18 @@ export interface ContentSource {
   holdsManifest(repo: Uid, digest: Digest, signal: AbortSignal): Promise<boolean>
 }
 
+/** A vulnerability in an image, by its id and its other names. */
+export interface ImageVulnerability {
+  readonly id: string
+  readonly aliases: readonly string[]
+}
+
+/** What is known about the contents of images. */
+export interface ImageContents {
+  /** Resolves with the vulnerabilities in an image, each once; undefined if its contents are not known. */
+  vulnerabilitiesOf(image: { readonly repo: Uid; readonly digest: Digest }, signal: AbortSignal): Promise<readonly ImageVulnerability[] | undefined>
+}
+
 /** The settings on which the behaviour of resources depends. */
 export interface ResourceSettings {
   /** True if any signed-in person may create a root group, and becomes its owner. */
@@ -126,6 +138,8 @@ export interface Services {
   readonly audit: AuditReader | undefined
   /** Undefined without an upstream registry. The digests of tags are then not checked. */
   readonly content: ContentSource | undefined
+  /** Undefined in processes that know the contents of no image. */
+  readonly imageContents: ImageContents | undefined
   /** Returns what is read of a kind of catalogue as of now: undefined before its first import. Throws code 14 while it is being loaded. */
   readonly catalogue: <Kind extends CatalogueKind>(kind: Kind) => CatalogueSources[Kind] | undefined
   /** The catalogues that are kept; undefined without an upstream. */

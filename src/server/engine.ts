@@ -168,6 +168,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
     accountChecks: createAccountChecks({ settings: config.accountChecks, issuer: config.baseUrl, keys: signingKeys, fetch, clock, random }),
     audit: options.audit,
     content: upstream === undefined ? undefined : contentSource(upstream),
+    imageContents: undefined,
     catalogue: (kind) => catalogues?.source(kind),
     catalogues,
     feeds,

@@ -7,10 +7,12 @@ import type { RecordTables } from '../../cache/record-tables.ts'
 import { pageOfAll, type AdvisoryFilter, type AdvisorySource, type FacetValues } from '../../cache/lists/advisory-source.ts'
 import { notFound } from '../../engine/errors.ts'
 import { continuationOf, nextToken, pageLimit, uidFilterOf } from '../../engine/read.ts'
-import { callerOf, turnOf, type Handler } from '../../engine/services.ts'
+import { callerOf, turnOf, type Context, type Handler, type Services } from '../../engine/services.ts'
 import {
   AdvisorySchema,
   ListAdvisoriesResponseSchema,
+  SeveritySchema,
+  type Advisory,
   type GetAdvisoryRequest,
   type ListAdvisoriesRequest,
 } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
@@ -19,11 +21,11 @@ import { advisorySources, listedAdvisories } from './visible-advisories.ts'
 const kind = 'Advisory'
 
 /** Answers GetAdvisory. Code 5 also for an advisory whose group was deleted. */
-export const getAdvisory: Handler = async (services, _context, message) => {
+export const getAdvisory: Handler = async (services, context, message) => {
   const { uid } = message as GetAdvisoryRequest // the method's input
   const found = isUid(uid) ? await bodyOf(advisorySources(services), services.cache.tables, uid) : undefined
   if (found === undefined) throw notFound(kind, uid)
-  const advisory = fromBinary(AdvisorySchema, found)
+  const [advisory = create(AdvisorySchema)] = await withScores([fromBinary(AdvisorySchema, found)], services, context)
   return { message: advisory, etag: advisory.etag }
 }
 
@@ -31,6 +33,22 @@ async function bodyOf(sources: readonly AdvisorySource[], tables: RecordTables, 
   if (tables.get('Group', parentOf(uid)) === undefined) return undefined
   const bodies = await Promise.all(sources.map((source) => source.get(uid)))
   return bodies.find((body) => body !== undefined)
+}
+
+/**
+ * Fills in the scores of advisories that have none of their own, from what is known about the vulnerability or its aliases: one question for all
+ * (docs/spec/advisories.md#advisory-severities).
+ */
+async function withScores(advisories: readonly Advisory[], services: Services, context: Context): Promise<Advisory[]> {
+  const unscored = advisories.filter(({ severities }) => severities.length === 0)
+  const source = unscored.length === 0 ? undefined : services.catalogue('vulnerabilities')
+  if (source === undefined) return [...advisories]
+  const names = unscored.map(({ advisoryId, aliases }) => [advisoryId, ...aliases])
+  const scores = await source.scores(names, turnOf(context))
+  unscored.forEach((advisory, at) => {
+    advisory.severities = (scores[at] ?? []).map((score) => create(SeveritySchema, score))
+  })
+  return [...advisories]
 }
 
 /** Returns the values of a repeated filter. Empty ones are not set. */
@@ -83,7 +101,11 @@ export const listAdvisories: Handler = async (services, context, message) => {
   const shown = page.advisories.slice(0, limit)
   const last = shown.at(-1)
   const answer = create(ListAdvisoriesResponseSchema, {
-    advisories: shown.map(({ body }) => fromBinary(AdvisorySchema, body)),
+    advisories: await withScores(
+      shown.map(({ body }) => fromBinary(AdvisorySchema, body)),
+      services,
+      context,
+    ),
     nextPageToken: page.advisories.length > limit && last !== undefined ? nextToken(services, { order, record: last, queryHash }) : '',
     totalCount: BigInt(page.total),
     skipped: request.skip,

@@ -1,0 +1,168 @@
+import { create } from '@bufbuild/protobuf'
+import { timestampFromMs } from '@bufbuild/protobuf/wkt'
+import { decide } from '../../authz/effective-permissions.ts'
+import { setOf } from '../../base/capability.ts'
+import type { Digest } from '../../base/digest.ts'
+import { DomainError, maxViolations } from '../../base/errors.ts'
+import { isUid, type Uid } from '../../base/uid.ts'
+import { isBefore, millisecondFrom } from '../../base/whole-milliseconds.ts'
+import type { RecordTables } from '../../cache/record-tables.ts'
+import { assertNotSuspended } from '../../engine/authorize.ts'
+import { notFound } from '../../engine/errors.ts'
+import { callerOf, turnOf, type Context, type Handler, type ImageVulnerability, type Services } from '../../engine/services.ts'
+import {
+  ListResolvedVulnsReportsResponseSchema,
+  ResolvedVulnsReportSchema,
+  type ImageRef,
+  type ListResolvedVulnsReportsRequest,
+} from '../../gen/taproot/advisory/v2/advisory_pb.ts'
+import { findRepository, historyAt, readHistory } from '../../registry/index.ts'
+
+const dayMs = 24 * 3_600_000
+/** The bounds of one answer. */
+const maxDays = 366
+const maxImages = 100
+const maxMoves = 1_000
+const defaultTag = 'latest'
+
+/** An image of the request. */
+interface NamedImage {
+  readonly repo: Uid
+  readonly tag: string
+}
+
+/** Whole days in UTC, as milliseconds since 1970. */
+interface DayRange {
+  readonly firstMs: number
+  readonly days: number
+}
+
+/** A day on which a tag began to point to other content. */
+interface ImageChange {
+  readonly repo: Uid
+  readonly day: number
+  readonly from: Digest
+  readonly to: Digest
+}
+
+/** Returns the days of a request. Throws code 3. */
+function daysOf({ imageRefs, startTime, endTime }: ListResolvedVulnsReportsRequest): DayRange {
+  const missing = [
+    ...(imageRefs.length === 0 ? ['image_refs'] : []),
+    ...(startTime === undefined ? ['start_time'] : []),
+    ...(endTime === undefined ? ['end_time'] : []),
+    ...imageRefs.flatMap(({ repo }, at) => (repo === '' ? [`image_refs[${at}].repo`] : [])),
+  ]
+  if (startTime === undefined || endTime === undefined || missing.length > 0)
+    throw DomainError.invalidFields(missing.map((field) => ({ field, description: 'is required' })))
+  if (isBefore(endTime, startTime)) throw DomainError.invalid('end_time', 'must not be before start_time')
+  const [first, last] = [startTime, endTime].map((time) => Math.floor(millisecondFrom(time) / dayMs))
+  const days = (last ?? 0) - (first ?? 0) + 1
+  if (days > maxDays) throw DomainError.invalid('end_time', `at most ${maxDays} days after start_time`)
+  return { firstMs: (first ?? 0) * dayMs, days }
+}
+
+/** Returns the repo with this uid, or at this path, as of `tables`. Throws code 5 or 7 if the caller may not see what its images contain. */
+function repoOf(tables: RecordTables, context: Context, name: string): Uid {
+  const { method } = context
+  const permissions = callerOf(context).permissions()
+  const found = isUid(name) ? name : findRepository(tables, name)
+  const uid = typeof found === 'object' ? (found.kind === 'repo' ? found.uid : undefined) : found
+  const decision = uid === undefined ? undefined : decide(permissions, uid, setOf(method.capabilities))
+  if (uid === undefined || decision?.kind === 'hidden') throw notFound('Repo', name, { concealed: true })
+  if (decision?.kind === 'denied') throw DomainError.denied(decision.missing, uid)
+  assertNotSuspended(tables, permissions, uid)
+  if (tables.get('Repo', uid) === undefined) throw notFound('Repo', name)
+  return uid
+}
+
+/** Returns the images of a request, each once. Throws code 3, 5 or 7. */
+function imagesOf(services: Services, context: Context, refs: readonly ImageRef[]): NamedImage[] {
+  const { tables } = services.cache
+  const images = new Map<string, NamedImage>()
+  for (const { repo: name, tags } of refs) {
+    const repo = repoOf(tables, context, name)
+    for (const tag of tags.length === 0 ? [defaultTag] : tags) images.set(`${repo}:${tag}`, { repo, tag })
+  }
+  if (images.size > maxImages) throw DomainError.invalid('image_refs', `at most ${maxImages} tags together`)
+  return [...images.values()]
+}
+
+/** Returns the days at whose end an image was another one than a day before. */
+async function changesOf(
+  { store }: Services,
+  { repo, tag: name }: NamedImage,
+  { range, signal }: { range: DayRange; signal: AbortSignal },
+): Promise<ImageChange[]> {
+  const { firstMs, days } = range
+  const tag = { repo, name }
+  const window = { ...tag, startMs: firstMs, endMs: firstMs + days * dayMs, limit: maxMoves }
+  const [before, history] = await Promise.all([historyAt(store, { ...tag, timeMs: firstMs - 1 }, signal), readHistory({ store }, window, signal)])
+  if (history?.more === true) throw tooManyMoves(`${repo}:${name}`)
+  const ends = new Map((history?.records ?? []).map(({ timeMs, digest }) => [Math.floor((timeMs - firstMs) / dayMs), digest]))
+  const changes: ImageChange[] = []
+  let from = before === '' ? undefined : before
+  for (const [day, to] of ends) {
+    if (from !== undefined && from !== to) changes.push({ repo, day, from, to })
+    from = to
+  }
+  return changes
+}
+
+function tooManyMoves(image: string): DomainError {
+  const description = `${image} was moved more than ${maxMoves} times in this period: choose a shorter one`
+  return DomainError.precondition([{ type: 'ANSWER_TOO_LARGE', subject: image, description }], { reason: 'ANSWER_TOO_LARGE' })
+}
+
+/** Resolves with the vulnerabilities of the images in the changes, by `<repo>@<digest>`. Rejects with code 9 that names images whose contents are not known. */
+async function contentsOf(
+  { imageContents }: Services,
+  changes: readonly ImageChange[],
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, readonly ImageVulnerability[]>> {
+  const found = new Map<string, readonly ImageVulnerability[]>()
+  const unknown = new Set<string>()
+  for (const { repo, digest } of changes.flatMap(({ repo, from, to }) => [from, to].map((digest) => ({ repo, digest })))) {
+    const name = `${repo}@${digest}`
+    if (found.has(name) || unknown.has(name)) continue
+    const contents = await imageContents?.vulnerabilitiesOf({ repo, digest }, signal)
+    if (contents === undefined) unknown.add(name)
+    else found.set(name, contents)
+  }
+  if (unknown.size === 0) return found
+  const violations = [...unknown]
+    .slice(0, maxViolations)
+    .map((subject) => ({ type: 'CONTENTS_UNKNOWN', subject, description: `the contents of ${subject} are not known` }))
+  throw DomainError.precondition(violations, { reason: 'CONTENTS_UNKNOWN' })
+}
+
+/** Answers ListResolvedVulnsReports: for each day, the vulnerabilities that images no longer had at its end (docs/spec/vulnerability-metadata.md#resolved-reports). */
+export const listResolvedVulnsReports: Handler = async (services, context, message) => {
+  const request = message as ListResolvedVulnsReportsRequest // the method's input
+  const range = daysOf(request)
+  const images = imagesOf(services, context, request.imageRefs)
+  const changes = (await Promise.all(images.map((image) => changesOf(services, image, { range, signal: context.signal })))).flat()
+  const contents = await contentsOf(services, changes, context.signal)
+  const resolved = Array.from({ length: range.days }, () => new Map<string, ImageVulnerability>())
+  for (const { repo, day, from, to } of changes) {
+    const left = new Set(contents.get(`${repo}@${to}`)?.map(({ id }) => id))
+    for (const one of contents.get(`${repo}@${from}`) ?? []) if (!left.has(one.id)) resolved[day]?.set(one.id, one)
+  }
+  const all = resolved.flatMap((ofDay) => [...ofDay.values()])
+  const source = all.length === 0 ? undefined : services.catalogue('vulnerabilities')
+  const scores =
+    (await source?.scores(
+      all.map(({ id, aliases }) => [id, ...aliases]),
+      turnOf(context),
+    )) ?? []
+  const scored = new Map(all.map((one, at) => [one, scores[at] ?? []]))
+  const resolvedVulnsReports = resolved.map((ofDay, day) =>
+    create(ResolvedVulnsReportSchema, {
+      date: timestampFromMs(range.firstMs + day * dayMs),
+      resolvedVulns: [...ofDay.values()]
+        .sort((a, b) => (a.id < b.id ? -1 : 1))
+        .map((one) => ({ id: one.id, aliases: [...one.aliases], cvssSeverities: [...(scored.get(one) ?? [])] })),
+    }),
+  )
+  return { message: create(ListResolvedVulnsReportsResponseSchema, { resolvedVulnsReports }) }
+}
