@@ -3,7 +3,18 @@ import { listAuditEvents } from '../audit/index.ts'
 import { methodName, type MethodRow, type MethodVerb } from '../base/schema/method.ts'
 import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
-import { getAdvisory, listAdvisories, listCatalogues, listDocuments, listFeeds, listResolvedVulnsReports, listVulnerabilityMetadata, pruneCatalogues, runFeed, useCatalogue } from '../catalogue/index.ts'
+import {
+  getAdvisory,
+  listAdvisories,
+  listCatalogues,
+  listDocuments,
+  listFeeds,
+  listResolvedVulnsReports,
+  listVulnerabilityMetadata,
+  pruneCatalogues,
+  runFeed,
+  useCatalogue,
+} from '../catalogue/index.ts'
 import type { AnyKind } from '../engine/kind.ts'
 import { getHandler, listHandler } from '../engine/read.ts'
 import type { Handler } from '../engine/services.ts'
