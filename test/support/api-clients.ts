@@ -73,11 +73,18 @@ function fillPath(template: string, request: JsonObject): { path: string; rest: 
   return { path: path.replace(/\/+$/, '').replace('/:', ':'), rest }
 }
 
+/** Writes an image reference as a query does: `<repo>[:<tag>[,<tag>]]`. */
+function imageReference(image: JsonValue): JsonValue {
+  if (typeof image !== 'object' || image === null || Array.isArray(image)) return image
+  const { repo = '', tags = [] } = image
+  return Array.isArray(tags) && tags.length > 0 ? `${String(repo)}:${tags.join()}` : String(repo)
+}
+
 function toQuery(rest: JsonObject): URLSearchParams {
   const query = new URLSearchParams()
   const add = (name: string, value: JsonValue | undefined): void => {
     if (value === undefined || value === null) return
-    if (Array.isArray(value)) value.forEach((item) => add(name, item))
+    if (Array.isArray(value)) value.forEach((item) => add(name, name === 'imageRefs' ? imageReference(item) : item))
     else if (typeof value === 'object') Object.entries(value).forEach(([key, inner]) => add(`${name}.${key}`, inner))
     else query.append(name, String(value))
   }

@@ -53,6 +53,19 @@ const synced = (value: string, own: Things): JsonObject => ({ parent: own.place,
 /** Fields that name a second record besides the subject of the request. */
 export const references: readonly ReferenceRow[] = [
   {
+    field: 'advisory.v2.ImageRef.repo',
+    method: 'SecurityAdvisoryService/ListResolvedVulnsReports',
+    names: 'repo',
+    request: (name, own) => ({
+      imageRefs: [own.repo, name].map((one) => ({ repo: one, tags: ['none'] })),
+      startTime: '2026-01-01T00:00:00.000Z',
+      endTime: '2026-01-02T00:00:00.000Z',
+    }),
+    root: [0, 0, 0, 5, 5, 5],
+    subgroup: [0, 5, 5, 5, 5, 5],
+    because: 'docs/spec/vulnerability-metadata.md#resolved-reports: who may see what images contain',
+  },
+  {
     field: 'iam.v2.RoleBinding.identity_uid',
     method: 'RoleBindingsService/CreateRoleBinding',
     request: (identityUid, own) => ({ parent: own.group, roleBinding: { identityUid, roleUid: grantedRole } }),
@@ -287,6 +300,7 @@ export const noReferences: readonly string[] = [
   // Names within the repo of the request, and its other fields.
   ...['registry.v2.ListTagHistoryRequest.tag', 'registry.v2.RestoreTagRequest.tag', 'registry.v2.GetSizeRequest.architecture', 'registry.v2.Tag.bundles'],
   ...['registry.v2.Repo.*', 'registry.v2.RepoReadme.content', 'registry.v2.CustomOverlay.*'],
+  'advisory.v2.ImageRef.tags',
   // Values of imported advisories and vulnerabilities.
   ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],
   // Cloud identities of a sync.

@@ -54,6 +54,23 @@ specSuite('advisories', (spec) => {
     expect(await spec.ok('GetAdvisory', { uid: uidOf(advisory) }, { token })).toEqual(advisory)
   })
 
+  // docs/spec/advisories.md#advisory-severities
+  test('an advisory without scores has those of its vulnerability or of an alias', async () => {
+    const score = (at: number): JsonObject => ({ type: 'CVSS_V3', score: `CVSS:3.1/AV:N/AC:L/PR:N/UI:N/S:U/C:H/I:H/A:${['H', 'L', 'N'][at] ?? ''}` })
+    const shown = (at: number): JsonObject => ({ ...score(at), type: 'TYPE_CVSS_V3' })
+    const world = await imported(spec, (prefix) => [
+      osvDocument(`CVE-${prefix}`, { affected: [], severity: [score(0)] }),
+      osvDocument(`A-${prefix}`, { affected: [packageOf(prefix)], aliases: ['CVE-none', `CVE-${prefix}`] }),
+      osvDocument(`B-${prefix}`, { affected: [packageOf(prefix, { severity: [score(1)] })], aliases: [`CVE-${prefix}`] }),
+      osvDocument(`C-${prefix}`, { affected: [packageOf(prefix)] }),
+    ])
+    const { token, prefix } = world
+    const advisories = itemsOf(await spec.ok('ListAdvisories', { artifactNames: [prefix] }, { token }), 'advisories')
+    const severities = Object.fromEntries(advisories.map(({ advisoryId, severities: found }) => [String(advisoryId)[0], found ?? []]))
+    expect(severities).toEqual({ A: [shown(0)], B: [shown(1)], C: [] })
+    for (const advisory of advisories) expect(await spec.ok('GetAdvisory', { uid: uidOf(advisory) }, { token })).toEqual(advisory)
+  })
+
   test('a missing advisory is 404 with ResourceInfo', async () => {
     const { group, token } = await imported(spec, () => [osvDocument('A-1')])
     const reply = await spec.call('GetAdvisory', { uid: `${group}/${'0'.repeat(16)}` }, { token })

@@ -138,18 +138,25 @@ export function placeOf(method: MethodRow): readonly string[] | undefined {
   return names === undefined ? undefined : [names]
 }
 
+/** Methods whose requests name places in a list: the path to the first one. */
+const listedPlaces: Readonly<Record<string, readonly string[]>> = { ListResolvedVulnsReports: ['image_refs', '0', 'repo'] }
+
+function pathToPlace(method: MethodRow): string[] {
+  return (placeOf(method) ?? listedPlaces[method.rpc] ?? []).map(camelCase)
+}
+
 /** Returns the uid at `placeOf` in a request. */
 export function placeIn(method: MethodRow, request: JsonObject): string {
   let at: unknown = request
   // Every step of the path except the last is an object of the request.
-  for (const name of placeOf(method) ?? []) at = (at as JsonObject | undefined)?.[camelCase(name)]
+  for (const name of pathToPlace(method)) at = (at as JsonObject | undefined)?.[name]
   return typeof at === 'string' ? at : ''
 }
 
 /** Returns the request with another place. */
 export function movedTo(method: MethodRow, request: JsonObject, uid: string): JsonObject {
   const copy = structuredClone(request)
-  const path = (placeOf(method) ?? []).map(camelCase)
+  const path = pathToPlace(method)
   const last = path.pop()
   let at = copy
   for (const name of path) at = (at[name] ??= {}) as JsonObject // see placeIn
