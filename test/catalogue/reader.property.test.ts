@@ -160,6 +160,47 @@ describe.each(sets)('a catalogue of $what', ({ documents, isThere }) => {
       )
     })
 
+    test('the advisories of any origin packages and ids are the same, and none beyond the bounds', () => {
+      const { reader, all } = parts()
+      const one = fc.constantFrom(...all)
+      const ids = fc.array(
+        one.chain(({ advisory }) => fc.constantFrom(advisory.advisoryId, ...advisory.aliases, 'none')),
+        { minLength: 1, maxLength: 4 },
+      )
+      const query = fc.record({
+        groups: fc.uniqueArray(fc.constantFrom(...groups)),
+        origin: fc.option(
+          fc.oneof(
+            one.map(({ advisory }) => advisory.artifactName),
+            fc.constant('none'),
+          ),
+          { nil: undefined },
+        ),
+        ids: fc.option(ids, { nil: undefined }),
+        maxAdvisories: fc.constantFrom(1, 10, 100_000),
+        maxBytes: fc.constantFrom(2_000, 100_000_000),
+      })
+      fc.assert(
+        fc.property(query, (asked) => {
+          const expected = all.filter(
+            ({ group, advisory: { deleteTime, artifactName, advisoryId, aliases } }) =>
+              deleteTime === undefined &&
+              asked.groups.includes(group) &&
+              (asked.origin === undefined || artifactName === asked.origin) &&
+              (asked.ids === undefined || [advisoryId, ...aliases].some((id) => asked.ids?.includes(id))),
+          )
+          const found = reader.byOrigin(asked)
+          const bytes = expected.map(({ uid }) => reader.get(uid)?.length ?? 0).reduce((sum, length) => sum + length, 0)
+          if (expected.length > asked.maxAdvisories || bytes > asked.maxBytes) expect(found).toBeUndefined()
+          else
+            expect(found?.map(({ uid, origin }) => `${uid} ${origin}`).sort()).toEqual(
+              expected.map(({ uid, advisory }) => `${uid} ${advisory.artifactName}`).sort(),
+            )
+        }),
+        { numRuns: isFullTier ? 2_000 : 150 },
+      )
+    })
+
     test('all pages together are the list, each advisory once', () => {
       const { reader, all } = parts()
       const order = orderOf([{ field: 'updateMs', descending: true }])

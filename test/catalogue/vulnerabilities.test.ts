@@ -3,14 +3,11 @@ import { gzipSync } from 'node:zlib'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { fromBinary, toJson, type JsonObject, type JsonValue } from '@bufbuild/protobuf'
-import { documentsOf } from '../../src/catalogue/import/documents.ts'
-import { formatOf } from '../../src/catalogue/import/formats/formats.ts'
-import { RefusedDocument } from '../../src/catalogue/import/members.ts'
 import { VulnerabilityReader } from '../../src/catalogue/vulnerabilities/vulnerability-reader.ts'
 import { VulnerabilityMetadataSchema } from '../../src/gen/taproot/advisory/v2/advisory_pb.ts'
 import { osvDocument } from '../support/import-advisories.ts'
 import { isFullTier } from '../support/tier.ts'
-import { fileOf, fileOfKind, importPaths, testGroup } from './documents.ts'
+import { fileOf, fileOfKind, importPaths } from './documents.ts'
 
 /** All vulnerabilities in a catalogue, by id. */
 function vulnerabilitiesIn(target: string): Record<string, JsonValue> {
@@ -269,103 +266,52 @@ describe('a list that is larger than a document', () => {
   })
 })
 
-describe('any input', () => {
-  const names = ['id', 'cve', 'cveID', 'modified', 'affected', 'severity', 'type', 'score', 'url', 'references', 'metrics', 'epss', 'percentile', 'dateAdded']
-  const more = [
-    'aliases',
-    'package',
-    'ecosystem',
-    'name',
-    'ranges',
-    'events',
-    'descriptions',
-    'value',
-    'lang',
-    'summary',
-    'details',
-    'vulnerabilities',
-    'format',
-  ]
-  const leaf = fc.oneof(
-    fc.constantFrom('CVE-2026-1', '2026-01-01T00:00:00Z', '2026-01-01', 'en', 'constructor', '__proto__', 'https://example.com', 'NVD_CVE', '0.5', 'CVSS_V3'),
-    fc.string({ unit: 'binary', maxLength: 8 }),
-    fc.constantFrom(null, true, 0, -1, 1e308),
-  )
-  const { value } = fc.letrec<{ value: unknown }>((tie) => ({
-    value: fc.oneof(
-      { depthSize: 'medium', withCrossShrink: true },
-      leaf,
-      fc.array(tie('value'), { maxLength: 3 }),
-      fc.dictionary(fc.constantFrom(...names, ...more), tie('value'), { maxKeys: 6 }),
-    ),
-  }))
-
-  test('random JSON is imported, or refused with a reason', () => {
-    const context = { group: () => testGroup, nowMs: 0 }
+describe('pages', () => {
+  test('of any ids, order, place and size are those of a sorted list', async () => {
+    const all = Array.from({ length: 120 }, (_, at) => `${['CVE', 'GHSA', 'é', 'z\u{1f41b}'][at % 4] ?? ''}-${String(at * 7)}`)
+    const { target } = await importPaths([
+      await fileOf('all.jsonl', all.map((id) => `${JSON.stringify(osvDocument(id, { affected: [], summary: id }))}\n`).join('')),
+    ])
+    const reader = new VulnerabilityReader(fileOfKind(target, 'vulnerabilities'))
+    const id = fc.oneof({ weight: 3, arbitrary: fc.constantFrom(...all) }, { weight: 1, arbitrary: fc.string({ unit: 'grapheme', maxLength: 5 }) })
+    const query = fc.record({
+      ids: fc.option(fc.uniqueArray(id, { minLength: 1, maxLength: 20 }), { nil: undefined }),
+      descending: fc.boolean(),
+      after: fc.option(id, { nil: undefined }),
+      skip: fc.oneof(fc.nat({ max: 30 }), fc.constant(2_147_483_647)),
+      limit: fc.integer({ min: 1, max: 200 }),
+    })
+    const compare = (a: string, b: string): number => Buffer.compare(Buffer.from(a), Buffer.from(b))
     fc.assert(
-      fc.property(fc.dictionary(fc.constantFrom(...names, ...more), value, { maxKeys: 10 }), (document) => {
-        try {
-          const { format, document: members } = formatOf(document)
-          void [...format.rowsOf(members, context)]
-        } catch (error) {
-          expect(error).toBeInstanceOf(RefusedDocument)
-        }
-      }),
-      { numRuns: isFullTier ? 50_000 : 2_000 },
-    )
-  })
-
-  test('random JSON in random pieces yields the same documents as JSON.parse', async () => {
-    const padding = 'x'.repeat(1024 * 1024)
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(value, { maxLength: 6 }),
-        fc.array(fc.integer({ min: 1, max: 60 }), { minLength: 1, maxLength: 8 }),
-        fc.boolean(),
-        async (items, sizes, isFeed) => {
-          // The padding makes the file large enough to be split.
-          const all = [{ padding }, ...items]
-          const bytes = Buffer.from(JSON.stringify(isFeed ? { format: 'NVD_CVE', vulnerabilities: all, x: [']'] } : all))
-          const found = []
-          for await (const document of documentsOf(piecesOf(bytes, sizes, padding.length))) found.push('value' in document ? document.value : document)
-          const expected = (JSON.parse(JSON.stringify(all)) as unknown[]).flatMap((item) => listIn(item) ?? [item])
-          expect(found).toEqual(expected)
-        },
-      ),
-      { numRuns: isFullTier ? 500 : 40 },
-    )
-  })
-
-  test('random CSV is imported, or refused with a reason', async () => {
-    await fc.assert(
-      fc.asyncProperty(fc.string({ unit: 'binary', maxLength: 60 }), async (text) => {
-        for await (const document of documentsOf(piecesOf(Buffer.from(`cve,epss,percentile\n${text}`), [7], 0))) {
-          if (!('value' in document)) continue
-          try {
-            const { format, document: members } = formatOf(document.value)
-            void [...format.rowsOf(members, { group: () => testGroup, nowMs: 0 })]
-          } catch (error) {
-            expect(error).toBeInstanceOf(RefusedDocument)
-          }
-        }
+      fc.property(query, (asked) => {
+        const sign = asked.descending ? -1 : 1
+        const found = all.filter((one) => asked.ids === undefined || asked.ids.includes(one)).sort((a, b) => sign * compare(a, b))
+        const rest = found.filter((one) => asked.after === undefined || sign * compare(one, asked.after) > 0).slice(asked.skip)
+        const page = reader.page(asked)
+        expect({ ids: page.vulnerabilities.map((one) => one.id), hasMore: page.hasMore, total: page.total }).toEqual({
+          ids: rest.slice(0, asked.limit),
+          hasMore: rest.length > asked.limit,
+          total: found.length,
+        })
       }),
       { numRuns: isFullTier ? 5_000 : 500 },
     )
+    reader.close()
+  })
+
+  test('end before they are larger than clients accept', async () => {
+    const ids = Array.from({ length: 40 }, (_, at) => `CVE-2026-${String(at + 10)}`)
+    const lines = ids.map((id) => `${JSON.stringify(osvDocument(id, { affected: [], details: 'x'.repeat(200_000) }))}\n`)
+    const { target } = await importPaths([await fileOf('all.jsonl', lines.join(''))])
+    const reader = new VulnerabilityReader(fileOfKind(target, 'vulnerabilities'))
+    const found: string[] = []
+    for (let hasMore = true; hasMore;) {
+      const page = reader.page({ ids: undefined, descending: false, after: found.at(-1), skip: 0, limit: 200 })
+      expect(page.vulnerabilities.reduce((sum, { body }) => sum + body.length, 0)).toBeLessThan(3_200_000)
+      found.push(...page.vulnerabilities.map(({ id }) => id))
+      hasMore = page.hasMore
+    }
+    reader.close()
+    expect(found).toEqual(ids)
   })
 })
-
-/** The items of an object that only holds a list. */
-function listIn(item: unknown): unknown[] | undefined {
-  const { format, vulnerabilities } = (typeof item === 'object' && item !== null && !Array.isArray(item) ? item : {}) as JsonObject
-  return format === 'NVD_CVE' && Array.isArray(vulnerabilities) ? vulnerabilities : undefined
-}
-
-/** Yields the first bytes whole, and the rest in pieces of these sizes. */
-async function* piecesOf(bytes: Buffer, sizes: readonly number[], first: number): AsyncGenerator<Uint8Array, void, undefined> {
-  yield bytes.subarray(0, first)
-  for (let at = first, number = 0; at < bytes.length; number++) {
-    const size = sizes[number % sizes.length] ?? 1
-    yield await Promise.resolve(bytes.subarray(at, at + size))
-    at += size
-  }
-}
