@@ -36,6 +36,8 @@ const drivers = [
   { packages: ['bcryptjs'], folders: ['cli'] },
   { packages: ['commander'], folders: ['cli'] },
   { packages: ['yaml'], folders: ['config', 'cli', 'catalogue/import'] },
+  { packages: ['@renovatebot/pep440', 'semver', '@types/semver'], folders: ['catalogue/libraries'] },
+  { packages: ['sax', '@types/sax'], folders: ['catalogue/import'] },
   { packages: ['tar', 'yauzl', '@types/yauzl'], folders: ['catalogue/import'] },
   { packages: ['ajv'], folders: ['config', 'cli'] },
   { packages: ['pino'], folders: ['server'] },

@@ -1,6 +1,8 @@
 import type { CatalogueKind, CatalogueSources } from '../cache/lists/catalogue-sources.ts'
 import { AdvisoryBuilder, type NewAdvisory } from './advisories/advisory-builder.ts'
 import { ReaderThread } from './advisories/reader-thread.ts'
+import { LibraryBuilder, type NewArtifact } from './libraries/library-builder.ts'
+import { LibraryThread } from './libraries/library-thread.ts'
 import type { CatalogueWriter, WriteTarget } from './files/catalogue-writer.ts'
 import { VulnerabilityBuilder, type NewVulnerability } from './vulnerabilities/vulnerability-builder.ts'
 import { VulnerabilityThread } from './vulnerabilities/vulnerability-thread.ts'
@@ -9,6 +11,7 @@ import { VulnerabilityThread } from './vulnerabilities/vulnerability-thread.ts'
 export interface CatalogueRows {
   readonly advisories: NewAdvisory
   readonly vulnerabilities: NewVulnerability
+  readonly libraries: NewArtifact
 }
 
 /** A row with its kind. */
@@ -42,6 +45,12 @@ export const catalogueKinds: { readonly [Kind in CatalogueKind]: KindOfCatalogue
     nameOf: ({ metadata }) => metadata.id,
     write: (target) => new VulnerabilityBuilder(target),
     open: VulnerabilityThread.open,
+  },
+  libraries: {
+    mediaType: 'application/vnd.taproot.catalogue.libraries.v1+sqlite',
+    nameOf: ({ name }) => name,
+    write: (target) => new LibraryBuilder(target),
+    open: LibraryThread.open,
   },
 }
 

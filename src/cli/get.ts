@@ -68,7 +68,9 @@ async function placeOf(client: PlatformClient, kind: ClientKind, { in: place, de
   if (listVariable !== undefined) {
     if (place === undefined) throw new UsageError(`${kind.words} are listed per ${listVariable.replaceAll('_', ' ')}: set --in to one`)
     const value = parents.includes('Group') ? await findGroup(client, place) : place
-    return { path: listPath.replace(/\{[^}]*\}/, value.split('/').map(encodeURIComponent).join('/')), query: {} }
+    // A variable of one segment contains its slashes escaped.
+    const escaped = listPath.includes('=**}') ? value.split('/').map(encodeURIComponent).join('/') : encodeURIComponent(value)
+    return { path: listPath.replace(/\{[^}]*\}/, escaped), query: {} }
   }
   if (place === undefined) return { path: listPath, query: {} }
   const found = await findPlace(client, place, ['Group', ...parents])

@@ -5,7 +5,10 @@ import { methods } from '../base/schema/schema.ts'
 import { kinds } from './kinds.ts'
 import {
   getAdvisory,
+  getArtifactCount,
   listAdvisories,
+  listArtifactVersions,
+  listArtifacts,
   listCatalogues,
   listDocuments,
   listFeeds,
@@ -136,6 +139,9 @@ const own: Readonly<Record<string, Handler>> = {
   'taproot.iam.v2.IdentityProvidersService/SetScimEnabled': setScimEnabled,
   'taproot.iam.v2.ExternalGroupRoleMappingsService/BatchDeleteExternalGroupRoleMappings': batchDeleteMappings,
   'taproot.iam.v2.TermsService/AcceptTerms': acceptTerms,
+  'taproot.libraries.v2.ArtifactsService/GetArtifactCount': getArtifactCount,
+  'taproot.libraries.v2.ArtifactsService/ListArtifacts': listArtifacts,
+  'taproot.libraries.v2.ArtifactsService/ListArtifactVersions': listArtifactVersions,
   'taproot.ping.v2.PingService/Ping': ping,
   'taproot.registry.v2.ReposService/GetRepoReadme': getRepoReadme,
   'taproot.registry.v2.ReposService/UpdateRepoReadme': updateRepoReadme,

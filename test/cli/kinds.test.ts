@@ -30,13 +30,17 @@ describe('the kinds of taproot get', () => {
     ['psub', 'Subscription'],
     ['advisories', 'Advisory'],
     ['padv', 'Advisory'],
+    ['artifacts', 'Artifact'],
+    ['part', 'Artifact'],
+    ['artifact-versions', 'ArtifactVersion'],
+    ['versions', 'ArtifactVersion'],
     ['terms-acceptance', 'TermsAcceptance'],
     ['vulnerability-metadata', 'VulnerabilityMetadata'],
   ] as const)('the kinds of taproot get resolve %s to %s', ([name, kind]) => {
     expect(findKind(name, 'taproot').kind).toBe(kind)
   })
 
-  test.each(['artifacts'])('the kinds of taproot get do not include %s, which the API does not serve', (name) => {
+  test.each(['vulnerability-metadata'])('the kinds of taproot get do not include %s, which the API does not serve', (name) => {
     expect(() => findKind(name, 'taproot')).toThrow(UsageError)
   })
 

@@ -62,13 +62,14 @@ function camel(name: string): string {
 /** Fills the variables of a route from the request and removes them from it; `{group.uid=**}` is `request.group.uid`. */
 function fillPath(template: string, request: JsonObject): { path: string; rest: JsonObject } {
   const rest = structuredClone(request)
-  const path = template.replace(/\{([a-z_.]+)(?:=[^}]*)?\}/g, (_, variable: string) => {
+  const path = template.replace(/\{([a-z_.]+)(?:=([^}]*))?\}/g, (_, variable: string, pattern = '') => {
     const steps = variable.split('.').map(camel)
     const last = steps.pop() ?? ''
     const holder = steps.reduce<JsonObject | undefined>((at, step) => at?.[step] as JsonObject | undefined, rest)
     const value = holder?.[last]
     if (holder !== undefined) delete holder[last]
-    return typeof value === 'string' ? value : ''
+    if (typeof value !== 'string') return ''
+    return pattern === '*' ? encodeURIComponent(value) : value
   })
   return { path: path.replace(/\/+$/, '').replace('/:', ':'), rest }
 }

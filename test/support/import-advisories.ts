@@ -57,6 +57,17 @@ export async function importDocuments(
   }
 }
 
+/** The JSON of a Python project, with one file for each version. */
+export function pypiDocument(name: string, versions: readonly string[], more: JsonObject = {}): JsonObject {
+  const releases = Object.fromEntries(
+    versions.map((version, at) => [
+      version,
+      [{ filename: `${name}-${version}.tar.gz`, size: 100 + at, upload_time_iso_8601: `2026-01-0${at + 1}T00:00:00.000Z` }],
+    ]),
+  )
+  return { info: { name, summary: `about ${name}`, ...more }, urls: [], releases }
+}
+
 /** Imports one advisory about a package of its own. Returns its uid. */
 export async function importAdvisory(server: TestServer, group: string, name: string): Promise<string> {
   await importDocuments(server, group, [osvDocument(name, { affected: [{ package: { ecosystem: 'PyPI', name } }] })])

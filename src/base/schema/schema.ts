@@ -263,7 +263,7 @@ const allFiles = dependenciesFirst(files)
 export const registry: Registry = createRegistry(...allFiles)
 
 /** Domains whose methods answer code 12 (not implemented). Only the schema contains them, to keep their names and numbers. */
-const unservedDomains: ReadonlySet<string> = new Set(['libraries'])
+const unservedDomains: ReadonlySet<string> = new Set<string>()
 
 /** True if the methods of the domain are implemented. */
 export function isServedDomain(domain: string): boolean {

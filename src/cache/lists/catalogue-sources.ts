@@ -1,10 +1,12 @@
 import type { AdvisorySource } from './advisory-source.ts'
 import type { VulnerabilitySource } from './vulnerability-source.ts'
+import type { LibrarySource } from './library-source.ts'
 
 /** What is read of each kind of catalogue. */
 export interface CatalogueSources {
   readonly advisories: AdvisorySource
   readonly vulnerabilities: VulnerabilitySource
+  readonly libraries: LibrarySource
 }
 
 /** A kind of catalogue. */

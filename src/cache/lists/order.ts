@@ -23,7 +23,7 @@ export interface Order {
 export type SortKey = Pick<CachedRecord, SortField>
 
 /** The record field for each sort field of the schema. The id of a catalogue's resource takes the place of a uid. */
-const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', id: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
+export const recordFields: Readonly<Record<string, SortField>> = { uid: 'uid', id: 'uid', name: 'name', create_time: 'createMs', update_time: 'updateMs' }
 
 /** The fields of a kind by which its lists can be sorted, from the schema. */
 export interface Sortable {
@@ -33,9 +33,10 @@ export interface Sortable {
   readonly sortFields: ReadonlyMap<string, string>
 }
 
-function recordField(spelling: string, { sortFields }: Sortable): SortField | undefined {
+/** Returns the proto name of the field with this spelling, in any case. */
+function protoField(spelling: string, { sortFields }: Sortable): string | undefined {
   const lower = spelling.toLowerCase()
-  for (const [accepted, field] of sortFields) if (accepted.toLowerCase() === lower) return recordFields[field]
+  for (const [accepted, field] of sortFields) if (accepted.toLowerCase() === lower) return field
   return undefined
 }
 
@@ -71,12 +72,19 @@ export function orderOf(terms: readonly OrderTerm[]): Order {
 /** Ascending by uid: the order that every table keeps. */
 export const uidOrder = orderOf([{ field: 'uid', descending: false }])
 
-/** Parses `order_by`: terms `field [asc|desc]`, separated by commas. Throws code 3 on `order_by` for fields that are not sortable. */
-export function parseOrder(text: string, sortable: Sortable): Order {
-  const terms: OrderTerm[] = []
+/**
+ * Parses `order_by`: terms `field [asc|desc]`, separated by commas. `fields` names the fields by their proto names. Each field comes once. Throws code 3 on
+ * `order_by` for fields that are not sortable.
+ */
+export function parseOrderTerms<Field extends string>(
+  text: string,
+  sortable: Sortable,
+  fields: Readonly<Record<string, Field>>,
+): { readonly field: Field; readonly descending: boolean }[] {
+  const terms: { readonly field: Field; readonly descending: boolean }[] = []
   for (const part of text.split(',')) {
     const [name = '', direction = 'asc', ...more] = part.trim().split(/ +/)
-    const field = recordField(name, sortable)
+    const field = fields[protoField(name, sortable) ?? '']
     if (field === undefined) {
       throw DomainError.invalid('order_by', `"${name.slice(0, 60)}" is not sortable; sortable are ${sortable.sortable.join(', ')}`)
     }
@@ -84,7 +92,12 @@ export function parseOrder(text: string, sortable: Sortable): Order {
       throw DomainError.invalid('order_by', 'each term must be a field, optionally followed by asc or desc')
     if (!terms.some((term) => term.field === field)) terms.push({ field, descending: direction.toLowerCase() === 'desc' })
   }
-  return orderOf(terms)
+  return terms
+}
+
+/** Parses the `order_by` of records. Throws code 3 on `order_by` for fields that are not sortable. */
+export function parseOrder(text: string, sortable: Sortable): Order {
+  return orderOf(parseOrderTerms(text, sortable, recordFields))
 }
 
 /** Returns the values of a record that a page token stores as its position. */

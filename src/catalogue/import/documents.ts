@@ -2,6 +2,7 @@ import { parse } from 'yaml'
 import { BoundedBytes, maxDocumentBytes } from './bounded-bytes.ts'
 import { beginsSequence, documentsIn, JsonSequence } from './json-sequence.ts'
 import { RefusedDocument } from './members.ts'
+import { parseXml } from './xml.ts'
 
 /** The largest YAML document, in bytes. YAML takes much longer to parse than JSON. */
 const maxYamlBytes = 2 * 1024 * 1024
@@ -43,9 +44,10 @@ function parseYaml(text: string): unknown {
   }
 }
 
-/** Returns the documents of a whole file: one in YAML or JSON, or a JSON list of them. Throws RefusedDocument. */
+/** Returns the documents of a whole file: one in XML, YAML or JSON, or a JSON list of them. Throws RefusedDocument. */
 function parseWhole(bytes: Uint8Array): readonly unknown[] {
   const text = textOf(bytes).trim()
+  if (text.startsWith('<')) return [parseXml(text)]
   if (text.startsWith('[')) return (parseJson(text) as unknown[]).flatMap(documentsIn) // the text begins a list
   return documentsIn(text.startsWith('{') ? parseJson(text) : parseYaml(text))
 }
@@ -211,8 +213,8 @@ function jsonLine(line: number, bytes: Uint8Array): FoundDocument[] {
 }
 
 /**
- * Yields the documents of a file, recognised by content. Documents are JSON lines, rows of CSV, one JSON or YAML document, or the items of a JSON list. The list
- * may be the only one of an object. Memory is bounded by the largest document. Stops reading a file whose only document is too large.
+ * Yields the documents of a file, recognised by content. Documents are JSON lines, rows of CSV, one JSON, YAML or XML document, or the items of a JSON list. The
+ * list may be the only one of an object. Memory is bounded by the largest document. Stops reading a file whose only document is too large.
  */
 export async function* documentsOf(pieces: AsyncIterable<Uint8Array>): AsyncGenerator<FoundDocument, void, undefined> {
   const reader = new DocumentReader()

@@ -1,7 +1,7 @@
 import { once, on } from 'node:events'
 import { createReadStream } from 'node:fs'
 import { open, opendir, stat } from 'node:fs/promises'
-import { basename, extname, join } from 'node:path'
+import { basename, extname, join, posix } from 'node:path'
 import { Readable } from 'node:stream'
 import { createGunzip } from 'node:zlib'
 import { Parser, type ReadEntry } from 'tar'
@@ -16,8 +16,10 @@ export type OnRead = (bytes: number) => void
 
 /** Files in folders and archives that may hold documents. Others, such as a licence, are ignored. */
 const documentExtensions = ['.csv', '.json', '.jsonl', '.ndjson', '.yaml', '.yml']
+/** A Maven repository has many other files in XML. */
+const mavenMetadata = 'maven-metadata.xml'
 /** The same, in words. */
-export const documentNames = documentExtensions.join(', ')
+export const documentNames = [...documentExtensions, mavenMetadata].join(', ')
 /** First bytes of formats that are not read, in hex. */
 const unreadFormats = Object.entries({ xz: 'fd377a585a00', zstd: '28b52ffd', bzip2: '425a68', '7z': '377abcaf271c' })
 /** How much an archive may grow. Real ones stay below a tenth of this. */
@@ -62,7 +64,7 @@ async function firstBytes(path: string): Promise<Buffer> {
 }
 
 function isDocument(name: string): boolean {
-  return documentExtensions.includes(extname(name).toLowerCase())
+  return documentExtensions.includes(extname(name).toLowerCase()) || posix.basename(name) === mavenMetadata
 }
 
 const tarMagic = 257

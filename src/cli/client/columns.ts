@@ -38,6 +38,8 @@ const forms = {
   /** Age, as `5m`. */
   age: (value: unknown, nowMs: number) => ageText(nowMs - Date.parse(textOf(value))),
   count: (value: unknown) => String(Array.isArray(value) ? value.length : 0),
+  /** `python` of `ECOSYSTEM_PYTHON`. */
+  ecosystem: (value: unknown) => textOf(value).replace('ECOSYSTEM_', '').toLowerCase(),
   /** The first part of a digest, which is enough to distinguish builds. */
   digest: (value: unknown) => textOf(value).slice(0, 'sha256:'.length + 12),
 } as const satisfies Record<string, (value: unknown, nowMs: number) => string>
@@ -84,6 +86,18 @@ const presentations: Readonly<Record<string, Presentation>> = {
     ],
   },
   VulnerabilityMetadata: { columns: [column('ID', 'id'), column('SUMMARY', 'summary', 'words')] },
+  Artifact: {
+    short: 'part',
+    columns: [
+      name,
+      column('ECOSYSTEM', 'ecosystem', 'ecosystem'),
+      column('LATEST', 'latestVersion', 'words'),
+      column('VERSIONS', 'versionCount'),
+      column('UPDATED', 'updateTime', 'age'),
+      description,
+    ],
+  },
+  ArtifactVersion: { columns: [column('VERSION', 'version', 'words'), column('BYTES', 'sizeBytes'), age, description] },
   Subscription: { short: 'psub', columns: [uid, column('SINK', 'sink', 'words'), column('STATE', 'state'), column('PENDING', 'pendingCount'), age] },
   TermsAcceptance: { columns: [column('DOCUMENT', 'docId'), column('GROUP UID', 'orgUid'), column('ACCEPTED BY', 'acceptedBy'), age] },
   ExternalGroupRoleMapping: { columns: [uid, column('EXTERNAL GROUP', 'externalGroupId', 'words'), column('ROLE UID', 'roleUid'), age] },

@@ -204,6 +204,21 @@ export const listMethods: Readonly<Record<string, ListRow>> = {
   'TagsService/ListTags': { needs: 'tag.list', of: 'tag', plural: 'tags' },
 }
 
+/** A method about data that all organisations share: capabilities in any group are enough (docs/spec/libraries.md#library-rights). */
+export interface SharedRow {
+  readonly needs: readonly string[]
+  readonly request: JsonObject
+  /** The code for callers with the capabilities. */
+  readonly code: number
+}
+
+/** Methods about shared data. */
+export const sharedMethods: Readonly<Record<string, SharedRow>> = {
+  'ArtifactsService/ListArtifacts': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['ECOSYSTEM_PYTHON'] }, code: 0 },
+  'ArtifactsService/ListArtifactVersions': { needs: ['libraries.artifacts.list'], request: { artifactId: 'npm:@no/such' }, code: 5 },
+  'ArtifactsService/GetArtifactCount': { needs: ['libraries.artifacts.list'], request: { ecosystems: ['ECOSYSTEM_JAVA'] }, code: 0 },
+}
+
 /** A method without a needed capability, and its code for every caller with a token. */
 export interface PlainRow {
   /** Returns a request about the group of a place or a record in it, if it names one. */
@@ -274,8 +289,4 @@ export const publicMethods: Readonly<Record<string, number>> = {
 }
 
 /** Methods that this server does not implement: code 12 for every caller, before any other check. */
-export const missingMethods: readonly string[] = [
-  'ArtifactsService/ListArtifacts',
-  'ArtifactsService/ListArtifactVersions',
-  'ArtifactsService/GetArtifactCount',
-]
+export const missingMethods: readonly string[] = []

@@ -303,6 +303,8 @@ export const noReferences: readonly string[] = [
   'advisory.v2.ImageRef.tags',
   // Values of imported advisories and vulnerabilities.
   ...['vulnerabilities.v2.ListAdvisoriesRequest.*', 'advisory.v2.ListDocumentsRequest.*', 'advisory.v2.ListVulnerabilityMetadataRequest.*'],
+  // Values of imported artifacts, which all organisations share.
+  ...['libraries.v2.ListArtifactsRequest.*', 'libraries.v2.ListArtifactVersionsRequest.artifact_id'],
   // Cloud identities of a sync.
   ...['registry.v2.SyncConfig.google', 'registry.v2.SyncConfig.amazon', 'registry.v2.SyncConfig.azure'],
 ]

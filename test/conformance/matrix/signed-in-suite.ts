@@ -5,7 +5,8 @@ import { routedRequest } from '../walk/routed-request.ts'
 import { fieldNameAt, methodNamed } from '../walk/cases/method-case.ts'
 import { answerAbout, ask, forEach, nowhere } from './asking.ts'
 import { callerRows, realPlaces, type CallerName } from './callers.ts'
-import { externalMethods, missingMethods, publicMethods, signedInMethods, type PlainRow } from './methods.ts'
+import { may } from './expected.ts'
+import { externalMethods, missingMethods, publicMethods, sharedMethods, signedInMethods, type PlainRow } from './methods.ts'
 import type { Ground } from './places-suite.ts'
 import type { Things } from './world.ts'
 
@@ -52,6 +53,13 @@ export function signedInSuite(ground: Ground): void {
       })
     },
   )
+
+  test.each(Object.entries(sharedMethods))('%s: each caller with the capability in some group gets the same answer', async (name, { needs, request, code }) => {
+    await forEach(callerRows, async ([caller, row]) => {
+      const isAllowed = realPlaces.some((place) => may(row, place, needs))
+      expect((await call(name, caller, request)).code, caller).toBe(row.anonymous === true ? 16 : isAllowed ? code : 7)
+    })
+  })
 
   test.each(Object.entries(publicMethods))('%s: every caller gets the same answer, with or without a credential', async (name, code) => {
     await forEach(callerRows, async ([caller]) => expect((await call(name, caller, {})).code, caller).toBe(code))

@@ -283,6 +283,40 @@ const list = {
   },
 } satisfies Record<Aspect, Check> & Record<string, Check>
 
+/** Expects code 7 with all capabilities of the method. */
+async function expectDeniedAnywhere(subject: Subject, token: string): Promise<void> {
+  const reply = await refused(subject, await subject.row.request(subject.world), { token })
+  expect(reply.code, reply.message).toBe(7)
+  expect(reply.details['ErrorInfo']).toMatchObject({ metadata: { missingCapabilities: subject.method.capabilities.join(',') } })
+}
+
+const anywhere = {
+  async allowed(subject) {
+    const { world, row } = subject
+    const request = await row.request(world)
+    const { body } = await call(subject, request, { token: await tokenWith(world, needs(subject)) })
+    // The rights of a subgroup are enough, and all callers get the same answer.
+    expect(ok(await call(subject, request, { token: await confinedToken(world) }))).toEqual(body)
+  },
+  async denied(subject) {
+    await expectDeniedAnywhere(subject, await tokenWith(subject.world, []))
+  },
+  'no token': noToken,
+  async 'other tenant'(subject) {
+    const { world, row } = subject
+    const request = await row.request(world)
+    const [mine, theirs] = [await call(subject, request, { token: world.token }), await call(subject, request, { token: world.other.token })]
+    expect(ok(theirs)).toEqual(ok(mine))
+  },
+  async 'a token narrowed to another capability'(subject) {
+    await expectDeniedAnywhere(subject, await restrictedToken(subject.world, { capabilities: setOf([useless]) }))
+  },
+  async 'a token narrowed to a subgroup'(subject) {
+    const { world, row } = subject
+    ok(await call(subject, await row.request(world), { token: await restrictedToken(world, { scopes: [world.subgroup] }) }))
+  },
+} satisfies Record<Aspect, Check> & Record<string, Check>
+
 async function expectOutsider(subject: Subject, token: string): Promise<void> {
   const { world, row } = subject
   const reply = await call(subject, await row.request(world), { token })
@@ -374,6 +408,7 @@ export const capabilityChecks: Readonly<Record<Access, Readonly<Record<Aspect, C
   scoped,
   operators,
   list,
+  anywhere,
   signedIn,
   external,
   public: open,

@@ -21,7 +21,7 @@ function isHandled(method: MethodRow): boolean {
 }
 
 /** Packages of the schema whose methods this server serves completely. */
-const servedPackages = ['taproot.auth.v1', 'taproot.iam.v2', 'taproot.oidc.v1', 'taproot.ping.v2', 'taproot.vulnerabilities.v2']
+const servedPackages = ['taproot.auth.v1', 'taproot.iam.v2', 'taproot.libraries.v2', 'taproot.oidc.v1', 'taproot.ping.v2', 'taproot.vulnerabilities.v2']
 
 function packageOf({ service }: MethodRow): string {
   return service.slice(0, service.lastIndexOf('.'))

@@ -9,6 +9,7 @@ import { groupCases } from './cases-groups.ts'
 import { identityProviderCases } from './cases-identity-providers.ts'
 import { identityCases } from './cases-identities.ts'
 import { imagesCases } from './cases-images.ts'
+import { libraryCases } from './cases-libraries.ts'
 import { mappingCases } from './cases-mappings.ts'
 import { registryCases } from './cases-registry.ts'
 import { roleBindingCases } from './cases-role-bindings.ts'
@@ -39,6 +40,7 @@ export const cases: Readonly<Record<string, MethodCase>> = {
   ...subscriptionCases,
   ...advisoryCases,
   ...securityAdvisoryCases,
+  ...libraryCases,
 }
 
 /** A row with its method. */

@@ -86,17 +86,20 @@ export interface MethodCase {
  * - `scoped`: by capabilities at a place in the request
  * - `operators`: by capabilities at a place in the request, and only for operators
  * - `list`: by capabilities, record by record
+ * - `anywhere`: by capabilities in any group: all organisations share the records
  * - `signedIn`: any caller with a valid token
  * - `external`: by a token of another issuer
  * - `public`: anyone
  */
-export type Access = 'scoped' | 'operators' | 'list' | 'signedIn' | 'external' | 'public'
+export type Access = 'scoped' | 'operators' | 'list' | 'anywhere' | 'signedIn' | 'external' | 'public'
 
 /** Returns the access of a method, see Access. */
 export function accessOf(method: MethodRow): Access {
   if (method.scope === 'public' || method.scope === 'external') return method.scope
   if (method.capabilities.length === 0) return 'signedIn'
   if (method.operators) return 'operators'
+  const isShared = resources.get(method.kind ?? '')?.catalogue === true && !method.input.fields.some(({ name }) => name === 'uidp')
+  if (method.scope === 'unscoped' && isShared) return 'anywhere'
   return method.scope === 'unscoped' && method.verb === 'list' ? 'list' : 'scoped'
 }
 
