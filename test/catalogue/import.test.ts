@@ -137,7 +137,7 @@ describe('what is refused, and what is imported all the same', () => {
     ['aliases that multiply', aliasBomb, /not valid YAML: Excessive alias count/],
     ['lists in lists', `{"id":${'['.repeat(100_000)}`, /:1: the text is not valid/],
     ['another kind of JSON', `${good}\n"text"`, /:2: the document is no object/],
-    ['an unknown form', `${good}\n{"name":"example"}`, /:2: the document has none of the known forms: OSV/],
+    ['an unknown form', `${good}\n{"name":"example"}`, /:2: the document has none of the known forms: .*OSV/],
   ] as const)('%s', async (_, content, reason) => {
     const { counts, refusals, target } = await importPaths([await fileOf('documents.txt', content)])
     expect(refusals.map((refusal) => `${refusal.file}:${String(refusal.line)}: ${refusal.reason}`)).toEqual([expect.stringMatching(reason)])

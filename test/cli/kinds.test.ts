@@ -40,10 +40,6 @@ describe('the kinds of taproot get', () => {
     expect(findKind(name, 'taproot').kind).toBe(kind)
   })
 
-  test.each(['vulnerability-metadata'])('the kinds of taproot get do not include %s, which the API does not serve', (name) => {
-    expect(() => findKind(name, 'taproot')).toThrow(UsageError)
-  })
-
   test('the kinds of taproot get suggest the nearest kind for an unknown one, as a usage error', () => {
     expect(() => findKind('identitys', 'taproot')).toThrow(UsageError)
     expect(() => findKind('identitys', 'taproot')).toThrow('did you mean identit')

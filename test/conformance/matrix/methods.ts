@@ -289,4 +289,3 @@ export const publicMethods: Readonly<Record<string, number>> = {
 }
 
 /** Methods that this server does not implement: code 12 for every caller, before any other check. */
-export const missingMethods: readonly string[] = []
