@@ -16,8 +16,9 @@ const helperLines = 40
 /** Exceptions to this rule, with reasons. */
 const helpers = {
   'src/audit/index-worker.ts': 'it runs in a thread of its own',
-  'src/catalogue/advisories/reader-worker.ts': 'it runs in a thread of its own',
+  'src/catalogue/advisories/advisory-worker.ts': 'it runs in a thread of its own',
   'src/catalogue/libraries/library-worker.ts': 'it runs in a thread of its own',
+  'src/catalogue/vulnerabilities/vulnerability-worker.ts': 'it runs in a thread of its own',
   'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
   'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',
   'src/server/store-format.ts': 'a concept of its own: versions of the stored format',

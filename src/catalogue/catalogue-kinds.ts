@@ -1,6 +1,6 @@
 import type { CatalogueKind, CatalogueSources } from '../cache/lists/catalogue-sources.ts'
 import { AdvisoryBuilder, type NewAdvisory } from './advisories/advisory-builder.ts'
-import { ReaderThread } from './advisories/reader-thread.ts'
+import { AdvisoryThread } from './advisories/advisory-thread.ts'
 import { LibraryBuilder, type NewArtifact } from './libraries/library-builder.ts'
 import { LibraryThread } from './libraries/library-thread.ts'
 import type { CatalogueWriter, WriteTarget } from './files/catalogue-writer.ts'
@@ -38,7 +38,7 @@ export const catalogueKinds: { readonly [Kind in CatalogueKind]: KindOfCatalogue
     mediaType: 'application/vnd.taproot.catalogue.advisories.v1+sqlite',
     nameOf: ({ advisory }) => advisory.advisoryId,
     write: (target) => new AdvisoryBuilder(target),
-    open: ReaderThread.open,
+    open: AdvisoryThread.open,
   },
   vulnerabilities: {
     mediaType: 'application/vnd.taproot.catalogue.vulnerabilities.v1+sqlite',

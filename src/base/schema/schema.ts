@@ -262,16 +262,8 @@ const allFiles = dependenciesFirst(files)
 /** All messages, enums, services and extensions of the schema and of the files that it imports. */
 export const registry: Registry = createRegistry(...allFiles)
 
-/** Domains whose methods answer code 12 (not implemented). Only the schema contains them, to keep their names and numbers. */
-const unservedDomains: ReadonlySet<string> = new Set<string>()
-
-/** True if the methods of the domain are implemented. */
-export function isServedDomain(domain: string): boolean {
-  return !unservedDomains.has(domain)
-}
-
-/** The file descriptors of all implemented domains, imports before their users: the content of gRPC reflection. */
-export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.filter((file) => isServedDomain(domainOf(file))).map((file) => file.proto)
+/** The file descriptors of all domains, imports before their users: the content of gRPC reflection. */
+export const fileDescriptors: readonly FileDescriptorProto[] = allFiles.map((file) => file.proto)
 
 /** Every kind of resource by its name. */
 export const resources: ReadonlyMap<string, ResourceRow> = readResources()

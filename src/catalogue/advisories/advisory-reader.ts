@@ -74,7 +74,7 @@ function orderBy({ terms }: Order): string {
   return terms.map(({ field, descending }) => (field === 'name' ? '' : `${columns[field]}${descending ? ' DESC' : ''}`)).join(', ')
 }
 
-/** A catalogue of advisories: one file, open for reading. It never changes. Synchronous: ReaderThread reads it in a thread. */
+/** A catalogue of advisories: one file, open for reading. It never changes. Synchronous: AdvisoryThread reads it in a thread. */
 export class AdvisoryReader {
   readonly #database: DatabaseSync
   readonly #places: readonly Place[]

@@ -1,6 +1,7 @@
-import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
+import type { TaskThread, TaskTurn } from '../../base/task-thread.ts'
 import type { ArtifactPage, ArtifactQuery, LibrarySource, VersionPage, VersionQuery } from '../../cache/lists/library-source.ts'
 import type { Ecosystem } from '../../gen/taproot/libraries/v2/artifacts_pb.ts'
+import { openThread } from '../files/open-thread.ts'
 import type { LibraryTask } from './library-worker.ts'
 
 /** A catalogue of libraries that a thread of its own reads. */
@@ -15,13 +16,8 @@ export class LibraryThread implements LibrarySource {
 
   /** Opens the file. Rejects if it is no catalogue of this version. */
   static async open(path: string): Promise<LibraryThread> {
-    const thread = new TaskThread<LibraryTask>(new URL('library-worker.ts', import.meta.url), { path })
-    try {
-      return new LibraryThread(thread, (await thread.ask({ kind: 'counts' })) as ReadonlyMap<Ecosystem, number>) // the answer to this task
-    } catch (error) {
-      await thread.close()
-      throw error
-    }
+    const { thread, answer } = await openThread<LibraryTask>(new URL('library-worker.ts', import.meta.url), { path, first: { kind: 'counts' } })
+    return new LibraryThread(thread, answer as ReadonlyMap<Ecosystem, number>) // the answer to this task
   }
 
   count(ecosystem: Ecosystem): number {

@@ -1,4 +1,4 @@
-import { isServedDomain, methods, resources } from '../../base/schema/schema.ts'
+import { methods, resources } from '../../base/schema/schema.ts'
 import type { MethodRow } from '../../base/schema/method.ts'
 import { nearestName } from '../../base/nearest-name.ts'
 import { shortNames } from './columns.ts'
@@ -36,7 +36,7 @@ const paging: ReadonlySet<string> = new Set(['page_size', 'page_token', 'order_b
 
 /** All kinds that the API can list, by plural name. */
 export const clientKinds: readonly ClientKind[] = methods
-  .filter((method) => method.verb === 'list' && method.kind !== undefined && isServedDomain(method.domain))
+  .filter((method) => method.verb === 'list' && method.kind !== undefined)
   .map(clientKind)
   .toSorted((one, other) => (one.words < other.words ? -1 : 1))
 

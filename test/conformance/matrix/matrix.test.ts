@@ -5,7 +5,7 @@ import { auditLedger, type AuditLedger } from '../../support/audit-ledger.ts'
 import { runsAll } from '../../support/tier.ts'
 import { describeOnStores } from '../../support/parts/require-part.ts'
 import { caseName } from '../walk/cases/method-case.ts'
-import { externalMethods, listMethods, missingMethods, publicMethods, scopedMethods, sharedMethods, signedInMethods } from './methods.ts'
+import { externalMethods, listMethods, publicMethods, scopedMethods, sharedMethods, signedInMethods } from './methods.ts'
 import { exceptionsSuite } from './exceptions-suite.ts'
 import { listsSuite } from './lists-suite.ts'
 import { placesSuite } from './places-suite.ts'
@@ -15,7 +15,7 @@ import { makeMatrixWorld, startMatrixServer, type MatrixWorld } from './world.ts
 
 test('the access matrix contains every method of the schema exactly once', () => {
   const tables = [scopedMethods, listMethods, sharedMethods, signedInMethods, externalMethods]
-  const named = [...tables.flatMap((table) => Object.keys(table)), ...Object.keys(publicMethods), ...missingMethods]
+  const named = [...tables.flatMap((table) => Object.keys(table)), ...Object.keys(publicMethods)]
   expect(named.sort()).toEqual(methods.map(caseName).sort())
 })
 

@@ -287,5 +287,3 @@ export const publicMethods: Readonly<Record<string, number>> = {
   'SecurityAdvisoryService/ListDocuments': 0,
   'SecurityAdvisoryService/ListVulnerabilityMetadata': 0,
 }
-
-/** Methods that this server does not implement: code 12 for every caller, before any other check. */

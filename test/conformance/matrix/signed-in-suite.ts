@@ -1,12 +1,11 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect, test } from 'vitest'
 import type { Reply } from '../../support/api-clients.ts'
-import { routedRequest } from '../walk/routed-request.ts'
 import { fieldNameAt, methodNamed } from '../walk/cases/method-case.ts'
 import { answerAbout, ask, forEach, nowhere } from './asking.ts'
 import { callerRows, realPlaces, type CallerName } from './callers.ts'
 import { may } from './expected.ts'
-import { externalMethods, missingMethods, publicMethods, sharedMethods, signedInMethods, type PlainRow } from './methods.ts'
+import { externalMethods, publicMethods, sharedMethods, signedInMethods, type PlainRow } from './methods.ts'
 import type { Ground } from './places-suite.ts'
 import type { Things } from './world.ts'
 
@@ -63,10 +62,5 @@ export function signedInSuite(ground: Ground): void {
 
   test.each(Object.entries(publicMethods))('%s: every caller gets the same answer, with or without a credential', async (name, code) => {
     await forEach(callerRows, async ([caller]) => expect((await call(name, caller, {})).code, caller).toBe(code))
-  })
-
-  test.each(missingMethods)('%s: every caller gets code 12, as this server does not implement the method', async (name) => {
-    const request = routedRequest(methodNamed(name))
-    await forEach(callerRows, async ([caller]) => expect((await call(name, caller, request)).code, caller).toBe(12))
   })
 }

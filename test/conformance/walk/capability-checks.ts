@@ -1,127 +1,14 @@
 import type { JsonObject } from '@bufbuild/protobuf'
 import { expect } from 'vitest'
 import { setOf } from '../../../src/base/capability.ts'
-import type { ApiClient, Options, Reply } from '../../support/api-clients.ts'
-import { freshName, makeMember, ok } from '../../support/test-server.ts'
-import type { Walked } from './cases/cases.ts'
-import { movedTo, placeIn, pluralOf, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
-import { changesIn } from '../../support/store-changes.ts'
-import { auditLines, confinedToken, missingSibling, restrictedToken, swept, tokenWith, type World } from './world.ts'
+import { makeMember, ok } from '../../support/test-server.ts'
+import { movedTo, placeIn, type Access, type ListCase, type ExternalCase } from './cases/method-case.ts'
+import { confinedToken, missingSibling, restrictedToken, tokenWith } from './world.ts'
+import { garbage, unsigned, useless, needs, call, refused, shapeOf, listed, expectDenied, expectHidden, type Subject, type Check } from './checked-call.ts'
 
 /** The four cases that are tried for every method and every kind of caller. */
 export const aspects = ['allowed', 'denied', 'no token', 'other tenant'] as const
 type Aspect = (typeof aspects)[number]
-
-/** One method over one transport. */
-export interface Subject extends Walked {
-  readonly world: World
-  readonly apiClient: ApiClient
-}
-
-/** Checks one property of a method. */
-type Check = (subject: Subject) => Promise<void>
-
-/** Texts that are not tokens. */
-const garbage = ['garbage', 'a.b.c', 'Bearer']
-/** A readable token without a signature: `{"alg":"none"}.{"sub":"x"}.` */
-const unsigned = 'eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.'
-/** A capability that no method needs: it only makes a caller known to the organisation. */
-const useless = 'libraries.python.list'
-
-function needs({ method, row }: Subject): string[] {
-  return [...new Set([...method.capabilities, ...(row.grants ?? [])])]
-}
-
-const uidText: unknown = expect.stringMatching(/^[0-9a-f]{40}/)
-
-/** Expects one audit line for each change and each denial, and none for other reads, with caller, method and subject. */
-function expectAudited({ world, apiClient, method, access }: Subject, reply: Reply, requestId: string): void {
-  const lines = auditLines(world.server, requestId).map(({ fields }) => fields)
-  const isDenial = reply.code === 7 || reply.code === 16
-  if (!isDenial && !(method.mutation && reply.code === 0)) {
-    expect(lines.length).toBeLessThanOrEqual(method.mutation || reply.code !== 0 ? 1 : 0)
-    return
-  }
-  const line = {
-    outcome: isDenial ? 'denied' : 'done',
-    method: `${method.service}/${method.rpc}`,
-    transport: apiClient.name === 'rest' ? 'http' : 'grpc',
-    // Before its token is verified, the caller is unknown.
-    ...(access === 'external' || reply.code === 16 ? {} : { identity: uidText }),
-    ...(isDenial ? { code: reply.code } : method.domain === 'catalogue' ? {} : { subject: uidText }),
-  }
-  expect(lines).toEqual([expect.objectContaining(line)])
-}
-
-/** Makes the call and checks its log lines, which never contain the token. */
-async function call(subject: Subject, request: JsonObject, options: Options = {}): Promise<Reply> {
-  const { world, apiClient, name } = subject
-  const requestId = freshName('walk')
-  world.server.logs.length = 0
-  const reply = await apiClient.call(name, request, { ...options, requestId })
-  expectAudited(subject, reply, requestId)
-  const { token = '' } = options
-  if (token.length > 20) expect(JSON.stringify(world.server.logs)).not.toContain(token.slice(-20))
-  return reply
-}
-
-/** Makes a call that must change nothing. */
-async function refused(subject: Subject, request: JsonObject, options: Options): Promise<Reply> {
-  const { server } = subject.world
-  await swept(server)
-  const before = await changesIn(server.running.engine.store)
-  const reply = await call(subject, request, options)
-  if (subject.row.external?.refusalEnds !== true) expect(await changesIn(server.running.engine.store)).toBe(before)
-  return reply
-}
-
-function requestIdOf({ details }: Reply): string {
-  return String((details['ErrorInfo']?.['metadata'] as JsonObject | undefined)?.['requestId']) // the shape of google.rpc.ErrorInfo
-}
-
-/** Returns a refusal without the parts that differ between calls, for comparison. */
-function shapeOf(reply: Reply, uid: string): unknown {
-  const { code, message, details, httpStatus } = reply
-  return JSON.parse(
-    JSON.stringify({ code, message, details, httpStatus: httpStatus ?? 0 })
-      .replaceAll(uid, '<uid>')
-      .replaceAll(requestIdOf(reply), '<request>'),
-  )
-}
-
-/** Returns the audit lines of the refused call. */
-function auditOf({ world }: Subject, reply: Reply): unknown[] {
-  return auditLines(world.server, requestIdOf(reply)).map(({ fields }) => fields)
-}
-
-function listed(subject: Subject, reply: Reply): string[] {
-  return ((ok(reply)[pluralOf(subject.method)] ?? []) as JsonObject[]).map(({ uid }) => String(uid)) // a list answer
-}
-
-/** Expects code 7 with the missing capabilities and their place: the subject of the request, or the place of a grant. */
-function expectDenied({ method, world }: Subject, request: JsonObject, denial: { reply: Reply; missing: readonly string[] }): void {
-  const { reply, missing } = denial
-  expect(reply.code, reply.message).toBe(7)
-  expect(reply.details['ErrorInfo']).toMatchObject({ reason: 'PERMISSION_DENIED' })
-  const { missingCapabilities, scope } = reply.details['ErrorInfo']?.['metadata'] as JsonObject // the shape of google.rpc.ErrorInfo
-  expect(String(missingCapabilities).split(',').sort()).toEqual([...missing].sort())
-  if (missing.every((name) => method.capabilities.includes(name))) expect(scope).toBe(placeIn(method, request))
-  else expect([world.group, world.subgroup]).toContain(scope)
-}
-
-/** Expects the same answer about an existing record as about a missing one, word for word. */
-async function expectHidden(subject: Subject, request: JsonObject, token: string): Promise<void> {
-  const { method } = subject
-  const uid = placeIn(method, request)
-  const missing = missingSibling(uid)
-  const found = await refused(subject, request, { token })
-  expect(found.code, found.message).toBe(5)
-  expect(found.details['ResourceInfo']).toMatchObject({ resourceName: uid })
-  // The log contains what the answer hides.
-  await expect.poll(() => auditOf(subject, found)).toEqual([expect.objectContaining({ outcome: 'denied', identity: uidText, subject: uid, code: 5 })])
-  const absent = await refused(subject, movedTo(method, request, missing), { token })
-  expect(shapeOf(found, uid)).toEqual(shapeOf(absent, missing))
-}
 
 const noToken: Check = async (subject) => {
   const request = await subject.row.request(subject.world)

@@ -1,27 +1,23 @@
-import { TaskThread, type TaskTurn } from '../../base/task-thread.ts'
+import type { TaskThread, TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryPage, AdvisoryQuery, AdvisorySource, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
-import type { ReaderTask } from './reader-worker.ts'
+import { openThread } from '../files/open-thread.ts'
+import type { AdvisoryTask } from './advisory-worker.ts'
 
-/** A catalogue that a thread of its own reads: counts and searches take up to a second. */
-export class ReaderThread implements AdvisorySource {
-  readonly #thread: TaskThread<ReaderTask>
+/** A catalogue of advisories that a thread of its own reads. */
+export class AdvisoryThread implements AdvisorySource {
+  readonly #thread: TaskThread<AdvisoryTask>
   readonly #groups: readonly Uid[]
 
-  private constructor(thread: TaskThread<ReaderTask>, groups: readonly Uid[]) {
+  private constructor(thread: TaskThread<AdvisoryTask>, groups: readonly Uid[]) {
     this.#thread = thread
     this.#groups = groups
   }
 
   /** Opens the file. Rejects if it is no catalogue of this version. */
-  static async open(path: string): Promise<ReaderThread> {
-    const thread = new TaskThread<ReaderTask>(new URL('reader-worker.ts', import.meta.url), { path })
-    try {
-      return new ReaderThread(thread, (await thread.ask({ kind: 'groups' })) as readonly Uid[]) // the answer to this task
-    } catch (error) {
-      await thread.close()
-      throw error
-    }
+  static async open(path: string): Promise<AdvisoryThread> {
+    const { thread, answer } = await openThread<AdvisoryTask>(new URL('advisory-worker.ts', import.meta.url), { path, first: { kind: 'groups' } })
+    return new AdvisoryThread(thread, answer as readonly Uid[]) // the answer to this task
   }
 
   groups(): readonly Uid[] {

@@ -11,16 +11,16 @@ interface SentQuery extends Omit<AdvisoryQuery, 'order'> {
 }
 
 /** What the thread is asked for. */
-export type ReaderTask =
+export type AdvisoryTask =
   | { readonly kind: 'groups' }
   | { readonly kind: 'get'; readonly uid: Uid }
   | { readonly kind: 'page'; readonly query: SentQuery }
   | { readonly kind: 'byOrigin'; readonly query: OriginQuery }
 
-const { path } = workerData as { readonly path: string } // of ReaderThread
+const { path } = workerData as { readonly path: string } // of AdvisoryThread
 let reader: AdvisoryReader | undefined
 
-function work(task: ReaderTask): unknown {
+function work(task: AdvisoryTask): unknown {
   // Opened by the first task, whose answer then has the error.
   reader ??= new AdvisoryReader(path)
   if (task.kind === 'groups') return reader.groups()
