@@ -31,11 +31,11 @@ export interface ImportOutcome {
   /** Rows of all kinds. */
   readonly rows: ImportCounts['rows']
   readonly refusals: readonly ImportRefusal[]
-  /** The file of advisories. The file of each other kind lies beside it. */
+  /** The file of advisories. The file of each other kind lies next to it. */
   readonly target: string
 }
 
-/** Returns the file of a kind beside the file of advisories. */
+/** Returns the file of a kind next to the file of advisories. */
 export function fileOfKind(target: string, kind: CatalogueKind): string {
   return kind === 'advisories' ? target : `${target}.${kind}`
 }

@@ -195,7 +195,7 @@ describe('what is refused, and what is imported all the same', () => {
   })
 
   test.each([
-    ['a number that is none', 'CVE-2026-2,high,0.5', /:3: epss is no number from 0 to 1/],
+    ['a word for a number', 'CVE-2026-2,high,0.5', /:3: epss is no number from 0 to 1/],
     ['a number above 1', 'CVE-2026-2,0.5,1.5', /:3: percentile is no number/],
     ['a number in hex', 'CVE-2026-2,0x1,0.5', /:3: epss is no number/],
     ['a row with too many cells', 'CVE-2026-2,0.5,0.5,0.5', /:3: the row has 4 cells, and the table has 3 columns/],

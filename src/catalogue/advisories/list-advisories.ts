@@ -36,8 +36,7 @@ async function bodyOf(sources: readonly AdvisorySource[], tables: RecordTables, 
 }
 
 /**
- * Fills in the scores of advisories that have none of their own, from what is known about the vulnerability or its aliases: one question for all
- * (docs/spec/advisories.md#advisory-severities).
+ * Gives advisories without scores those of their vulnerability or of an alias (docs/spec/advisories.md#advisory-severities). Asks one question for all.
  */
 async function withScores(advisories: readonly Advisory[], services: Services, context: Context): Promise<Advisory[]> {
   const unscored = advisories.filter(({ severities }) => severities.length === 0)

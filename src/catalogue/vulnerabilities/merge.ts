@@ -15,7 +15,7 @@ export interface VulnerabilityPart {
 
 /** The sources of each field, best first. The first one that has the field wins (docs/spec/vulnerability-metadata.md#merged-sources). */
 const precedence: Readonly<Record<MergedField, readonly SourceForm[]>> = {
-  summary: ['osv', 'kev', 'nvd'],
+  summary: ['osv', 'kev'],
   details: ['nvd', 'osv', 'kev'],
   references: ['nvd', 'osv'],
   severities: ['nvd', 'osv'],

@@ -64,7 +64,7 @@ specSuite(
       })
     })
 
-    test('a caller also reads the documents of groups where advisories are listed, and nobody reads those of another tenant', async () => {
+    test('a caller also reads the documents of groups where advisories are listed, but none of another tenant', async () => {
       const open = await publicOf(spec)
       const own = await makeOrganisation(spec.server)
       const other = await makeOrganisation(spec.server)
