@@ -36,7 +36,7 @@ export function vulnerabilityPart(
   fields: MessageInitShape<typeof VulnerabilityMetadataSchema>,
 ): NewVulnerability {
   const metadata = create(VulnerabilityMetadataSchema, fields)
-  if (toBinary(VulnerabilityMetadataSchema, metadata).length > maxPartBytes)
-    throw new RefusedDocument(`the description of the vulnerability is larger than ${maxPartBytes / 1024 / 1024} MiB`)
-  return { ...from, metadata }
+  const body = toBinary(VulnerabilityMetadataSchema, metadata)
+  if (body.length > maxPartBytes) throw new RefusedDocument(`the description of the vulnerability is larger than ${maxPartBytes / 1024 / 1024} MiB`)
+  return { ...from, metadata, body }
 }
