@@ -1,10 +1,29 @@
-import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
+import type { DatabaseSync } from 'node:sqlite'
 import { RecentMap } from '../../base/recent-map.ts'
 import { trustedUid } from '../../base/uid.ts'
 import type { ArtifactFilter, ArtifactPage, ArtifactQuery, VersionPage, VersionQuery } from '../../cache/lists/library-source.ts'
-import type { Order, SortField, SortKey } from '../../cache/lists/order.ts'
+import type { Order, SortKey } from '../../cache/lists/order.ts'
 import { Ecosystem } from '../../gen/taproot/libraries/v2/artifacts_pb.ts'
 import { openForReading } from '../files/catalogue-file.ts'
+import {
+  type Term,
+  type Listed,
+  type Ranks,
+  type Clause,
+  type Matches,
+  type From,
+  type Place,
+  type PagePlace,
+  type Search,
+  columns,
+  type RankTerm,
+  rankTerms,
+  sortBy,
+  joined,
+  merged,
+  few,
+  scanned,
+} from './artifact-search.ts'
 import { artifactOf, isKnownEcosystem, knownEcosystems, prefixes } from './artifact-facts.ts'
 import { libraryTables } from './library-tables.ts'
 import { versionPage } from './version-page.ts'
@@ -14,102 +33,33 @@ import type { KnownEcosystem } from './version-orders.ts'
 const defaultFewArtifacts = 5_000
 /** Number of counts to remember. */
 const rememberedCounts = 1_000
+/** Number of searches whose matches are remembered: with 5,000 ranks each, these are 4 MB. */
+const rememberedMatches = 200
+/** Number of places to remember that lists skipped to, and the shortest way to one that is worth it. */
+const rememberedPlaces = 1_000
+const defaultFarAway = 1_000
 /** The trigram index finds texts of at least this length, in characters. */
 const trigramLength = 3
-
-/** What lists filter by, with the number of its artifacts, and the greatest number of them that share a time. */
-interface Term {
-  readonly id: number
-  readonly ecosystem: KnownEcosystem
-  readonly remediated: boolean
-  readonly cuda: string
-  readonly listed: number
-  readonly ties: number
-}
-
-/** An artifact's place in the file and in any order. */
-interface Listed extends SortKey {
-  readonly rank: number
-}
-
-/** The artifacts of an ecosystem lie next to each other in `listed`: from the first to the last rank. */
-interface Ranks {
-  readonly first: number
-  readonly last: number
-}
-
-/** A part of a statement with its parameters. */
-interface Clause {
-  readonly text: string
-  readonly values: readonly SQLInputValue[]
-}
-
-/** The tables and the condition of a statement. */
-interface Matches {
-  readonly from: string
-  readonly where: Clause
-}
-
-/** What a search is about: artifacts of a term whose names contain a text. `matches` is their number. */
-interface Search {
-  readonly term: Term
-  readonly text: string
-  readonly matches: number
-}
-
-const columns = { createMs: 'e.create_ms', updateMs: 'e.update_ms', rank: 'e.rank' } as const
-
-/** A field of an order of artifacts of one ecosystem. `by` is the field of the order. */
-interface RankTerm {
-  readonly column: keyof typeof columns
-  readonly by: SortField
-  readonly descending: boolean
-}
-
-/** The fields of an order of artifacts of one ecosystem: uids and names have the order of ranks, and no two artifacts have the same. */
-function rankTerms({ terms }: Order): RankTerm[] {
-  const found: RankTerm[] = []
-  for (const { field, descending } of terms) {
-    if (field !== 'createMs' && field !== 'updateMs') return [...found, { column: 'rank', by: field, descending }]
-    found.push({ column: field, by: field, descending })
-  }
-  return found
-}
-
-function sortBy(terms: readonly RankTerm[]): string {
-  return terms.map(({ column, descending }) => `${columns[column]}${descending ? ' DESC' : ''}`).join(', ')
-}
-
-function joined(clauses: readonly Clause[], sorting: string): Clause {
-  return { text: `${clauses.map(({ text }) => text).join(' AND ')} ORDER BY ${sorting}`, values: clauses.flatMap(({ values }) => values) }
-}
-
-/** Yields what all sources have, in the order. Each source is in the order. */
-function* merged(sources: readonly Iterator<Listed>[], order: Order): Generator<Listed, void, undefined> {
-  const heads = sources.map((source) => ({ source, head: source.next() }))
-  for (;;) {
-    let first: (typeof heads)[number] | undefined
-    for (const one of heads) {
-      if (one.head.done === true) continue
-      if (first === undefined || first.head.done === true || order.compare(one.head.value, first.head.value) < 0) first = one
-    }
-    if (first === undefined || first.head.done === true) return
-    yield first.head.value
-    first.head = first.source.next()
-  }
-}
 
 /** A catalogue of library artifacts: one file, open for reading. It never changes. Synchronous: LibraryThread reads it in a thread. */
 export class LibraryReader {
   readonly #database: DatabaseSync
   readonly #fewArtifacts: number
+  readonly #farAway: number
   readonly #terms: readonly Term[]
   readonly #ranks = new Map<KnownEcosystem, Ranks>()
   readonly #counts = new RecentMap<string, number>(rememberedCounts)
+  /** The ranks of searches with few matches. */
+  readonly #matches = new RecentMap<string, Uint32Array>(rememberedMatches)
+  readonly #places = new RecentMap<string, SortKey>(rememberedPlaces)
 
-  /** `fewArtifacts` is for tests of the walk with small files. Throws CatalogueError if the file is no catalogue of this version. */
-  constructor(path: string, { fewArtifacts = defaultFewArtifacts }: { readonly fewArtifacts?: number } = {}) {
+  /** The options are for tests with small files. Throws CatalogueError if the file is no catalogue of this version. */
+  constructor(
+    path: string,
+    { fewArtifacts = defaultFewArtifacts, farAway = defaultFarAway }: { readonly fewArtifacts?: number; readonly farAway?: number } = {},
+  ) {
     this.#fewArtifacts = fewArtifacts
+    this.#farAway = farAway
     this.#database = openForReading(path, libraryTables)
     this.#terms = this.#database
       .prepare('SELECT id, ecosystem, remediated, cuda, listed, ties FROM term')
@@ -140,18 +90,37 @@ export class LibraryReader {
     const searches = this.#searchesFor(filter)
     const total = searches.reduce((sum, { matches }) => sum + matches, 0)
     if (skip >= total) return { artifacts: [], total }
-    const found: Listed[] = []
-    let skipped = 0
-    for (const artifact of merged(
-      searches.map((search) => this.#found(search, order, after)),
-      order,
-    )) {
-      if (skipped < skip) skipped += 1
-      else if (found.push(artifact) >= limit) break
-    }
+    const key = JSON.stringify([filter, order.id, after, skip])
+    const place = this.#places.get(key)
+    const found = this.#page(searches, order, place === undefined ? { after, skip, limit } : { after: place, skip: 0, limit })
+    if (place === undefined && skip >= this.#farAway && found.before !== undefined) this.#places.set(key, found.before)
     const body = this.#database.prepare('SELECT body FROM artifact WHERE id = (SELECT artifact FROM listed WHERE rank = ?)')
     // A BLOB column.
-    return { artifacts: found.map(({ rank, ...key }) => ({ ...key, body: body.get(rank)?.['body'] as Uint8Array })), total }
+    return { artifacts: found.page.map(({ rank, ...one }) => ({ ...one, body: body.get(rank)?.['body'] as Uint8Array })), total }
+  }
+
+  /** Returns the artifacts of a page, and the one before it if the list skips some. */
+  #page(searches: readonly Search[], order: Order, { after, skip, limit }: PagePlace): { readonly page: Listed[]; readonly before: Listed | undefined } {
+    const [only] = searches
+    // SQLite skips faster than this class.
+    const isFar = only !== undefined && searches.length === 1 && skip >= this.#farAway
+    const rows = isFar
+      ? this.#found(only, order, { after, skip: skip - 1 })
+      : merged(
+          searches.map((search) => this.#found(search, order, { after, skip: 0 })),
+          order,
+        )
+    const toSkip = isFar ? 1 : skip
+    const page: Listed[] = []
+    let before: Listed | undefined
+    let skipped = 0
+    for (const artifact of rows) {
+      if (skipped < toSkip) {
+        skipped += 1
+        before = artifact
+      } else if (page.push(artifact) >= limit) break
+    }
+    return { page, before }
   }
 
   /** Returns one page of the versions of an artifact; undefined if there is no such artifact. */
@@ -209,20 +178,35 @@ export class LibraryReader {
   }
 
   /** Yields the artifacts of a search after a place, in the order. */
-  *#found(search: Search, order: Order, after: SortKey | undefined): Generator<Listed, void, undefined> {
+  #found(search: Search, order: Order, from: From): Iterator<Listed> & Iterable<Listed> {
     const { term, text, matches } = search
-    const rows =
-      text !== '' && matches <= this.#fewArtifacts
-        ? this.#rows(search, this.#matching(term, text)).toArray().sort(order.compare)
-        : term.ties > this.#fewArtifacts
-          ? this.#tied(search, order, after)
-          : this.#walked(search, order, after)
-    // The bound of a walk includes the place.
-    for (const row of rows) if (after === undefined || order.compare(row, after) > 0) yield row
+    const { after, skip } = from
+    if (text !== '' && matches <= this.#fewArtifacts) {
+      const all = this.#rows(search, few(term, this.#ranksWith(term, text)))
+      return all
+        .filter((row) => after === undefined || order.compare(row, after) > 0)
+        .toArray()
+        .sort(order.compare)
+        .slice(skip)
+        .values()
+    }
+    return term.ties > this.#fewArtifacts && skip === 0 ? this.#tied(search, order, after) : this.#walked(search, order, from)
+  }
+
+  /** Returns the ranks of the artifacts of a search with few matches. */
+  #ranksWith(term: Term, text: string): Uint32Array {
+    const key = `${term.id} ${text}`
+    const known = this.#matches.get(key)
+    if (known !== undefined) return known
+    const { from, where } = this.#matching(term, text)
+    const rows = this.#database.prepare(`SELECT e.rank FROM ${from} WHERE ${where.text}`).all(...where.values)
+    const ranks = Uint32Array.from(rows, (row) => Number(row['rank']))
+    this.#matches.set(key, ranks)
+    return ranks
   }
 
   /** Yields the artifacts that a statement finds. */
-  *#rows({ term }: Search, { from, where }: Matches): Generator<Listed, void, undefined> {
+  *#rows({ term }: Pick<Search, 'term'>, { from, where }: Matches): Generator<Listed, void, undefined> {
     const statement = this.#database.prepare(`SELECT e.rank, e.create_ms, e.update_ms, l.name FROM ${from} WHERE ${where.text}`)
     for (const row of statement.iterate(...where.values)) {
       const name = String(row['name'])
@@ -231,20 +215,20 @@ export class LibraryReader {
     }
   }
 
-  /** Yields artifacts by an index, from a place on. SQLite sorts those that share the first field. */
-  #walked(search: Search, order: Order, after: SortKey | undefined): Generator<Listed, void, undefined> {
+  /** Yields artifacts by an index, after a place. SQLite sorts those that share the first field. */
+  #walked(search: Search, order: Order, { after, skip }: From): Generator<Listed, void, undefined> {
     const { term, text } = search
     const terms = rankTerms(order)
     const [first] = terms
     if (first?.column === 'rank' && text.length >= trigramLength) {
-      const rank = after === undefined ? undefined : this.#rankAt(term, first.by, after)
+      const place = after === undefined ? undefined : this.#rankAt(term, first, { order, after })
       const ranks = this.#ranksOf(term)
-      const within = rank === undefined ? ranks : first.descending ? { ...ranks, last: rank } : { ...ranks, first: rank }
+      const within = place === undefined ? ranks : first.descending ? { ...ranks, last: Math.ceil(place) - 1 } : { ...ranks, first: Math.floor(place) + 1 }
       const { from, where } = this.#byTrigrams(term, text, within)
-      return this.#rows(search, { from, where: joined([where], `s.rowid${first.descending ? ' DESC' : ''}`) })
+      return this.#rows(search, { from, where: joined([where], `s.rowid${first.descending ? ' DESC' : ''}`, skip) })
     }
     const { from, where } = scanned(term, text)
-    return this.#rows(search, { from, where: joined([where, ...this.#bounds(term, first, after)], sortBy(terms)) })
+    return this.#rows(search, { from, where: joined([where, ...this.#comesAfter(term, terms, after && { order, after })], sortBy(terms), skip) })
   }
 
   /** Yields artifacts of an order by time where many share one: each time by itself, so that no more are sorted than are wanted. */
@@ -252,7 +236,7 @@ export class LibraryReader {
     const { term, text } = search
     const [first, ...rest] = rankTerms(order)
     if (first === undefined || first.column === 'rank') {
-      yield* this.#walked(search, order, after)
+      yield* this.#walked(search, order, { after, skip: 0 })
       return
     }
     const { column, descending } = first
@@ -262,42 +246,57 @@ export class LibraryReader {
     )
     const { from, where } = scanned(term, text)
     const rowsAt = (ms: number, bounds: readonly Clause[]): Generator<Listed, void, undefined> =>
-      this.#rows(search, { from, where: joined([where, { text: `${name} = ?`, values: [ms] }, ...bounds], sortBy(rest)) })
+      this.#rows(search, { from, where: joined([where, { text: `${name} = ?`, values: [ms] }, ...bounds], sortBy(rest), 0) })
     let ms = after === undefined ? (descending ? Number.MAX_SAFE_INTEGER : -1) : after[column]
-    if (after !== undefined) yield* rowsAt(ms, this.#bounds(term, rest[0], after))
+    if (after !== undefined) yield* rowsAt(ms, this.#comesAfter(term, rest, { order, after }))
     for (let row = next.get(term.id, ms); row !== undefined; row = next.get(term.id, ms)) {
       ms = Number(row['ms'])
       yield* rowsAt(ms, [])
     }
   }
 
-  /** Returns the condition that an artifact is not before a place in one field. */
-  #bounds(term: Term, first: RankTerm | undefined, after: SortKey | undefined): Clause[] {
-    if (first === undefined || after === undefined) return []
-    const { column, by, descending } = first
-    return [{ text: `${columns[column]} ${descending ? '<=' : '>='} ?`, values: [column === 'rank' ? this.#rankAt(term, by, after) : after[column]] }]
+  /** Returns the condition that an artifact comes after a place. */
+  #comesAfter(term: Term, terms: readonly RankTerm[], place: Place | undefined): Clause[] {
+    if (place === undefined) return []
+    const bounds = terms.map((one) => ({
+      name: columns[one.column],
+      sign: one.descending ? '<' : '>',
+      value: one.column === 'rank' ? this.#rankAt(term, one, place) : place.after[one.column],
+    }))
+    const ways = bounds.map(({ name, sign, value }, at) => {
+      const equal = bounds.slice(0, at)
+      return { text: `(${[...equal.map((one) => `${one.name} = ?`), `${name} ${sign} ?`].join(' AND ')})`, values: [...equal.map((one) => one.value), value] }
+    })
+    const [first] = bounds
+    if (first === undefined) return []
+    // The first field alone bounds the part of the index to read.
+    return [
+      { text: `${first.name} ${first.sign}= ?`, values: [first.value] },
+      { text: `(${ways.map(({ text }) => text).join(' OR ')})`, values: ways.flatMap(({ values }) => values) },
+    ]
   }
 
-  /** Returns the first rank of the ecosystem whose artifact is not before the place, by name or by uid. It may be one after the last. */
-  #rankAt(term: Term, by: SortField, { uid, name }: SortKey): number {
+  /** Returns the rank of a place in the ecosystem, by name or by uid: strictly after it come the artifacts that the order puts there. */
+  #rankAt(term: Term, { by, descending }: RankTerm, { order, after }: Place): number {
     const ranks = this.#ranksOf(term)
     const prefix = prefixes[term.ecosystem]
-    if (by === 'uid' && !uid.startsWith(prefix)) return uid < prefix ? ranks.first : ranks.last + 1
+    const { uid, name } = after
+    if (by === 'uid' && !uid.startsWith(prefix)) return uid < prefix ? ranks.first - 0.5 : ranks.last + 0.5
     const wanted = by === 'uid' ? uid.slice(prefix.length) : name
     const nameAt = this.#database.prepare('SELECT name FROM listed WHERE rank = ?')
     let [low, high] = [ranks.first, ranks.last + 1]
     while (low < high) {
       const middle = Math.floor((low + high) / 2)
-      if (String(nameAt.get(middle)?.['name']) < wanted) low = middle + 1
-      else high = middle
+      const found = String(nameAt.get(middle)?.['name'])
+      if (found < wanted) low = middle + 1
+      else if (found > wanted) high = middle
+      else {
+        // An artifact with the name of the place may come after it, by its times or its ecosystem.
+        const [row] = this.#rows({ term }, few(term, [middle]))
+        const isAfter = row !== undefined && order.compare(row, after) > 0
+        return isAfter ? middle + (descending ? 0.5 : -0.5) : middle
+      }
     }
-    return low
+    return low - 0.5
   }
-}
-
-/** Returns the entries of a term whose names contain a text, by looking at each. */
-function scanned(term: Term, text: string): Matches {
-  const from = 'entry e CROSS JOIN listed l ON l.rank = e.rank'
-  if (text === '') return { from, where: { text: 'e.term = ?', values: [term.id] } }
-  return { from, where: { text: 'e.term = ? AND instr(lower(l.name), ?) > 0', values: [term.id, text] } }
 }

@@ -75,9 +75,9 @@ function filters(all: readonly NaiveArtifact[]): fc.Arbitrary<ArtifactFilter> {
 }
 
 describe.each([
-  { what: 'few artifacts', fewArtifacts: 5_000 },
-  { what: 'many artifacts', fewArtifacts: 3 },
-])('a catalogue of $what, compared with a search of every artifact', ({ fewArtifacts }) => {
+  { what: 'few artifacts', fewArtifacts: 5_000, farAway: 1_000 },
+  { what: 'many artifacts', fewArtifacts: 3, farAway: 2 },
+])('a catalogue of $what, compared with a search of every artifact', (options) => {
   const rows = generated(400)
   const all = naiveArtifacts(rows)
   let folder = ''
@@ -89,7 +89,7 @@ describe.each([
     const builder = new LibraryBuilder({ path, isNew: true })
     for (const row of rows) builder.put(row)
     builder.finish({ source: 'generated', nowMs: 0 })
-    open = new LibraryReader(path, { fewArtifacts })
+    open = new LibraryReader(path, options)
   })
   afterAll(async () => {
     open?.close()
@@ -102,6 +102,8 @@ describe.each([
         const query = { filter, order: orderOf(order), after: undefined, skip, limit }
         const page = reader().artifacts(query)
         expect({ uids: page.artifacts.map(({ uid }) => uid), total: page.total }).toEqual(naiveArtifactPage(all, query))
+        // What the reader remembers changes nothing.
+        expect(reader().artifacts(query)).toEqual(page)
         // The next page goes on after the last artifact, and so does a page after a place that no artifact has.
         const last = page.artifacts.at(-1)
         if (last === undefined) return
