@@ -159,8 +159,13 @@ export class LibraryReader {
     }
   }
 
+  /** Returns what to search for all matches of a text, in no order. */
   #matching(term: Term, text: string): Matches {
-    return term.listed > this.#fewArtifacts && text.length >= trigramLength ? this.#byTrigrams(term, text, this.#ranksOf(term)) : scanned(term, text)
+    if (term.listed > this.#fewArtifacts && text.length >= trigramLength) return this.#byTrigrams(term, text, this.#ranksOf(term))
+    if (term.remediated || term.cuda !== '') return scanned(term, text)
+    // All artifacts of the ecosystem.
+    const { first, last } = this.#ranksOf(term)
+    return { from: 'listed e', where: { text: 'e.rank BETWEEN ? AND ? AND instr(lower(e.name), ?) > 0', values: [first, last, text] } }
   }
 
   #countOf(term: Term, text: string): number {
