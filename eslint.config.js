@@ -28,6 +28,8 @@ const noLostCause = [
 const publicModules = [
   '@bufbuild/protobuf/(codegenv2|reflect|wire|wkt)',
   '@bufbuild/protovalidate/gen/buf/validate/validate_pb\\.js',
+  '@secvisogram/csaf-validator-lib/basic\\.js',
+  'ajv/dist/2020\\.js',
   'eslint/config',
   'tsx/esm/api',
   'vitest/(config|node)',

@@ -12,3 +12,4 @@ export { listCatalogues, listFeeds, pruneCatalogues, runFeed, useCatalogue } fro
 export { feedRequestPrefix } from './feeds/feed-state.ts'
 export { Feeds, type FeedObserver } from './feeds/feeds.ts'
 export { importInServer, serveImports, type ImportSummary, type ImportWatcher } from './import/import-socket.ts'
+export { exportRoutes } from './exports/export-routes.ts'

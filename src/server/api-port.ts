@@ -15,7 +15,7 @@ import { createJsonEncoders } from '../transport/json-encode.ts'
 import { createCallMetrics, registerEventReaders } from '../transport/metrics.ts'
 import type { LoopMeter } from '../transport/loop-meter.ts'
 import { createOnePort, type OnePort } from '../transport/one-port.ts'
-import { createPipeline } from '../transport/pipeline.ts'
+import { createAdmission, createPipeline } from '../transport/pipeline.ts'
 import { RateLimiter, addressKey } from '../transport/rate-limit.ts'
 import type { WebRequest } from '../transport/web/web-request.ts'
 import { createClientAddress, createNetworks } from '../base/client-address.ts'
@@ -23,6 +23,7 @@ import type { AuditTrail } from '../base/audit-line.ts'
 import type { Log } from '../base/log.ts'
 import type { Clock } from '../base/runtime.ts'
 import { fileDescriptors, methods } from '../base/schema/schema.ts'
+import { exportRoutes } from '../catalogue/index.ts'
 import { handlers } from '../domains/handlers.ts'
 import type { Config, RateLimitConfig } from '../config/config.ts'
 import { openServerTls } from '../config/files/open-files.ts'
@@ -84,16 +85,20 @@ export function createApiPort(options: ApiPortOptions): ApiPort {
   const trusted = createNetworks(config.trustedProxies)
   const admit = (principal: string): void => limiters.rateLimiter?.take(principal)
   const endpoints = createEndpoints({ services, exchange, signIn: signIn.signIn, tokenIssue, admit, ownIssuer: config.baseUrl })
-  const dispatch = createPipeline({ services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog })
+  const pipeline = { services, authenticator: signIn.authenticator, handlers, endpoints, reads: config.reads, ...limiters, auditLog }
+  const dispatch = createPipeline(pipeline)
   const clientAddress = createClientAddress(trusted)
   const shared = { methods, dispatch, log, newRequestId: () => randomUUID(), metrics: createCallMetrics(registry), clientAddress }
   const { baseUrl } = config
   const limit = ({ remoteAddress }: WebRequest): void => limiters.addressLimiter?.take(addressKey(remoteAddress))
   const login = { services, signIn: signIn.signIn, exchange, tokenIssue, oidc, baseUrl, redirects: config.login.redirects, limit, auditLog }
   const scim = { services, auditLog, ...scimLimits(config, limiters, services.clock) }
-  const routes = [...documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer }), ...loginRoutes(login), ...scimRoutes(scim)]
+  const encoders = createJsonEncoders()
+  const exports = exportRoutes({ services, admit: createAdmission(pipeline), encoders, baseUrl })
+  const documents = documentRoutes({ baseUrl, keys: [signingKeys, eventKeys], devIssuer })
+  const routes = [...documents, ...loginRoutes(login), ...scimRoutes(scim), ...exports]
   const preview = config.compat.namespaces.length > 0
-  const rest = createHttpApi({ ...shared, encoders: createJsonEncoders(), routes: createWebRoutes(routes), preview })
+  const rest = createHttpApi({ ...shared, encoders, routes: createWebRoutes(routes), preview })
   const http = createHttpListener(rest)
   const grpc = createGrpcApi({ ...shared, namespaces: config.compat.namespaces, fileDescriptors, otherRequests: createHttp2Requests(rest) })
   const tls = openServerTls(options.files, 'api', config.api.tls)

@@ -253,12 +253,16 @@ function assertPresented({ method, headers }: Call): void {
   }
 }
 
-/** Runs all steps in order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate, handler. */
-async function run(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
-  const { services } = options
+/** A call that passed the steps before its handler. */
+interface Admitted {
+  readonly context: Context
+  readonly message: Message
+  readonly session: Session | undefined
+}
+
+/** Runs the steps before the handler in order (docs/spec/conventions.md#order-of-checks): verify, rate limit, decode, barrier, identity, authorize, validate. */
+async function enter(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Admitted> {
   const { method } = call
-  const { endpoint, handler } = plan
-  if (endpoint === undefined && handler === undefined) throw unimplemented(method)
   const token = await (plan.takesToken ? verify : verifyOptional)(options, call)
   // Limits the request by identity if it is authenticated, otherwise by client address. No other work happens before.
   const limiter = token === undefined ? options.addressLimiter : options.rateLimiter
@@ -267,17 +271,33 @@ async function run(options: PipelineOptions, plan: MethodPlan, { call, progress 
   assertPresented(call)
   assertForce(call)
   const decoded = await call.decode(() => limiter?.resume(key))
-  progress.caller = await identify(options, call, { token, resume: () => limiter?.resume(key) })
-  const { caller } = progress
+  const { message } = decoded
+  const caller = await identify(options, call, { token, resume: () => limiter?.resume(key) })
+  progress.caller = caller
   const context = new CallContext(options, call, { caller, decoded })
   context.authorize()
-  assertValidRequest(method.input, decoded.message, plan.held)
+  assertValidRequest(method.input, message, plan.held)
   call.throwIfEnded()
-  const session = token === undefined || caller === undefined ? undefined : { caller, token }
-  const answer = await (endpoint === undefined ? handler?.(services, context, decoded.message) : endpoint(call, decoded.message, session))
-  if (answer === undefined) throw unimplemented(method)
+  return { context, message, session: token === undefined || caller === undefined ? undefined : { caller, token } }
+}
+
+/** Runs all steps in order, the handler last. */
+async function run(options: PipelineOptions, plan: MethodPlan, { call, progress }: { call: Call; progress: Progress }): Promise<Answer> {
+  const { endpoint, handler } = plan
+  if (endpoint === undefined && handler === undefined) throw unimplemented(call.method)
+  const { context, message, session } = await enter(options, plan, { call, progress })
+  const answer = await (endpoint === undefined ? handler?.(options.services, context, message) : endpoint(call, message, session))
+  if (answer === undefined) throw unimplemented(call.method)
   progress.subject = answer.subject
   return answer
+}
+
+/** Takes a call of a public method through the steps before its handler, for a route that answers it in another form. Throws DomainError. */
+export type Admit = (call: Call) => Promise<Context>
+
+/** Creates the steps before a handler. They do not audit: calls of public methods cannot be denied. */
+export function createAdmission(options: PipelineOptions): Admit {
+  return async (call) => (await enter(options, planOf(options, call.method), { call, progress: { caller: undefined, subject: undefined } })).context
 }
 
 /** True if the error is a denial. That includes errors for resources that the caller may not see, which look the same as for missing ones. */

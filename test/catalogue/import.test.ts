@@ -153,6 +153,11 @@ describe('what is refused, and what is imported all the same', () => {
     expect(counts).toMatchObject({ added: 1, refused: 0 })
   })
 
+  test('a scale of severity with the name of a method is left out', async () => {
+    const { counts, refusals } = await importPaths([await fileOf('one.json', json('J-1', { severity: [{ type: 'constructor', score: '1' }] }))])
+    expect([counts.added, refusals]).toEqual([1, []])
+  })
+
   test('a line of 300 MB: refused without being kept in memory, and the next line is imported', async () => {
     const path = await fileOf('long.jsonl', `${good}\n`)
     const handle = await open(path, 'a')

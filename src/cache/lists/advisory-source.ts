@@ -83,6 +83,41 @@ export interface OriginAdvisory {
   readonly body: Uint8Array
 }
 
+/** A document of one origin package in a form that other tools read. */
+export interface DocumentExport {
+  /** The groups whose advisories the caller may see, in uid order. */
+  readonly groups: readonly Uid[]
+  readonly origin: string
+  readonly format: 'openvex' | 'csaf' | 'osv'
+  /** Who publishes the document: a name for people. */
+  readonly publisher: string
+  /** The URL of the API, without a slash at its end. */
+  readonly baseUrl: string
+  /** The bounds of the advisories. */
+  readonly maxAdvisories: number
+  readonly maxBytes: number
+}
+
+/** A part of a zip with OSV documents, one for each id of advisories. */
+export interface OsvPageQuery {
+  /** The groups whose advisories the caller may see, in uid order. */
+  readonly groups: readonly Uid[]
+  /** Only documents of ids after this one, in the order of their bytes. Empty for all. */
+  readonly after: string
+  /** Where the part begins in the zip, in bytes. */
+  readonly offset: number
+}
+
+/** The part of a zip, and the records of the documents for its end. */
+export interface OsvPage {
+  readonly bytes: Uint8Array
+  readonly records: Uint8Array
+  /** Number of documents. */
+  readonly count: number
+  /** The `after` of the next part; undefined after the last one. */
+  readonly next: string | undefined
+}
+
 /**
  * Advisories that do not lie in the store (docs/adr/0033). All answers come from one state. Withdrawn advisories are in no page; `get` finds them. Pages
  * of several sources can be merged: the places of advisories are comparable.
@@ -96,6 +131,10 @@ export interface AdvisorySource {
   page(query: AdvisoryQuery, turn: TaskTurn): Promise<AdvisoryPage>
   /** Resolves with all advisories that match, in any order; undefined if they are beyond the bounds. Withdrawn ones are left out. */
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined>
+  /** Resolves with a JSON text; empty if no advisory matches, and undefined if they are beyond the bounds. */
+  exportDocument(query: DocumentExport, turn: TaskTurn): Promise<Uint8Array | undefined>
+  /** Resolves with the next part of a zip. Its cost is bounded, however many advisories there are. */
+  osvPage(query: OsvPageQuery, turn: TaskTurn): Promise<OsvPage>
 }
 
 /**

@@ -3,7 +3,7 @@ import { RecentMap } from '../../base/recent-map.ts'
 import { isBelow, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
 import type { Order, SortKey } from '../../cache/lists/order.ts'
-import { openForReading } from '../files/catalogue-file.ts'
+import { metaOf, openForReading } from '../files/catalogue-file.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 import { foldCase } from './facts.ts'
 
@@ -13,6 +13,24 @@ const fewCandidates = 5_000
 const rememberedCounts = 1_000
 /** The trigram index finds texts of at least this length, in characters. */
 const trigramLength = 3
+
+/** Number of advisories of one id that are read together. */
+const maxPerId = 5_000
+
+/** Which advisories to read by id, and how many. */
+interface IdQuery {
+  readonly groups: readonly Uid[]
+  readonly after: string
+  readonly maxIds: number
+  readonly maxAdvisories: number
+  readonly maxBytes: number
+}
+
+/** Advisories of one id, as protobuf bytes. */
+export interface AdvisoriesOfId {
+  readonly id: string
+  readonly bodies: readonly Uint8Array[]
+}
 
 /** A part of a statement with its parameters. */
 interface Sql {
@@ -89,6 +107,11 @@ export class AdvisoryReader {
       .map(({ id, uid, listed }) => ({ id: Number(id), uid: trustedUid(String(uid)), listed: Number(listed) }))
   }
 
+  /** When the catalogue was made, in milliseconds since 1970. */
+  get builtMs(): number {
+    return Number(metaOf(this.#database, 'built_ms') ?? 0)
+  }
+
   /** Returns the groups that have advisories, in uid order. */
   groups(): readonly Uid[] {
     return this.#places.map(({ uid }) => uid)
@@ -146,6 +169,32 @@ export class AdvisoryReader {
       found.push({ origin: String(row['origin']), uid: trustedUid(`${places.get(Number(row['place']))?.uid ?? ''}/${String(row['segment'])}`), body })
     }
     return found
+  }
+
+  /**
+   * Returns advisories by id, from the first id after `after` in the order of bytes. The number of ids and, after the first one of them, advisories and bytes
+   * are bounded. Of an id with more than `maxPerId` advisories, the first ones are returned.
+   */
+  byId({ groups, after, maxIds, maxAdvisories, maxBytes }: IdQuery): { readonly found: AdvisoriesOfId[]; readonly next: string | undefined } {
+    const wanted = new Set(groups)
+    const places = JSON.stringify(this.#places.filter(({ uid }) => wanted.has(uid)).map(({ id }) => id))
+    const terms = this.#database.prepare('SELECT id, value FROM term WHERE facet = ? AND value > ? ORDER BY value LIMIT ?')
+    const bodies = this.#database.prepare(
+      `SELECT a.body FROM posting p CROSS JOIN advisory a ON a.id = p.advisory
+       WHERE p.term = ? AND a.listed = 1 AND a.place IN (SELECT value FROM json_each(?)) ORDER BY a.place, a.segment LIMIT ?`,
+    )
+    const found: AdvisoriesOfId[] = []
+    let [advisories, bytes, last] = [0, 0, after]
+    const rows = terms.all(facets.advisoryId, after, maxIds)
+    for (const { id, value } of rows) {
+      if (advisories >= maxAdvisories || bytes >= maxBytes) return { found, next: last }
+      last = String(value)
+      const ofId = bodies.all(Number(id), places, maxPerId).map(({ body }) => body as Uint8Array) // a BLOB column
+      advisories += ofId.length
+      bytes += ofId.reduce((sum, { length }) => sum + length, 0)
+      if (ofId.length > 0) found.push({ id: last, bodies: ofId })
+    }
+    return { found, next: rows.length < maxIds ? undefined : last }
   }
 
   /** Closes the file. */

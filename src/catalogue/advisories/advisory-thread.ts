@@ -1,6 +1,15 @@
 import type { TaskThread, TaskTurn } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
-import type { AdvisoryPage, AdvisoryQuery, AdvisorySource, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
+import type {
+  AdvisoryPage,
+  AdvisoryQuery,
+  AdvisorySource,
+  DocumentExport,
+  OriginAdvisory,
+  OriginQuery,
+  OsvPage,
+  OsvPageQuery,
+} from '../../cache/lists/advisory-source.ts'
 import { openThread } from '../files/open-thread.ts'
 import type { AdvisoryTask } from './advisory-worker.ts'
 
@@ -34,6 +43,14 @@ export class AdvisoryThread implements AdvisorySource {
 
   byOrigin(query: OriginQuery, turn: TaskTurn): Promise<readonly OriginAdvisory[] | undefined> {
     return this.#thread.ask({ kind: 'byOrigin', query }, turn) as Promise<readonly OriginAdvisory[] | undefined> // the answer to this task
+  }
+
+  exportDocument(query: DocumentExport, turn: TaskTurn): Promise<Uint8Array | undefined> {
+    return this.#thread.ask({ kind: 'exportDocument', query }, turn) as Promise<Uint8Array | undefined> // the answer to this task
+  }
+
+  osvPage(query: OsvPageQuery, turn: TaskTurn): Promise<OsvPage> {
+    return this.#thread.ask({ kind: 'osvPage', query }, turn) as Promise<OsvPage> // the answer to this task
   }
 
   /** Closes the file after the queries that run. */

@@ -1,6 +1,5 @@
 import { create, fromBinary, type MessageInitShape } from '@bufbuild/protobuf'
 import { timestampMs } from '@bufbuild/protobuf/wkt'
-import { DomainError } from '../../base/errors.ts'
 import type { Uid } from '../../base/uid.ts'
 import { CooperativeTask } from '../../cache/cooperative-task.ts'
 import type { OriginAdvisory } from '../../cache/lists/advisory-source.ts'
@@ -23,7 +22,7 @@ import {
   type AdvisoryEvent,
   type AdvisoryEvent_Detection,
 } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-import { documentedAdvisories } from './visible-advisories.ts'
+import { answerTooLarge, documentedAdvisories } from './visible-advisories.ts'
 
 /** The bounds of one answer. Clients of gRPC accept 4 MiB. */
 const maxAdvisories = 1_000
@@ -113,10 +112,7 @@ async function documentsOf(found: readonly OriginAdvisory[]): Promise<Document[]
   )
 }
 
-function tooLarge(): DomainError {
-  const description = `the answer has more than ${maxAdvisories} advisories or ${maxBytes / 1024 / 1024} MiB: name an origin package with id, or vulnerabilities with cves`
-  return DomainError.precondition([{ type: 'ANSWER_TOO_LARGE', description }], { reason: 'ANSWER_TOO_LARGE' })
-}
+const tooLarge = `the answer has more than ${maxAdvisories} advisories or ${maxBytes / 1024 / 1024} MiB: name an origin package with id, or vulnerabilities with cves`
 
 /** Answers ListDocuments: the advisories that the caller may see, grouped by origin package (docs/spec/advisories.md#advisory-documents). */
 export const listDocuments: Handler = async (services, context, message) => {
@@ -124,7 +120,7 @@ export const listDocuments: Handler = async (services, context, message) => {
   const { sources, groups } = await documentedAdvisories(services, context)
   const query = { groups, origin: id === '' ? undefined : id, ids: cves.length === 0 ? undefined : [...new Set(cves)], maxAdvisories, maxBytes }
   const found = groups.length === 0 ? [] : await Promise.all(sources.map((source) => source.byOrigin(query, turnOf(context))))
-  if (found.includes(undefined) || found.flat().length > maxAdvisories) throw tooLarge()
+  if (found.includes(undefined) || found.flat().length > maxAdvisories) throw answerTooLarge(tooLarge)
   const documents = await documentsOf(found.flat().filter((one) => one !== undefined))
   return { message: create(ListDocumentsResponseSchema, { documents }) }
 }

@@ -1,4 +1,5 @@
 import { setOf } from '../../base/capability.ts'
+import { DomainError } from '../../base/errors.ts'
 import { isBelow, isWithin, rootOf, type Uid } from '../../base/uid.ts'
 import type { AdvisorySource } from '../../cache/lists/advisory-source.ts'
 import { isVisible, type UidFilter, type Visibility } from '../../cache/lists/places.ts'
@@ -60,4 +61,9 @@ export async function documentedAdvisories(services: Services, context: Context)
   const seen = context.caller === undefined ? undefined : seenBy(services, context, everything)
   const open = publicRoot(services.cache.tables, services.settings.registry?.publicOrganization)
   return among(services, (group) => rootOf(group) === open || (seen !== undefined && isSeen(seen, group)))
+}
+
+/** Returns code 9 for an answer that is not made because of its size. */
+export function answerTooLarge(description: string): DomainError {
+  return DomainError.precondition([{ type: 'ANSWER_TOO_LARGE', description }], { reason: 'ANSWER_TOO_LARGE' })
 }

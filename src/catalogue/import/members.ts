@@ -33,14 +33,32 @@ export function checkedName(value: string, where: string, max = maxNameLength): 
   return value
 }
 
-/** Returns a text for people, empty if there is none. It may have line breaks and tabs. Throws RefusedDocument. */
-export function textAt(members: Members, key: string, { where, max }: { readonly where: string; readonly max: number }): string {
-  const value = members[key] ?? ''
-  if (typeof value !== 'string') throw new RefusedDocument(`${where} is no text`)
+/** Returns the text at `key` if there is one, or an empty text. It is not empty otherwise. Throws RefusedDocument. */
+export function optionalNameAt(members: Members, key: string, where: string): string {
+  return members[key] === undefined || members[key] === null ? '' : nameAt(members, key, where)
+}
+
+/** Returns a text for people. It may have line breaks and tabs. Throws RefusedDocument. */
+export function checkedText(value: string, { where, max }: { readonly where: string; readonly max: number }): string {
   if (value.length > max) throw new RefusedDocument(`${where} has more than ${max} characters`)
   if (/[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f]/.test(value)) throw new RefusedDocument(`${where} has a control character`)
   if (!value.isWellFormed()) throw new RefusedDocument(`${where} has half a character`)
   return value
+}
+
+/** Returns the text for people at `key`, empty if there is none. Throws RefusedDocument. */
+export function textAt(members: Members, key: string, limits: { readonly where: string; readonly max: number }): string {
+  const value = members[key] ?? ''
+  if (typeof value !== 'string') throw new RefusedDocument(`${limits.where} is no text`)
+  return checkedText(value, limits)
+}
+
+/** Returns the names in the list at `key`, each once. Throws RefusedDocument. */
+export function namesAt(members: Members, key: string, where: string): string[] {
+  return [...new Set(listAt(members, key, { where }))].map((item) => {
+    if (typeof item !== 'string' || item === '') throw new RefusedDocument(`${where} has an item that is no text`)
+    return checkedName(item, where)
+  })
 }
 
 /** Returns the list at `key`, empty if there is none. Throws RefusedDocument. */
@@ -57,23 +75,30 @@ export function membersOf(value: unknown, where: string): Members {
   return value
 }
 
-const timePattern = /^(\d{4})-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z$/
+const timePattern = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:Z|[+-]\d\d:\d\d)$/
+/** The times that a timestamp can have: the years 1 to 9999. */
+const firstTimeMs = Date.parse('0001-01-01T00:00:00Z')
+const lastTimeMs = Date.parse('9999-12-31T23:59:59.999Z')
 
-/** Returns an RFC 3339 time in UTC, as OSV writes it, cut to milliseconds. Throws RefusedDocument. */
+/** Returns the RFC 3339 time at `key`, cut to milliseconds. Throws RefusedDocument. */
 export function timeAt(members: Members, key: string): Timestamp | undefined {
   const value = members[key]
   if (value === undefined || value === null) return undefined
-  const year = typeof value === 'string' ? timePattern.exec(value)?.[1] : undefined
-  const ms = year === undefined || year === '0000' ? NaN : existingTime(String(value))
-  if (Number.isNaN(ms)) throw new RefusedDocument(`${key} is no time such as 2026-01-31T12:00:00Z`)
+  const ms = typeof value === 'string' && timePattern.test(value) ? existingTime(value) : NaN
+  if (!(ms >= firstTimeMs && ms <= lastTimeMs)) throw new RefusedDocument(`${key} is no time such as 2026-01-31T12:00:00Z`)
   return timestampFromMs(ms)
 }
 
 /** Returns a time in milliseconds since 1970. NaN for a day that does not exist, such as 2026-02-31. */
 export function existingTime(text: string): number {
-  const ms = Date.parse(text)
+  const day = Date.parse(text.slice(0, 10))
   // The parser goes on into the next month.
-  return !Number.isNaN(ms) && new Date(ms).toISOString().slice(8, 10) === text.slice(8, 10) ? ms : NaN
+  return !Number.isNaN(day) && new Date(day).toISOString().slice(8, 10) === text.slice(8, 10) ? Date.parse(text) : NaN
+}
+
+/** Returns the part of an id before the first `-`: the database that assigned it. */
+export function databaseOf(id: string): string {
+  return id.split('-', 1)[0] ?? id
 }
 
 /** 16 hex digits that follow from the texts: the same import twice makes the same uids. */

@@ -1,12 +1,10 @@
-import { once } from 'node:events'
-import type { ServerResponse } from 'node:http'
 import type { Log } from '../../base/log.ts'
 import type { StreamedMessage } from '../../engine/services.ts'
 import { sendStream } from '../answer-stream.ts'
 import { toDomainError } from '../errors-details.ts'
 import { httpError } from '../errors-http.ts'
 import type { JsonEncoders } from '../json-encode.ts'
-import { beginAnswer, type HttpContext } from './http-context.ts'
+import { beginAnswer, drained, type HttpContext } from './http-context.ts'
 
 const eventStream = 'text/event-stream'
 /** The content types of answers that are not streams. A client that accepts any type gets one of these. */
@@ -22,11 +20,6 @@ function recordOf({ event, cursor }: StreamedMessage, encoders: JsonEncoders): s
   if (event === undefined) return `:\nid: ${cursor}\n\n`
   // Neither JSON texts nor event types contain line breaks.
   return `id: ${cursor}\nevent: ${event.type}\ndata: ${encoders(event.desc)(event.document)}\n\n`
-}
-
-/** Resolves once the client has received what was written. Rejects with the signal's reason. */
-async function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
-  await once(response, 'drain', { signal })
 }
 
 /** The dependencies and options of an event stream. */

@@ -1,6 +1,9 @@
+import { once } from 'node:events'
+import type { ServerResponse } from 'node:http'
 import { pipeline, Readable } from 'node:stream'
 import type { ParameterizedContext } from 'koa'
 import type { Code } from '../../base/errors.ts'
+import { sendStream } from '../answer-stream.ts'
 import type { CallHeaders } from '../call-headers.ts'
 import type { CallSignal } from './call-signal.ts'
 
@@ -29,6 +32,13 @@ export interface HttpAnswer {
   readonly body: string | Uint8Array | readonly Uint8Array[]
 }
 
+/** An answer with status 200 whose body is made while it is sent. */
+export interface StreamedAnswer {
+  readonly headers: Readonly<Record<string, string>>
+  /** Each piece is made once the client has room for it. Closed with `return` if they are not all made. */
+  readonly pieces: AsyncIterableIterator<Uint8Array>
+}
+
 /** The content type of a JSON body. */
 export const jsonType = { 'Content-Type': 'application/json; charset=utf-8' }
 
@@ -40,6 +50,29 @@ export function beginAnswer(context: HttpContext, headers: Readonly<Record<strin
   const { res, state } = context
   context.respond = false
   res.writeHead(200, { 'X-Request-Id': state.headers.requestId, ...commonHeaders, ...headers })
+}
+
+/** Resolves once the client has received what was written. Rejects with the signal's reason. */
+export async function drained(response: ServerResponse, signal: AbortSignal): Promise<void> {
+  await once(response, 'drain', { signal })
+}
+
+/**
+ * Sends an answer piece by piece. A client that reads nothing for a minute is cut off. Rejects with the stream's error, after cutting the connection: the
+ * client sees that the answer is not whole.
+ */
+export async function sendPieces(context: HttpContext, { headers, pieces }: StreamedAnswer): Promise<void> {
+  const { res, state, method } = context
+  const { signal } = state.call
+  beginAnswer(context, headers)
+  try {
+    if (method === 'HEAD') await pieces.return?.()
+    else await sendStream(pieces, { signal, send: (piece) => (res.write(piece) ? undefined : drained(res, signal)) })
+    res.end()
+  } catch (error) {
+    res.destroy()
+    throw error
+  }
 }
 
 /** Sends a complete answer with the request's id. It does not use Koa's body, which sets each header separately. */

@@ -13,6 +13,8 @@ export interface WebRequest {
   readonly signal: AbortSignal
   /** Returns the value of a header by its lower-case name. */
   header(name: string): string | undefined
+  /** Returns the media type that the client prefers of these, the first one if it has no preference. Undefined if it accepts none of them. */
+  accepts(types: readonly string[]): string | undefined
   /** Reads the body as text, by default at most 8 KiB. Throws code 3 with HTTP 413 if it is larger than `maxBytes`, and with HTTP 415 for an unknown encoding. */
   text(maxBytes?: number): Promise<string>
 }

@@ -3,7 +3,7 @@ import { maxOpenRequestBytes } from '../../base/schema/method.ts'
 import { fromStore } from '../../engine/errors.ts'
 import { readText } from '../http/body.ts'
 import type { OtherRoutes } from '../http/http-api.ts'
-import { headerText, send, type HttpAnswer, type HttpContext, type HttpState } from '../http/http-context.ts'
+import { headerText, send, sendPieces, type HttpAnswer, type HttpContext, type HttpState, type StreamedAnswer } from '../http/http-context.ts'
 import { errorAnswer, type ErrorForm } from './web-answers.ts'
 import type { WebRequest } from './web-request.ts'
 
@@ -23,7 +23,7 @@ export interface WebRoute {
    * Answers the request. The headers `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless the answer sets them. May throw
    * DomainError and StoreError.
    */
-  handle(request: WebRequest): Promise<HttpAnswer> | HttpAnswer
+  handle(request: WebRequest): Promise<HttpAnswer | StreamedAnswer> | HttpAnswer
 }
 
 const jsonErrors: ErrorForm = (error, requestId) => errorAnswer(error, requestId)
@@ -60,7 +60,9 @@ async function answer(route: WebRoute, context: HttpContext, params: WebRequest[
   try {
     const request = webRequest(context, params)
     route.limit?.(request)
-    send(context, await state.call.bound(Promise.resolve(route.handle(request))))
+    const made = await state.call.bound(Promise.resolve(route.handle(request)))
+    if ('pieces' in made) await sendPieces(context, made)
+    else send(context, made)
   } catch (thrown) {
     throw fromStore(thrown)
   }
@@ -76,6 +78,7 @@ function webRequest(context: HttpContext, params: WebRequest['params']): WebRequ
     remoteAddress: state.remoteAddress,
     signal: state.call.signal,
     header: (name) => headerText(req.headers[name]),
+    accepts: (types) => context.accepts([...types]) || undefined,
     text: (maxBytes = maxOpenRequestBytes) => readText(context, maxBytes),
   }
 }

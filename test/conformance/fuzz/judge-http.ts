@@ -44,7 +44,7 @@ const documentedErrors: readonly DocumentedError[] = [
 ]
 
 /** HTTP statuses of errors, in addition to those of their codes. */
-const transportErrorStatuses: readonly number[] = [405, 408, 413, 415, 417, 431]
+const transportErrorStatuses: readonly number[] = [405, 406, 408, 413, 415, 417, 431]
 
 /** Matches texts that reveal internals of the server. */
 const inside = /node:internal|node_modules|\.ts:\d+|\bat (?:async )?[\w.<>]+ \(|Cannot read propert|is not a function|SQLITE_|etcdserver/

@@ -2,13 +2,18 @@ import type { DocumentFormat } from '../format.ts'
 import { isMembers, RefusedDocument, type Members } from '../members.ts'
 import { epss, kev } from './exploitation.ts'
 import { nvd } from './nvd.ts'
+import { apkDatabase } from './apk-database.ts'
+import { csaf } from './csaf.ts'
+import { cyclonedx } from './cyclonedx.ts'
 import { maven } from './maven.ts'
 import { npm } from './npm.ts'
+import { openvex } from './openvex.ts'
 import { osv } from './osv.ts'
+import { packageAdvisories } from './package-advisories.ts'
 import { pypiProject, pypiSimple } from './pypi.ts'
 
 /** All forms of documents. The first one that recognises a document reads it. */
-const formats: readonly DocumentFormat[] = [pypiProject, pypiSimple, npm, maven, osv, nvd, epss, kev]
+const formats: readonly DocumentFormat[] = [osv, nvd, epss, kev, openvex, csaf, cyclonedx, packageAdvisories, apkDatabase, pypiProject, pypiSimple, npm, maven]
 
 /** Returns the document with its form. Throws RefusedDocument if no form recognises it. */
 export function formatOf(value: unknown): { readonly format: DocumentFormat; readonly document: Members } {

@@ -17,7 +17,7 @@ import type { NewVulnerability } from '../../vulnerabilities/vulnerability-build
 import { detailsOf, referencesOf, summaryOf, vulnerabilityPart } from '../descriptions.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
 import type { DocumentFormat } from '../format.ts'
-import { checkedName, listAt, maxItems, membersOf, nameAt, RefusedDocument, segmentOf, timeAt, type Members } from '../members.ts'
+import { checkedName, databaseOf, listAt, maxItems, membersOf, nameAt, namesAt, RefusedDocument, segmentOf, timeAt, type Members } from '../members.ts'
 
 const maxPackages = 10_000
 
@@ -135,16 +135,11 @@ function documentOf(members: Members): OsvDocument {
   const id = nameAt(members, 'id', 'id')
   const updated = timeAt(members, 'modified')
   if (updated === undefined) throw new RefusedDocument('modified is missing: this is no OSV document')
-  const aliases = [...new Set(listAt(members, 'aliases', { where: 'aliases' }))].map((alias) => {
-    if (typeof alias !== 'string' || alias === '') throw new RefusedDocument('aliases has an item that is no text')
-    return checkedName(alias, 'aliases')
-  })
   return {
     id,
-    // The database that assigned the id.
-    author: id.split('-', 1)[0] ?? id,
+    author: databaseOf(id),
     times: { created: timeAt(members, 'published') ?? updated, updated, withdrawn: timeAt(members, 'withdrawn') },
-    aliases,
+    aliases: namesAt(members, 'aliases', 'aliases'),
     severities: severitiesOf(members, ''),
   }
 }

@@ -1,4 +1,5 @@
 import type { HttpDraft } from './http-draft.ts'
+import { exportRequests } from './export-requests.ts'
 import { loginEndpoints } from './login-requests.ts'
 import type { OtherParts, OtherRequest } from './other-request.ts'
 import { partMutations } from '../mutations/part-mutations.ts'
@@ -8,7 +9,7 @@ import { registryEndpoints } from './registry-requests.ts'
 import { scimRequests } from './scim-requests.ts'
 
 /** All requests outside the API methods. */
-export const otherRequests: readonly OtherRequest[] = [...registryEndpoints, ...loginEndpoints, ...scimRequests]
+export const otherRequests: readonly OtherRequest[] = [...registryEndpoints, ...loginEndpoints, ...scimRequests, ...exportRequests]
 
 /** Probability of a first mutation of the parts, and of further ones. */
 const chances = { first: 0.5, more: 0.3 } as const

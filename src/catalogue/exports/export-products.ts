@@ -1,0 +1,133 @@
+import { PackageURL } from 'packageurl-js'
+import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+
+/** The ecosystems of OSV: the type of their package URLs, and the namespace of those of distributions. */
+const ecosystems: ReadonlyMap<string, { readonly type: string; readonly namespace?: string }> = new Map([
+  ['PyPI', { type: 'pypi' }],
+  ['npm', { type: 'npm' }],
+  ['Go', { type: 'golang' }],
+  ['Maven', { type: 'maven' }],
+  ['RubyGems', { type: 'gem' }],
+  ['NuGet', { type: 'nuget' }],
+  ['crates.io', { type: 'cargo' }],
+  ['Packagist', { type: 'composer' }],
+  ['Hex', { type: 'hex' }],
+  ['Pub', { type: 'pub' }],
+  ['Hackage', { type: 'hackage' }],
+  ['CRAN', { type: 'cran' }],
+  ['Alpine', { type: 'apk', namespace: 'alpine' }],
+  ['Chainguard', { type: 'apk', namespace: 'chainguard' }],
+  ['Wolfi', { type: 'apk', namespace: 'wolfi' }],
+  ['Debian', { type: 'deb', namespace: 'debian' }],
+  ['Ubuntu', { type: 'deb', namespace: 'ubuntu' }],
+  ['AlmaLinux', { type: 'rpm', namespace: 'almalinux' }],
+  ['Red Hat', { type: 'rpm', namespace: 'redhat' }],
+  ['Rocky Linux', { type: 'rpm', namespace: 'rocky-linux' }],
+])
+const distributions: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
+
+/** What an advisory says of its artifact or its component. */
+interface NamedPackage {
+  readonly name: string
+  readonly type: string
+  readonly architecture: string
+  /** A package URL, or any other place. */
+  readonly location: string
+}
+
+function ecosystemOf(type: string): { readonly type: string; readonly namespace?: string } | undefined {
+  // Some ecosystems have a release after a colon.
+  return ecosystems.get(type.split(':', 1)[0] ?? type)
+}
+
+/** Returns the parts of a name that a package URL has apart. */
+function partsOf(type: string, name: string): { readonly namespace: string | undefined; readonly name: string } {
+  const at = distributions.has(type) ? -1 : name.lastIndexOf(type === 'maven' ? ':' : '/')
+  return at <= 0 || at === name.length - 1 ? { namespace: undefined, name } : { namespace: name.slice(0, at), name: name.slice(at + 1) }
+}
+
+/** Returns undefined for parts that make no package URL. */
+function urlOf(parts: {
+  type: string
+  namespace?: string | undefined
+  name: string
+  version?: string | undefined
+  qualifiers?: Record<string, string> | undefined
+}): PackageURL | undefined {
+  try {
+    const { type, namespace, name, version, qualifiers } = parts
+    return new PackageURL(type, namespace, name, version, qualifiers, undefined)
+  } catch {
+    // The package throws errors of several classes.
+    return undefined
+  }
+}
+
+function locatedAt(location: string): PackageURL | undefined {
+  if (!location.startsWith('pkg:')) return undefined
+  try {
+    return PackageURL.fromString(location)
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns the package URL of a package, without a version unless its location has one. */
+function packageUrl({ name, type, architecture, location }: NamedPackage): PackageURL {
+  const located = locatedAt(location)
+  if (located !== undefined) return located
+  const known = ecosystemOf(type)
+  const purlType = known?.type ?? (/^[a-z][a-z0-9.+-]*$/.test(type) ? type : 'generic')
+  const { namespace, name: last } = partsOf(purlType, name)
+  const qualifiers = architecture === '' ? undefined : { arch: architecture }
+  const url = urlOf({ type: purlType, namespace: known?.namespace ?? namespace, name: last, qualifiers })
+  const plain = url ?? urlOf({ type: 'generic', name })
+  if (plain === undefined) throw new TypeError('an advisory has a name')
+  return plain
+}
+
+function withVersion(url: PackageURL, version: string | undefined): string {
+  if (version === undefined) return url.toString()
+  const { type, namespace, name, qualifiers } = url
+  const versioned = urlOf({ type, namespace: namespace ?? undefined, name, version, qualifiers: qualifiers ?? undefined })
+  return (versioned ?? url).toString()
+}
+
+/** The product that a statement is about. */
+export interface ExportedProduct {
+  /** The package URL of the artifact. */
+  readonly artifact: string
+  /** The package URL of a part of the artifact. Undefined if the statement is about the artifact itself. */
+  readonly component: string | undefined
+}
+
+/** Returns the product of an advisory: of one version of the component, or of all of them. */
+export function productOfAdvisory(advisory: Advisory, version?: string): ExportedProduct {
+  const { artifactName, artifactType, artifactArchitecture, componentName, componentType, componentLocation } = advisory
+  const component = packageUrl({ name: componentName, type: componentType, architecture: '', location: componentLocation })
+  if (artifactName === componentName && artifactType === componentType) return { artifact: withVersion(component, version), component: undefined }
+  const artifact = packageUrl({ name: artifactName, type: artifactType, architecture: artifactArchitecture, location: '' })
+  return { artifact: artifact.toString(), component: withVersion(component, version) }
+}
+
+/** A package as OSV names it. */
+export interface OsvPackage {
+  readonly ecosystem: string
+  readonly name: string
+  readonly purl: string
+  /** The version that the advisory is about; undefined if it names none. */
+  readonly version: string | undefined
+}
+
+/** Returns the component of an advisory as OSV names it. Undefined if OSV has no ecosystem for it. */
+export function osvPackageOf({ componentName, componentType, componentLocation }: Advisory): OsvPackage | undefined {
+  const url = packageUrl({ name: componentName, type: componentType, architecture: '', location: componentLocation })
+  const known = ecosystemOf(componentType)
+  const distribution = distributions.has(url.type) ? (url.namespace ?? '') : undefined
+  const found = [...ecosystems].find(([, { type, namespace }]) => type === url.type && namespace === distribution)
+  const ecosystem = known === undefined ? found?.[0] : componentType
+  if (ecosystem === undefined) return undefined
+  const { type, namespace, name, version } = url
+  const purl = urlOf({ type, namespace: namespace ?? undefined, name })?.toString()
+  return purl === undefined ? undefined : { ecosystem, name: componentName, purl, version: version ?? undefined }
+}

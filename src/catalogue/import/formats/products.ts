@@ -1,0 +1,48 @@
+import { PackageURL } from 'packageurl-js'
+import { checkedName, RefusedDocument } from '../members.ts'
+
+/** A package, image or component that a document speaks of. */
+export interface Product {
+  /** Its identifier: a package URL in canonical form, or the text of the document. */
+  readonly identifier: string
+  readonly name: string
+  /** The type of a package URL, e.g. `apk`. Empty for other identifiers. */
+  readonly type: string
+  readonly version: string
+  readonly architecture: string
+}
+
+/** Types whose namespace is no part of the name: it is the distribution. */
+const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
+
+function nameOf({ type, namespace, name }: PackageURL): string {
+  if (!namespace || distributionTypes.has(type)) return name
+  return `${namespace}${type === 'maven' ? ':' : '/'}${name}`
+}
+
+function packageOf(text: string, where: string): Product {
+  let url: PackageURL
+  try {
+    url = PackageURL.fromString(text)
+  } catch {
+    // The package throws errors of several classes.
+    throw new RefusedDocument(`${where} is no valid package URL`)
+  }
+  // Escapes in a package URL can hide control characters.
+  const check = (value: string | null | undefined): string => checkedName(value ?? '', where)
+  return {
+    identifier: check(url.toString()),
+    name: check(nameOf(url)),
+    type: check(url.type),
+    version: check(url.version),
+    architecture: check(url.qualifiers?.['arch']),
+  }
+}
+
+/** Returns the product with an identifier: a package URL, or any other text, which is then its name. Throws RefusedDocument. */
+export function productOf(identifier: string, where: string): Product {
+  const text = checkedName(identifier, where)
+  if (text === '') throw new RefusedDocument(`${where} is empty`)
+  if (/^pkg:/i.test(text)) return packageOf(text, where)
+  return { identifier: text, name: text, type: '', version: '', architecture: '' }
+}
