@@ -24,6 +24,10 @@ const answeredBelow: readonly AnsweredBelow[] = [
     matches: (draft, { httpStatus }) => httpStatus === 415 && !contentTypeOf(draft).startsWith('application/grpc'),
   },
   {
+    why: 'without a content type, the request is one of REST, which has no such path',
+    matches: (draft, { httpStatus }) => httpStatus === 404 && contentTypeOf(draft) === '',
+  },
+  {
     why: 'health and reflection are services of the library: their errors are those that their own protocols have',
     matches: ({ path }, { code }) => /^\/grpc\.(?:health|reflection)\./.test(path) && code !== undefined,
   },
