@@ -158,6 +158,14 @@ describe('what is refused, and what is imported all the same', () => {
     expect([counts.added, refusals]).toEqual([1, []])
   })
 
+  // docs/spec/advisories.md#one-advisory-of-a-pair
+  test('a document with something of an earlier one changes nothing at all', async () => {
+    const about = (...names: string[]): JsonObject => ({ affected: names.map((name) => ({ package: { ecosystem: 'PyPI', name } })) })
+    const { counts, refusals, target } = await importPaths([await fileOf('two.jsonl', `${json('J-1', about('a'))}\n${json('J-1', about('b', 'a', 'c'))}`)])
+    expect(refusals.map(({ line, reason }) => `${String(line)}: ${reason}`)).toEqual(['2: J-1 was in an earlier document of this import'])
+    expect([counts.added, idsIn(target)]).toEqual([1, ['J-1']])
+  })
+
   test('a line of 300 MB: refused without being kept in memory, and the next line is imported', async () => {
     const path = await fileOf('long.jsonl', `${good}\n`)
     const handle = await open(path, 'a')

@@ -46,6 +46,10 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     this.#database.exec('BEGIN')
   }
 
+  hasPut({ segment }: NewAdvisory): boolean {
+    return this.#statements.seen.get(this.#place, segment) !== undefined
+  }
+
   put({ segment, origin, advisory }: NewAdvisory): PutOutcome {
     const statements = this.#statements
     const body = toBinary(AdvisorySchema, advisory)
@@ -147,6 +151,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
 
 const sql = {
   find: 'SELECT id, hash, listed FROM advisory WHERE place = ? AND segment = ?',
+  seen: 'SELECT 1 FROM advisory a JOIN temp.seen s ON s.advisory = a.id WHERE a.place = ? AND a.segment = ?',
   next: 'SELECT coalesce(max(id), 0) + 1 AS id FROM advisory',
   see: 'INSERT INTO temp.seen (advisory) VALUES (?) ON CONFLICT DO NOTHING',
   write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)

@@ -17,6 +17,8 @@ export type PutOutcome = 'added' | 'changed' | 'unchanged' | 'repeated'
  * process opens. Synchronous.
  */
 export interface CatalogueWriter<Row> {
+  /** True if `put` would return `repeated`. Absent where no document has several rows. */
+  hasPut?(row: Row): boolean
   /** Adds a row, or changes the one with its key. */
   put(row: Row): PutOutcome
   /** Removes rows that were not put since the start, of the sources that were put. Returns how many. */

@@ -67,9 +67,14 @@ class KindImport<Kind extends CatalogueKind> {
   }
 
   /** Throws RefusedDocument if this import wrote the row already. */
+  check(row: CatalogueRows[Kind]): void {
+    if (this.#writer.hasPut?.(row) === true) throw this.#repeated(row)
+  }
+
+  /** Throws RefusedDocument if this import wrote the row already. */
   put(row: CatalogueRows[Kind]): void {
     const outcome: PutOutcome = this.#writer.put(row)
-    if (outcome === 'repeated') throw new RefusedDocument(`${catalogueKinds[this.#kind].nameOf(row)} was in an earlier document of this import`)
+    if (outcome === 'repeated') throw this.#repeated(row)
     this.counts = { ...this.counts, [outcome]: this.counts[outcome] + 1 }
   }
 
@@ -80,6 +85,10 @@ class KindImport<Kind extends CatalogueKind> {
 
   abandon(): void {
     this.#writer.abandon()
+  }
+
+  #repeated(row: CatalogueRows[Kind]): RefusedDocument {
+    return new RefusedDocument(`${catalogueKinds[this.#kind].nameOf(row)} was in an earlier document of this import`)
   }
 }
 
@@ -180,7 +189,9 @@ class Import {
     this.#kinds.set(kind, new KindImport(kind, { ...target, group: this.#options.group }))
   }
 
+  /** Writes all rows of a document, or none of them. Throws RefusedDocument. */
   #put(rows: readonly ImportRow[]): void {
+    for (const { kind, row } of rows) this.#kinds.get(kind)?.check(row)
     for (const { kind, row } of rows) this.#kinds.get(kind)?.put(row)
   }
 
