@@ -15,7 +15,8 @@ export class CatalogueError extends Error {
 
 /** Opens a file to write a catalogue, and makes the tables if it is new. Throws an error of SQLite if the file cannot be written. */
 export function openForWriting(path: string, { tables, isNew }: { readonly tables: CatalogueTables; readonly isNew: boolean }): DatabaseSync {
-  const database = new DatabaseSync(path)
+  // Node refuses a file without a journal otherwise, and writes each page twice.
+  const database = new DatabaseSync(path, { defensive: false })
   // No process reads the file before it is finished, and an unfinished one is thrown away.
   database.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA temp_store = FILE')
   if (!isNew) return database
