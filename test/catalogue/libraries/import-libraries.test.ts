@@ -193,6 +193,14 @@ describe('what each form says', () => {
     expect(artifactsIn(target)).toMatchObject([{ uid: 'npm:lib', latest: '2.0.0-rc.1', created: 0, updated: ms('2026-01-04T00:00:00Z') }])
   })
 
+  test('a removed npm package gives no artifact, so that a replacing import removes it', async () => {
+    const removed = JSON.stringify({ name: '@example/lib', time: { unpublished: { versions: ['1.0.0'] } } })
+    const { target } = await importPaths([await fileOf('one.json', JSON.stringify(packument))])
+    const other = JSON.stringify({ ...packument, name: 'other' })
+    const { refusals } = await importPaths([await fileOf('all.jsonl', `${removed}\n${other}\n`)], { target, replace: true })
+    expect([refusals, uidsIn(target)]).toEqual([[], ['npm:other']])
+  })
+
   test('the metadata of a Maven artifact', async () => {
     const { target, refusals } = await importPaths([await fileOf('maven-metadata.xml', metadata)])
     expect(refusals).toEqual([])
@@ -303,7 +311,6 @@ describe('what is refused', () => {
     ['a file of the simple API without a name', JSON.stringify({ ...simple, files: [{}] }), /^files has an item without a filename/],
     ['versions of the simple API that are numbers', JSON.stringify({ ...simple, versions: [1] }), /^versions has an item that is no text/],
     ['a packument without a name', JSON.stringify({ ...packument, name: '' }), /^name is missing/],
-    ['a packument of a removed package', JSON.stringify({ ...packument, time: { unpublished: {} } }), /^the package was removed/],
     ['versions that are texts', JSON.stringify({ ...packument, versions: { '1.0.0': 'x' } }), /^versions is no object/],
     ['a name of a version that objects have anyway', JSON.stringify({ ...packument, versions: { constructor: {} } }), /^constructor is no time/],
   ] as const)('%s', async (_, document, reason) => {

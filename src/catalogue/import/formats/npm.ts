@@ -1,7 +1,7 @@
 import { Ecosystem } from '../../../gen/taproot/libraries/v2/artifacts_pb.ts'
 import type { NewArtifact, NewVersion } from '../../libraries/library-builder.ts'
 import type { DocumentFormat } from '../format.ts'
-import { checkedName, isMembers, membersOf, RefusedDocument, type Members } from '../members.ts'
+import { checkedName, isMembers, membersOf, type Members } from '../members.ts'
 import { artifactName, assertFewVersions, descriptionOf, msAt, sizeOf } from './artifacts.ts'
 
 function versionOf(version: string, manifest: Members, times: Members): NewVersion {
@@ -39,13 +39,15 @@ function packageOf(document: Members): NewArtifact {
   }
 }
 
-/** A document of an npm registry about one package (a packument), in its full or its short form: one artifact. */
+/** True for what a registry says of a package whose versions were all removed. */
+function isRemoved({ time }: Members): boolean {
+  return isMembers(time) && isMembers(time['unpublished'])
+}
+
+/** A document of an npm registry about one package (a packument), in its full or its short form: one artifact. A removed package gives none. */
 export const npm: DocumentFormat = {
   name: 'npm packument',
-  recognises: (document) => typeof document['name'] === 'string' && isMembers(document['versions']) && isMembers(document['dist-tags']),
-  rowsOf: (document) => {
-    // A package whose last version was removed keeps its name and its times.
-    if (isMembers(document['time']) && isMembers(document['time']['unpublished'])) throw new RefusedDocument('the package was removed from the registry')
-    return [{ kind: 'libraries', row: packageOf(document) }]
-  },
+  recognises: (document) =>
+    typeof document['name'] === 'string' && ((isMembers(document['versions']) && isMembers(document['dist-tags'])) || isRemoved(document)),
+  rowsOf: (document) => (isRemoved(document) ? [] : [{ kind: 'libraries', row: packageOf(document) }]),
 }
