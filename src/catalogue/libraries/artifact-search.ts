@@ -31,7 +31,7 @@ export interface Clause {
 }
 
 /** The tables and the condition of a statement. */
-export interface Matches {
+export interface SearchSql {
   readonly from: string
   readonly where: Clause
 }
@@ -40,7 +40,7 @@ export interface Matches {
 export type From = Pick<ArtifactQuery, 'after' | 'skip'>
 
 /** A place in an order. */
-export interface Place {
+export interface PlaceInOrder {
   readonly order: Order
   readonly after: SortKey
 }
@@ -100,13 +100,13 @@ export function* merged(sources: readonly Iterator<Listed>[], order: Order): Gen
 }
 
 /** Returns the entries with these ranks. */
-export function few(term: Term, ranks: Iterable<number>): Matches {
+export function few(term: Term, ranks: Iterable<number>): SearchSql {
   const from = 'json_each(?) j CROSS JOIN entry e ON e.rank = j.value CROSS JOIN listed l ON l.rank = e.rank'
   return { from, where: { text: 'e.term = ?', values: [JSON.stringify([...ranks]), term.id] } }
 }
 
 /** Returns the entries of a term whose names contain a text, by looking at each. */
-export function scanned(term: Term, text: string): Matches {
+export function scanned(term: Term, text: string): SearchSql {
   const from = 'entry e CROSS JOIN listed l ON l.rank = e.rank'
   if (text === '') return { from, where: { text: 'e.term = ?', values: [term.id] } }
   return { from, where: { text: 'e.term = ? AND instr(lower(l.name), ?) > 0', values: [term.id, text] } }

@@ -10,9 +10,9 @@ import {
   type Listed,
   type Ranks,
   type Clause,
-  type Matches,
+  type SearchSql,
   type From,
-  type Place,
+  type PlaceInOrder,
   type PagePlace,
   type Search,
   columns,
@@ -152,7 +152,7 @@ export class LibraryReader {
   }
 
   /** Returns the entries of a term that contain a text, by trigrams, in the order of ranks. */
-  #byTrigrams(term: Term, text: string, { first, last }: Ranks): Matches {
+  #byTrigrams(term: Term, text: string, { first, last }: Ranks): SearchSql {
     return {
       from: 'search s CROSS JOIN entry e ON e.rank = s.rowid CROSS JOIN listed l ON l.rank = e.rank',
       where: { text: 's.name MATCH ? AND s.rowid BETWEEN ? AND ? AND e.term = ?', values: [`"${text.replaceAll('"', '""')}"`, first, last, term.id] },
@@ -160,7 +160,7 @@ export class LibraryReader {
   }
 
   /** Returns what to search for all matches of a text, in no order. */
-  #matching(term: Term, text: string): Matches {
+  #matching(term: Term, text: string): SearchSql {
     if (term.listed > this.#fewArtifacts && text.length >= trigramLength) return this.#byTrigrams(term, text, this.#ranksOf(term))
     if (term.remediated || term.cuda !== '') return scanned(term, text)
     // All artifacts of the ecosystem.
@@ -211,7 +211,7 @@ export class LibraryReader {
   }
 
   /** Yields the artifacts that a statement finds. */
-  *#rows({ term }: Pick<Search, 'term'>, { from, where }: Matches): Generator<Listed, void, undefined> {
+  *#rows({ term }: Pick<Search, 'term'>, { from, where }: SearchSql): Generator<Listed, void, undefined> {
     const statement = this.#database.prepare(`SELECT e.rank, e.create_ms, e.update_ms, l.name FROM ${from} WHERE ${where.text}`)
     for (const row of statement.iterate(...where.values)) {
       const name = String(row['name'])
@@ -261,7 +261,7 @@ export class LibraryReader {
   }
 
   /** Returns the condition that an artifact comes after a place. */
-  #comesAfter(term: Term, terms: readonly RankTerm[], place: Place | undefined): Clause[] {
+  #comesAfter(term: Term, terms: readonly RankTerm[], place: PlaceInOrder | undefined): Clause[] {
     if (place === undefined) return []
     const bounds = terms.map((one) => ({
       name: columns[one.column],
@@ -282,7 +282,7 @@ export class LibraryReader {
   }
 
   /** Returns the rank of a place in the ecosystem, by name or by uid: strictly after it come the artifacts that the order puts there. */
-  #rankAt(term: Term, { by, descending }: RankTerm, { order, after }: Place): number {
+  #rankAt(term: Term, { by, descending }: RankTerm, { order, after }: PlaceInOrder): number {
     const ranks = this.#ranksOf(term)
     const prefix = prefixes[term.ecosystem]
     const { uid, name } = after
