@@ -12,8 +12,8 @@ import { osv } from './osv.ts'
 import { packageAdvisories } from './package-advisories.ts'
 import { pypiProject, pypiSimple } from './pypi.ts'
 
-/** All forms of documents. The first one that recognises a document reads it. */
-const formats: readonly DocumentFormat[] = [osv, nvd, epss, kev, openvex, csaf, cyclonedx, packageAdvisories, apkDatabase, pypiProject, pypiSimple, npm, maven]
+/** All forms of documents. The first one that recognises a document reads it: npm before OSV, whose only sign may be `modified`. */
+const formats: readonly DocumentFormat[] = [npm, pypiProject, pypiSimple, maven, osv, nvd, epss, kev, openvex, csaf, cyclonedx, packageAdvisories, apkDatabase]
 
 /** Returns the document with its form. Throws RefusedDocument if no form recognises it. */
 export function formatOf(value: unknown): { readonly format: DocumentFormat; readonly document: Members } {
