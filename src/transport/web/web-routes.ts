@@ -23,7 +23,7 @@ export interface WebRoute {
    * Answers the request. The headers `Cache-Control: no-store` and `X-Content-Type-Options: nosniff` are sent unless the answer sets them. May throw
    * DomainError and StoreError.
    */
-  handle(request: WebRequest): Promise<HttpAnswer | StreamedAnswer> | HttpAnswer
+  handle(request: WebRequest): Promise<HttpAnswer | StreamedAnswer> | HttpAnswer | StreamedAnswer
 }
 
 const jsonErrors: ErrorForm = (error, requestId) => errorAnswer(error, requestId)

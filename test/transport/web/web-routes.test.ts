@@ -16,7 +16,22 @@ const handled: string[] = []
 const limit = (): void => {
   if (isLimited) throw new DomainError(8, 'too many requests', { reason: 'RATE_LIMITED', details: { retryAfterMs: 1500 } })
 }
+/** The pieces of a streamed answer: as many as there are, or an error after them. */
+async function* piecesOf(end: string | undefined): AsyncGenerator<Uint8Array, undefined, undefined> {
+  try {
+    handled.push('first')
+    yield Buffer.from('one ')
+    yield Buffer.from('two')
+    if (end === 'error') throw new TypeError('a secret')
+    return undefined
+  } finally {
+    handled.push('end')
+  }
+}
+
 const routes: readonly WebRoute[] = [
+  { method: 'GET', path: '/web/pieces/:end', handle: ({ params }) => ({ headers: { 'Content-Type': 'text/plain' }, pieces: piecesOf(params['end']) }) },
+  { method: 'GET', path: '/web/accepts', handle: (request) => jsonAnswer(200, request.accepts(['a/b', 'c/d']) ?? null) },
   { method: 'GET', path: '/web/text', handle: () => textAnswer(200, 'text') },
   { method: 'GET', path: '/web/away', handle: () => redirect(303, 'https://example.com/?token=secret') },
   { method: 'GET', path: '/web/below/*rest', handle: ({ params }) => jsonAnswer(200, params) },
@@ -96,6 +111,30 @@ describe('paths of web routes', () => {
 })
 
 describe('answers of web routes', () => {
+  test('an answer in pieces is sent as they are made', async () => {
+    expect(await (await ask('/web/pieces/whole')).text()).toBe('one two')
+    expect(handled).toEqual(['first', 'end'])
+  })
+
+  test('HEAD makes no pieces', async () => {
+    const head = await ask('/web/pieces/whole', { method: 'HEAD' })
+    expect([head.status, head.headers.get('content-type'), await head.text(), handled]).toEqual([200, 'text/plain', '', []])
+  })
+
+  test('an error after the first piece breaks the answer off, and is logged', async () => {
+    await expect(ask('/web/pieces/error').then((response) => response.text())).rejects.toThrow()
+    expect(handled).toEqual(['first', 'end'])
+    await expect.poll(() => served.logged.at(-1)).toMatchObject({ method: 'GET /web/pieces/:end' })
+  })
+
+  test.each([
+    ['*/*', 'a/b'],
+    ['a/b;q=0.1, c/d', 'c/d'],
+    ['text/html', null],
+  ])('a route sees what the client accepts: %s', async (accept, found) => {
+    expect(await (await ask('/web/accepts', { headers: { accept } })).json()).toBe(found)
+  })
+
   test('every answer has the common headers; a redirect does not send its address as referrer', async () => {
     const { headers } = await ask('/web/away')
     expect(Object.fromEntries(headers)).toMatchObject({
