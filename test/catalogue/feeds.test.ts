@@ -178,7 +178,7 @@ describeOnStores('feeds', (store) => {
     expect(context.printed()).toMatch(/own +done +\d+s +2 +0 +/)
     await runFeed(context, 'own')
     await expect(runFeed(context, 'none')).rejects.toMatchObject({ code: 5 })
-    await expect(switchCatalogue(context, 'sha256:0')).rejects.toThrow('no catalogue sha256:0 is kept')
+    await expect(switchCatalogue(context, 'sha256:none')).rejects.toThrow('no catalogue sha256:none is kept')
   })
 })
 
