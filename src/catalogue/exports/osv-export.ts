@@ -8,6 +8,9 @@ const severityTypes: Readonly<Record<number, string | undefined>> = {
   [Severity_Type.CVSS_V4]: 'CVSS_V4',
 }
 
+/** The type of a range of versions in the order of an ecosystem. */
+const ecosystemRange = 'ECOSYSTEM'
+
 /** Returns what OSV says of the component. Undefined if it is not affected, or if OSV cannot name it. */
 function affectedOf(advisory: Advisory): object | undefined {
   const statuses = statusesOf(advisory)
@@ -19,7 +22,7 @@ function affectedOf(advisory: Advisory): object | undefined {
   if (fixed.size === 0 && version !== undefined) return { package: named, versions: [version] }
   // One range for each fix: what came in later than a fix is not known.
   const ends = fixed.size === 0 ? [[]] : [...fixed].map((one) => [{ fixed: one }])
-  return { package: named, ranges: ends.map((end) => ({ type: 'ECOSYSTEM', events: [{ introduced: '0' }, ...end] })) }
+  return { package: named, ranges: ends.map((end) => ({ type: ecosystemRange, events: [{ introduced: '0' }, ...end] })) }
 }
 
 /** The part of a vector that names its version. OSV takes vectors only. */
