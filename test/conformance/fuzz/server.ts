@@ -17,7 +17,7 @@ import { memoryInUse } from '../../support/parts/memory-in-use.ts'
 import { makeDirectory } from '../../iam/scim/directory.ts'
 import { cases } from '../walk/cases/cases.ts'
 import { accessOf, methodNamed } from '../walk/cases/method-case.ts'
-import { makeWorld, swept, trustedIssuer, walkTerms, type World } from '../walk/world.ts'
+import { makeWorld, swept, trustedIssuer, walkFeeds, walkTerms, type World } from '../walk/world.ts'
 import type { Corpus, Example, Filling, LoggedError, Ports, Question, Work } from './protocol.ts'
 import { LoginCorpusMaker } from './requests/login-corpus.ts'
 import { StateLook } from './state-look.ts'
@@ -171,7 +171,13 @@ const issuers = [{ issuer: trustedIssuer }, { issuer: idp.issuer, allowPrivate: 
 const server = await startTestServer({
   clock,
   store: storeName === 'etcd' ? 'etcd' : 'sqlite',
-  env: { TAPROOT_ISSUERS: JSON.stringify(issuers), TAPROOT_TERMS: JSON.stringify(walkTerms), TAPROOT_EVENTS_DELIVER: 'false', ...chosenSettings() },
+  env: {
+    TAPROOT_ISSUERS: JSON.stringify(issuers),
+    TAPROOT_TERMS: JSON.stringify(walkTerms),
+    TAPROOT_EVENTS_DELIVER: 'false',
+    TAPROOT_CATALOGUES_FEEDS: walkFeeds,
+    ...chosenSettings(),
+  },
 })
 await fillHistory(server)
 const logins = new LoginCorpusMaker(idp)

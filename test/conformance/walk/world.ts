@@ -46,6 +46,9 @@ export const plainCapability = 'groups.list'
 /** A capability that no method of the walk needs. */
 const uselessCapability = 'libraries.python.list'
 
+/** The feeds of these servers, as a setting. Their source cannot be reached. */
+export const walkFeeds = JSON.stringify([{ name: 'walk', source: 'https://feeds.invalid/all.zip' }])
+
 /** Starts a server with the configuration that the walk needs. */
 export function startWalkServer(): Promise<TestServer> {
   return startTestServer({
@@ -54,7 +57,7 @@ export function startWalkServer(): Promise<TestServer> {
       TAPROOT_ISSUERS: JSON.stringify([{ issuer: trustedIssuer }]),
       TAPROOT_TERMS: JSON.stringify(walkTerms),
       TAPROOT_EVENTS_DELIVER: 'false',
-      TAPROOT_CATALOGUES_FEEDS: JSON.stringify([{ name: 'walk', source: 'https://feeds.invalid/all.zip' }]),
+      TAPROOT_CATALOGUES_FEEDS: walkFeeds,
     },
   })
 }

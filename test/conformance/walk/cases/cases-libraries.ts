@@ -8,7 +8,7 @@ const imported = new WeakMap<World, Promise<unknown>>()
 const name = 'walked-library'
 
 /** Imports an artifact, once for each server. Reads change nothing, so all requests share it. */
-async function withArtifact(world: World, request: JsonObject): Promise<JsonObject> {
+export async function withArtifact(world: World, request: JsonObject): Promise<JsonObject> {
   const known = imported.get(world) ?? importDocuments(world.server, world.group, [pypiDocument(name, ['1.0', '1.1'])])
   imported.set(world, known)
   await known
