@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import type { Config, Role } from './config.ts'
 import { configSchema } from './schema.ts'
-import type { SectionNode } from './schema-node.ts'
+import type { ListNode, SectionNode } from './schema-node.ts'
 import { isTree, valueAt, type Tree } from './tree.ts'
 
 /** The defaults that differ for a role from those in the schema. */
@@ -57,7 +57,13 @@ export function completeConfig(tree: Tree, role: Role): Config {
   return config as unknown as Config // The tree was validated against the schema, and NodeFor<Config> ties the schema to the type.
 }
 
-function fill(section: SectionNode, given: Tree, at: { readonly path: readonly string[]; readonly fixed: Readonly<Record<string, unknown>> }): Tree {
+/** Where a section lies, and the defaults of the role by path. */
+interface FillPlace {
+  readonly path: readonly string[]
+  readonly fixed: Readonly<Record<string, unknown>>
+}
+
+function fill(section: SectionNode, given: Tree, at: FillPlace): Tree {
   const filled: Record<string, unknown> = {}
   for (const [name, node] of Object.entries(section.properties)) {
     const path = [...at.path, name]
@@ -67,10 +73,15 @@ function fill(section: SectionNode, given: Tree, at: { readonly path: readonly s
       if (at.path.length === 0 || Object.keys(below).length > 0) filled[name] = below
     } else {
       const effective = value ?? at.fixed[path.join('.')] ?? node.default
-      if (effective !== undefined) filled[name] = effective
+      if (effective !== undefined) filled[name] = node.type === 'array' && Array.isArray(effective) ? rowsOf(node, effective, { ...at, path }) : effective
     }
   }
   return filled
+}
+
+/** Adds the defaults of the rows of a list. */
+function rowsOf({ items }: ListNode, rows: readonly unknown[], at: FillPlace): readonly unknown[] {
+  return items.type === 'object' ? rows.map((row) => (isTree(row) ? fill(items, row, at) : row)) : rows
 }
 
 function setAt(tree: Tree, path: readonly string[], value: unknown): Tree {

@@ -97,6 +97,15 @@ describe('defaults', () => {
     })
   })
 
+  test('defaults fill the rows of lists', () => {
+    const feeds = [
+      { name: 'site', source: '/mnt/advisories' },
+      { name: 'pypa', source: 'https://feeds.example/all.zip', everyMinutes: 60 },
+    ]
+    const { config } = loadConfig({ file: undefined, env: { TAPROOT_CATALOGUES_FEEDS: JSON.stringify(feeds) }, role: 'dev' })
+    expect(config.catalogues.feeds).toEqual([{ ...feeds[0], everyMinutes: 1440 }, feeds[1]])
+  })
+
   test('defaults leave out sections without a value', () => {
     const { config } = load({})
     expect(config.api).not.toHaveProperty('tls')
