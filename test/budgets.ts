@@ -38,7 +38,7 @@ export const folderSeconds: Readonly<Record<string, number>> = {
   base: 10,
   bench: 28,
   cache: 45,
-  catalogue: 35,
+  catalogue: 50,
   cli: 55,
   config: 14,
   'conformance/cost': 85,

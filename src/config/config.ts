@@ -1,3 +1,5 @@
+import type { FeedSettings } from '../catalogue/index.ts'
+
 /** The roles in which `taproot` runs as a server. Each has its own defaults. */
 export type Role = 'api' | 'registry' | 'controller' | 'dev'
 
@@ -151,18 +153,6 @@ export interface AuditConfig {
   readonly keepMegabytes: number
 }
 
-/** A source of catalogues that is imported at intervals. */
-export interface FeedConfig {
-  readonly name: string
-  readonly source: string
-  readonly everyMinutes: number
-  readonly group?: string
-  readonly replace?: boolean
-  readonly tokenFile?: string
-  readonly caFile?: string
-  readonly allowPrivate?: boolean
-}
-
 /** The effective configuration: validated, with all defaults. `schema.ts` describes each key. Paths are as given, not resolved. */
 export interface Config {
   /** URL of the API for clients, without a slash at its end. */
@@ -206,6 +196,6 @@ export interface Config {
   /** Settings of the shutdown of a process. */
   readonly stop: { readonly drainSeconds: number; readonly graceSeconds: number }
   readonly audit: AuditConfig
-  readonly catalogues: { readonly feeds: readonly FeedConfig[] }
+  readonly catalogues: { readonly feeds: readonly FeedSettings[] }
   readonly log: { readonly level: 'debug' | 'info' | 'warn' | 'error' }
 }

@@ -131,7 +131,7 @@ export async function startEngine(options: EngineOptions, signal: AbortSignal): 
   const grants = new GrantsIndex(cache)
   const directory = join(config.dataDir, 'catalogues')
   const catalogues = upstream === undefined ? undefined : new Catalogues({ store, cache, upstream, directory, clock, random, log })
-  const feeds = new Feeds({ feeds: config.catalogues.feeds, store, cache, catalogues, fetch, clock, log })
+  const feeds = new Feeds({ feeds: config.catalogues.feeds, store, cache, catalogues, fetch, clock, random, log })
   const services: Services = {
     store,
     cache,

@@ -1,7 +1,7 @@
 import { create } from '@bufbuild/protobuf'
 import { DomainError } from '../../base/errors.ts'
 import { methodName } from '../../base/schema/method.ts'
-import { methods } from '../../base/schema/schema.ts'
+import { errorDomainSuffix, methods } from '../../base/schema/schema.ts'
 import type { DocumentExport } from '../../cache/lists/advisory-source.ts'
 import { notFound } from '../../engine/errors.ts'
 import { turnOf, type Context, type Services } from '../../engine/services.ts'
@@ -81,7 +81,7 @@ function callOf(request: WebRequest, id: string): Call {
 }
 
 function missing(id: string): DomainError {
-  return notFound('advisory document', id, { resourceType: 'advisory.taproot.dev/Document' })
+  return notFound('advisory document', id, { resourceType: `advisory.${errorDomainSuffix}/Document` })
 }
 
 /** Returns the document as ListDocuments shows it. */

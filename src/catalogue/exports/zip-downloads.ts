@@ -1,16 +1,40 @@
+import { setTimeout } from 'node:timers/promises'
 import { DomainError } from '../../base/errors.ts'
+import type { OsvPage } from '../../cache/lists/advisory-source.ts'
 import { turnOf, type Context, type Services } from '../../engine/services.ts'
-import { documentedAdvisories } from '../advisories/visible-advisories.ts'
+import { documentedAdvisories, type VisibleAdvisories } from '../advisories/visible-advisories.ts'
 import { zipEnd } from './zip-records.ts'
 
-/** How many zips a process makes at the same time. Each keeps the records of its documents in memory: about 100 bytes for one. */
-const maxDownloads = 8
+/** How many zips a process makes at the same time, for callers with and without a token. Each keeps the records of its documents in memory: about 100 bytes for one. */
+const maxDownloads = { known: 8, anonymous: 4 }
+/** Parts of anonymous zips are made one after the other, with this multiple of their time between them. So they use a quarter of a core. */
+const anonymousPause = 3
+
+/** Lets work of anonymous callers run one after the other, with pauses. */
+class Pace {
+  #last: Promise<unknown> = Promise.resolve()
+
+  /** Resolves with the result of the work, once it was its turn. */
+  async run<T>(work: () => Promise<T>): Promise<T> {
+    const turn = this.#last.then(async () => {
+      const startMs = performance.now()
+      const made = await work()
+      return { made, afterMs: (performance.now() - startMs) * anonymousPause }
+    })
+    this.#last = turn.then(
+      ({ afterMs }) => setTimeout(afterMs, undefined, { ref: false }),
+      () => undefined,
+    )
+    return (await turn).made
+  }
+}
 
 /**
  * A zip with one OSV document for each id of advisories, made while it is sent. A thread makes each part. Before each part the caller's rights are looked up
  * again. States: running, and ended, which frees the place in `ZipDownloads`.
  */
 class ZipDownload implements AsyncIterableIterator<Uint8Array> {
+  readonly #pace: Pace
   readonly #services: Services
   readonly #context: Context
   readonly #end: () => void
@@ -22,8 +46,12 @@ class ZipDownload implements AsyncIterableIterator<Uint8Array> {
   #count = 0
   #isEnded = false
 
-  constructor(services: Services, context: Context, end: () => void) {
+  /** What the first part was made of. */
+  #content: VisibleAdvisories | undefined
+
+  constructor({ services, pace }: { readonly services: Services; readonly pace: Pace }, context: Context, end: () => void) {
     this.#services = services
+    this.#pace = pace
     this.#context = context
     this.#end = end
     context.signal.addEventListener('abort', () => this.#finish(), { once: true })
@@ -70,10 +98,16 @@ class ZipDownload implements AsyncIterableIterator<Uint8Array> {
     const context = this.#context
     while (this.#after !== undefined) {
       await context.reauthenticate()
-      const { sources, groups } = await documentedAdvisories(this.#services, context)
+      const content = await documentedAdvisories(this.#services, context)
+      this.#content ??= content
+      // A zip that ends well has all documents of one moment. The client sees that this one is cut.
+      if (!isSame(this.#content, content)) throw new DomainError(10, 'advisories or rights changed: repeat the download', { reason: 'CATALOGUE_CHANGED' })
+      const { sources, groups } = content
       const [source] = sources
       if (source === undefined || groups.length === 0) return undefined
-      const { bytes, records, count, next } = await source.osvPage({ groups, after: this.#after, offset: this.#offset }, turnOf(context))
+      const query = { groups, after: this.#after, offset: this.#offset }
+      const make = (): Promise<OsvPage> => source.osvPage(query, turnOf(context))
+      const { bytes, records, count, next } = await (context.caller === undefined ? this.#pace.run(make) : make())
       this.#after = next
       this.#offset += bytes.length
       this.#count += count
@@ -91,10 +125,15 @@ class ZipDownload implements AsyncIterableIterator<Uint8Array> {
   }
 }
 
-/** The zips that are being sent: one for each caller or address. */
+function isSame(one: VisibleAdvisories, other: VisibleAdvisories): boolean {
+  return one.sources[0] === other.sources[0] && one.groups.join() === other.groups.join()
+}
+
+/** The zips that are being sent: one for each caller or address. Anonymous callers leave places to the others. */
 export class ZipDownloads {
   readonly #services: Services
-  readonly #running = new Set<string>()
+  readonly #running = { known: new Set<string>(), anonymous: new Set<string>() }
+  readonly #pace = new Pace()
 
   constructor(services: Services) {
     this.#services = services
@@ -102,12 +141,14 @@ export class ZipDownloads {
 
   /** Resolves with the pieces of a zip. Rejects with code 8 while the caller has another one, or too many are sent, and with code 14 while advisories are being loaded. */
   begin(context: Context, key: string): Promise<AsyncIterableIterator<Uint8Array>> {
-    if (this.#running.has(key) || this.#running.size >= maxDownloads)
+    const who = context.caller === undefined ? 'anonymous' : 'known'
+    const running = this.#running[who]
+    if (running.has(key) || running.size >= maxDownloads[who])
       throw new DomainError(8, 'another download of this zip is running: repeat the request when it has ended', {
         reason: 'RATE_LIMITED',
         details: { retryAfterMs: 5_000 },
       })
-    this.#running.add(key)
-    return new ZipDownload(this.#services, context, () => void this.#running.delete(key)).begin()
+    running.add(key)
+    return new ZipDownload({ services: this.#services, pace: this.#pace }, context, () => void running.delete(key)).begin()
   }
 }

@@ -22,6 +22,8 @@ export interface FeedState {
   /** The end of the last run. It is before `startedMs` while a feed runs, and after a process was killed. */
   readonly endedMs?: number
   readonly succeededMs?: number
+  /** The last request of an operator that a run began for. */
+  readonly request?: string
   /** Why the last run failed, or the first thing that it refused. */
   readonly error?: string
   readonly failures: number
@@ -43,7 +45,7 @@ export function feedKey(name: string): string {
   return `x/feeds/${encodeURIComponent(name)}`
 }
 
-/** The prefix of the keys whose value is the time at which an operator asked for a run. All processes watch it. */
+/** The prefix of the keys whose value changes when an operator asks for a run. All processes watch it. */
 export const feedRequestPrefix = 'meta/feeds/'
 
 /** Returns the key of the last request to run a feed. */

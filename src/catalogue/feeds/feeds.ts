@@ -1,8 +1,7 @@
 import { readFile } from 'node:fs/promises'
-import { DomainError } from '../../base/errors.ts'
 import { errorMessage, errorText } from '../../base/error-text.ts'
 import type { Log } from '../../base/log.ts'
-import type { Clock } from '../../base/runtime.ts'
+import { randomHex, type Clock, type Random } from '../../base/runtime.ts'
 import type { SafeFetch } from '../../auth/safe-fetch.ts'
 import type { RecordCache } from '../../cache/record-cache.ts'
 import type { FeedControl, FeedStatus } from '../../cache/lists/catalogue-sources.ts'
@@ -12,6 +11,7 @@ import type { Store } from '../../store/store.ts'
 import { importInProcess } from '../import/import-process.ts'
 import { groupNamed } from '../import/named-group.ts'
 import type { ImportCounts, ImportRefusal } from '../import/run-import.ts'
+import { noUpstream } from '../publish/catalogue-record.ts'
 import type { Catalogues } from '../publish/catalogues.ts'
 import { isUrl, readSource, type FeedContent } from './feed-source.ts'
 import { encodeFeedState, feedKey, feedRequestKey, feedStateOf, nextRunMs, type FeedSettings, type FeedState } from './feed-state.ts'
@@ -31,9 +31,12 @@ export interface FeedsOptions {
   readonly catalogues: Catalogues | undefined
   readonly fetch: SafeFetch
   readonly clock: Clock
+  readonly random: Random
   readonly log: Log
 }
 
+/** The longest run of a feed, in milliseconds: other feeds wait for it, whatever a source does. */
+const maxRunMs = 2 * 3_600_000
 /** The longest message of a state, in characters. */
 const maxErrorLength = 500
 
@@ -52,11 +55,11 @@ export class Feeds implements FeedControl {
   }
 
   async request(name: string, signal: AbortSignal): Promise<FeedStatus> {
-    const { feeds, store, cache, catalogues, clock } = this.#options
+    const { feeds, store, cache, catalogues, random } = this.#options
     const feed = feeds.find((one) => one.name === name)
     if (feed === undefined) throw notFound('Feed', name, { resourceType: `catalogue.${errorDomainSuffix}/Feed` })
-    if (catalogues === undefined) throw new DomainError(9, 'no upstream is configured (registry.upstream): it stores the catalogues', { reason: 'NO_UPSTREAM' })
-    const value = Buffer.from(String(clock.now()))
+    if (catalogues === undefined) throw noUpstream()
+    const value = Buffer.from(randomHex(random, 16))
     const outcome = await store.transact({ guards: [], writes: [{ kind: 'put', key: feedRequestKey(name), value }] }, signal)
     if (outcome.committed) await cache.reached(outcome.revision, signal)
     return this.#status(feed, signal)
@@ -78,13 +81,17 @@ export class Feeds implements FeedControl {
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, log } = this.#options
-    const started = { ...state, startedMs: clock.now() }
+    const request = this.#requestOf(feed)
+    const started = { ...state, startedMs: clock.now(), ...(request === undefined ? {} : { request }) }
     await this.#write(feed, started, signal)
-    const after = await this.#attempt({ feed, state: started, catalogues }, signal).catch((error: unknown): FeedState => {
+    const deadline = timeLimit(maxRunMs, 'the run took longer than two hours')
+    const during = AbortSignal.any([signal, deadline.signal])
+    const after = await this.#attempt({ feed, state: started, catalogues }, during).catch((error: unknown): FeedState => {
       signal.throwIfAborted()
       log.warn('a feed failed and is tried again', { feed: feed.name, error: errorText(error) })
       return { ...started, failures: started.failures + 1, error: errorMessage(error).slice(0, maxErrorLength) }
     })
+    deadline.end()
     await this.#write(feed, { ...after, endedMs: clock.now() }, signal)
     observer?.ran(feed.name, { succeededMs: after.succeededMs, failures: after.failures })
   }
@@ -143,11 +150,15 @@ export class Feeds implements FeedControl {
     await this.#options.store.transact({ guards: [], writes: [{ kind: 'put', key: feedKey(feed.name), value: encodeFeedState(state) }] }, signal)
   }
 
-  /** Returns the time of the next run: now if an operator asked for one after the last start. */
+  /** Returns the time of the next run: 0 if an operator asked for one that has not begun. */
   #nextMs(feed: FeedSettings, state: FeedState): number {
-    const value = this.#options.cache.tables.entry(feedRequestKey(feed.name))?.value
-    const requestedMs = value === undefined ? 0 : Number(Buffer.from(value).toString())
-    return requestedMs > (state.startedMs ?? 0) ? requestedMs : nextRunMs(feed, state)
+    return this.#requestOf(feed) === state.request ? nextRunMs(feed, state) : 0
+  }
+
+  /** Returns the last request to run a feed. Clocks of processes differ, so requests are compared by value. */
+  #requestOf({ name }: FeedSettings): string | undefined {
+    const value = this.#options.cache.tables.entry(feedRequestKey(name))?.value
+    return value === undefined ? undefined : Buffer.from(value).toString()
   }
 
   async #status(feed: FeedSettings, signal: AbortSignal): Promise<FeedStatus> {
@@ -170,7 +181,16 @@ function imported({ documents, refused }: ImportCounts, [first]: readonly Import
   return { documents, refused, error: `${first.reason}${place}`.slice(0, maxErrorLength) }
 }
 
-/** Returns a source without its query, which may contain a secret. */
+/** Returns a signal that aborts after a time, with this reason. Call `end` when it is no longer needed. */
+function timeLimit(ms: number, reason: string): { readonly signal: AbortSignal; end(): void } {
+  const controller = new AbortController()
+  const timer = setTimeout(() => controller.abort(new Error(reason)), ms)
+  timer.unref()
+  return { signal: controller.signal, end: () => clearTimeout(timer) }
+}
+
+/** Returns a source without user name, password and query, which may be secrets. */
 function shownSource(source: string): string {
-  return isUrl(source) ? (source.split('?', 1)[0] ?? '') : source
+  const url = isUrl(source) ? URL.parse(source) : null
+  return url === null ? source : `${url.origin}${url.pathname}`
 }

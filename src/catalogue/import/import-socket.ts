@@ -110,6 +110,8 @@ export async function serveImports(options: ImportSocketOptions): Promise<() => 
       answer(socket, options).finally(() => imports.delete(socket)),
     )
   })
+  // Later errors are of single connections, for example without free file descriptors.
+  server.on('error', (error) => log.warn('an import command could not connect', { error: errorText(error) }))
   try {
     // This process has the store, so no other one listens here.
     await rm(path, { force: true })

@@ -1,6 +1,5 @@
 import { create } from '@bufbuild/protobuf'
 import { timestampFromMs, type Timestamp } from '@bufbuild/protobuf/wkt'
-import { DomainError } from '../../base/errors.ts'
 import type { CatalogueControl, FeedStatus, KeptCatalogue } from '../../cache/lists/catalogue-sources.ts'
 import type { Handler, Services } from '../../engine/services.ts'
 import {
@@ -15,13 +14,14 @@ import {
   type RunFeedRequest,
   type UseCatalogueRequest,
 } from '../../gen/taproot/catalogue/v2/catalogues_pb.ts'
+import { noUpstream } from './catalogue-record.ts'
 
 function shown({ kind, manifest, size, publishedMs, isCurrent }: KeptCatalogue): Catalogue {
   return create(CatalogueSchema, { kind, digest: manifest, sizeBytes: BigInt(size), publishTime: timestampFromMs(publishedMs), current: isCurrent })
 }
 
 function controlOf({ catalogues }: Pick<Services, 'catalogues'>): CatalogueControl {
-  if (catalogues === undefined) throw new DomainError(9, 'no upstream is configured (registry.upstream): it stores the catalogues', { reason: 'NO_UPSTREAM' })
+  if (catalogues === undefined) throw noUpstream()
   return catalogues
 }
 

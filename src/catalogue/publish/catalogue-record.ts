@@ -1,4 +1,5 @@
 import { isDigest, type Digest } from '../../base/digest.ts'
+import { DomainError } from '../../base/errors.ts'
 import type { CatalogueKind, KeptCatalogue } from '../../cache/lists/catalogue-sources.ts'
 import type { RecordTables } from '../../cache/record-tables.ts'
 import type { Revision } from '../../store/store.ts'
@@ -88,6 +89,11 @@ export function keptIn(record: CatalogueRecord): readonly KeptCatalogue[] {
   return kindsIn(record).flatMap((kind) =>
     (record[kind] ?? []).map(({ manifest, size, publishedMs }, at) => ({ kind, manifest, size, publishedMs, isCurrent: at === 0 })),
   )
+}
+
+/** Returns code 9 for what needs catalogues where nothing stores them. */
+export function noUpstream(): DomainError {
+  return new DomainError(9, 'no upstream is configured (registry.upstream): it stores the catalogues', { reason: 'NO_UPSTREAM' })
 }
 
 /** Returns the kinds that have catalogues. */
