@@ -75,7 +75,8 @@ export function assertNotSuspended(tables: RecordTables, permissions: EffectiveP
 
 /** Throws code 7 if only operators may call the method, and the caller is not an operator. */
 function assertOperator(method: MethodRow, permissions: EffectivePermissions, scope: string): void {
-  if (method.operators && !permissions.operator) throw DomainError.denied([], scope)
+  if (method.operators && !permissions.operator)
+    throw new DomainError(7, 'permission denied: only operators can do this (setting bootstrap.operators)', { details: { metadata: { scope } } })
 }
 
 /** Checks access to a built-in role. Callers who may list roles in any group can read it. No caller can change it (docs/spec/iam.md#built-in-roles). */

@@ -194,6 +194,8 @@ test.each([
   ['a feed that fails always', { ...idle, startedMs: 5, endedMs: 6, failures: 99 }, 60, 66],
 ])('%s runs again after its wait', (_, state, least, most) => {
   const waitMs = nextRunMs(settings, state) - ('endedMs' in state ? 5 : 0)
+  // Times of the API are whole milliseconds.
+  expect(waitMs).toBe(Math.trunc(waitMs))
   expect(waitMs).toBeGreaterThanOrEqual(least * minuteMs)
   expect(waitMs).toBeLessThanOrEqual(most * minuteMs)
 })

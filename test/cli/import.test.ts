@@ -87,9 +87,9 @@ test('an unknown group is a usage error', async () => {
   expect(await taproot(documents, '--group', 'no-such-group')).toMatchObject({ code: 2, err: expect.stringContaining('there is no group') as unknown })
 })
 
-test('advisories without a group are refused with what to do', async () => {
+test('advisories without a group end the import with what to do', async () => {
   const { code, err } = await taproot(documents)
-  expect([code, err]).toEqual([3, expect.stringContaining('say with --group which group they belong to')])
+  expect([code, err]).toEqual([1, 'taproot: the sources have advisories: say with --group which group they belong to\n'])
 })
 
 describe('while a server has the embedded store', () => {

@@ -78,5 +78,5 @@ export function nextRunMs({ name, everyMinutes }: FeedSettings, { startedMs, end
   if (startedMs === undefined || endedMs === undefined || endedMs < startedMs) return 0
   const everyMs = everyMinutes * 60_000
   const waitMs = failures === 0 ? everyMs : Math.min(everyMs, firstWaitMs * 2 ** Math.min(failures - 1, 20))
-  return startedMs + waitMs * (1 + spreadOf(name, String(startedMs)) / 10)
+  return startedMs + Math.floor(waitMs * (1 + spreadOf(name, String(startedMs)) / 10))
 }

@@ -4,7 +4,7 @@ import type { Members } from './members.ts'
 
 /** What a format may need besides the document. */
 export interface FormatContext {
-  /** Returns the group that advisories belong to. Throws RefusedDocument if the import names none. */
+  /** Returns the group that advisories belong to. Throws an error that ends the import if it names none. */
   group(): Uid
   /** The time of the import, in milliseconds since 1970. */
   readonly nowMs: number

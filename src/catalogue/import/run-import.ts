@@ -35,7 +35,7 @@ export interface ImportCounts {
 /** How an import goes about it. */
 export interface ImportOptions {
   readonly paths: readonly string[]
-  /** The group that advisories belong to. Without it, documents with advisories are refused. */
+  /** The group that advisories belong to. Without it, a document with advisories ends the import. */
   readonly group: Uid | undefined
   /** Removes the rows that the sources do not have: advisories of the group, and other rows of the sources. They stay if anything was refused. */
   readonly replace: boolean
@@ -106,7 +106,8 @@ class Import {
     this.#open = open
     this.#options = options
     const group = (): Uid => {
-      if (options.group === undefined) throw new RefusedDocument('the document has advisories: say with --group which group they belong to')
+      // Each document would be refused for the same reason.
+      if (options.group === undefined) throw new Error('the sources have advisories: say with --group which group they belong to')
       return options.group
     }
     this.#context = { group, nowMs: options.nowMs }
@@ -203,7 +204,7 @@ class Import {
 
 /**
  * Imports files into the catalogue files that `open` makes: one for each kind that the documents are about. Afterwards they are catalogues. If this rejects, delete
- * the files. Rejects with the signal's reason, an error of the file system or of SQLite, or if the sources contain no documents.
+ * the files. Rejects with the signal's reason, an error of the file system or of SQLite, if the sources contain no documents, or advisories without a group.
  */
 export const importInto: ImportRunner = async (open, options, signal) => {
   const one = new Import(open, options)
