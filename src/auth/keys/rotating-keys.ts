@@ -141,7 +141,7 @@ export async function createRotatingKeys<Key>(kind: KeyKind<Key>, options: Rotat
       await reload(maintainSignal)
       const [action] = planKeys(clock.now(), held, kind.schedule)
       if (action === undefined) return
-      const step = action.kind === 'create' ? await creation(kind, keyring, { held, usedFromMs: action.usedFromMs }) : deletion(held, action.id)
+      const step = action.kind === 'create' ? await creation(kind, { held, usedFromMs: action.usedFromMs, keyring, clock }) : deletion(held, action.id)
       await store.transact(step, maintainSignal)
     }
   }
@@ -206,15 +206,20 @@ interface KeyStep {
   readonly writes: readonly Write[]
 }
 
-interface CreationInput<Key> {
+interface CreationInput<Key> extends Pick<RotatingKeysOptions, 'keyring' | 'clock'> {
   readonly held: readonly HeldKey<Key>[]
+  /** Planned time of first use. It becomes later if the key took long to generate. */
   readonly usedFromMs: number
 }
 
-/** Returns the transaction that creates a key. It also rewrites the newest key unchanged, with a guard, so that only one of several replicas adds the next key. */
-async function creation<Key>(kind: KeyKind<Key>, keyring: Keyring, { held, usedFromMs }: CreationInput<Key>): Promise<KeyStep> {
+/**
+ * Returns the transaction that creates a key. It also rewrites the newest key unchanged, with a guard, so that only one of several replicas adds the next key.
+ * The time to publish counts from the end of the generation: if time jumped during it, the current key would be deleted while it is in use.
+ */
+async function creation<Key>(kind: KeyKind<Key>, { held, keyring, clock, ...planned }: CreationInput<Key>): Promise<KeyStep> {
   const { id, shown, secret } = await kind.generate()
   const key = `${kind.prefix}${id}`
+  const usedFromMs = held.length === 0 ? planned.usedFromMs : Math.max(planned.usedFromMs, clock.now() + kind.schedule.publishAheadMs)
   const sealed = Buffer.from(keyring.seal(secret, key)).toString('base64')
   const record: StoredKey = { version: 1, id, usedFromMs, shown, sealed }
   const put: Write = { kind: 'put', key, value: Buffer.from(JSON.stringify(record)) }

@@ -60,6 +60,26 @@ describe('signing keys', () => {
     expect(kids(two)).toEqual([second])
   })
 
+  test('signing keys in use are kept if time jumps while the next key is generated', async () => {
+    const options = await ground()
+    let jumpMs = 0
+    const clock = {
+      now() {
+        const nowMs = options.clock.now()
+        options.clock.advance(jumpMs)
+        jumpMs = 0
+        return nowMs
+      },
+    }
+    const keys = await createSigningKeys({ ...options, clock }, signal)
+    options.clock.advance(signingKeySchedule.rotateEveryMs)
+    const inUse = keys.current().kid
+    jumpMs = signingKeySchedule.rotateEveryMs / 2
+    await keys.maintain(signal)
+    expect(kids(keys)).toHaveLength(2)
+    expect(kids(keys)).toContain(inUse)
+  })
+
   test('signing keys of another replica are found by a read of the store', async () => {
     const options = await ground()
     const one = await createSigningKeys(options, signal)
