@@ -15,7 +15,7 @@ export function encryptionKeyCommand(configOption: () => Option): Command {
       .command(name)
       .description(description)
       .requiredOption('--key-file <file>', 'file with the key to add or remove: 32 bytes, raw or as hex or base64 text; - for standard input')
-      .addOption(new Option('--role <role>', 'role whose settings apply').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
+      .addOption(new Option('--role <role>', 'role whose settings apply').choices(['api', 'registry', 'controller', 'worker', 'dev']).default('dev'))
       .addOption(configOption())
   // Loaded only for this command, since the stores are large modules.
   add('add', 'add a key that can open the store, in addition to the one in encryption.keyFile').action(async (options: EncryptionKeyOptions) =>

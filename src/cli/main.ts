@@ -9,6 +9,7 @@ import { pullTokenCommand } from './pull-token.ts'
 import { reportError } from './report-error.ts'
 import { version } from './version.ts'
 import type { Role } from '../config/config.ts'
+import type * as Server from '../server/run.ts'
 
 /** Parses a number of hours, 0 or more. Throws InvalidArgumentError. */
 function parseHours(text: string): number {
@@ -44,6 +45,28 @@ function importAdvisoriesCommand(): Command {
     .action(async (paths: string[], options: ImportCommandOptions) => (await import('./import.ts')).importCommand(paths, options))
 }
 
+/** The commands that run until a signal ends them. */
+const servers: readonly { readonly name: string; readonly run: keyof typeof Server; readonly description: string }[] = [
+  { name: 'dev', run: 'runDev', description: 'run everything in one process on the embedded store, with a development token issuer and a demo group' },
+  { name: 'api', run: 'runApi', description: 'serve the platform API: REST and gRPC on api.port, health and metrics on ops.port' },
+  {
+    name: 'registry',
+    run: 'runRegistry',
+    description: 'serve the registry host on registry.port: tokens, the OCI distribution API, tag history; health and metrics on ops.port',
+  },
+  { name: 'controller', run: 'runController', description: 'synchronise records and Kubernetes objects, both ways; health and metrics on ops.port' },
+  { name: 'worker', run: 'runWorker', description: 'run what takes long, such as feeds of catalogues; health and metrics on ops.port' },
+]
+
+function serverCommands(): Command[] {
+  return servers.map(({ name, run, description }) =>
+    new Command(name)
+      .description(description)
+      .addOption(configOption())
+      .action(async (options: { config?: string }) => (await import('../server/run.ts'))[run](options)),
+  )
+}
+
 /** The commands that are described where they are defined. */
 function ownCommands(program: string): Command[] {
   const own = [pullTokenCommand(configOption), encryptionKeyCommand(configOption), initSecretsCommand(), importAdvisoriesCommand()]
@@ -60,26 +83,7 @@ export async function main(argv: readonly string[]): Promise<void> {
     .version(version(), '--version', 'print the version')
     .addHelpText('after', after)
     .exitOverride(exitAfterParsing)
-  program
-    .command('dev')
-    .description('run everything in one process on the embedded store, with a development token issuer and a demo group')
-    .addOption(configOption())
-    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runDev(options))
-  program
-    .command('api')
-    .description('serve the platform API: REST and gRPC on api.port, health and metrics on ops.port')
-    .addOption(configOption())
-    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runApi(options))
-  program
-    .command('registry')
-    .description('serve the registry host on registry.port: tokens, the OCI distribution API, tag history; health and metrics on ops.port')
-    .addOption(configOption())
-    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runRegistry(options))
-  program
-    .command('controller')
-    .description('synchronise records and Kubernetes objects, both ways; health and metrics on ops.port')
-    .addOption(configOption())
-    .action(async (options: { config?: string }) => (await import('../server/run.ts')).runController(options))
+  for (const command of serverCommands()) program.addCommand(command)
   program
     .command('token')
     .description('print an OIDC token of the development issuer')
@@ -102,7 +106,7 @@ export async function main(argv: readonly string[]): Promise<void> {
   program
     .command('config')
     .description('print the effective configuration as YAML, secrets masked')
-    .addOption(new Option('--role <role>', 'role whose defaults apply').choices(['api', 'registry', 'controller', 'dev']).default('dev'))
+    .addOption(new Option('--role <role>', 'role whose defaults apply').choices(['api', 'registry', 'controller', 'worker', 'dev']).default('dev'))
     .addOption(configOption())
     .action(async (options: { role: Role; config?: string }) => (await import('./print-config.ts')).printConfig(options))
   try {

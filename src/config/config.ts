@@ -1,7 +1,7 @@
 import type { FeedSettings } from '../catalogue/index.ts'
 
 /** The roles in which `taproot` runs as a server. Each has its own defaults. */
-export type Role = 'api' | 'registry' | 'controller' | 'dev'
+export type Role = 'api' | 'registry' | 'controller' | 'worker' | 'dev'
 
 /** An operator, who holds all capabilities everywhere (docs/spec/iam.md#operators). */
 export interface OperatorConfig {
@@ -166,7 +166,7 @@ export interface Config {
   readonly kubernetes: KubernetesConfig
   readonly reads: 'linearizable' | 'bounded'
   readonly bootstrap: { readonly operators: readonly OperatorConfig[] }
-  /** `keyFile` is always set in roles `api`, `registry` and `controller` with etcd. */
+  /** `keyFile` is always set in all roles but `dev` with etcd. */
   readonly encryption: { readonly keyFile?: string }
   readonly login: { readonly redirects: readonly string[] }
   readonly selfService: { readonly rootGroups: boolean; readonly organizationsPerPerson: number }

@@ -9,6 +9,7 @@ export const roleDefaults: Readonly<Record<Role, Readonly<Record<string, unknown
   api: {},
   registry: {},
   controller: {},
+  worker: {},
   dev: { listen: '127.0.0.1', dataDir: './.taproot', 'selfService.rootGroups': true, 'rateLimit.enabled': false, 'registry.catalog': true },
 }
 

@@ -18,7 +18,7 @@ interface Requirement {
 /** Keys that must be set because of other keys. */
 const requirements: readonly Requirement[] = [
   { key: 'store.etcd.endpoints', because: 'store.kind', equals: 'etcd' },
-  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', roles: ['api', 'registry', 'controller'] },
+  { key: 'encryption.keyFile', because: 'store.kind', equals: 'etcd', roles: ['api', 'registry', 'controller', 'worker'] },
   { key: 'store.etcd.passwordFile', because: 'store.etcd.username' },
   { key: 'store.etcd.username', because: 'store.etcd.passwordFile' },
   { key: 'store.etcd.tls.keyFile', because: 'store.etcd.tls.certFile' },
@@ -43,14 +43,14 @@ export function checkRequirements(tree: Tree, role: Role): string[] {
 }
 
 /**
- * Returns an error if the controller is to use the embedded store. The controller needs the same store as the API, and only one process can use the embedded
- * one.
+ * Returns an error if the controller or the worker is to use the embedded store. They need the same store as the API, and only one process can use the
+ * embedded one.
  */
 function sharedStoreErrors(tree: Tree, role: Role): string[] {
   const { variable } = settingOf('store.kind')
   const kind = effective(tree, 'store.kind', role)
-  if (role !== 'controller' || kind !== 'sqlite') return []
-  return [`store.kind (${variable}): expected etcd, got sqlite: only one process can use the embedded store, and the controller is another one`]
+  if ((role !== 'controller' && role !== 'worker') || kind !== 'sqlite') return []
+  return [`store.kind (${variable}): expected etcd, got sqlite: only one process can use the embedded store, and the ${role} is another one`]
 }
 
 function missing(tree: Tree, { key, because, equals, roles }: Requirement, role: Role): string[] {

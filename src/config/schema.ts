@@ -227,7 +227,7 @@ export const configSchema = section('Configuration of Taproot.', {
   bootstrap: section('Content of a new installation.', { operators: list('Identities that hold every capability everywhere.', operator, []) }),
   encryption: section('Encryption of stored secrets.', {
     keyFile: text(
-      'File with the key that encrypts the data key: 32 bytes, raw or as hex or base64 text. Roles `api`, `registry` and `controller` need it with etcd; otherwise the first start creates a key in `dataDir`. Without this file, the stored secrets are lost.',
+      'File with the key that encrypts the data key: 32 bytes, raw or as hex or base64 text. All roles but `dev` need it with etcd; otherwise the first start creates a key in `dataDir`. Without this file, the stored secrets are lost.',
     ),
   }),
   login: section('Sign-in with a browser.', {
@@ -336,7 +336,7 @@ export const configSchema = section('Configuration of Taproot.', {
     ),
   }),
   catalogues: section('Catalogues of imported data.', {
-    feeds: list('Sources that the leader imports at intervals.', feed, []),
+    feeds: list('Sources that the worker imports at intervals.', feed, []),
   }),
   log: section('The log.', { level: text('Lowest level to write.', { enum: ['debug', 'info', 'warn', 'error'], default: 'info' }) }),
 }) satisfies NodeFor<Config>

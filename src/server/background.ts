@@ -35,8 +35,10 @@ const leaseLifeMs = 15_000
 /** Receives measurements of background work, for metrics. */
 export interface BackgroundObserver extends FeedObserver {
   leading(leads: boolean): void
+  /** Whether this process runs the work of role `worker`. */
+  working(works: boolean): void
   expired(what: ExpiredSort, count: number): void
-  /** Called after a failure. `work` is `keys`, `leader`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds` or `collect`. */
+  /** Called after a failure. `work` is `keys`, `leader`, `worker`, `sweep`, `trim`, `count`, `syncs`, `deliver`, `feeds` or `collect`. */
   failed(work: string): void
 }
 
@@ -106,10 +108,8 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   const { store, cache, services } = engine
   const { clock } = services
   const marked = new Alarm()
-  const requested = new Alarm()
   const forgetKeys = cache.onKey((key) => {
     if (key.startsWith(cascadePrefix)) marked.ring()
-    if (key.startsWith(feedRequestPrefix)) requested.ring()
   })
   // A reload of the cache may contain deletion marks that the watch did not report.
   const forgetResets = cache.onReset(marked.ring)
@@ -145,7 +145,6 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
       segments === undefined
         ? undefined
         : keepDoing(background, { name: 'audit', work: () => maintainAudit(segments, signal), everyMs: maintainEveryMs, alarm: new Alarm() }, signal),
-      keepDoing(background, { name: 'feeds', work: () => engine.feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal),
       keepDoing(background, { name: 'collect', work: collect, everyMs: collectEveryMs, alarm: new Alarm() }, signal),
     ])
   } finally {
@@ -154,22 +153,53 @@ async function lead(background: Background, signal: AbortSignal): Promise<void> 
   }
 }
 
-/** Waits for the leadership and leads until it is lost. A full etcd accepts no election. In that case every candidate removes expired data. */
-async function candidate(background: Background, signal: AbortSignal): Promise<void> {
-  const { engine, observer } = background
+/** Runs the jobs of role `worker` until `signal` aborts. They may take long, and need much memory and disk space. */
+async function doWork(background: Background, signal: AbortSignal): Promise<void> {
+  const { feeds, cache } = background.engine
+  const requested = new Alarm()
+  const forget = cache.onKey((key) => {
+    if (key.startsWith(feedRequestPrefix)) requested.ring()
+  })
+  // A reload of the cache may contain requests that the watch did not report.
+  const forgetResets = cache.onReset(requested.ring)
+  try {
+    await keepDoing(background, { name: 'feeds', work: () => feeds.runDue(background.observer, signal), everyMs: feedsEveryMs, alarm: requested }, signal)
+  } finally {
+    forget()
+    forgetResets()
+  }
+}
+
+/** A process waits for the leadership of this name and has it until it is lost. */
+interface Candidacy {
+  readonly name: 'leader' | 'worker'
+  elected(elected: boolean): void
+  run(signal: AbortSignal): Promise<void>
+}
+
+/** Waits for the leadership and runs its jobs until it is lost. A full etcd accepts no election. In that case every candidate removes expired data. */
+async function candidate(background: Background, { name, elected, run }: Candidacy, signal: AbortSignal): Promise<void> {
+  const { engine } = background
   const { store, services } = engine
-  const leadership = await store.elect('leader', signal).catch(async (error: unknown) => {
+  const leadership = await store.elect(name, signal).catch(async (error: unknown) => {
     if (error instanceof StoreError && error.kind === 'exhausted')
       report(background, await new Expirer(store, { history: engine.history }).expireOld(services.clock.now(), signal))
     throw error
   })
   try {
-    observer?.leading(true)
-    await lead(background, AbortSignal.any([signal, leadership.lost]))
+    elected(true)
+    await run(AbortSignal.any([signal, leadership.lost]))
   } finally {
-    observer?.leading(false)
+    elected(false)
     await resign(leadership, signal)
   }
+}
+
+function candidacies(background: Background, { leads = true, works = true }: Shares): readonly Candidacy[] {
+  const { observer } = background
+  const leader: Candidacy = { name: 'leader', elected: (is) => observer?.leading(is), run: (signal) => lead(background, signal) }
+  const worker: Candidacy = { name: 'worker', elected: (is) => observer?.working(is), run: (signal) => doWork(background, signal) }
+  return [...(leads ? [leader] : []), ...(works ? [worker] : [])]
 }
 
 /**
@@ -183,16 +213,24 @@ async function resign(leadership: Leadership, signal: AbortSignal): Promise<void
   if (signal.aborted) await Promise.race([resigned, pause(resignTimeoutMs, done.signal)])
 }
 
+/** What a process does in the background besides maintaining keys; by default all. */
+interface Shares {
+  /** Whether it may become the leader. */
+  readonly leads?: boolean
+  /** Whether it may become the active worker. */
+  readonly works?: boolean
+}
+
 /**
  * Runs background work until `signal` aborts. Every replica rotates keys. The leader runs the other jobs, and delivers events if there is
- * a dispatcher. Without `leads`, the process never becomes the leader.
+ * a dispatcher. The active worker runs what takes long.
  */
 export async function runBackground(
   engine: Engine,
   signal: AbortSignal,
-  options: { observer?: BackgroundObserver; leads?: boolean; dispatcher?: Dispatcher; segments?: AuditSegments | undefined } = {},
+  options: Shares & { observer?: BackgroundObserver; dispatcher?: Dispatcher; segments?: AuditSegments | undefined } = {},
 ): Promise<void> {
-  const { observer, leads = true, dispatcher, segments } = options
+  const { observer, dispatcher, segments } = options
   const background = { engine, observer, dispatcher, segments }
   const changed = new Alarm()
   engine.cache.onKey((key) => {
@@ -202,25 +240,34 @@ export async function runBackground(
   engine.cache.onReset(changed.ring)
   await Promise.all([
     keepDoing(background, { name: 'keys', work: () => maintainKeys(engine, signal), everyMs: maintainEveryMs, alarm: changed }, signal),
-    leads ? keepDoing(background, { name: 'leader', work: () => candidate(background, signal), everyMs: 0, alarm: new Alarm() }, signal) : undefined,
+    ...candidacies(background, options).map((one) =>
+      keepDoing(background, { name: one.name, work: () => candidate(background, one, signal), everyMs: 0, alarm: new Alarm() }, signal),
+    ),
   ])
 }
 
-/** Registers the metrics `taproot_leader`, `taproot_trimmed_total`, `taproot_background_failures_total` and those of feeds. */
+/** Registers the metrics `taproot_leader`, `taproot_worker_active`, `taproot_trimmed_total`, `taproot_background_failures_total` and those of feeds. */
 export function createBackgroundMetrics(registry: Registry): BackgroundObserver {
   const registers = [registry]
   const leader = new Gauge({ name: 'taproot_leader', help: '1 in the leader', registers })
+  const worker = new Gauge({ name: 'taproot_worker_active', help: '1 in the active worker', registers })
   const expired = new Counter({ name: 'taproot_trimmed_total', help: 'Entries removed because of their age or size', labelNames: ['what'], registers })
   const failures = new Counter({ name: 'taproot_background_failures_total', help: 'Rounds of background work that failed', labelNames: ['work'], registers })
   const feedSuccess = new Gauge({
     name: 'taproot_feed_last_success_timestamp_seconds',
-    help: 'Time at which a feed was last imported, or found unchanged, in the leader',
+    help: 'Time at which a feed was last imported, or found unchanged, in the active worker',
     labelNames: ['feed'],
     registers,
   })
-  const feedFailures = new Gauge({ name: 'taproot_feed_failures', help: 'Consecutive failures of a feed, in the leader', labelNames: ['feed'], registers })
+  const feedFailures = new Gauge({
+    name: 'taproot_feed_failures',
+    help: 'Consecutive failures of a feed, in the active worker',
+    labelNames: ['feed'],
+    registers,
+  })
   return {
     leading: (leads) => leader.set(leads ? 1 : 0),
+    working: (works) => worker.set(works ? 1 : 0),
     expired: (what, count) => expired.inc({ what }, count),
     failed: (work) => failures.inc({ work }),
     ran(feed, state) {
@@ -235,13 +282,14 @@ export function createBackgroundMetrics(registry: Registry): BackgroundObserver 
  * end of both.
  */
 export function startBackground(
-  { leads, segments, ...parts }: DeliveryOptions & { readonly leads: boolean; readonly segments: AuditSegments | undefined },
+  { leads, works, segments, ...parts }: DeliveryOptions & Required<Shares> & { readonly segments: AuditSegments | undefined },
   signal: AbortSignal,
 ): () => Promise<void> {
   const delivery = createDelivery(parts)
   const background = runBackground(parts.engine, signal, {
     observer: createBackgroundMetrics(parts.metrics),
     leads,
+    works,
     segments,
     ...(parts.config.events.deliver ? { dispatcher: delivery.dispatcher } : {}),
   })

@@ -101,6 +101,15 @@ export function runController(options: { config?: string }): Promise<void> {
   })
 }
 
+/** Runs role `worker` until SIGINT or SIGTERM. Throws ConfigError, PortError, StoreError. */
+export function runWorker(options: { config?: string }): Promise<void> {
+  return run('worker', options.config, async ({ config, logs, signal }) => {
+    const server = await startServer({ config, ...logs, devIssuer: undefined, serves: ['worker'] }, signal)
+    logs.log.info('ready', { ops: config.ops.port, store: config.store.kind })
+    return server.stop
+  })
+}
+
 /** Returns the location of the store, and the setting that defines it. */
 function storeName({ store }: Config): string {
   return store.kind === 'etcd' ? `${store.etcd.endpoints.join(', ')} (store.etcd.endpoints)` : `${store.sqlite.path} (store.sqlite.path)`

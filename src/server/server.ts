@@ -41,6 +41,8 @@ export interface RunningServer {
   stop(): Promise<void>
 }
 
+type Part = 'api' | 'registry' | 'controller' | 'worker'
+
 /** Options of a server. */
 export interface ServerOptions {
   readonly config: Config
@@ -48,8 +50,8 @@ export interface ServerOptions {
   /** Log for the audit sink `log`, independent of the level of `log`. */
   readonly auditLog: Log
   readonly devIssuer: DevIssuer | undefined
-  /** The parts that this process serves; all by default. The registry host needs an upstream. */
-  readonly serves?: readonly ('api' | 'registry' | 'controller')[]
+  /** The parts that this process serves; all but the controller by default. The registry host needs an upstream. */
+  readonly serves?: readonly Part[]
   /** Default: the machine's clock. */
   readonly clock?: Clock
   /** Interval at which certificates, keys and passwords are read again from their files, in milliseconds; 10 s by default. */
@@ -198,6 +200,11 @@ async function openOps({ listen, ops: { port } }: Config, server: Server): Promi
   return () => closeHttp(server)
 }
 
+/** Returns what a process does in the background. It does all with an embedded store, which no other process can open. */
+function sharesOf(serves: readonly Part[], { store }: Config): { readonly leads: boolean; readonly works: boolean } {
+  return { leads: serves.includes('api') || serves.includes('registry'), works: store.kind === 'sqlite' || serves.includes('worker') }
+}
+
 /** Loaded only for this role, since the Kubernetes client takes seconds to load. */
 const startController: typeof startControllerRole = async (options, signal) => (await import('./controller-role.ts')).startControllerRole(options, signal)
 
@@ -207,7 +214,7 @@ const startController: typeof startControllerRole = async (options, signal) => (
  * nothing is left running.
  */
 export async function startServer(options: ServerOptions, signal: AbortSignal): Promise<RunningServer> {
-  const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry'] } = options
+  const { config, log, devIssuer, clock = systemClock, serves = ['api', 'registry', 'worker'] } = options
   const [leaving, stopping] = [new AbortController(), new AbortController()]
   const cleanups = new Cleanups()
   const ports: Served[] = []
@@ -245,9 +252,9 @@ export async function startServer(options: ServerOptions, signal: AbortSignal): 
     const { registryKeys: keys, signingKeys, services } = engine
     const signIn = createSignIn({ ...parts, grants: services.grants, signingKeys, onSignatureCheck })
     cleanups.add(() => signIn.close())
-    const leads = serves.some((role) => role !== 'controller')
     const { segments } = auditLog
-    cleanups.add(startBackground({ config, files, engine, metrics: registry, leads, sinkLookup: options.sinkLookup, segments }, stopping.signal))
+    const background = { config, files, engine, metrics: registry, sinkLookup: options.sinkLookup, segments, ...sharesOf(serves, config) }
+    cleanups.add(startBackground(background, stopping.signal))
     const api = serves.includes('api') ? serveApi({ config, log, devIssuer, engine, signIn, auditLog, registry, files, meter }) : undefined
     const host =
       keys === undefined || upstream === undefined

@@ -83,7 +83,7 @@ securityContext:
   {{- merge (deepCopy .Values.pods.securityContext) (dict "seccompProfile" (dict "type" "RuntimeDefault")) | toYaml | nindent 2 }}
 {{- end -}}
 
-{{- /* (root, component) -> volumes of a role of Taproot. */ -}}
+{{- /* (root, component, values) -> volumes of a role of Taproot. */ -}}
 {{- define "taproot.volumes" -}}
 - name: config
   configMap:
@@ -132,11 +132,24 @@ securityContext:
           items: [{ key: ca.crt, path: ca.crt }]
 - name: tmp
   emptyDir: { sizeLimit: 256Mi }
-# Spools of audit events. Each sink limits its own.
+# Spools of audit events, which each sink limits, and catalogues.
 - name: data
+  {{- with .values.catalogues }}
+  {{- if .storageClassName }}
+  ephemeral:
+    volumeClaimTemplate:
+      spec:
+        accessModes: [ReadWriteOnce]
+        storageClassName: {{ .storageClassName }}
+        resources: { requests: { storage: {{ .size }} } }
+  {{- else }}
+  emptyDir: { sizeLimit: {{ .size }} }
+  {{- end }}
+  {{- else }}
   emptyDir: {}
-{{- if ne .component "controller" }}
-{{- with (index .root.Values .component).tls.existingSecret }}
+  {{- end }}
+{{- with .values.tls }}
+{{- with .existingSecret }}
 - name: tls
   secret:
     secretName: {{ . }}
@@ -154,9 +167,9 @@ securityContext:
 - { name: kubernetes, mountPath: /var/run/secrets/taproot/kubernetes, readOnly: true }
 - { name: tmp, mountPath: /tmp }
 - { name: data, mountPath: /var/lib/taproot }
-{{- if ne .component "controller" }}
-{{- if (index .root.Values .component).tls.existingSecret }}
-- { name: tls, mountPath: /etc/taproot/{{ .component }}-tls, readOnly: true }
+{{- with .values.tls }}
+{{- if .existingSecret }}
+- { name: tls, mountPath: /etc/taproot/{{ $.component }}-tls, readOnly: true }
 {{- end }}
 {{- end }}
 {{- with concat .root.Values.extraVolumeMounts (index .root.Values .component).extraVolumeMounts }}

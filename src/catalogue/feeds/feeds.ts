@@ -40,7 +40,7 @@ const maxRunMs = 2 * 3_600_000
 /** The longest message of a state, in characters. */
 const maxErrorLength = 500
 
-/** The feeds of this installation. The leader runs them one after the other; every process shows their state (docs/catalogues.md#feeds). */
+/** The feeds of this installation. The active worker runs them one after the other; every process shows their state (docs/catalogues.md#feeds). */
 export class Feeds implements FeedControl {
   readonly #options: FeedsOptions
 

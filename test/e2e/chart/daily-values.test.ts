@@ -5,7 +5,7 @@ import { valueSets } from './value-sets.ts'
 
 const testTimeoutMs = 120_000
 const values = valueSets['what teams set every day']
-const workloads = ['api', 'registry', 'controller', 'etcd', 'upstream'] as const
+const workloads = ['api', 'registry', 'controller', 'worker', 'etcd', 'upstream'] as const
 const kindOf = (name: string): string => (name === 'etcd' || name === 'upstream' ? 'StatefulSet' : 'Deployment')
 
 describeWithPart('helm', 'commonly used values of the chart', () => {

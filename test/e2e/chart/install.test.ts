@@ -65,9 +65,9 @@ describeWithPart('kube-apiserver', 'a release of the chart', () => {
       expect((await list('crds')).filter((name) => name.endsWith('.taproot.dev')).length).toBeGreaterThan(5)
 
       await put('install', 'taproot')
-      expect(await list('deployments')).toHaveLength(3)
+      expect(await list('deployments')).toHaveLength(4)
       await put('install', 'second', { namespace: 'elsewhere', values: { crds: { enabled: false }, kubernetes: { mirror: { policy: false } } } })
-      expect(await list('deployments', 'elsewhere')).toHaveLength(3)
+      expect(await list('deployments', 'elsewhere')).toHaveLength(4)
     },
   )
 })

@@ -33,7 +33,7 @@ describeWithPart('kubectl', 'deploy/kustomize', () => {
   )
 
   test('the base and the overlay build', { timeout: testTimeoutMs }, async () => {
-    expect(names(await build('base'), 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry'])
+    expect(names(await build('base'), 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry', 'taproot-worker'])
     const api = one(await build('example'), 'Deployment', 'taproot-api')
     expect(api['spec'].replicas).toBe(3)
     expect(api['spec'].template.spec.containers[0].image).toBe('registry.example.com/platform/taproot:0.2.0')

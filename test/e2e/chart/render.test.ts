@@ -50,9 +50,10 @@ describeWithPart('helm', 'the chart', () => {
 
   test('the chart renders for each role its own Deployment and Service, all with one image', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
-    expect(names(objects, 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry'])
+    expect(names(objects, 'Deployment')).toEqual(['taproot-api', 'taproot-controller', 'taproot-registry', 'taproot-worker'])
     expect(
-      new Set(['api', 'registry', 'controller'].map((role) => one(objects, 'Deployment', `taproot-${role}`).spec.template.spec.containers[0].image)).size,
+      new Set(['api', 'registry', 'controller', 'worker'].map((role) => one(objects, 'Deployment', `taproot-${role}`).spec.template.spec.containers[0].image))
+        .size,
     ).toBe(1)
     for (const role of ['api', 'registry']) {
       const { selector } = one(objects, 'Service', `taproot-${role}`).spec
@@ -113,7 +114,7 @@ describeWithPart('helm', 'the chart', () => {
           : ['NetworkPolicy', 'PodDisruptionBudget'].includes(kind)
             ? (spec.podSelector ?? spec.selector).matchLabels
             : undefined
-      const all = ['taproot-api', 'taproot-controller', 'taproot-registry']
+      const all = ['taproot-api', 'taproot-controller', 'taproot-registry', 'taproot-worker']
       if (selector !== undefined) expect(chosen(selector)).toEqual(metadata.name === 'taproot-metrics' ? all : [metadata.name])
     }
   })

@@ -92,6 +92,7 @@ export const valueSets = {
     },
     registry: { replicas: 3, host: 'registry.example.com', ingress: { enabled: true, className: 'nginx', tlsSecret: 'registry-tls' } },
     controller: { replicas: 2 },
+    worker: { replicas: 2, catalogues: { size: '50Gi', storageClassName: 'fast' } },
   },
   'a Gateway for both hosts': {
     baseUrl: 'https://platform.example.com',
@@ -118,7 +119,12 @@ export const valueSets = {
     },
   },
   'all secrets are your own, nothing is made': { ...ownSecrets, initSecrets: { enabled: false } },
-  'the API alone, without images and objects': { registry: { enabled: false }, controller: { enabled: false }, upstream: { enabled: false } },
+  'the API alone, without images and objects': {
+    registry: { enabled: false },
+    controller: { enabled: false },
+    worker: { enabled: false },
+    upstream: { enabled: false },
+  },
   'nothing is kept, ports on the nodes': {
     etcd: { persistence: { enabled: false } },
     upstream: { persistence: { enabled: false } },
@@ -139,6 +145,7 @@ export const valueSets = {
     },
     registry: placement,
     controller: placement,
+    worker: placement,
     etcd: placement,
     upstream: placement,
     initSecrets: placement,
@@ -191,6 +198,7 @@ export const valueSets = {
     },
     registry: { ...daily, replicas: 3, podDisruptionBudget: { maxUnavailable: 2 }, service: { type: 'NodePort', nodePort: 30_500 } },
     controller: { ...daily, replicas: 2, strategy: { type: 'Recreate' }, podDisruptionBudget: { enabled: false } },
+    worker: { ...daily },
     etcd: { ...daily, persistence: { existingClaim: 'etcd-data' } },
     upstream: { ...daily, image: { registry: 'other.example.com' }, persistence: { existingClaim: 'upstream-data' } },
     tests: { ...placement, dnsConfig: daily.dnsConfig },

@@ -109,7 +109,7 @@ describeWithPart('helm', 'values of the chart', () => {
 
   test('mount the service account token that contains the issuer in every role', { timeout: testTimeoutMs }, async () => {
     const objects = await render()
-    for (const role of ['api', 'registry', 'controller']) {
+    for (const role of ['api', 'registry', 'controller', 'worker']) {
       const { volumes, containers } = one(objects, 'Deployment', `taproot-${role}`).spec.template.spec
       const { mountPath } = containers[0].volumeMounts.find(({ name }: { name: string }) => name === 'kubernetes')
       const { sources } = volumes.find(({ name }: { name: string }) => name === 'kubernetes').projected

@@ -46,8 +46,8 @@ describeWithCluster('a release in a cluster', () => {
     await ready()
     expect(performance.now() - start).toBeLessThan(readyWithinMs)
     await user.signIn(notes)
-    const pods = await Promise.all(['api', 'registry', 'controller'].map((component) => podsOf(cluster, component)))
-    expect(pods).toEqual(['api', 'registry', 'controller'].map((component) => [expect.stringMatching(`^taproot-${component}-`)]))
+    const pods = await Promise.all(['api', 'registry', 'controller', 'worker'].map((component) => podsOf(cluster, component)))
+    expect(pods).toEqual(['api', 'registry', 'controller', 'worker'].map((component) => [expect.stringMatching(`^taproot-${component}-`)]))
     expect(await orReport(cluster, () => cluster.helm(['test', release, '--namespace', release]))).toMatch(/(Phase: +Succeeded[^]*){2}/)
   })
 

@@ -54,6 +54,7 @@ function tainted(minReplicas: number, maxReplicas: number): Values {
     api: scaled,
     registry: scaled,
     controller: { ...place, replicas: 2 },
+    worker: place,
     etcd: { ...(etcd as Values), ...place }, // a cast: sections of values
     upstream: { ...(upstream as Values), ...place },
     initSecrets: place,
@@ -105,7 +106,7 @@ const rows: readonly Row[] = [
     },
     change: async ({ cluster, outside, upgrade }, values) => {
       await outside.putSecrets('both')
-      const all = ['api', 'registry', 'controller']
+      const all = ['api', 'registry', 'controller', 'worker']
       const isKnown = async (): Promise<boolean> =>
         (await Promise.all(all.map((component) => certificateLifetimes(cluster, component)))).flat().every((lifetime) => isNextLifetime(lifetime))
       await orReport(cluster, () => until(isKnown, waitMs))
@@ -138,8 +139,8 @@ const rows: readonly Row[] = [
         '-o',
         'jsonpath={range .items[*]}{.metadata.annotations.example\\.com/owner}{" "}{end}',
       ])
-      // Two pods each of api, registry and controller, then etcd, upstream, the Job, and two pods of helm test.
-      expect(annotations.trim().split(' ')).toEqual(Array<string>(11).fill('platform-team'))
+      // Two pods each of api, registry and controller, then worker, etcd, upstream, the Job, and two pods of helm test.
+      expect(annotations.trim().split(' ')).toEqual(Array<string>(12).fill('platform-team'))
     },
     change: async ({ cluster, upgrade }) => {
       await upgrade(tainted(3, 4))
