@@ -7,8 +7,10 @@ import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
 import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { openForWriting, setMeta } from '../files/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
-import { searchTextsOf, termsOf } from './facts.ts'
+import { searchTextOf, termsOf } from './facts.ts'
+import { writeIndex } from './advisory-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
+import { bytesOf } from './number-set.ts'
 
 /** An advisory on its way into a catalogue. The builder sets its etag. */
 export interface NewAdvisory {
@@ -59,7 +61,6 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
       const id = Number(old['id'])
       if (statements.see.run(id).changes === 0) return 'repeated'
       if (hash.equals(old['hash'] as Uint8Array)) return 'unchanged' // a BLOB column
-      if (old['listed'] === 1) this.#unlist(id)
       this.#write(id, { segment, origin, advisory, hash })
     } else {
       const id = Number(statements.next.get()?.['id'])
@@ -70,12 +71,11 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
   }
 
   removeOthers(): number {
-    const others = this.#database.prepare('SELECT id, listed FROM advisory WHERE place = ? AND id NOT IN (SELECT advisory FROM seen) LIMIT ?')
+    const others = this.#database.prepare('SELECT id FROM advisory WHERE place = ? AND id NOT IN (SELECT advisory FROM seen) LIMIT ?')
     for (let removed = 0; ;) {
       const rows = others.all(this.#place, advisoriesPerCommit)
       if (rows.length === 0) return removed
-      for (const { id, listed } of rows) {
-        if (listed === 1) this.#unlist(Number(id))
+      for (const { id } of rows) {
         this.#statements.remove.run(Number(id))
       }
       removed += rows.length
@@ -92,17 +92,9 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
          ON CONFLICT (group_uid, name) DO UPDATE SET imported_ms = excluded.imported_ms, advisories = excluded.advisories`,
       )
       .run(this.#group, source, nowMs, Number(n))
-    database.prepare('UPDATE place SET listed = (SELECT count(*) FROM advisory a WHERE a.place = place.id AND a.listed = 1) WHERE id = ?').run(this.#place)
-    database.prepare('DELETE FROM term_count WHERE place = ?').run(this.#place)
-    database
-      .prepare(
-        `INSERT INTO term_count (term, place, listed)
-         SELECT p.term, a.place, count(*) FROM posting p JOIN advisory a ON a.id = p.advisory WHERE a.place = ? GROUP BY p.term`,
-      )
-      .run(this.#place)
-    database.exec('DELETE FROM term WHERE id NOT IN (SELECT term FROM posting)')
+    writeIndex(database)
     setMeta(database, 'built_ms', String(nowMs))
-    database.exec("COMMIT; INSERT INTO search (search) VALUES ('optimize'); ANALYZE")
+    database.exec('COMMIT; PRAGMA analysis_limit = 1000; ANALYZE')
     database.close()
   }
 
@@ -122,18 +114,11 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     advisory.etag = Buffer.from(hash).toString('hex')
     const body = toBinary(AdvisorySchema, advisory)
     const [createMs, updateMs] = [createTime, updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
-    this.#statements.write.run(id, this.#place, segment, createMs ?? 0, updateMs ?? 0, isListed ? 1 : 0, hash, body)
-    if (isListed) {
-      for (const [facet, value] of termsOf(advisory, origin)) this.#statements.post.run(this.#termOf(facet, value), id)
-      this.#statements.index.run(id, ...searchTextsOf(advisory))
-    }
+    const terms = Uint32Array.from(isListed ? termsOf(advisory, origin) : [], ([facet, value]) => this.#termOf(facet, value))
+    const values = [segment, createMs ?? 0, updateMs ?? 0, isListed ? 1 : 0, hash, bytesOf(terms), origin, searchTextOf(advisory), body]
+    this.#statements.write.run(id, this.#place, ...values)
     this.#pending += 1
     if (this.#pending >= advisoriesPerCommit) this.#commit()
-  }
-
-  #unlist(id: number): void {
-    this.#statements.unpost.run(id)
-    this.#statements.unindex.run(id)
   }
 
   #termOf(facet: AdvisoryFacet, value: string): number {
@@ -150,17 +135,14 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
 }
 
 const sql = {
-  find: 'SELECT id, hash, listed FROM advisory WHERE place = ? AND segment = ?',
+  find: 'SELECT id, hash FROM advisory WHERE place = ? AND segment = ?',
   seen: 'SELECT 1 FROM advisory a JOIN temp.seen s ON s.advisory = a.id WHERE a.place = ? AND a.segment = ?',
   next: 'SELECT coalesce(max(id), 0) + 1 AS id FROM advisory',
   see: 'INSERT INTO temp.seen (advisory) VALUES (?) ON CONFLICT DO NOTHING',
-  write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-    ON CONFLICT (id) DO UPDATE SET create_ms = excluded.create_ms, update_ms = excluded.update_ms, listed = excluded.listed, hash = excluded.hash, body = excluded.body`,
+  write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, terms, origin, search, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET create_ms = excluded.create_ms, update_ms = excluded.update_ms, listed = excluded.listed, hash = excluded.hash,
+      terms = excluded.terms, origin = excluded.origin, search = excluded.search, body = excluded.body`,
   remove: 'DELETE FROM advisory WHERE id = ?',
-  post: 'INSERT INTO posting (term, advisory) VALUES (?, ?)',
-  unpost: 'DELETE FROM posting WHERE advisory = ?',
-  index: 'INSERT INTO search (rowid, artifact, component, aliases) VALUES (?, ?, ?, ?)',
-  unindex: 'DELETE FROM search WHERE rowid = ?',
   name: 'INSERT INTO term (facet, value) VALUES (?, ?) ON CONFLICT DO NOTHING',
   term: 'SELECT id FROM term WHERE facet = ? AND value = ?',
 } as const

@@ -1,18 +1,18 @@
-import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
+import { hash } from 'node:crypto'
+import type { DatabaseSync, StatementSync } from 'node:sqlite'
 import { RecentMap } from '../../base/recent-map.ts'
-import { isBelow, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
+import { parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
-import type { Order, SortKey } from '../../cache/lists/order.ts'
+import type { SortKey } from '../../cache/lists/order.ts'
 import { metaOf, openForReading } from '../files/catalogue-file.ts'
+import { readLists, type AdvisoryLists } from './advisory-index.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 import { foldCase } from './facts.ts'
+import { firstAtLeast, NumberSet, numbersIn } from './number-set.ts'
+import { orderedOrdinals, type AfterPlace } from './ordered-ordinals.ts'
 
-/** Up to this number of candidates of one filter, a list sorts them. Above it, the list walks an index in its order and tests each advisory. */
-const fewCandidates = 5_000
-/** Number of counts to remember. */
-const rememberedCounts = 1_000
-/** The trigram index finds texts of at least this length, in characters. */
-const trigramLength = 3
+/** Maximum size of the remembered sets of filters and texts, in bytes. */
+const rememberedBytes = 32 * 1024 * 1024
 
 /** Number of advisories of one id that are read together. */
 const maxPerId = 5_000
@@ -32,79 +32,39 @@ export interface AdvisoriesOfId {
   readonly bodies: readonly Uint8Array[]
 }
 
-/** A part of a statement with its parameters. */
-interface Sql {
-  readonly text: string
-  readonly values: readonly SQLInputValue[]
-}
-
 interface Place {
   readonly id: number
   readonly uid: Uid
-  readonly listed: number
-}
-
-/** The terms of the filter that the fewest advisories match, and what else must be true of an advisory. */
-interface Search {
-  readonly conditions: readonly Sql[]
-  readonly fewest: FoundTerms | undefined
-}
-
-/** The numbers of values that occur, and an upper bound of how many advisories have one of them. */
-interface FoundTerms {
-  readonly ids: readonly number[]
-  readonly count: number
-}
-
-const columns = { uid: 'a.segment', createMs: 'a.create_ms', updateMs: 'a.update_ms' } as const
-
-function all(parts: readonly Sql[], separator: string): Sql {
-  return { text: parts.map(({ text }) => text).join(separator), values: parts.flatMap(({ values }) => values) }
-}
-
-/** Returns the segment to compare with that of an advisory in `place`. It stands for a whole uid, which may lie elsewhere. */
-function boundIn(place: Uid, uid: string): string {
-  if (isBelow(uid, place)) return uid.slice(place.length + 1)
-  // Segments are hex digits: all of them come after the first text, and before the second.
-  return `${place}/` > uid ? '' : '~'
-}
-
-/** The condition that an advisory of `place` comes after a place in the order. */
-function comesAfter({ terms }: Order, after: SortKey, place: Uid): Sql {
-  const bounds = terms.map(({ field, descending }) => {
-    if (field === 'name') throw new TypeError('advisories have no name')
-    return { column: columns[field], sign: descending ? '<' : '>', value: field === 'uid' ? boundIn(place, after[field]) : after[field] }
-  })
-  const ways = bounds.map(({ column, sign, value }, at): Sql => {
-    const equal = bounds.slice(0, at).map((bound): Sql => ({ text: `${bound.column} = ?`, values: [bound.value] }))
-    return all([...equal, { text: `${column} ${sign} ?`, values: [value] }], ' AND ')
-  })
-  const { text, values } = all(
-    ways.map((way) => ({ ...way, text: `(${way.text})` })),
-    ' OR ',
-  )
-  const [first] = bounds
-  // The first term alone bounds the part of the index to read.
-  return first === undefined ? { text: '1', values: [] } : { text: `${first.column} ${first.sign}= ? AND (${text})`, values: [first.value, ...values] }
-}
-
-function orderBy({ terms }: Order): string {
-  return terms.map(({ field, descending }) => (field === 'name' ? '' : `${columns[field]}${descending ? ' DESC' : ''}`)).join(', ')
+  /** The ordinals of its advisories. */
+  readonly listed: NumberSet
 }
 
 /** A catalogue of advisories: one file, open for reading. It never changes. Synchronous: AdvisoryThread reads it in a thread. */
 export class AdvisoryReader {
   readonly #database: DatabaseSync
   readonly #places: readonly Place[]
-  readonly #counts = new RecentMap<string, number>(rememberedCounts)
+  readonly #placeUids: ReadonlyMap<number, Uid>
+  readonly #row: StatementSync
+  readonly #lists: AdvisoryLists
+  readonly #few: number | undefined
+  readonly #sets = new RecentMap<string, NumberSet>(rememberedBytes, (set) => set.byteLength)
 
-  /** Throws CatalogueError if the file is no catalogue of this version. */
-  constructor(path: string) {
+  /** `few` is for tests with small files. Throws CatalogueError if the file is no catalogue of this version. */
+  constructor(path: string, { few }: { readonly few?: number } = {}) {
+    this.#few = few
     this.#database = openForReading(path, advisoryTables)
+    this.#lists = readLists(this.#database)
     this.#places = this.#database
-      .prepare('SELECT id, uid, listed FROM place ORDER BY uid')
+      .prepare('SELECT id, uid, listed, ordinals FROM place ORDER BY uid')
       .all()
-      .map(({ id, uid, listed }) => ({ id: Number(id), uid: trustedUid(String(uid)), listed: Number(listed) }))
+      .map(({ id, uid, listed, ordinals }) => ({
+        id: Number(id),
+        uid: trustedUid(String(uid)),
+        // A BLOB column.
+        listed: NumberSet.read(ordinals as Uint8Array, Number(listed), this.#lists.ids.length),
+      }))
+    this.#placeUids = new Map(this.#places.map(({ id, uid }) => [id, uid]))
+    this.#row = this.#database.prepare('SELECT place, segment, origin, body FROM advisory WHERE id = ?')
   }
 
   /** When the catalogue was made, in milliseconds since 1970. */
@@ -128,45 +88,38 @@ export class AdvisoryReader {
 
   /** Returns one page, in the order of the query. */
   page({ filter, order, after, skip, limit }: AdvisoryQuery): AdvisoryPage {
-    const groups = new Set(filter.groups)
-    const places = this.#places.filter(({ uid }) => groups.has(uid))
-    const search = this.#searchFor(filter)
-    if (search === undefined || places.length === 0) return { advisories: [], total: 0 }
-    const total = this.#countOf(filter, search, places)
-    if (total === 0 || skip >= total) return { advisories: [], total }
-    const [only] = places
-    const rows =
-      only !== undefined && places.length === 1
-        ? this.#rows(only, search, { order, after, skip, limit })
-        : places
-            .flatMap((place) => this.#rows(place, search, { order, after, skip: 0, limit: skip + limit }))
-            .sort(order.compare)
-            .slice(skip, skip + limit)
-    const body = this.#database.prepare('SELECT body FROM advisory WHERE id = ?')
-    // A BLOB column.
-    return { advisories: rows.map((row) => ({ ...row, body: body.get(row.id)?.['body'] as Uint8Array })), total }
+    const set = this.#matching(filter)
+    if (skip >= set.size) return { advisories: [], total: set.size }
+    const listing = {
+      lists: this.#lists,
+      order,
+      after: after === undefined ? undefined : this.#placeOf(after),
+      ...(this.#few === undefined ? {} : { few: this.#few }),
+    }
+    const advisories: FoundAdvisory[] = []
+    let left = skip
+    for (const ordinal of orderedOrdinals(set, listing)) {
+      if (left > 0) left -= 1
+      else if (advisories.push(this.#advisoryAt(ordinal)) >= limit) break
+    }
+    return { advisories, total: set.size }
   }
 
   /** Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds. */
-  byOrigin(query: OriginQuery): OriginAdvisory[] | undefined {
-    const { groups, origin, ids, maxAdvisories, maxBytes } = query
-    const wanted = new Set(groups)
-    const places = new Map(this.#places.filter(({ uid }) => wanted.has(uid)).map((place) => [place.id, place]))
-    const all = [...places.values()].reduce((sum, { listed }) => sum + listed, 0)
-    if (all === 0) return []
-    if (origin === undefined && ids === undefined && all > maxAdvisories) return undefined
-    const rows = this.#database.prepare(originStatement(query)).iterate({
-      places: JSON.stringify([...places.keys()]),
-      ...(origin === undefined ? {} : { origin }),
-      ...(ids === undefined ? {} : { ids: JSON.stringify(ids) }),
-    })
+  byOrigin({ groups, origin, ids, maxAdvisories, maxBytes }: OriginQuery): OriginAdvisory[] | undefined {
+    const limit = this.#lists.ids.length
+    const needed = [this.#inGroups(groups)]
+    if (origin !== undefined) needed.push(this.#withOneOf(['origin', [origin]]))
+    if (ids !== undefined) needed.push(NumberSet.union([this.#withOneOf(['advisoryId', ids]), this.#withOneOf(['alias', ids])], limit))
+    const set = NumberSet.intersection(needed)
+    if (set.size > maxAdvisories) return undefined
     const found: OriginAdvisory[] = []
     let bytes = 0
-    for (const row of rows) {
-      const body = row['body'] as Uint8Array // a BLOB column
+    for (const ordinal of set.ascending(0)) {
+      const { body, ...advisory } = this.#rowAt(ordinal)
       bytes += body.length
-      if (found.length === maxAdvisories || bytes > maxBytes) return undefined
-      found.push({ origin: String(row['origin']), uid: trustedUid(`${places.get(Number(row['place']))?.uid ?? ''}/${String(row['segment'])}`), body })
+      if (bytes > maxBytes) return undefined
+      found.push({ ...advisory, body })
     }
     return found
   }
@@ -176,20 +129,20 @@ export class AdvisoryReader {
    * are bounded. Of an id with more than `maxPerId` advisories, the first ones are returned.
    */
   byId({ groups, after, maxIds, maxAdvisories, maxBytes }: IdQuery): { readonly found: AdvisoriesOfId[]; readonly next: string | undefined } {
-    const wanted = new Set(groups)
-    const places = JSON.stringify(this.#places.filter(({ uid }) => wanted.has(uid)).map(({ id }) => id))
-    const terms = this.#database.prepare('SELECT id, value FROM term WHERE facet = ? AND value > ? ORDER BY value LIMIT ?')
-    const bodies = this.#database.prepare(
-      `SELECT a.body FROM posting p CROSS JOIN advisory a ON a.id = p.advisory
-       WHERE p.term = ? AND a.listed = 1 AND a.place IN (SELECT value FROM json_each(?)) ORDER BY a.place, a.segment LIMIT ?`,
-    )
+    const visible = this.#inGroups(groups)
+    const terms = this.#database.prepare('SELECT value FROM term WHERE facet = ? AND value > ? ORDER BY value LIMIT ?')
     const found: AdvisoriesOfId[] = []
     let [advisories, bytes, last] = [0, 0, after]
     const rows = terms.all(facets.advisoryId, after, maxIds)
-    for (const { id, value } of rows) {
+    for (const { value } of rows) {
       if (advisories >= maxAdvisories || bytes >= maxBytes) return { found, next: last }
       last = String(value)
-      const ofId = bodies.all(Number(id), places, maxPerId).map(({ body }) => body as Uint8Array) // a BLOB column
+      const set = NumberSet.intersection([visible, this.#withOneOf(['advisoryId', [last]])])
+      const ofId = set
+        .ascending(0)
+        .take(maxPerId)
+        .map((ordinal) => this.#rowAt(ordinal).body)
+        .toArray()
       advisories += ofId.length
       bytes += ofId.reduce((sum, { length }) => sum + length, 0)
       if (ofId.length > 0) found.push({ id: last, bodies: ofId })
@@ -202,124 +155,98 @@ export class AdvisoryReader {
     this.#database.close()
   }
 
-  #rows({ id, uid }: Place, { conditions, fewest }: Search, page: Omit<AdvisoryQuery, 'filter'>): (Omit<FoundAdvisory, 'body'> & { readonly id: number })[] {
-    const { order, after, skip, limit } = page
-    const isRare = fewest === undefined || fewest.count <= fewCandidates
-    const where = all(
-      [
-        { text: 'a.place = ? AND a.listed = 1', values: [id] },
-        ...(fewest === undefined || isRare ? [] : [hasTerm('EXISTS', fewest)]),
-        ...(after === undefined ? [] : [comesAfter(order, after, uid)]),
-        ...conditions,
-      ],
-      ' AND ',
-    )
-    const from = fewest !== undefined && isRare ? candidates(fewest) : 'advisory a'
-    return this.#database
-      .prepare(`SELECT a.id, a.segment, a.create_ms, a.update_ms FROM ${from} WHERE ${where.text} ORDER BY ${orderBy(order)} LIMIT ? OFFSET ?`)
-      .all(...where.values, limit, skip)
-      .map((row) => ({
-        id: Number(row['id']),
-        uid: trustedUid(`${uid}/${String(row['segment'])}`),
-        name: '',
-        createMs: Number(row['create_ms']),
-        updateMs: Number(row['update_ms']),
-      }))
+  /** Returns the set of ordinals that match. */
+  #matching(filter: AdvisoryFilter): NumberSet {
+    const { groups, uids, anyOf, noneOf, text } = filter
+    return this.#remembered(JSON.stringify([groups, uids, anyOf, noneOf, text]), () => {
+      const needed = [this.#inGroups(groups)]
+      for (const values of anyOf) needed.push(this.#withOneOf(values))
+      if (uids !== undefined) needed.push(this.#withUids(uids))
+      // A search reads all texts.
+      if (text !== '' && needed.every(({ size }) => size > 0)) needed.push(this.#withText(foldCase(text)))
+      return noneOf.reduce((set, values) => set.without(this.#withOneOf(values)), NumberSet.intersection(needed))
+    })
   }
 
-  /** Returns how to find what the filter allows, whatever the group. Undefined if nothing can match. */
-  #searchFor({ uids, anyOf, noneOf, text }: AdvisoryFilter): Search | undefined {
-    const terms = anyOf.map((values) => this.#termsOf(values)).sort((a, b) => a.count - b.count)
-    if (terms.some(({ count }) => count === 0)) return undefined
-    const [fewest, ...others] = terms
-    const conditions = others.map((other) => hasTerm('EXISTS', other))
-    for (const values of noneOf) conditions.push(hasTerm('NOT EXISTS', this.#termsOf(values)))
-    if (text !== '') {
-      const found = matchesText(foldCase(text))
-      if (found === undefined) return undefined
-      conditions.push(found)
-    }
-    if (uids !== undefined) {
-      const segments = uids.map((uid) => uid.slice(uid.lastIndexOf('/') + 1))
-      conditions.push({ text: 'a.segment IN (SELECT value FROM json_each(?))', values: [JSON.stringify(segments)] })
-      const whole = "(SELECT uid FROM place WHERE id = a.place) || '/' || a.segment IN (SELECT value FROM json_each(?))"
-      conditions.push({ text: whole, values: [JSON.stringify(uids)] })
-    }
-    return { conditions, fewest }
-  }
-
-  #termsOf([facet, values]: FacetValues): FoundTerms {
-    const rows = this.#database
-      .prepare(
-        `SELECT t.id, (SELECT sum(listed) FROM term_count c WHERE c.term = t.id) AS n
-         FROM term t WHERE t.facet = ? AND t.value IN (SELECT value FROM json_each(?))`,
-      )
-      .all(facets[facet], JSON.stringify(values))
-    return { ids: rows.map(({ id }) => Number(id)), count: rows.reduce((sum, { n }) => sum + Number(n), 0) }
-  }
-
-  #countOf(filter: AdvisoryFilter, search: Search, places: readonly Place[]): number {
-    const { uids, anyOf, noneOf, text } = filter
-    const [first] = anyOf
-    const isPlain = uids === undefined && noneOf.length === 0 && text === ''
-    if (isPlain && first === undefined) return places.reduce((sum, { listed }) => sum + listed, 0)
-    const ids = JSON.stringify(places.map(({ id }) => id))
-    if (isPlain && first !== undefined && anyOf.length === 1 && first[1].length === 1) {
-      const count = this.#database.prepare(
-        `SELECT sum(c.listed) AS n FROM term t JOIN term_count c ON c.term = t.id
-         WHERE t.facet = ? AND t.value = ? AND c.place IN (SELECT value FROM json_each(?))`,
-      )
-      return Number(count.get(facets[first[0]], first[1][0] ?? '', ids)?.['n'])
-    }
-    const key = JSON.stringify([ids, uids, anyOf, noneOf, text])
-    const known = this.#counts.get(key)
+  #remembered(name: string, find: () => NumberSet): NumberSet {
+    // Names may be long: they list groups.
+    const key = hash('sha256', name)
+    const known = this.#sets.get(key)
     if (known !== undefined) return known
-    const where = all([{ text: 'a.listed = 1 AND a.place IN (SELECT value FROM json_each(?))', values: [ids] }, ...search.conditions], ' AND ')
-    const from = search.fewest === undefined ? 'advisory a' : candidates(search.fewest)
-    const count = Number(this.#database.prepare(`SELECT count(*) AS n FROM ${from} WHERE ${where.text}`).get(...where.values)?.['n'])
-    this.#counts.set(key, count)
-    return count
+    const found = find()
+    this.#sets.set(key, found)
+    return found
+  }
+
+  #inGroups(groups: readonly Uid[]): NumberSet {
+    const wanted = new Set<string>(groups)
+    const places = this.#places.filter(({ uid }) => wanted.has(uid))
+    return NumberSet.union(
+      places.map(({ listed }) => listed),
+      this.#lists.ids.length,
+    )
+  }
+
+  #withOneOf([facet, values]: FacetValues): NumberSet {
+    const limit = this.#lists.ids.length
+    const terms = this.#database
+      .prepare('SELECT s.listed, s.ordinals FROM term t JOIN term_set s ON s.term = t.id WHERE t.facet = ? AND t.value IN (SELECT value FROM json_each(?))')
+      .all(facets[facet], JSON.stringify(values))
+    const sets = terms.map(({ listed, ordinals }) => NumberSet.read(ordinals as Uint8Array, Number(listed), limit)) // a BLOB column
+    return NumberSet.union(sets, limit)
+  }
+
+  #withUids(uids: readonly string[]): NumberSet {
+    const places = uids.map((uid) => this.#bound(uid)).filter(({ isAdvisory }) => isAdvisory)
+    const ordinals = Uint32Array.from(new Set(places.map(({ ordinal }) => ordinal))).sort()
+    return NumberSet.of(ordinals, this.#lists.ids.length)
+  }
+
+  /** Returns the advisories with a text that contains `text`, which is in lower case. */
+  #withText(text: string): NumberSet {
+    const limit = this.#lists.ids.length
+    // No imported text has control characters, and a line break separates the texts.
+    if (/[\u0000-\u001f]/.test(text)) return NumberSet.of(new Uint32Array(), limit)
+    return this.#remembered(`text ${text}`, () => NumberSet.of(Uint32Array.from(ordinalsWith(this.#database, Buffer.from(text))), limit))
+  }
+
+  #uidAt(ordinal: number): Uid {
+    return this.#rowAt(ordinal).uid
+  }
+
+  #rowAt(ordinal: number): OriginAdvisory {
+    const row = this.#row.get(this.#lists.ids[ordinal] ?? 0)
+    const uid = trustedUid(`${this.#placeUids.get(Number(row?.['place'])) ?? ''}/${String(row?.['segment'])}`)
+    return { uid, origin: String(row?.['origin']), body: row?.['body'] as Uint8Array } // a BLOB column
+  }
+
+  #bound(uid: string): { readonly ordinal: number; readonly isAdvisory: boolean } {
+    const ordinal = firstAtLeast(this.#lists.ids.length, (at) => this.#uidAt(at) >= uid)
+    return { ordinal, isAdvisory: ordinal < this.#lists.ids.length && this.#uidAt(ordinal) === uid }
+  }
+
+  #placeOf(key: SortKey): AfterPlace {
+    return { key, ...this.#bound(key.uid) }
+  }
+
+  #advisoryAt(ordinal: number): FoundAdvisory {
+    const { createMs, updateMs } = this.#lists
+    const { uid, body } = this.#rowAt(ordinal)
+    return { uid, name: '', createMs: createMs[ordinal] ?? 0, updateMs: updateMs[ordinal] ?? 0, body }
   }
 }
 
-/** The advisories that have one of the terms, each once. They decide the order of the search: the planner must not start with all advisories. */
-function candidates({ ids }: FoundTerms): string {
-  return `(SELECT ${ids.length > 1 ? 'DISTINCT ' : ''}advisory FROM posting WHERE term IN (${ids.join()})) c CROSS JOIN advisory a ON a.id = c.advisory`
-}
-
-function hasTerm(exists: 'EXISTS' | 'NOT EXISTS', { ids }: FoundTerms): Sql {
-  return { text: `${exists} (SELECT 1 FROM posting p WHERE p.advisory = a.id AND p.term IN (${ids.join()}))`, values: [] }
-}
-
-const originFacet = `t.facet = ${facets.origin}`
-const withOneOfIds = `t.facet IN (${facets.advisoryId}, ${facets.alias}) AND t.value IN (SELECT value FROM json_each(:ids))`
-
-function advisoriesWith(terms: string): string {
-  return `SELECT p.advisory FROM term t CROSS JOIN posting p ON p.term = t.id WHERE ${terms}`
-}
-
-/** The statement that finds advisories for documents. It starts with the advisories that have the terms, or with all of the groups. */
-function originStatement({ origin, ids }: OriginQuery): string {
-  const found = [
-    ...(ids === undefined ? [] : [advisoriesWith(withOneOfIds)]),
-    ...(origin === undefined ? [] : [advisoriesWith(`${originFacet} AND t.value = :origin`)]),
-  ]
-  const from =
-    found.length === 0
-      ? 'json_each(:places) k CROSS JOIN advisory a ON a.place = k.value'
-      : `(SELECT DISTINCT advisory FROM (${found.join(' INTERSECT ')})) c CROSS JOIN advisory a ON a.id = c.advisory`
-  const ofOrigin = `SELECT t.value FROM posting p CROSS JOIN term t ON t.id = p.term WHERE p.advisory = a.id AND ${originFacet}`
-  return `SELECT a.place, a.segment, a.body, coalesce((${ofOrigin}), '') AS origin
-    FROM ${from} WHERE a.listed = 1 AND a.place IN (SELECT value FROM json_each(:places))`
-}
-
-/** The condition that one of the texts contains `text`, which is in lower case. Undefined if none can: a line break separates aliases. */
-function matchesText(text: string): Sql | undefined {
-  // No imported text has control characters.
-  if (/[\u0000-\u001f]/.test(text)) return undefined
-  if ([...text].length >= trigramLength) return { text: 'a.id IN (SELECT rowid FROM search WHERE search MATCH ?)', values: [`"${text.replaceAll('"', '""')}"`] }
-  return {
-    text: 'a.id IN (SELECT rowid FROM search WHERE instr(artifact, ?) OR instr(component, ?) OR instr(aliases, ?))',
-    values: [text, text, text],
+/** Yields the ordinals of the texts that contain `wanted`. */
+function* ordinalsWith(database: DatabaseSync, wanted: Buffer): Generator<number, void, undefined> {
+  for (const row of database.prepare('SELECT first, ends, texts FROM search_text ORDER BY first').iterate()) {
+    const [first, ends] = [Number(row['first']), numbersIn(row['ends'] as Uint8Array)] // a BLOB column
+    const bytes = row['texts'] as Uint8Array // a BLOB column
+    const texts = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length)
+    let at = 0
+    for (let found = texts.indexOf(wanted); found >= 0; found = texts.indexOf(wanted, ends[at - 1])) {
+      while ((ends[at] ?? Infinity) <= found) at += 1
+      yield first + at
+      at += 1
+    }
   }
 }

@@ -25,26 +25,27 @@ export const facets = {
 
 /**
  * The tables. Withdrawn advisories are in `advisory` alone: lists leave them out, Get finds them.
- * - `advisory`: `segment` is the last part of the uid, `body` the protobuf bytes of the Advisory
- * - `posting`: which advisories have a term. A term is one value of one facet
- * - `term_count`: the number of advisories by term and group, so that counts of one value need no search
- * - `search`: the lower-case texts that `query` searches, as trigrams
+ * - `advisory`: `segment` is the last part of the uid, `origin` the package that the artifact is built from, `search` the lower-case texts that `query`
+ *   searches, `terms` the numbers of its terms, `body` the protobuf bytes of the Advisory
+ * - `term`: a value of a facet
+ *
+ * The end of an import makes the others from them. An ordinal is the place of a listed advisory in the order of uids, from 0.
+ * - `place`: `ordinals` is the set of the group's advisories
+ * - `term_set`: the advisories of each term
+ * - `number_list`: the arrays of AdvisoryLists
+ * - `search_text`: the texts in the order of ordinals, in pieces. `first` is the first ordinal, `ends` has the end of each text in the piece
  */
 export const advisoryTables: CatalogueTables = {
-  version: 1,
+  version: 2,
   sql: `
 CREATE TABLE source (id INTEGER PRIMARY KEY, group_uid TEXT NOT NULL, name TEXT NOT NULL, imported_ms INTEGER NOT NULL, advisories INTEGER NOT NULL,
   UNIQUE (group_uid, name));
-CREATE TABLE place (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, listed INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE place (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, listed INTEGER NOT NULL DEFAULT 0, ordinals BLOB);
 CREATE TABLE advisory (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, segment TEXT NOT NULL, create_ms INTEGER NOT NULL, update_ms INTEGER NOT NULL,
-  listed INTEGER NOT NULL, hash BLOB NOT NULL, body BLOB NOT NULL, UNIQUE (place, segment));
+  listed INTEGER NOT NULL, hash BLOB NOT NULL, terms BLOB NOT NULL, origin TEXT NOT NULL, search TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (place, segment));
 CREATE TABLE term (id INTEGER PRIMARY KEY, facet INTEGER NOT NULL, value TEXT NOT NULL, UNIQUE (facet, value));
-CREATE TABLE posting (term INTEGER NOT NULL, advisory INTEGER NOT NULL, PRIMARY KEY (term, advisory)) WITHOUT ROWID;
-CREATE INDEX posting_advisory ON posting (advisory);
-CREATE TABLE term_count (term INTEGER NOT NULL, place INTEGER NOT NULL, listed INTEGER NOT NULL, PRIMARY KEY (term, place)) WITHOUT ROWID;
-CREATE INDEX advisory_created ON advisory (place, create_ms, segment) WHERE listed = 1;
-CREATE INDEX advisory_updated ON advisory (place, update_ms, segment) WHERE listed = 1;
-CREATE INDEX advisory_listed ON advisory (place, segment) WHERE listed = 1;
-CREATE VIRTUAL TABLE search USING fts5(artifact, component, aliases, tokenize = 'trigram case_sensitive 1', detail = full);
+CREATE TABLE term_set (term INTEGER PRIMARY KEY, listed INTEGER NOT NULL, ordinals BLOB NOT NULL);
+CREATE TABLE number_list (name TEXT PRIMARY KEY, content BLOB NOT NULL);
+CREATE TABLE search_text (first INTEGER PRIMARY KEY, ends BLOB NOT NULL, texts BLOB NOT NULL);
 `,
 }

@@ -62,7 +62,7 @@ export function foldCase(text: string): string {
   return text.toLowerCase()
 }
 
-/** The texts that `query` searches. A line break separates aliases: no alias has one. */
-export function searchTextsOf({ artifactName, componentName, aliases }: Advisory): readonly [artifact: string, component: string, aliases: string] {
-  return [foldCase(artifactName), foldCase(componentName), foldCase(aliases.join('\n'))]
+/** The texts that `query` searches, one on each line: none of them has a line break. */
+export function searchTextOf({ artifactName, componentName, aliases }: Advisory): string {
+  return foldCase([artifactName, componentName, ...aliases].join('\n'))
 }
