@@ -7,6 +7,7 @@ import type { AdvisoryFacet } from '../../cache/lists/advisory-source.ts'
 import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { openForWriting, setMeta } from '../files/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
+import { ImportedRows } from '../files/imported-rows.ts'
 import { searchTextsOf, termsOf } from './facts.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 
@@ -19,7 +20,7 @@ export interface NewAdvisory {
   readonly advisory: Advisory
 }
 
-/** Number of advisories after which the open transaction is committed: a rollback journal would grow with it. */
+/** Number of advisories that are removed in one transaction. */
 const advisoriesPerCommit = 5_000
 /** Terms of facets with few values, remembered with their numbers. */
 const rememberedTerms = 50_000
@@ -27,23 +28,22 @@ const rememberedTerms = 50_000
 /** Writes a catalogue of advisories. One group at a time. */
 export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
   readonly #database: DatabaseSync
+  readonly #rows: ImportedRows
   readonly #place: number
   readonly #group: Uid
   readonly #terms = new Map<string, number>()
   readonly #statements: Readonly<Record<keyof typeof sql, StatementSync>>
-  #pending = 0
 
   /** Throws an error of SQLite if the file cannot be written, and TypeError without a group. */
   constructor({ path, group, isNew }: WriteTarget) {
     if (group === undefined) throw new TypeError('advisories belong to a group')
     this.#database = openForWriting(path, { tables: advisoryTables, isNew })
     this.#group = group
-    this.#database.exec('CREATE TEMP TABLE seen (advisory INTEGER PRIMARY KEY)')
     this.#database.prepare('INSERT INTO place (uid) VALUES (?) ON CONFLICT DO NOTHING').run(group)
     this.#place = Number(this.#database.prepare('SELECT id FROM place WHERE uid = ?').get(group)?.['id'])
+    this.#rows = new ImportedRows(this.#database)
     const names = Object.keys(sql) as (keyof typeof sql)[] // a constant's keys
     this.#statements = Object.fromEntries(names.map((name) => [name, this.#database.prepare(sql[name])])) as Record<keyof typeof sql, StatementSync>
-    this.#database.exec('BEGIN')
   }
 
   hasPut({ segment }: NewAdvisory): boolean {
@@ -57,20 +57,20 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     const old = statements.find.get(this.#place, segment)
     if (old !== undefined) {
       const id = Number(old['id'])
-      if (statements.see.run(id).changes === 0) return 'repeated'
-      if (hash.equals(old['hash'] as Uint8Array)) return 'unchanged' // a BLOB column
+      const outcome = this.#rows.outcomeOf({ id, hash: old['hash'] as Uint8Array }, hash) // a BLOB column
+      if (outcome !== 'changed') return outcome
       if (old['listed'] === 1) this.#unlist(id)
       this.#write(id, { segment, origin, advisory, hash })
     } else {
       const id = Number(statements.next.get()?.['id'])
-      statements.see.run(id)
+      this.#rows.see(id)
       this.#write(id, { segment, origin, advisory, hash })
     }
     return old === undefined ? 'added' : 'changed'
   }
 
   removeOthers(): number {
-    const others = this.#database.prepare('SELECT id, listed FROM advisory WHERE place = ? AND id NOT IN (SELECT advisory FROM seen) LIMIT ?')
+    const others = this.#database.prepare('SELECT id, listed FROM advisory WHERE place = ? AND id NOT IN (SELECT id FROM temp.seen) LIMIT ?')
     for (let removed = 0; ;) {
       const rows = others.all(this.#place, advisoriesPerCommit)
       if (rows.length === 0) return removed
@@ -79,19 +79,18 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
         this.#statements.remove.run(Number(id))
       }
       removed += rows.length
-      this.#commit()
+      this.#rows.commit()
     }
   }
 
   finish({ source, nowMs }: { readonly source: string; readonly nowMs: number }): void {
     const database = this.#database
-    const { n } = database.prepare('SELECT count(*) AS n FROM seen').get() ?? {}
     database
       .prepare(
         `INSERT INTO source (group_uid, name, imported_ms, advisories) VALUES (?, ?, ?, ?)
          ON CONFLICT (group_uid, name) DO UPDATE SET imported_ms = excluded.imported_ms, advisories = excluded.advisories`,
       )
-      .run(this.#group, source, nowMs, Number(n))
+      .run(this.#group, source, nowMs, this.#rows.count())
     database.prepare('UPDATE place SET listed = (SELECT count(*) FROM advisory a WHERE a.place = place.id AND a.listed = 1) WHERE id = ?').run(this.#place)
     database.prepare('DELETE FROM term_count WHERE place = ?').run(this.#place)
     database
@@ -102,17 +101,13 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
       .run(this.#place)
     database.exec('DELETE FROM term WHERE id NOT IN (SELECT term FROM posting)')
     setMeta(database, 'built_ms', String(nowMs))
-    database.exec("COMMIT; INSERT INTO search (search) VALUES ('optimize'); ANALYZE")
+    database.exec("INSERT INTO search (search) VALUES ('optimize')")
+    this.#rows.end()
     database.close()
   }
 
   abandon(): void {
     this.#database.close()
-  }
-
-  #commit(): void {
-    this.#pending = 0
-    this.#database.exec('COMMIT; BEGIN')
   }
 
   #write(id: number, { segment, origin, advisory, hash }: NewAdvisory & { readonly hash: Uint8Array }): void {
@@ -127,8 +122,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
       for (const [facet, value] of termsOf(advisory, origin)) this.#statements.post.run(this.#termOf(facet, value), id)
       this.#statements.index.run(id, ...searchTextsOf(advisory))
     }
-    this.#pending += 1
-    if (this.#pending >= advisoriesPerCommit) this.#commit()
+    this.#rows.written()
   }
 
   #unlist(id: number): void {
@@ -151,9 +145,8 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
 
 const sql = {
   find: 'SELECT id, hash, listed FROM advisory WHERE place = ? AND segment = ?',
-  seen: 'SELECT 1 FROM advisory a JOIN temp.seen s ON s.advisory = a.id WHERE a.place = ? AND a.segment = ?',
+  seen: 'SELECT 1 FROM advisory a JOIN temp.seen s ON s.id = a.id WHERE a.place = ? AND a.segment = ?',
   next: 'SELECT coalesce(max(id), 0) + 1 AS id FROM advisory',
-  see: 'INSERT INTO temp.seen (advisory) VALUES (?) ON CONFLICT DO NOTHING',
   write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (id) DO UPDATE SET create_ms = excluded.create_ms, update_ms = excluded.update_ms, listed = excluded.listed, hash = excluded.hash, body = excluded.body`,
   remove: 'DELETE FROM advisory WHERE id = ?',

@@ -1,9 +1,8 @@
-import { workerData } from 'node:worker_threads'
-import { answerTasks } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryQuery, DocumentExport, OriginQuery, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
 import { exportDocument, osvPage } from '../exports/export-tasks.ts'
+import { answerFrom } from '../files/open-thread.ts'
 import { AdvisoryReader } from './advisory-reader.ts'
 
 /** A query as it is sent to the thread: of the order, the terms. */
@@ -19,9 +18,6 @@ export type AdvisoryTask =
   | { readonly kind: 'byOrigin'; readonly query: OriginQuery }
   | { readonly kind: 'exportDocument'; readonly query: DocumentExport }
   | { readonly kind: 'osvPage'; readonly query: OsvPageQuery }
-
-const { path } = workerData as { readonly path: string } // of AdvisoryThread
-let reader: AdvisoryReader | undefined
 
 /** The bounds of one part of a zip: other tasks wait for it. */
 const partOfZip = { maxIds: 200, maxAdvisories: 1_000, maxBytes: 512 * 1024 }
@@ -39,9 +35,7 @@ function nextOfZip(from: AdvisoryReader, query: OsvPageQuery): OsvPage {
   return { ...osvPage(found, query, from.builtMs), next }
 }
 
-function work(task: AdvisoryTask): unknown {
-  // Opened by the first task, whose answer then has the error.
-  reader ??= new AdvisoryReader(path)
+function work(reader: AdvisoryReader, task: AdvisoryTask): unknown {
   if (task.kind === 'groups') return reader.groups()
   if (task.kind === 'get') return reader.get(task.uid)
   if (task.kind === 'byOrigin') return reader.byOrigin(task.query)
@@ -51,4 +45,4 @@ function work(task: AdvisoryTask): unknown {
   return reader.page({ ...query, order: orderOf(terms) })
 }
 
-answerTasks(work, () => reader?.close())
+answerFrom((path) => new AdvisoryReader(path), work)
