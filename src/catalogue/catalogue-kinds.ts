@@ -3,6 +3,8 @@ import { AdvisoryBuilder, type NewAdvisory } from './advisories/advisory-builder
 import { AdvisoryThread } from './advisories/advisory-thread.ts'
 import { LibraryBuilder, type NewArtifact } from './libraries/library-builder.ts'
 import { LibraryThread } from './libraries/library-thread.ts'
+import { LifecycleBuilder, type NewLifecycle } from './lifecycle/lifecycle-builder.ts'
+import { LifecycleThread } from './lifecycle/lifecycle-thread.ts'
 import type { CatalogueWriter, WriteTarget } from './files/catalogue-writer.ts'
 import { VulnerabilityBuilder, type NewVulnerability } from './vulnerabilities/vulnerability-builder.ts'
 import { VulnerabilityThread } from './vulnerabilities/vulnerability-thread.ts'
@@ -12,6 +14,7 @@ export interface CatalogueRows {
   readonly advisories: NewAdvisory
   readonly vulnerabilities: NewVulnerability
   readonly libraries: NewArtifact
+  readonly lifecycle: NewLifecycle
 }
 
 /** A row with its kind. */
@@ -51,6 +54,12 @@ export const catalogueKinds: { readonly [Kind in CatalogueKind]: KindOfCatalogue
     nameOf: ({ name }) => name,
     write: (target) => new LibraryBuilder(target),
     open: LibraryThread.open,
+  },
+  lifecycle: {
+    mediaType: 'application/vnd.taproot.catalogue.lifecycle.v1+sqlite',
+    nameOf: ({ product, cycle }) => `${product} ${cycle.cycle}`,
+    write: (target) => new LifecycleBuilder(target),
+    open: LifecycleThread.open,
   },
 }
 

@@ -57,7 +57,7 @@ export const naiveValues: Readonly<Record<AdvisoryFacet, (advisory: Advisory) =>
 /** The advisories of documents in OSV form, as the model keeps them. */
 export function naiveAdvisories(documents: readonly unknown[], group: Uid): NaiveAdvisory[] {
   return documents.flatMap((document) =>
-    [...osv.rowsOf(membersOf(document, 'the document'), { group: () => group, nowMs: 0 })].flatMap(({ kind, row }) => {
+    [...osv.rowsOf(membersOf(document, 'the document'), { group: () => group, nowMs: 0, file: 'document.json' })].flatMap(({ kind, row }) => {
       if (kind !== 'advisories') return []
       const { segment, advisory } = row
       const uid = trustedUid(`${group}/${segment}`)

@@ -96,7 +96,7 @@ class KindImport<Kind extends CatalogueKind> {
 class Import {
   readonly #open: OpenTarget
   readonly #options: ImportOptions
-  readonly #context: FormatContext
+  readonly #context: Omit<FormatContext, 'file'>
   readonly #kinds = new Map<CatalogueKind, KindImport<CatalogueKind>>()
   #documents = 0
   #refused = 0
@@ -165,7 +165,7 @@ class Import {
     if ('refused' in document) this.#refuse({ file, line: document.line, reason: document.refused })
     else {
       try {
-        const rows = this.#rowsOf(document.value)
+        const rows = this.#rowsOf(file, document.value)
         for (const { kind } of rows) if (!this.#kinds.has(kind)) await this.#begin(kind)
         this.#put(rows)
       } catch (error) {
@@ -180,9 +180,9 @@ class Import {
   }
 
   /** Returns all rows of a document before one of them is written. Throws RefusedDocument. */
-  #rowsOf(value: unknown): readonly ImportRow[] {
+  #rowsOf(file: string, value: unknown): readonly ImportRow[] {
     const { format, document } = formatOf(value)
-    return [...format.rowsOf(document, this.#context)]
+    return [...format.rowsOf(document, { ...this.#context, file })]
   }
 
   async #begin(kind: CatalogueKind): Promise<void> {
