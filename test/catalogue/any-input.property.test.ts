@@ -45,7 +45,7 @@ describe('any input', () => {
   }))
 
   test('random JSON is imported, or refused with a reason', () => {
-    const context = { group: () => testGroup, nowMs: 0, file: 'document.json' }
+    const context = { group: () => testGroup, nowMs: 0, ecosystem: undefined, file: 'document.json' }
     fc.assert(
       fc.property(fc.dictionary(fc.constantFrom(...names, ...more), value, { maxKeys: 10 }), (document) => {
         try {
@@ -87,7 +87,7 @@ describe('any input', () => {
           if (!('value' in document)) continue
           try {
             const { format, document: members } = formatOf(document.value)
-            void [...format.rowsOf(members, { group: () => testGroup, nowMs: 0, file: 'document.json' })]
+            void [...format.rowsOf(members, { group: () => testGroup, nowMs: 0, ecosystem: undefined, file: 'document.json' })]
           } catch (error) {
             expect(error).toBeInstanceOf(RefusedDocument)
           }

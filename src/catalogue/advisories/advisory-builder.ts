@@ -8,6 +8,7 @@ import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities
 import { openForWriting, setMeta } from '../files/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { ImportedRows } from '../files/imported-rows.ts'
+import type { OsvFacts } from './osv-facts.ts'
 import { searchTextsOf, termsOf } from './facts.ts'
 import { advisoryTables, facets } from './advisory-tables.ts'
 
@@ -18,6 +19,8 @@ export interface NewAdvisory {
   /** The package that the artifact is built from. */
   readonly origin: string
   readonly advisory: Advisory
+  /** What exports need besides; absent if nothing. */
+  readonly osv?: OsvFacts
 }
 
 /** Number of advisories that are removed in one transaction. */
@@ -50,21 +53,23 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     return this.#statements.seen.get(this.#place, segment) !== undefined
   }
 
-  put({ segment, origin, advisory }: NewAdvisory): PutOutcome {
+  put({ segment, origin, advisory, osv }: NewAdvisory): PutOutcome {
     const statements = this.#statements
     const body = toBinary(AdvisorySchema, advisory)
-    const hash = createHash('sha256').update(origin).update('\0').update(body).digest().subarray(0, 16)
+    const facts = osv === undefined ? '' : JSON.stringify(osv)
+    const hash = createHash('sha256').update(origin).update('\0').update(body).update(facts).digest().subarray(0, 16)
     const old = statements.find.get(this.#place, segment)
     if (old !== undefined) {
       const id = Number(old['id'])
       const outcome = this.#rows.outcomeOf({ id, hash: old['hash'] as Uint8Array }, hash) // a BLOB column
       if (outcome !== 'changed') return outcome
       if (old['listed'] === 1) this.#unlist(id)
-      this.#write(id, { segment, origin, advisory, hash })
+      statements.unfact.run(id)
+      this.#write(id, { segment, origin, advisory, hash, facts })
     } else {
       const id = Number(statements.next.get()?.['id'])
       this.#rows.see(id)
-      this.#write(id, { segment, origin, advisory, hash })
+      this.#write(id, { segment, origin, advisory, hash, facts })
     }
     return old === undefined ? 'added' : 'changed'
   }
@@ -77,6 +82,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
       for (const { id, listed } of rows) {
         if (listed === 1) this.#unlist(Number(id))
         this.#statements.remove.run(Number(id))
+        this.#statements.unfact.run(Number(id))
       }
       removed += rows.length
       this.#rows.commit()
@@ -110,7 +116,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     this.#database.close()
   }
 
-  #write(id: number, { segment, origin, advisory, hash }: NewAdvisory & { readonly hash: Uint8Array }): void {
+  #write(id: number, { segment, origin, advisory, hash, facts }: Omit<NewAdvisory, 'osv'> & { readonly hash: Uint8Array; readonly facts: string }): void {
     const { createTime, updateTime, deleteTime } = advisory
     const isListed = deleteTime === undefined
     advisory.uid = `${this.#group}/${segment}`
@@ -118,6 +124,7 @@ export class AdvisoryBuilder implements CatalogueWriter<NewAdvisory> {
     const body = toBinary(AdvisorySchema, advisory)
     const [createMs, updateMs] = [createTime, updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
     this.#statements.write.run(id, this.#place, segment, createMs ?? 0, updateMs ?? 0, isListed ? 1 : 0, hash, body)
+    if (facts !== '') this.#statements.fact.run(id, facts)
     if (isListed) {
       for (const [facet, value] of termsOf(advisory, origin)) this.#statements.post.run(this.#termOf(facet, value), id)
       this.#statements.index.run(id, ...searchTextsOf(advisory))
@@ -150,6 +157,8 @@ const sql = {
   write: `INSERT INTO advisory (id, place, segment, create_ms, update_ms, listed, hash, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (id) DO UPDATE SET create_ms = excluded.create_ms, update_ms = excluded.update_ms, listed = excluded.listed, hash = excluded.hash, body = excluded.body`,
   remove: 'DELETE FROM advisory WHERE id = ?',
+  fact: 'INSERT INTO osv (advisory, facts) VALUES (?, ?)',
+  unfact: 'DELETE FROM osv WHERE advisory = ?',
   post: 'INSERT INTO posting (term, advisory) VALUES (?, ?)',
   unpost: 'DELETE FROM posting WHERE advisory = ?',
   index: 'INSERT INTO search (rowid, artifact, component, aliases) VALUES (?, ?, ?, ?)',

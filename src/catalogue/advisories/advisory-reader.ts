@@ -1,4 +1,4 @@
-import type { DatabaseSync, SQLInputValue } from 'node:sqlite'
+import type { DatabaseSync, SQLInputValue, SQLOutputValue } from 'node:sqlite'
 import { RecentMap } from '../../base/recent-map.ts'
 import { isBelow, parentOf, trustedUid, type Uid } from '../../base/uid.ts'
 import type { AdvisoryFilter, AdvisoryPage, AdvisoryQuery, FacetValues, FoundAdvisory, OriginAdvisory, OriginQuery } from '../../cache/lists/advisory-source.ts'
@@ -26,10 +26,18 @@ interface IdQuery {
   readonly maxBytes: number
 }
 
-/** Advisories of one id, as protobuf bytes. */
+/** An advisory as the file has it. */
+export interface StoredAdvisory {
+  /** The Advisory as protobuf bytes. */
+  readonly body: Uint8Array
+  /** The OsvFacts as JSON; undefined if it has none. */
+  readonly osv: string | undefined
+}
+
+/** Advisories of one id. */
 export interface AdvisoriesOfId {
   readonly id: string
-  readonly bodies: readonly Uint8Array[]
+  readonly advisories: readonly StoredAdvisory[]
 }
 
 /** A part of a statement with its parameters. */
@@ -147,26 +155,32 @@ export class AdvisoryReader {
     return { advisories: rows.map((row) => ({ ...row, body: body.get(row.id)?.['body'] as Uint8Array })), total }
   }
 
-  /** Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds. */
-  byOrigin(query: OriginQuery): OriginAdvisory[] | undefined {
+  /**
+   * Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds.
+   * `withOsv` also returns their OsvFacts.
+   */
+  byOrigin(query: OriginQuery, withOsv = false): (OriginAdvisory & StoredAdvisory)[] | undefined {
     const { groups, origin, ids, maxAdvisories, maxBytes } = query
     const wanted = new Set(groups)
     const places = new Map(this.#places.filter(({ uid }) => wanted.has(uid)).map((place) => [place.id, place]))
     const all = [...places.values()].reduce((sum, { listed }) => sum + listed, 0)
     if (all === 0) return []
     if (origin === undefined && ids === undefined && all > maxAdvisories) return undefined
-    const rows = this.#database.prepare(originStatement(query)).iterate({
+    const rows = this.#database.prepare(originStatement(query, withOsv)).iterate({
       places: JSON.stringify([...places.keys()]),
       ...(origin === undefined ? {} : { origin }),
       ...(ids === undefined ? {} : { ids: JSON.stringify(ids) }),
     })
-    const found: OriginAdvisory[] = []
+    const found: (OriginAdvisory & StoredAdvisory)[] = []
     let bytes = 0
     for (const row of rows) {
-      const body = row['body'] as Uint8Array // a BLOB column
-      bytes += body.length
+      bytes += sizeOf(row)
       if (found.length === maxAdvisories || bytes > maxBytes) return undefined
-      found.push({ origin: String(row['origin']), uid: trustedUid(`${places.get(Number(row['place']))?.uid ?? ''}/${String(row['segment'])}`), body })
+      found.push({
+        origin: String(row['origin']),
+        uid: trustedUid(`${places.get(Number(row['place']))?.uid ?? ''}/${String(row['segment'])}`),
+        ...storedIn(row),
+      })
     }
     return found
   }
@@ -179,8 +193,8 @@ export class AdvisoryReader {
     const wanted = new Set(groups)
     const places = JSON.stringify(this.#places.filter(({ uid }) => wanted.has(uid)).map(({ id }) => id))
     const terms = this.#database.prepare('SELECT id, value FROM term WHERE facet = ? AND value > ? ORDER BY value LIMIT ?')
-    const bodies = this.#database.prepare(
-      `SELECT a.body FROM posting p CROSS JOIN advisory a ON a.id = p.advisory
+    const stored = this.#database.prepare(
+      `SELECT a.body, o.facts FROM posting p CROSS JOIN advisory a ON a.id = p.advisory LEFT JOIN osv o ON o.advisory = a.id
        WHERE p.term = ? AND a.listed = 1 AND a.place IN (SELECT value FROM json_each(?)) ORDER BY a.place, a.segment LIMIT ?`,
     )
     const found: AdvisoriesOfId[] = []
@@ -189,10 +203,13 @@ export class AdvisoryReader {
     for (const { id, value } of rows) {
       if (advisories >= maxAdvisories || bytes >= maxBytes) return { found, next: last }
       last = String(value)
-      const ofId = bodies.all(Number(id), places, maxPerId).map(({ body }) => body as Uint8Array) // a BLOB column
+      const ofId: StoredAdvisory[] = []
+      for (const row of stored.iterate(Number(id), places, maxPerId)) {
+        ofId.push(storedIn(row))
+        bytes += sizeOf(row)
+      }
       advisories += ofId.length
-      bytes += ofId.reduce((sum, { length }) => sum + length, 0)
-      if (ofId.length > 0) found.push({ id: last, bodies: ofId })
+      if (ofId.length > 0) found.push({ id: last, advisories: ofId })
     }
     return { found, next: rows.length < maxIds ? undefined : last }
   }
@@ -287,6 +304,17 @@ function candidates({ ids }: FoundTerms): string {
   return `(SELECT ${ids.length > 1 ? 'DISTINCT ' : ''}advisory FROM posting WHERE term IN (${ids.join()})) c CROSS JOIN advisory a ON a.id = c.advisory`
 }
 
+/** Returns an advisory in a row with its body, and its facts for OSV. */
+function storedIn({ body, facts }: Readonly<Record<string, SQLOutputValue>>): StoredAdvisory {
+  return { body: body as Uint8Array, osv: typeof facts === 'string' ? facts : undefined } // a BLOB column
+}
+
+/** Returns the size of such a row, in bytes or characters. */
+function sizeOf(row: Readonly<Record<string, SQLOutputValue>>): number {
+  const { body, osv = '' } = storedIn(row)
+  return body.length + osv.length
+}
+
 function hasTerm(exists: 'EXISTS' | 'NOT EXISTS', { ids }: FoundTerms): Sql {
   return { text: `${exists} (SELECT 1 FROM posting p WHERE p.advisory = a.id AND p.term IN (${ids.join()}))`, values: [] }
 }
@@ -299,7 +327,7 @@ function advisoriesWith(terms: string): string {
 }
 
 /** The statement that finds advisories for documents. It starts with the advisories that have the terms, or with all of the groups. */
-function originStatement({ origin, ids }: OriginQuery): string {
+function originStatement({ origin, ids }: OriginQuery, withOsv: boolean): string {
   const found = [
     ...(ids === undefined ? [] : [advisoriesWith(withOneOfIds)]),
     ...(origin === undefined ? [] : [advisoriesWith(`${originFacet} AND t.value = :origin`)]),
@@ -309,8 +337,9 @@ function originStatement({ origin, ids }: OriginQuery): string {
       ? 'json_each(:places) k CROSS JOIN advisory a ON a.place = k.value'
       : `(SELECT DISTINCT advisory FROM (${found.join(' INTERSECT ')})) c CROSS JOIN advisory a ON a.id = c.advisory`
   const ofOrigin = `SELECT t.value FROM posting p CROSS JOIN term t ON t.id = p.term WHERE p.advisory = a.id AND ${originFacet}`
-  return `SELECT a.place, a.segment, a.body, coalesce((${ofOrigin}), '') AS origin
-    FROM ${from} WHERE a.listed = 1 AND a.place IN (SELECT value FROM json_each(:places))`
+  const [facts, osv] = withOsv ? ['o.facts', ' LEFT JOIN osv o ON o.advisory = a.id'] : ['NULL AS facts', '']
+  return `SELECT a.place, a.segment, a.body, ${facts}, coalesce((${ofOrigin}), '') AS origin
+    FROM ${from}${osv} WHERE a.listed = 1 AND a.place IN (SELECT value FROM json_each(:places))`
 }
 
 /** The condition that one of the texts contains `text`, which is in lower case. Undefined if none can: a line break separates aliases. */

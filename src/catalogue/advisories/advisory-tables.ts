@@ -29,6 +29,7 @@ export const facets = {
  * - `posting`: which advisories have a term. A term is one value of one facet
  * - `term_count`: the number of advisories by term and group, so that counts of one value need no search
  * - `search`: the lower-case texts that `query` searches, as trigrams
+ * - `osv`: the OsvFacts of advisories as JSON
  */
 export const advisoryTables: CatalogueTables = {
   version: 1,
@@ -47,4 +48,5 @@ CREATE INDEX advisory_updated ON advisory (place, update_ms, segment) WHERE list
 CREATE INDEX advisory_listed ON advisory (place, segment) WHERE listed = 1;
 CREATE VIRTUAL TABLE search USING fts5(artifact, component, aliases, tokenize = 'trigram case_sensitive 1', detail = full);
 `,
+  added: { osv: 'advisory INTEGER PRIMARY KEY, facts TEXT NOT NULL' },
 }

@@ -6,6 +6,8 @@ export interface CatalogueTables {
   readonly version: number
   /** The statements that make the tables. The table `meta` is made for every kind. */
   readonly sql: string
+  /** Tables of later releases with their columns. A file without them is read as if they were empty, so the version stays. */
+  readonly added?: Readonly<Record<string, string>>
 }
 
 /** A file that is no catalogue of this version, or is damaged. The message is for operators. */
@@ -19,19 +21,24 @@ export function openForWriting(path: string, { tables, isNew }: { readonly table
   const database = new DatabaseSync(path, { defensive: false })
   // No process reads the file before it is finished, and an unfinished one is thrown away.
   database.exec('PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -65536; PRAGMA temp_store = FILE')
-  if (!isNew) return database
-  database.exec(`CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID; ${tables.sql}`)
-  setMeta(database, 'format', String(tables.version))
+  if (isNew) {
+    database.exec(`CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID; ${tables.sql}`)
+    setMeta(database, 'format', String(tables.version))
+  }
+  for (const [name, columns] of Object.entries(tables.added ?? {})) database.exec(`CREATE TABLE IF NOT EXISTS ${name} (${columns})`)
   return database
 }
 
 /** Opens a finished catalogue. Throws CatalogueError if the file is no catalogue of this version. */
-export function openForReading(path: string, { version }: CatalogueTables): DatabaseSync {
+export function openForReading(path: string, { version, added = {} }: CatalogueTables): DatabaseSync {
   try {
     const database = new DatabaseSync(path, { readOnly: true })
     // Immutable files need no locks. Pages are read through the memory of the system.
-    database.exec('PRAGMA query_only = 1; PRAGMA mmap_size = 1099511627776; PRAGMA temp_store = MEMORY')
+    database.exec('PRAGMA mmap_size = 1099511627776; PRAGMA temp_store = MEMORY')
     const format = metaOf(database, 'format')
+    const has = database.prepare("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?")
+    for (const [name, columns] of Object.entries(added)) if (has.get(name) === undefined) database.exec(`CREATE TEMP TABLE ${name} (${columns})`)
+    database.exec('PRAGMA query_only = 1')
     if (format !== String(version)) throw new CatalogueError(`the catalogue has format ${format}, and this version reads ${version}`)
     return database
   } catch (error) {
