@@ -18,6 +18,7 @@ const helpers = {
   'src/audit/index-worker.ts': 'it runs in a thread of its own',
   'src/catalogue/advisories/advisory-worker.ts': 'it runs in a thread of its own',
   'src/catalogue/libraries/library-worker.ts': 'it runs in a thread of its own',
+  'src/catalogue/lifecycle/lifecycle-worker.ts': 'it runs in a thread of its own',
   'src/catalogue/vulnerabilities/vulnerability-worker.ts': 'it runs in a thread of its own',
   'src/cli/kubectl-plugin.ts': 'it is loaded after the compile cache is enabled',
   'src/registry/readme/readme-worker.ts': 'it runs in a thread of its own',

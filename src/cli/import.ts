@@ -23,6 +23,7 @@ export interface ImportCommandOptions {
   readonly role: 'api' | 'dev'
   readonly config?: string
   readonly group?: string
+  readonly ecosystem?: string
   readonly replace?: boolean
   readonly dryRun?: boolean
 }
@@ -129,7 +130,10 @@ async function importAlone({ config, paths, options, watcher, log }: RunningImpo
     const engine = await startEngine({ config, store, cache, upstream, fetch, issuers: [], log, clock: systemClock, random: systemRandom }, signal)
     if (engine.catalogues === undefined) throw new UsageError('no upstream is configured (registry.upstream): it stores the catalogue')
     const group = options.group === undefined ? undefined : findGroup(cache.tables, options.group)
-    return await engine.catalogues.import({ paths, group, replace: options.replace === true, dryRun: options.dryRun === true, ...watcher }, signal)
+    return await engine.catalogues.import(
+      { paths, group, ecosystem: options.ecosystem, replace: options.replace === true, dryRun: options.dryRun === true, ...watcher },
+      signal,
+    )
   } finally {
     await fetch.close()
     await upstream?.close()
@@ -141,8 +145,8 @@ async function importAlone({ config, paths, options, watcher, log }: RunningImpo
 /** Imports in the server that has the embedded store. Resolves with undefined if no server runs. */
 async function importThere({ config, paths, options, watcher }: RunningImport, signal: AbortSignal): Promise<ImportSummary | undefined> {
   if (config.store.kind !== 'sqlite') return undefined
-  const { group, replace = false, dryRun = false } = options
-  return importInServer({ dataDir: config.dataDir, paths: paths.map((path) => resolve(path)), group, replace, dryRun, watcher }, signal)
+  const { group, ecosystem, replace = false, dryRun = false } = options
+  return importInServer({ dataDir: config.dataDir, paths: paths.map((path) => resolve(path)), group, ecosystem, replace, dryRun, watcher }, signal)
 }
 
 /**

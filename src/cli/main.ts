@@ -38,6 +38,7 @@ function importAdvisoriesCommand(): Command {
     .description('import advisories and other catalogues: files, folders, zip and tar archives')
     .argument('<path...>', 'files in JSON, JSON lines or YAML, folders, or archives of them')
     .option('--group <group>', 'uid or path of the group that advisories belong to, e.g. acme/security')
+    .option('--ecosystem <ecosystem>', 'OSV ecosystem of packages whose documents name no distribution, e.g. Wolfi or Alpine:v3.20')
     .option('--replace', 'remove what the files do not have: advisories of the group, and other rows of the same sources')
     .option('--dry-run', 'read everything and count, but change nothing')
     .addOption(new Option('--role <role>', 'role whose settings apply').choices(['api', 'dev']).default('dev'))

@@ -56,6 +56,7 @@ const feed = section(
     source: text('An https URL, or the path of a mounted file or folder. Content and archives are as for `taproot import`.'),
     everyMinutes: count('Minutes between the starts of two runs. A server that supports it sends the content only if it changed.', 1440),
     group: text('Group that advisories belong to: uid or path.'),
+    ecosystem: text('OSV ecosystem of packages whose documents name no distribution, for example `Wolfi` or `Alpine:v3.20`. Exports in OSV form need it.'),
     replace: flag('Whether a run removes what the source no longer has.'),
     tokenFile: text('File with a bearer token to send to the URL.'),
     caFile: text('PEM file with the CA certificate of the URL. Default: the CA certificates of the system.'),

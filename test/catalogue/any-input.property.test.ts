@@ -23,6 +23,12 @@ describe('any input', () => {
     'details',
     'vulnerabilities',
     'format',
+    'cycle',
+    'eol',
+    'label',
+    'category',
+    'releases',
+    'identifiers',
   ]
   const leaf = fc.oneof(
     fc.constantFrom('CVE-2026-1', '2026-01-01T00:00:00Z', '2026-01-01', 'en', 'constructor', '__proto__', 'https://example.com', 'NVD_CVE', '0.5', 'CVSS_V3'),
@@ -39,7 +45,7 @@ describe('any input', () => {
   }))
 
   test('random JSON is imported, or refused with a reason', () => {
-    const context = { group: () => testGroup, nowMs: 0 }
+    const context = { group: () => testGroup, nowMs: 0, ecosystem: undefined, file: 'document.json' }
     fc.assert(
       fc.property(fc.dictionary(fc.constantFrom(...names, ...more), value, { maxKeys: 10 }), (document) => {
         try {
@@ -81,7 +87,7 @@ describe('any input', () => {
           if (!('value' in document)) continue
           try {
             const { format, document: members } = formatOf(document.value)
-            void [...format.rowsOf(members, { group: () => testGroup, nowMs: 0 })]
+            void [...format.rowsOf(members, { group: () => testGroup, nowMs: 0, ecosystem: undefined, file: 'document.json' })]
           } catch (error) {
             expect(error).toBeInstanceOf(RefusedDocument)
           }

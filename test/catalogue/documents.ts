@@ -51,7 +51,7 @@ export function targetsAt(target: string): OpenTarget {
 /** Imports paths into new catalogues, or into those of `target`. */
 export async function importPaths(
   paths: readonly string[],
-  options: { target?: string; replace?: boolean; group?: string | undefined } = {},
+  options: { target?: string; replace?: boolean; group?: string | undefined; ecosystem?: string | undefined } = {},
 ): Promise<ImportOutcome> {
   const target = options.target ?? join(await temporaryFolder(), 'catalogue.sqlite')
   const refusals: ImportRefusal[] = []
@@ -61,6 +61,7 @@ export async function importPaths(
     {
       paths,
       group: group === undefined ? undefined : trustedUid(group),
+      ecosystem: options.ecosystem,
       replace: options.replace ?? false,
       nowMs: 1_767_225_600_000,
       onRefusal: (refusal) => refusals.push(refusal),

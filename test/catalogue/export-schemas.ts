@@ -53,8 +53,15 @@ const openvex = record(['@context', '@id', 'author', 'timestamp', 'version', 'st
 })
 
 const range = record(['type', 'events'], {
-  type: { const: 'ECOSYSTEM' },
-  events: list({ type: 'object', minProperties: 1, maxProperties: 1, additionalProperties: false, properties: { introduced: text, fixed: text } }),
+  type: { enum: ['SEMVER', 'ECOSYSTEM', 'GIT'] },
+  repo: text,
+  events: list({
+    type: 'object',
+    minProperties: 1,
+    maxProperties: 1,
+    additionalProperties: false,
+    properties: { introduced: text, fixed: text, last_affected: text, limit: text },
+  }),
 })
 
 const osv = record(['schema_version', 'id', 'modified', 'affected'], {

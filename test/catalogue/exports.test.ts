@@ -1,7 +1,8 @@
+import fc from 'fast-check'
 import * as csafTests from '@secvisogram/csaf-validator-lib/basic.js'
 import { describe, expect, test } from 'vitest'
 import { fromBinary } from '@bufbuild/protobuf'
-import { AdvisoryReader } from '../../src/catalogue/advisories/advisory-reader.ts'
+import { AdvisoryReader, type StoredAdvisory } from '../../src/catalogue/advisories/advisory-reader.ts'
 import { exportDocument } from '../../src/catalogue/exports/export-tasks.ts'
 import { AdvisorySchema, type Advisory } from '../../src/gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { fileOf, importPaths, testGroup } from './documents.ts'
@@ -12,26 +13,39 @@ import { samples } from './formats/samples.ts'
 type Format = 'openvex' | 'csaf' | 'osv'
 
 /** The advisories of a document, by origin package, as the catalogue has them. */
-async function importedFrom(document: unknown): Promise<{ readonly byOrigin: ReadonlyMap<string, readonly Uint8Array[]>; readonly builtMs: number }> {
-  const { target } = await importPaths([await fileOf('document', JSON.stringify(document))])
+async function importedFrom(
+  document: unknown,
+  ecosystem?: string,
+): Promise<{ readonly byOrigin: ReadonlyMap<string, readonly StoredAdvisory[]>; readonly builtMs: number }> {
+  const { target, refusals } = await importPaths([await fileOf('document', JSON.stringify(document))], { ecosystem })
+  expect(refusals).toEqual([])
   const reader = new AdvisoryReader(target)
-  const found = reader.byOrigin({ groups: [testGroup], origin: undefined, ids: undefined, maxAdvisories: 1_000, maxBytes: 1_000_000 }) ?? []
-  const byOrigin = new Map([...Map.groupBy(found, ({ origin }) => origin)].map(([origin, some]) => [origin, some.map(({ body }) => body)]))
+  const found = reader.byOrigin({ groups: [testGroup], origin: undefined, ids: undefined, maxAdvisories: 1_000, maxBytes: 1_000_000 }, true) ?? []
+  const byOrigin = Map.groupBy(found, ({ origin }) => origin)
   const { builtMs } = reader
   reader.close()
   return { byOrigin, builtMs }
 }
 
 /** All exports of a document in one form. */
-async function exportsOf(document: unknown, format: Format): Promise<unknown[]> {
-  const { byOrigin, builtMs } = await importedFrom(document)
+async function exportsOf(document: unknown, format: Format, ecosystem?: string): Promise<unknown[]> {
+  const { byOrigin, builtMs } = await importedFrom(document, ecosystem)
   const facts = { groups: [testGroup], format, publisher: 'Example Corp', baseUrl: 'https://taproot.example.com', maxAdvisories: 1_000, maxBytes: 1_000_000 }
-  return [...byOrigin].map(([origin, bodies]) => JSON.parse(Buffer.from(exportDocument(bodies, { ...facts, origin }, builtMs)).toString()) as unknown)
+  return [...byOrigin].map(([origin, stored]) => JSON.parse(Buffer.from(exportDocument(stored, { ...facts, origin }, builtMs)).toString()) as unknown)
 }
 
 const forms = Object.entries(samples)
-/** Samples about packages of distributions that they do not name: OSV has no ecosystem for them. */
-const withoutEcosystem: ReadonlySet<string> = new Set(['packageAdvisories', 'csaf', 'apkDatabase'])
+/** The ecosystem of OSV of samples about packages of distributions that they do not name. Without it, OSV has no name for these packages. */
+const ecosystems: Readonly<Record<string, string>> = { packageAdvisories: 'Wolfi', csaf: 'Red Hat:enterprise_linux:9', apkDatabase: 'Alpine:v3.20' }
+
+interface OsvDocument {
+  readonly id: string
+  readonly affected: readonly { readonly package: Readonly<Record<string, string>>; readonly ranges?: unknown; readonly versions?: unknown }[]
+}
+
+async function osvOf(document: unknown, ecosystem?: string): Promise<OsvDocument[]> {
+  return (await exportsOf(document, 'osv', ecosystem)).flat() as OsvDocument[] // checked with the schema below
+}
 
 // docs/spec/advisories.md#advisory-exports
 describe.each(forms)('advisories from %s', (form, sample) => {
@@ -48,7 +62,7 @@ describe.each(forms)('advisories from %s', (form, sample) => {
 
   test('as OpenVEX, they say the same when they are imported again', async () => {
     const { byOrigin } = await importedFrom(sample)
-    const before = [...byOrigin.values()].flat().map((body) => fromBinary(AdvisorySchema, body))
+    const before = [...byOrigin.values()].flat().map(({ body }) => fromBinary(AdvisorySchema, body))
     const after = (await exportsOf(sample, 'openvex')).flatMap((document) => advisoriesOf(document))
     const statuses = (advisories: readonly Advisory[]): string[] =>
       [...new Set(advisories.flatMap(({ advisoryId, events }) => events.map(({ type }) => `${advisoryId} ${statusNames[type.case ?? ''] ?? ''}`)))].sort()
@@ -56,15 +70,17 @@ describe.each(forms)('advisories from %s', (form, sample) => {
   })
 
   test('as OSV, they can be imported again', async () => {
-    const documents = (await exportsOf(sample, 'osv')).flat()
-    expect(documents.length > 0).toBe(!withoutEcosystem.has(form))
+    const ecosystem = ecosystems[form]
+    if (ecosystem !== undefined) expect(await osvOf(sample)).toEqual([])
+    const documents = await osvOf(sample, ecosystem)
+    expect(documents).not.toEqual([])
     for (const document of documents) expect(advisoriesOf(document)).not.toEqual([])
   })
 
   test.each(['openvex', 'osv'] as const)('as %s, they pass the schema', async (format) => {
     const validate = exportSchemas[format]
-    const documents = (await exportsOf(sample, format)).flat()
-    expect(documents.length > 0).toBe(format === 'openvex' || !withoutEcosystem.has(form))
+    const documents = (await exportsOf(sample, format, ecosystems[form])).flat()
+    expect(documents).not.toEqual([])
     for (const document of documents) expect([validate(document), validate.errors]).toEqual([true, null])
   })
 })
@@ -80,3 +96,87 @@ const statusNames: Readonly<Record<string, string>> = {
   fixed: 'fixed',
   patched: 'fixed',
 }
+
+describe('OSV', () => {
+  // docs/spec/advisories.md#osv-ecosystems
+  test.each([
+    ['package advisories', samples.packageAdvisories, 'Wolfi', ['Wolfi pkg:apk/wolfi/nginx']],
+    ['an APK database', samples.apkDatabase, 'Alpine:v3.20', ['Alpine:v3.20 pkg:apk/alpine/nginx']],
+    ['a distribution that OSV does not know', samples.apkDatabase, 'Example Linux:3', ['Example Linux:3 pkg:apk/nginx']],
+    ['CSAF', samples.csaf, 'Red Hat:enterprise_linux:9', ['Red Hat:enterprise_linux:9 pkg:rpm/redhat/openssl']],
+    ['a distribution with packages of another type', samples.csaf, 'Wolfi', []],
+    // Its database says which repository it is.
+    [
+      'the database of a known distribution',
+      { ...samples.apkDatabase, urlprefix: 'https://dl-cdn.alpinelinux.org/alpine', distroversion: 'v3.20' },
+      undefined,
+      ['Alpine:v3.20 pkg:apk/alpine/nginx'],
+    ],
+    ['a known distribution and the option', { ...samples.apkDatabase, urlprefix: 'https://packages.wolfi.dev' }, 'Alpine:v3.20', ['Wolfi pkg:apk/wolfi/nginx']],
+  ])('has the ecosystem of the import for %s', async (_, sample, ecosystem, expected) => {
+    const named = (await osvOf(sample, ecosystem)).flatMap(({ affected }) =>
+      affected.map(({ package: { ecosystem: name, purl } }) => `${String(name)} ${String(purl)}`),
+    )
+    expect([...new Set(named)]).toEqual(expected)
+  })
+
+  const vexOf = (purl: string): unknown => ({
+    '@context': 'https://openvex.dev/ns/v0.2.0',
+    author: 'Example',
+    timestamp: '2026-01-02T10:00:00Z',
+    statements: [{ vulnerability: { name: 'CVE-2026-1' }, products: [{ '@id': purl }], status: 'affected' }],
+  })
+
+  test.each([
+    ['another distribution', 'pkg:apk/wolfi/a@1', 'Wolfi', 'pkg:apk/wolfi/a'],
+    ['the same distribution, without its release', 'pkg:apk/alpine/a@1', 'Alpine:v3.20', 'pkg:apk/alpine/a'],
+    ['no distribution', 'pkg:apk/a@1', 'Alpine:v3.20', 'pkg:apk/alpine/a'],
+    ['a distribution that OSV does not know', 'pkg:apk/example/a@1', 'Alpine:v3.20', 'pkg:apk/alpine/a'],
+    ['a package of no distribution', 'pkg:npm/a@1', 'npm', 'pkg:npm/a'],
+  ])('takes the ecosystem of the import only where a package URL has none: %s', async (_, purl, ecosystem, exported) => {
+    const [document] = await osvOf(vexOf(purl), 'Alpine:v3.20')
+    expect(document?.affected).toEqual([{ package: { ecosystem, name: 'a', purl: exported }, versions: ['1'] }])
+  })
+
+  test.each([
+    ['wolfi', 'there is no ecosystem wolfi: write Wolfi'],
+    ['PyPI', 'PyPI is no distribution'],
+    ['Alpine:', 'is no ecosystem'],
+    ['a/b', 'is no ecosystem'],
+  ])('no import with the ecosystem %s', async (ecosystem, reason) => {
+    await expect(importedFrom(samples.apkDatabase, ecosystem)).rejects.toThrow(reason)
+  })
+
+  const version = fc.constantFrom('0', '1', '1.5', '2.0', '3.0b1', '10')
+  const event = fc.oneof(...['introduced', 'fixed', 'last_affected', 'limit'].map((name) => version.map((value) => ({ [name]: value }))))
+  const range = fc.record({
+    type: fc.constantFrom('SEMVER', 'ECOSYSTEM'),
+    events: fc.uniqueArray(event, { minLength: 1, maxLength: 4, selector: (one) => JSON.stringify(one) }),
+  })
+  const commits = fc.record({
+    type: fc.constant('GIT'),
+    repo: fc.constant('https://example.com/a.git'),
+    events: fc.constant([{ introduced: '0' }, { fixed: 'abc' }]),
+  })
+  const ranges = fc.uniqueArray(fc.oneof({ weight: 3, arbitrary: range }, commits), { minLength: 1, maxLength: 3, selector: (one) => JSON.stringify(one) })
+  const versions = fc.uniqueArray(version, { minLength: 1, maxLength: 4 })
+  const statement = fc.oneof(fc.record({ ranges }), fc.record({ versions }), fc.record({ ranges, versions }))
+
+  // docs/spec/advisories.md#advisory-exports
+  test('gives back all ranges and versions of an OSV document', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.uniqueArray(statement, { minLength: 1, maxLength: 3, selector: (one) => JSON.stringify(one) }), async (statements) => {
+        const named = { ecosystem: 'PyPI', name: 'example' }
+        const [document] = await osvOf({ ...samples.osv, affected: statements.map((one) => ({ package: named, ...one })) })
+        expect(document?.affected).toEqual(statements.map((one) => ({ package: { ...named, purl: 'pkg:pypi/example' }, ...one })))
+        expect([exportSchemas.osv(document), exportSchemas.osv.errors]).toEqual([true, null])
+      }),
+      { numRuns: 60 },
+    )
+  })
+
+  test('says that all versions are affected if a document names none', async () => {
+    const [document] = await osvOf({ ...samples.osv, affected: [{ package: { ecosystem: 'PyPI', name: 'example' } }] })
+    expect(document?.affected.map((one) => one.ranges)).toEqual([[{ type: 'ECOSYSTEM', events: [{ introduced: '0' }] }]])
+  })
+})

@@ -57,13 +57,15 @@ export const naiveValues: Readonly<Record<AdvisoryFacet, (advisory: Advisory) =>
 /** The advisories of documents in OSV form, as the model keeps them. */
 export function naiveAdvisories(documents: readonly unknown[], group: Uid): NaiveAdvisory[] {
   return documents.flatMap((document) =>
-    [...osv.rowsOf(membersOf(document, 'the document'), { group: () => group, nowMs: 0 })].flatMap(({ kind, row }) => {
-      if (kind !== 'advisories') return []
-      const { segment, advisory } = row
-      const uid = trustedUid(`${group}/${segment}`)
-      const [createMs = 0, updateMs = 0] = [advisory.createTime, advisory.updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
-      return [{ uid, name: '', createMs, updateMs, group, advisory: create(AdvisorySchema, { ...advisory, uid }) }]
-    }),
+    [...osv.rowsOf(membersOf(document, 'the document'), { group: () => group, nowMs: 0, ecosystem: undefined, file: 'document.json' })].flatMap(
+      ({ kind, row }) => {
+        if (kind !== 'advisories') return []
+        const { segment, advisory } = row
+        const uid = trustedUid(`${group}/${segment}`)
+        const [createMs = 0, updateMs = 0] = [advisory.createTime, advisory.updateTime].map((time) => (time === undefined ? 0 : timestampMs(time)))
+        return [{ uid, name: '', createMs, updateMs, group, advisory: create(AdvisorySchema, { ...advisory, uid }) }]
+      },
+    ),
   )
 }
 

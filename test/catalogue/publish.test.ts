@@ -1,9 +1,11 @@
 import { readdir } from 'node:fs/promises'
+import { DatabaseSync } from 'node:sqlite'
 import { Transform } from 'node:stream'
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { trustedUid } from '../../src/base/uid.ts'
 import { uidOrder } from '../../src/cache/lists/order.ts'
 import { Catalogues } from '../../src/catalogue/index.ts'
+import { importInto, type ImportRunner, type OpenTarget } from '../../src/catalogue/import/run-import.ts'
 import { cataloguesKey } from '../../src/catalogue/publish/catalogue-record.ts'
 import type { AdvisorySource } from '../../src/cache/lists/advisory-source.ts'
 import { platformRepository } from '../../src/registry/index.ts'
@@ -61,9 +63,14 @@ describeOnStores('published catalogues', (store) => {
     return one
   }
 
-  async function importIds({ catalogues }: CatalogueProcess, ids: readonly string[], group: string = groups[0]): Promise<void> {
+  async function importIds(
+    { catalogues }: CatalogueProcess,
+    ids: readonly string[],
+    { group = groups[0], runner }: { readonly group?: string | undefined; readonly runner?: ImportRunner } = {},
+  ): Promise<void> {
     const path = await fileOf('documents.jsonl', ids.map((id) => `${JSON.stringify(osvDocument(id))}\n`).join(''))
-    const options = { paths: [path], group: trustedUid(group), replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined }
+    const how = { replace: false, dryRun: false, onRefusal: () => undefined, onProgress: () => undefined, ...(runner === undefined ? {} : { runner }) }
+    const options = { paths: [path], group: trustedUid(group), ...how }
     expect((await catalogues.import(options, signal)).rows.get('advisories')?.added).toBe(ids.length)
   }
 
@@ -97,7 +104,7 @@ describeOnStores('published catalogues', (store) => {
   test('imports at the same time lose nothing', async () => {
     const upstream = await upstreamIn()
     const processes = [await start(upstream), await start(upstream)]
-    await Promise.all(processes.map((one, at) => importIds(one, [`A-${at}`, `B-${at}`], groups[at])))
+    await Promise.all(processes.map((one, at) => importIds(one, [`A-${at}`, `B-${at}`], { group: groups[at] })))
     await Promise.all(processes.map((one) => untilServed(one, 4)))
   })
 
@@ -136,6 +143,35 @@ describeOnStores('published catalogues', (store) => {
     expect(await countOf(victim.catalogues.source('advisories'))).toBe(1)
     isBroken = false
     await untilServed(victim, 2)
+  })
+
+  test('an import over a catalogue of another release starts without its rows, says so, and keeps the old catalogue', async () => {
+    const one = await start(await upstreamIn())
+    const makeOlder: ImportRunner = async (open, options, until) => {
+      const paths: string[] = []
+      const openNoted: OpenTarget = async (kind) => {
+        const target = await open(kind)
+        paths.push(target.path)
+        return target
+      }
+      const counts = await importInto(openNoted, options, until)
+      for (const path of paths) {
+        const database = new DatabaseSync(path)
+        database.exec("UPDATE meta SET value = '0' WHERE key = 'format'")
+        database.close()
+      }
+      return counts
+    }
+    await importIds(one, ['A-1'], { runner: makeOlder })
+    await importIds(one, ['A-2', 'A-3'])
+    await untilServed(one, 2)
+    expect(one.logs.filter(({ level }) => level === 'warn')).toContainEqual(
+      expect.objectContaining({
+        message: expect.stringContaining('another release') as unknown,
+        fields: expect.objectContaining({ kind: 'advisories', format: '0' }) as unknown,
+      }),
+    )
+    expect((await one.catalogues.kept(signal)).filter(({ kind }) => kind === 'advisories')).toHaveLength(2)
   })
 
   test('three catalogues are kept, and the collector of unused bytes leaves them alone', async () => {

@@ -57,7 +57,8 @@ function refusalOf(work: () => unknown): unknown {
 
 function read(value: unknown): void {
   const { format, document } = formatOf(value)
-  for (const { kind } of format.rowsOf(document, { group: () => testGroup, nowMs: 0 })) expect(kind).toBeTypeOf('string')
+  for (const { kind } of format.rowsOf(document, { group: () => testGroup, nowMs: 0, ecosystem: undefined, file: 'document.json' }))
+    expect(kind).toBeTypeOf('string')
 }
 
 const numRuns = isFullTier ? 20_000 : 2_000

@@ -1,12 +1,14 @@
 import type { AdvisorySource } from './advisory-source.ts'
 import type { VulnerabilitySource } from './vulnerability-source.ts'
 import type { LibrarySource } from './library-source.ts'
+import type { LifecycleSource } from './lifecycle-source.ts'
 
 /** What is read of each kind of catalogue. */
 export interface CatalogueSources {
   readonly advisories: AdvisorySource
   readonly vulnerabilities: VulnerabilitySource
   readonly libraries: LibrarySource
+  readonly lifecycle: LifecycleSource
 }
 
 /** A kind of catalogue. */

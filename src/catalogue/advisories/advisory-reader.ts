@@ -26,10 +26,18 @@ interface IdQuery {
   readonly maxBytes: number
 }
 
-/** Advisories of one id, as protobuf bytes. */
+/** An advisory as the file has it. */
+export interface StoredAdvisory {
+  /** The Advisory as protobuf bytes. */
+  readonly body: Uint8Array
+  /** The OsvFacts as JSON; undefined if it has none. */
+  readonly osv: string | undefined
+}
+
+/** Advisories of one id. */
 export interface AdvisoriesOfId {
   readonly id: string
-  readonly bodies: readonly Uint8Array[]
+  readonly advisories: readonly StoredAdvisory[]
 }
 
 interface Place {
@@ -64,7 +72,7 @@ export class AdvisoryReader {
         listed: NumberSet.read(ordinals as Uint8Array, Number(listed), this.#lists.ids.length),
       }))
     this.#placeUids = new Map(this.#places.map(({ id, uid }) => [id, uid]))
-    this.#row = this.#database.prepare('SELECT place, segment, origin, body FROM advisory WHERE id = ?')
+    this.#row = this.#database.prepare('SELECT place, segment, origin, facts, body FROM advisory WHERE id = ?')
   }
 
   /** When the catalogue was made, in milliseconds since 1970. */
@@ -105,21 +113,25 @@ export class AdvisoryReader {
     return { advisories, total: set.size }
   }
 
-  /** Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds. */
-  byOrigin({ groups, origin, ids, maxAdvisories, maxBytes }: OriginQuery): OriginAdvisory[] | undefined {
+  /**
+   * Returns all advisories that match, in any order; undefined if they are beyond the bounds. The cost of a query without origin and ids is within the bounds.
+   * `withOsv` also returns their OsvFacts.
+   */
+  byOrigin({ groups, origin, ids, maxAdvisories, maxBytes }: OriginQuery, withOsv = false): (OriginAdvisory & StoredAdvisory)[] | undefined {
     const limit = this.#lists.ids.length
     const needed = [this.#inGroups(groups)]
     if (origin !== undefined) needed.push(this.#withOneOf(['origin', [origin]]))
     if (ids !== undefined) needed.push(NumberSet.union([this.#withOneOf(['advisoryId', ids]), this.#withOneOf(['alias', ids])], limit))
     const set = NumberSet.intersection(needed)
     if (set.size > maxAdvisories) return undefined
-    const found: OriginAdvisory[] = []
+    const found: (OriginAdvisory & StoredAdvisory)[] = []
     let bytes = 0
     for (const ordinal of set.ascending(0)) {
-      const { body, ...advisory } = this.#rowAt(ordinal)
-      bytes += body.length
+      const row = this.#rowAt(ordinal)
+      const advisory = withOsv ? row : { ...row, osv: undefined }
+      bytes += sizeOf(advisory)
       if (bytes > maxBytes) return undefined
-      found.push({ ...advisory, body })
+      found.push(advisory)
     }
     return found
   }
@@ -141,11 +153,11 @@ export class AdvisoryReader {
       const ofId = set
         .ascending(0)
         .take(maxPerId)
-        .map((ordinal) => this.#rowAt(ordinal).body)
+        .map((ordinal) => this.#rowAt(ordinal))
         .toArray()
       advisories += ofId.length
-      bytes += ofId.reduce((sum, { length }) => sum + length, 0)
-      if (ofId.length > 0) found.push({ id: last, bodies: ofId })
+      bytes += ofId.reduce((sum, one) => sum + sizeOf(one), 0)
+      if (ofId.length > 0) found.push({ id: last, advisories: ofId })
     }
     return { found, next: rows.length < maxIds ? undefined : last }
   }
@@ -214,10 +226,10 @@ export class AdvisoryReader {
     return this.#rowAt(ordinal).uid
   }
 
-  #rowAt(ordinal: number): OriginAdvisory {
-    const row = this.#row.get(this.#lists.ids[ordinal] ?? 0)
-    const uid = trustedUid(`${this.#placeUids.get(Number(row?.['place'])) ?? ''}/${String(row?.['segment'])}`)
-    return { uid, origin: String(row?.['origin']), body: row?.['body'] as Uint8Array } // a BLOB column
+  #rowAt(ordinal: number): OriginAdvisory & StoredAdvisory {
+    const { place, segment, origin, facts, body } = this.#row.get(this.#lists.ids[ordinal] ?? 0) ?? {}
+    const uid = trustedUid(`${this.#placeUids.get(Number(place)) ?? ''}/${String(segment)}`)
+    return { uid, origin: String(origin), body: body as Uint8Array, osv: typeof facts === 'string' ? facts : undefined } // a BLOB column
   }
 
   #bound(uid: string): { readonly ordinal: number; readonly isAdvisory: boolean } {
@@ -234,6 +246,11 @@ export class AdvisoryReader {
     const { uid, body } = this.#rowAt(ordinal)
     return { uid, name: '', createMs: createMs[ordinal] ?? 0, updateMs: updateMs[ordinal] ?? 0, body }
   }
+}
+
+/** Returns the size of an advisory, in bytes or characters. */
+function sizeOf({ body, osv = '' }: StoredAdvisory): number {
+  return body.length + osv.length
 }
 
 /** Yields the ordinals of the texts that contain `wanted`. */

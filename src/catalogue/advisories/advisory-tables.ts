@@ -26,7 +26,7 @@ export const facets = {
 /**
  * The tables. Withdrawn advisories are in `advisory` alone: lists leave them out, Get finds them.
  * - `advisory`: `segment` is the last part of the uid, `origin` the package that the artifact is built from, `search` the lower-case texts that `query`
- *   searches, `terms` the numbers of its terms, `body` the protobuf bytes of the Advisory
+ *   searches, `terms` the numbers of its terms, `body` the protobuf bytes of the Advisory, `facts` the OsvFacts as JSON
  * - `term`: a value of a facet
  *
  * The end of an import makes the others from them. An ordinal is the place of a listed advisory in the order of uids, from 0.
@@ -42,7 +42,7 @@ CREATE TABLE source (id INTEGER PRIMARY KEY, group_uid TEXT NOT NULL, name TEXT 
   UNIQUE (group_uid, name));
 CREATE TABLE place (id INTEGER PRIMARY KEY, uid TEXT NOT NULL UNIQUE, listed INTEGER NOT NULL DEFAULT 0, ordinals BLOB);
 CREATE TABLE advisory (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, segment TEXT NOT NULL, create_ms INTEGER NOT NULL, update_ms INTEGER NOT NULL,
-  listed INTEGER NOT NULL, hash BLOB NOT NULL, terms BLOB NOT NULL, origin TEXT NOT NULL, search TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (place, segment));
+  listed INTEGER NOT NULL, hash BLOB NOT NULL, terms BLOB NOT NULL, origin TEXT NOT NULL, search TEXT NOT NULL, facts TEXT, body BLOB NOT NULL, UNIQUE (place, segment));
 CREATE TABLE term (id INTEGER PRIMARY KEY, facet INTEGER NOT NULL, value TEXT NOT NULL, UNIQUE (facet, value));
 CREATE TABLE term_set (term INTEGER PRIMARY KEY, listed INTEGER NOT NULL, ordinals BLOB NOT NULL);
 CREATE TABLE number_list (name TEXT PRIMARY KEY, content BLOB NOT NULL);

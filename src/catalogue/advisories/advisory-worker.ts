@@ -1,9 +1,8 @@
-import { workerData } from 'node:worker_threads'
-import { answerTasks } from '../../base/task-thread.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { AdvisoryQuery, DocumentExport, OriginQuery, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
 import { orderOf, type OrderTerm } from '../../cache/lists/order.ts'
 import { exportDocument, osvPage } from '../exports/export-tasks.ts'
+import { answerFrom } from '../files/open-thread.ts'
 import { AdvisoryReader } from './advisory-reader.ts'
 
 /** A query as it is sent to the thread: of the order, the terms. */
@@ -20,18 +19,14 @@ export type AdvisoryTask =
   | { readonly kind: 'exportDocument'; readonly query: DocumentExport }
   | { readonly kind: 'osvPage'; readonly query: OsvPageQuery }
 
-const { path } = workerData as { readonly path: string } // of AdvisoryThread
-let reader: AdvisoryReader | undefined
-
 /** The bounds of one part of a zip: other tasks wait for it. */
 const partOfZip = { maxIds: 200, maxAdvisories: 1_000, maxBytes: 512 * 1024 }
 
 function document(from: AdvisoryReader, query: DocumentExport): Uint8Array | undefined {
-  const found = from.byOrigin({ ...query, ids: undefined })
+  const found = from.byOrigin({ ...query, ids: undefined }, query.format === 'osv')
   if (found === undefined) return undefined
   const ordered = found.toSorted((one, other) => (one.uid < other.uid ? -1 : 1))
-  const bodies = ordered.map(({ body }) => body)
-  return bodies.length === 0 ? new Uint8Array() : exportDocument(bodies, query, from.builtMs)
+  return ordered.length === 0 ? new Uint8Array() : exportDocument(ordered, query, from.builtMs)
 }
 
 function nextOfZip(from: AdvisoryReader, query: OsvPageQuery): OsvPage {
@@ -39,9 +34,7 @@ function nextOfZip(from: AdvisoryReader, query: OsvPageQuery): OsvPage {
   return { ...osvPage(found, query, from.builtMs), next }
 }
 
-function work(task: AdvisoryTask): unknown {
-  // Opened by the first task, whose answer then has the error.
-  reader ??= new AdvisoryReader(path)
+function work(reader: AdvisoryReader, task: AdvisoryTask): unknown {
   if (task.kind === 'groups') return reader.groups()
   if (task.kind === 'get') return reader.get(task.uid)
   if (task.kind === 'byOrigin') return reader.byOrigin(task.query)
@@ -51,4 +44,4 @@ function work(task: AdvisoryTask): unknown {
   return reader.page({ ...query, order: orderOf(terms) })
 }
 
-answerTasks(work, () => reader?.close())
+answerFrom((path) => new AdvisoryReader(path), work)

@@ -1,30 +1,6 @@
 import { PackageURL } from 'packageurl-js'
+import { distributionTypes, ecosystemOfPackages, packagesOfEcosystem } from '../advisories/ecosystems.ts'
 import type { Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
-
-/** The ecosystems of OSV: the type of their package URLs, and the namespace of those of distributions. */
-const ecosystems: ReadonlyMap<string, { readonly type: string; readonly namespace?: string }> = new Map([
-  ['PyPI', { type: 'pypi' }],
-  ['npm', { type: 'npm' }],
-  ['Go', { type: 'golang' }],
-  ['Maven', { type: 'maven' }],
-  ['RubyGems', { type: 'gem' }],
-  ['NuGet', { type: 'nuget' }],
-  ['crates.io', { type: 'cargo' }],
-  ['Packagist', { type: 'composer' }],
-  ['Hex', { type: 'hex' }],
-  ['Pub', { type: 'pub' }],
-  ['Hackage', { type: 'hackage' }],
-  ['CRAN', { type: 'cran' }],
-  ['Alpine', { type: 'apk', namespace: 'alpine' }],
-  ['Chainguard', { type: 'apk', namespace: 'chainguard' }],
-  ['Wolfi', { type: 'apk', namespace: 'wolfi' }],
-  ['Debian', { type: 'deb', namespace: 'debian' }],
-  ['Ubuntu', { type: 'deb', namespace: 'ubuntu' }],
-  ['AlmaLinux', { type: 'rpm', namespace: 'almalinux' }],
-  ['Red Hat', { type: 'rpm', namespace: 'redhat' }],
-  ['Rocky Linux', { type: 'rpm', namespace: 'rocky-linux' }],
-])
-const distributions: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
 
 /** What an advisory says of its artifact or its component. */
 interface NamedPackage {
@@ -35,14 +11,9 @@ interface NamedPackage {
   readonly location: string
 }
 
-function ecosystemOf(type: string): { readonly type: string; readonly namespace?: string } | undefined {
-  // Some ecosystems have a release after a colon.
-  return ecosystems.get(type.split(':', 1)[0] ?? type)
-}
-
 /** Returns the parts of a name that a package URL has apart. */
 function partsOf(type: string, name: string): { readonly namespace: string | undefined; readonly name: string } {
-  const at = distributions.has(type) ? -1 : name.lastIndexOf(type === 'maven' ? ':' : '/')
+  const at = distributionTypes.has(type) ? -1 : name.lastIndexOf(type === 'maven' ? ':' : '/')
   return at <= 0 || at === name.length - 1 ? { namespace: undefined, name } : { namespace: name.slice(0, at), name: name.slice(at + 1) }
 }
 
@@ -76,7 +47,7 @@ function locatedAt(location: string): PackageURL | undefined {
 function packageUrl({ name, type, architecture, location }: NamedPackage): PackageURL {
   const located = locatedAt(location)
   if (located !== undefined) return located
-  const known = ecosystemOf(type)
+  const known = packagesOfEcosystem(type)
   const purlType = known?.type ?? (/^[a-z][a-z0-9.+-]*$/.test(type) ? type : 'generic')
   const { namespace, name: last } = partsOf(purlType, name)
   const qualifiers = architecture === '' ? undefined : { arch: architecture }
@@ -119,15 +90,17 @@ export interface OsvPackage {
   readonly version: string | undefined
 }
 
-/** Returns the component of an advisory as OSV names it. Undefined if OSV has no ecosystem for it. */
-export function osvPackageOf({ componentName, componentType, componentLocation }: Advisory): OsvPackage | undefined {
+/**
+ * Returns the component of an advisory as OSV names it. `distribution` is the ecosystem that its import named, if its identifier does not. Undefined if OSV has
+ * no ecosystem for it.
+ */
+export function osvPackageOf({ componentName, componentType, componentLocation }: Advisory, distribution: string | undefined): OsvPackage | undefined {
   const url = packageUrl({ name: componentName, type: componentType, architecture: '', location: componentLocation })
-  const known = ecosystemOf(componentType)
-  const distribution = distributions.has(url.type) ? (url.namespace ?? '') : undefined
-  const found = [...ecosystems].find(([, { type, namespace }]) => type === url.type && namespace === distribution)
-  const ecosystem = known === undefined ? found?.[0] : componentType
+  const { type, name, version } = url
+  const named = packagesOfEcosystem(componentType) === undefined ? undefined : componentType
+  const ecosystem = named ?? distribution ?? ecosystemOfPackages({ type, namespace: url.namespace ?? undefined })
   if (ecosystem === undefined) return undefined
-  const { type, namespace, name, version } = url
+  const namespace = distribution === undefined ? url.namespace : (packagesOfEcosystem(distribution)?.namespace ?? url.namespace)
   const purl = urlOf({ type, namespace: namespace ?? undefined, name })?.toString()
   return purl === undefined ? undefined : { ecosystem, name: componentName, purl, version: version ?? undefined }
 }

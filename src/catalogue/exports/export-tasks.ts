@@ -1,23 +1,32 @@
 import { fromBinary } from '@bufbuild/protobuf'
 import type { DocumentExport, OsvPage, OsvPageQuery } from '../../cache/lists/advisory-source.ts'
-import type { AdvisoriesOfId } from '../advisories/advisory-reader.ts'
-import { AdvisorySchema, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
+import type { AdvisoriesOfId, StoredAdvisory } from '../advisories/advisory-reader.ts'
+import type { OsvFacts } from '../advisories/osv-facts.ts'
+import { AdvisorySchema } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { csafOf } from './csaf-export.ts'
 import type { ExportFacts } from './export-facts.ts'
 import { openvexOf } from './openvex-export.ts'
-import { osvDocumentsOf, osvOf } from './osv-export.ts'
+import { osvDocumentsOf, osvOf, type OsvAdvisory } from './osv-export.ts'
 import { zipEntry } from './zip-records.ts'
 
 const formats = {
-  openvex: openvexOf,
-  csaf: csafOf,
-  osv: (_: string, advisories: readonly Advisory[], facts: ExportFacts) => osvDocumentsOf(advisories, facts),
+  openvex: (origin: string, all: readonly OsvAdvisory[], facts: ExportFacts) => openvexOf(origin, all.map(advisoryIn), facts),
+  csaf: (origin: string, all: readonly OsvAdvisory[], facts: ExportFacts) => csafOf(origin, all.map(advisoryIn), facts),
+  osv: (_: string, all: readonly OsvAdvisory[], facts: ExportFacts) => osvDocumentsOf(all, facts),
 } as const
 
-/** Returns the document of one origin package. `bodies` are Advisory messages as protobuf bytes, in a stable order. */
-export function exportDocument(bodies: readonly Uint8Array[], { origin, format, publisher, baseUrl }: DocumentExport, builtMs: number): Uint8Array {
-  const advisories = bodies.map((body) => fromBinary(AdvisorySchema, body))
-  return Buffer.from(JSON.stringify(formats[format](origin, advisories, { publisher, baseUrl, builtMs })))
+function advisoryIn({ advisory }: OsvAdvisory): OsvAdvisory['advisory'] {
+  return advisory
+}
+
+function opened({ body, osv }: StoredAdvisory): OsvAdvisory {
+  // Only AdvisoryBuilder writes these facts.
+  return { advisory: fromBinary(AdvisorySchema, body), facts: osv === undefined ? {} : (JSON.parse(osv) as OsvFacts) }
+}
+
+/** Returns the document of one origin package. The advisories are in a stable order. */
+export function exportDocument(stored: readonly StoredAdvisory[], { origin, format, publisher, baseUrl }: DocumentExport, builtMs: number): Uint8Array {
+  return Buffer.from(JSON.stringify(formats[format](origin, stored.map(opened), { publisher, baseUrl, builtMs })))
 }
 
 /** Returns a part of a zip with the OSV documents of these ids. */
@@ -25,12 +34,8 @@ export function osvPage(found: readonly AdvisoriesOfId[], { offset }: OsvPageQue
   const bytes: Uint8Array[] = []
   const records: Uint8Array[] = []
   let at = offset
-  for (const { id, bodies } of found) {
-    const document = osvOf(
-      id,
-      bodies.map((body) => fromBinary(AdvisorySchema, body)),
-      { builtMs },
-    )
+  for (const { id, advisories } of found) {
+    const document = osvOf(id, advisories.map(opened), { builtMs })
     if (document === undefined) continue
     // An id may have any characters. In the name of a file, none of them leads to another folder.
     const entry = zipEntry(`${encodeURIComponent(id)}.json`, JSON.stringify(document), at)

@@ -1,5 +1,6 @@
 import { Severity_Type, type Advisory } from '../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { msOf, statusesOf, timeText, type ExportFacts } from './export-facts.ts'
+import type { OsvFacts, OsvVersions } from '../advisories/osv-facts.ts'
 import { osvPackageOf } from './export-products.ts'
 
 const severityTypes: Readonly<Record<number, string | undefined>> = {
@@ -8,21 +9,31 @@ const severityTypes: Readonly<Record<number, string | undefined>> = {
   [Severity_Type.CVSS_V4]: 'CVSS_V4',
 }
 
-/** The type of a range of versions in the order of an ecosystem. */
-const ecosystemRange = 'ECOSYSTEM'
+/** An advisory with what OSV needs besides. */
+export interface OsvAdvisory {
+  readonly advisory: Advisory
+  readonly facts: OsvFacts
+}
 
-/** Returns what OSV says of the component. Undefined if it is not affected, or if OSV cannot name it. */
-function affectedOf(advisory: Advisory): object | undefined {
+/** Returns affected versions, with a range of all of them if there are none. */
+function versionsMember({ ranges, versions }: OsvVersions): object {
+  const all = ranges.length === 0 && versions.length === 0 ? [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }] }] : ranges
+  return { ...(all.length === 0 ? {} : { ranges: all }), ...(versions.length === 0 ? {} : { versions }) }
+}
+
+/** Returns what OSV says of the component. Empty if it is not affected, or if OSV cannot name it. */
+function affectedOf({ advisory, facts }: OsvAdvisory): object[] {
   const statuses = statusesOf(advisory)
-  if ((statuses.at(-1)?.status.status ?? 'not_affected') === 'not_affected') return undefined
-  const found = osvPackageOf(advisory)
-  if (found === undefined) return undefined
+  if ((statuses.at(-1)?.status.status ?? 'not_affected') === 'not_affected') return []
+  const found = osvPackageOf(advisory, facts.ecosystem)
+  if (found === undefined) return []
   const { version, ...named } = found
+  if (facts.affected !== undefined) return facts.affected.map((affected) => ({ package: named, ...versionsMember(affected) }))
   const fixed = new Set(statuses.flatMap(({ status }) => (status.status === 'fixed' ? status.versions : [])))
-  if (fixed.size === 0 && version !== undefined) return { package: named, versions: [version] }
+  if (fixed.size === 0 && version !== undefined) return [{ package: named, versions: [version] }]
   // One range for each fix: what came in later than a fix is not known.
   const ends = fixed.size === 0 ? [[]] : [...fixed].map((one) => [{ fixed: one }])
-  return { package: named, ranges: ends.map((end) => ({ type: ecosystemRange, events: [{ introduced: '0' }, ...end] })) }
+  return [{ package: named, ranges: ends.map((end) => ({ type: 'ECOSYSTEM', events: [{ introduced: '0' }, ...end] })) }]
 }
 
 /** The part of a vector that names its version. OSV takes vectors only. */
@@ -42,16 +53,10 @@ function severitiesOf(advisories: readonly Advisory[]): object[] {
  * Returns the advisories of one id as an OSV document. Undefined if no package of it is affected that OSV can name
  * (docs/spec/advisories.md#advisory-exports).
  */
-export function osvOf(id: string, advisories: readonly Advisory[], { builtMs }: Pick<ExportFacts, 'builtMs'>): object | undefined {
-  const affected = [
-    ...new Set(
-      advisories
-        .map(affectedOf)
-        .filter((one) => one !== undefined)
-        .map((one) => JSON.stringify(one)),
-    ),
-  ]
+export function osvOf(id: string, all: readonly OsvAdvisory[], { builtMs }: Pick<ExportFacts, 'builtMs'>): object | undefined {
+  const affected = [...new Set(all.flatMap(affectedOf).map((one) => JSON.stringify(one)))]
   if (affected.length === 0) return undefined
+  const advisories = all.map(({ advisory }) => advisory)
   const aliases = [...new Set(advisories.flatMap((advisory) => advisory.aliases))].filter((alias) => alias !== id)
   const created = advisories.flatMap(({ createTime }) => msOf(createTime) ?? [])
   const severity = severitiesOf(advisories)
@@ -68,6 +73,6 @@ export function osvOf(id: string, advisories: readonly Advisory[], { builtMs }: 
 }
 
 /** Returns the advisories as OSV documents, one for each id. */
-export function osvDocumentsOf(advisories: readonly Advisory[], facts: ExportFacts): object[] {
-  return [...Map.groupBy(advisories, ({ advisoryId }) => advisoryId)].map(([id, some]) => osvOf(id, some, facts)).filter((one) => one !== undefined)
+export function osvDocumentsOf(advisories: readonly OsvAdvisory[], facts: ExportFacts): object[] {
+  return [...Map.groupBy(advisories, ({ advisory }) => advisory.advisoryId)].map(([id, some]) => osvOf(id, some, facts)).filter((one) => one !== undefined)
 }

@@ -8,6 +8,8 @@ export interface FeedSettings {
   readonly everyMinutes: number
   /** Uid or path of the group that advisories belong to. */
   readonly group?: string
+  /** The ecosystem of OSV of packages whose documents name no distribution. */
+  readonly ecosystem?: string
   readonly replace?: boolean
   readonly tokenFile?: string
   readonly caFile?: string

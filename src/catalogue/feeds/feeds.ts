@@ -109,6 +109,7 @@ export class Feeds implements FeedControl {
         {
           paths: [content.path],
           group,
+          ecosystem: feed.ecosystem,
           replace: feed.replace === true,
           dryRun: false,
           runner: importInProcess,

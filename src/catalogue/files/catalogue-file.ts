@@ -25,6 +25,19 @@ export function openForWriting(path: string, { tables, isNew }: { readonly table
   return database
 }
 
+/** Returns the version of the tables of a catalogue; undefined if the file is none. */
+export function formatOf(path: string): string | undefined {
+  const database = new DatabaseSync(path, { readOnly: true })
+  try {
+    return metaOf(database, 'format')
+  } catch {
+    // The file has no table of facts, or is no database.
+    return undefined
+  } finally {
+    database.close()
+  }
+}
+
 /** Opens a finished catalogue. Throws CatalogueError if the file is no catalogue of this version. */
 export function openForReading(path: string, { version }: CatalogueTables): DatabaseSync {
   try {

@@ -8,6 +8,10 @@ export interface FormatContext {
   group(): Uid
   /** The time of the import, in milliseconds since 1970. */
   readonly nowMs: number
+  /** The ecosystem of OSV of packages whose document names no distribution; undefined to leave them without. */
+  readonly ecosystem: string | undefined
+  /** The path of the file that has the document. A file in an archive follows the archive's path and an exclamation mark. */
+  readonly file: string
 }
 
 /** A form of documents that imports read. */

@@ -17,6 +17,7 @@ export interface ImportRequest {
   readonly paths: readonly string[]
   /** Uid or path of a group. */
   readonly group: string | undefined
+  readonly ecosystem?: string | undefined
   readonly replace: boolean
   readonly dryRun: boolean
 }
@@ -75,11 +76,12 @@ async function answer(socket: Socket, { catalogues, tables }: ImportSocketOption
   const stopping = new AbortController()
   socket.on('close', () => stopping.abort(new Error('the command is gone')))
   try {
-    const { paths, group, replace, dryRun } = await readRequest(socket)
+    const { paths, group, ecosystem, replace, dryRun } = await readRequest(socket)
     const { documents, refused, rows, published } = await catalogues.import(
       {
         paths,
         group: group === undefined ? undefined : groupNamed(tables, group),
+        ecosystem,
         replace,
         dryRun,
         runner: importInProcess,

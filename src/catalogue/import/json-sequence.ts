@@ -18,6 +18,8 @@ const listForms: readonly ListForm[] = [
   { list: 'vulnerabilities', isForm: ({ format }) => format === 'NVD_CVE' },
   // The KEV catalogue.
   { list: 'vulnerabilities', isForm: ({ catalogVersion }) => typeof catalogVersion === 'string' },
+  // All products of endoflife.date.
+  { list: 'result', isForm: ({ schema_version: version }) => typeof version === 'string' },
 ]
 
 /** Returns the documents in a JSON value: those of its list if it only holds one, else the value itself. */

@@ -1,6 +1,7 @@
 import { errorMessage } from '../../base/error-text.ts'
 import type { Uid } from '../../base/uid.ts'
 import type { CatalogueKind } from '../../cache/lists/catalogue-sources.ts'
+import { distributionEcosystem } from '../advisories/ecosystems.ts'
 import { catalogueKinds, type CatalogueRows, type ImportRow } from '../catalogue-kinds.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
 import { documentsOf, type FoundDocument } from './documents.ts'
@@ -37,6 +38,8 @@ export interface ImportOptions {
   readonly paths: readonly string[]
   /** The group that advisories belong to. Without it, a document with advisories ends the import. */
   readonly group: Uid | undefined
+  /** The ecosystem of OSV of packages whose documents name no distribution, e.g. `Alpine:v3.20`. */
+  readonly ecosystem?: string | undefined
   /** Removes the rows that the sources do not have: advisories of the group, and other rows of the sources. They stay if anything was refused. */
   readonly replace: boolean
   readonly nowMs: number
@@ -96,7 +99,7 @@ class KindImport<Kind extends CatalogueKind> {
 class Import {
   readonly #open: OpenTarget
   readonly #options: ImportOptions
-  readonly #context: FormatContext
+  readonly #context: Omit<FormatContext, 'file'>
   readonly #kinds = new Map<CatalogueKind, KindImport<CatalogueKind>>()
   #documents = 0
   #refused = 0
@@ -110,7 +113,8 @@ class Import {
       if (options.group === undefined) throw new Error('the sources have advisories: say with --group which group they belong to')
       return options.group
     }
-    this.#context = { group, nowMs: options.nowMs }
+    const ecosystem = options.ecosystem === undefined ? undefined : distributionEcosystem(options.ecosystem)
+    this.#context = { group, nowMs: options.nowMs, ecosystem }
   }
 
   async run(signal: AbortSignal): Promise<ImportCounts> {
@@ -165,7 +169,7 @@ class Import {
     if ('refused' in document) this.#refuse({ file, line: document.line, reason: document.refused })
     else {
       try {
-        const rows = this.#rowsOf(document.value)
+        const rows = this.#rowsOf(file, document.value)
         for (const { kind } of rows) if (!this.#kinds.has(kind)) await this.#begin(kind)
         this.#put(rows)
       } catch (error) {
@@ -180,9 +184,9 @@ class Import {
   }
 
   /** Returns all rows of a document before one of them is written. Throws RefusedDocument. */
-  #rowsOf(value: unknown): readonly ImportRow[] {
+  #rowsOf(file: string, value: unknown): readonly ImportRow[] {
     const { format, document } = formatOf(value)
-    return [...format.rowsOf(document, this.#context)]
+    return [...format.rowsOf(document, { ...this.#context, file })]
   }
 
   async #begin(kind: CatalogueKind): Promise<void> {
@@ -204,7 +208,7 @@ class Import {
 
 /**
  * Imports files into the catalogue files that `open` makes: one for each kind that the documents are about. Afterwards they are catalogues. If this rejects, delete
- * the files. Rejects with the signal's reason, an error of the file system or of SQLite, if the sources contain no documents, or advisories without a group.
+ * the files. Rejects with the signal's reason, an error of the file system or of SQLite, or an error for people about the options or the sources.
  */
 export const importInto: ImportRunner = async (open, options, signal) => {
   const one = new Import(open, options)

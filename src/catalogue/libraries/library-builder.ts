@@ -5,6 +5,7 @@ import { timestampFromMs } from '@bufbuild/protobuf/wkt'
 import { ArtifactSchema, Ecosystem } from '../../gen/taproot/libraries/v2/artifacts_pb.ts'
 import { openForWriting, setMeta } from '../files/catalogue-file.ts'
 import type { CatalogueWriter, PutOutcome, WriteTarget } from '../files/catalogue-writer.ts'
+import { ImportedRows } from '../files/imported-rows.ts'
 import { cudaVersionsIn, isRemediated, prefixes } from './artifact-facts.ts'
 import { libraryTables, listTables } from './library-tables.ts'
 import { versionOrders, type KnownEcosystem, type RankedVersion } from './version-orders.ts'
@@ -37,7 +38,7 @@ export interface NewArtifact {
   readonly versions: readonly NewVersion[]
 }
 
-/** Number of artifacts after which the open transaction is committed. */
+/** Number of artifacts that are removed in one transaction. */
 const artifactsPerCommit = 5_000
 
 /** Returns the version to call the latest: that of the source, else the newest final one, else the newest. Withdrawn ones count last. */
@@ -89,43 +90,43 @@ function summaryOf(row: NewArtifact, ranked: readonly RankedVersion[]): Artifact
 /** Writes a catalogue of library artifacts. */
 export class LibraryBuilder implements CatalogueWriter<NewArtifact> {
   readonly #database: DatabaseSync
+  readonly #rows: ImportedRows
   readonly #statements: Readonly<Record<keyof typeof sql, StatementSync>>
   /** The ecosystems that this import put, with the number of artifacts. */
   readonly #put = new Map<KnownEcosystem, number>()
-  #pending = 0
   #isChanged: boolean
 
   /** Throws an error of SQLite if the file cannot be written. */
   constructor({ path, isNew }: Pick<WriteTarget, 'path' | 'isNew'>) {
     this.#database = openForWriting(path, { tables: libraryTables, isNew })
     this.#isChanged = isNew
-    this.#database.exec('CREATE TEMP TABLE seen (artifact INTEGER PRIMARY KEY)')
+    this.#rows = new ImportedRows(this.#database)
     const names = Object.keys(sql) as (keyof typeof sql)[] // a constant's keys
     this.#statements = Object.fromEntries(names.map((name) => [name, this.#database.prepare(sql[name])])) as Record<keyof typeof sql, StatementSync>
-    this.#database.exec('BEGIN')
   }
 
   put(row: NewArtifact): PutOutcome {
     const { ecosystem, name } = row
-    const { find, see, add } = this.#statements
+    const { find, add } = this.#statements
     const versions = row.versions.toSorted((a, b) => (a.version < b.version ? -1 : 1))
     const hash = createHash('sha256')
       .update(JSON.stringify({ ...row, cuda: row.cuda.toSorted(), versions }))
       .digest()
       .subarray(0, 16)
     const old = find.get(ecosystem, name)
-    if (old !== undefined && see.run(Number(old['id'])).changes === 0) return 'repeated'
+    const outcome = old === undefined ? 'added' : this.#rows.outcomeOf({ id: Number(old['id']), hash: old['hash'] as Uint8Array }, hash) // a BLOB column
+    if (outcome === 'repeated') return outcome
     this.#put.set(ecosystem, (this.#put.get(ecosystem) ?? 0) + 1)
-    if (old !== undefined && hash.equals(old['hash'] as Uint8Array)) return 'unchanged' // a BLOB column
+    if (outcome === 'unchanged') return outcome
     const id = old === undefined ? Number(add.run(ecosystem, name).lastInsertRowid) : Number(old['id'])
-    if (old === undefined) see.run(id)
+    if (old === undefined) this.#rows.see(id)
     else this.#clear(id)
     this.#write(id, { ...row, versions }, hash)
-    return old === undefined ? 'added' : 'changed'
+    return outcome
   }
 
   removeOthers(): number {
-    const others = this.#database.prepare('SELECT id FROM artifact WHERE ecosystem = ? AND id NOT IN (SELECT artifact FROM temp.seen) LIMIT ?')
+    const others = this.#database.prepare('SELECT id FROM artifact WHERE ecosystem = ? AND id NOT IN (SELECT id FROM temp.seen) LIMIT ?')
     let removed = 0
     for (const ecosystem of this.#put.keys()) {
       for (let rows = others.all(ecosystem, artifactsPerCommit); rows.length > 0; rows = others.all(ecosystem, artifactsPerCommit)) {
@@ -134,7 +135,7 @@ export class LibraryBuilder implements CatalogueWriter<NewArtifact> {
           this.#statements.remove.run(Number(id))
         }
         removed += rows.length
-        this.#commit()
+        this.#rows.commit()
       }
     }
     return removed
@@ -144,19 +145,14 @@ export class LibraryBuilder implements CatalogueWriter<NewArtifact> {
     const database = this.#database
     for (const [ecosystem, count] of this.#put) this.#statements.note.run(ecosystem, source, nowMs, count)
     setMeta(database, 'built_ms', String(nowMs))
-    this.#commit()
+    this.#rows.commit()
     if (this.#isChanged) database.exec(listTables)
-    database.exec('COMMIT; ANALYZE')
+    this.#rows.end()
     database.close()
   }
 
   abandon(): void {
     this.#database.close()
-  }
-
-  #commit(): void {
-    this.#pending = 0
-    this.#database.exec('COMMIT; BEGIN')
   }
 
   /** Removes what belongs to an artifact. */
@@ -181,14 +177,12 @@ export class LibraryBuilder implements CatalogueWriter<NewArtifact> {
       const cuda = new Set([...row.cuda, ...row.versions.flatMap(({ version }) => cudaVersionsIn(version))])
       for (const value of cuda) this.#statements.cuda.run(value, id)
     }
-    this.#pending += 1
-    if (this.#pending >= artifactsPerCommit) this.#commit()
+    this.#rows.written()
   }
 }
 
 const sql = {
   find: 'SELECT id, hash FROM artifact WHERE ecosystem = ? AND name = ?',
-  see: 'INSERT INTO temp.seen (artifact) VALUES (?) ON CONFLICT DO NOTHING',
   add: "INSERT INTO artifact (ecosystem, name, create_ms, update_ms, remediated, hash, body) VALUES (?, ?, 0, 0, 0, '', '')",
   write: 'UPDATE artifact SET create_ms = ?, update_ms = ?, remediated = ?, hash = ?, body = ? WHERE id = ?',
   remove: 'DELETE FROM artifact WHERE id = ?',

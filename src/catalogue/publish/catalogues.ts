@@ -13,6 +13,7 @@ import { notFound } from '../../engine/errors.ts'
 import type { Upstream } from '../../registry/index.ts'
 import type { Store } from '../../store/store.ts'
 import { catalogueKindNames, catalogueKinds, type OpenSource } from '../catalogue-kinds.ts'
+import { formatOf } from '../files/catalogue-file.ts'
 import { importInto, type ImportCounts, type ImportOptions, type ImportRunner, type OpenTarget } from '../import/run-import.ts'
 import { deleteCatalogue, fetchCatalogue, pushCatalogue } from './artifact.ts'
 import {
@@ -258,13 +259,19 @@ export class Catalogues implements CatalogueControl {
     target: { readonly kind: CatalogueKind; readonly path: string },
     signal: AbortSignal,
   ): Promise<boolean> {
-    const { directory, upstream } = this.#options
+    const { directory, upstream, log } = this.#options
     if (current === undefined) return true
     const { bavail, bsize } = await statfs(directory)
     const needed = current.size * neededCopies
     if (bavail * bsize < needed) throw new Error(`an import needs ${needed} bytes of free space in ${directory}`)
     const source = this.#fileOf(target.kind, current)
     await fetchCatalogue(upstream, { catalogue: current, path: source, temporary: await this.temporary() }, signal)
+    const [found, wanted] = [formatOf(source), String(catalogueKinds[target.kind].tables.version)]
+    if (found !== wanted) {
+      const about = { kind: target.kind, digest: current.manifest, format: found ?? 'unknown', wanted }
+      log.warn('the current catalogue was made by another release: the import starts without its rows', about)
+      return true
+    }
     await copyFile(source, target.path)
     return false
   }

@@ -14,6 +14,7 @@ test('one advisory for each vulnerability and product', () => {
     'CVE-2026-1001: Example Linux 9 (, ) / openssl (rpm, pkg:rpm/example/openssl@3.2.1?arch=x86_64)',
     'CVE-2026-1001: Example server (, ) / Example server (, Example server 1.1)',
     'CVE-2026-1002: Example server (, ) / Example server (, Example server 1.1)',
+    'CVE-2026-1002: Example Linux 9 (, ) / openssl (rpm, pkg:rpm/example/openssl@3.2.1?arch=x86_64)',
     'CVE-2026-1002: Example server (, ) / Example server (, Example server 1.0)',
   ])
 })
@@ -27,6 +28,7 @@ test('the status of a product, with flags, threats and remediations', () => {
     ['2026-01-05T08:00:00Z: falsePositiveDetermination {"type":4,"note":"The module is not built."}'],
     ['2026-01-05T08:00:00Z: fixed {"fixedVersion":"1.1"}'],
     ['2026-01-05T08:00:00Z: truePositiveDetermination {}', '2026-01-05T08:00:00Z: pendingUpstreamFix {"note":"Upstream works on a fix."}'],
+    ['2026-01-05T08:00:00Z: truePositiveDetermination {}'],
     ['2026-01-05T08:00:00Z: detection {"type":{"case":"manual","value":{}}}'],
   ])
 })
@@ -109,7 +111,7 @@ describe('refused', () => {
 
   test('a security advisory is taken like VEX', () => {
     const advisory = changed({ document: { ...document, category: 'csaf_security_advisory' } })
-    expect(advisoriesOf(advisory)).toHaveLength(5)
+    expect(advisoriesOf(advisory)).toHaveLength(6)
     expect(vulnerabilities).toHaveLength(2)
   })
 })

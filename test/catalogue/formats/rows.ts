@@ -6,7 +6,7 @@ import { testGroup } from '../documents.ts'
 /** Returns the advisories of a document, as an import makes them. Throws RefusedDocument. */
 export function advisoriesOf(document: unknown): Advisory[] {
   const { format, document: members } = formatOf(document)
-  const rows = [...format.rowsOf(members, { group: () => testGroup, nowMs: Date.parse('2026-02-01T00:00:00Z') })]
+  const rows = [...format.rowsOf(members, { group: () => testGroup, nowMs: Date.parse('2026-02-01T00:00:00Z'), ecosystem: undefined, file: 'document.json' })]
   return rows.flatMap((row) => (row.kind === 'advisories' ? [row.row.advisory] : []))
 }
 

@@ -180,7 +180,7 @@ export const samples = {
       },
       {
         cve: 'CVE-2026-1002',
-        product_status: { under_investigation: ['SERVER-1.0'], first_affected: ['SERVER-1.1'] },
+        product_status: { under_investigation: ['SERVER-1.0'], first_affected: ['SERVER-1.1'], known_affected: ['OS-9:SSL'] },
         remediations: [{ category: 'none_available', details: 'Upstream works on a fix.', product_ids: ['SERVER-1.1'] }],
       },
     ],

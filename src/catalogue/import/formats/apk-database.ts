@@ -27,6 +27,20 @@ function addPackage(
   }
 }
 
+/** The repositories of distributions that OSV knows. */
+const repositories: readonly { readonly prefix: string; readonly ecosystem: string; readonly release?: RegExp }[] = [
+  { prefix: 'https://dl-cdn.alpinelinux.org/alpine', ecosystem: 'Alpine', release: /^v\d+\.\d+$/ },
+  { prefix: 'https://packages.wolfi.dev', ecosystem: 'Wolfi' },
+  { prefix: 'https://packages.cgr.dev', ecosystem: 'Chainguard' },
+]
+
+/** Returns the ecosystem of a repository, with the release of the distribution. Undefined if OSV has none. */
+function ecosystemOf({ urlprefix, distroversion }: Members): string | undefined {
+  const found = typeof urlprefix === 'string' ? repositories.find(({ prefix }) => urlprefix === prefix || urlprefix.startsWith(`${prefix}/`)) : undefined
+  if (found?.release === undefined) return found?.ecosystem
+  return typeof distroversion === 'string' && found.release.test(distroversion) ? `${found.ecosystem}:${distroversion}` : undefined
+}
+
 /** The security database of an APK repository: one advisory for each package and vulnerability (docs/spec/advisories.md#advisories-of-apk-repositories). */
 export const apkDatabase: DocumentFormat = {
   name: 'APK security database',
@@ -35,7 +49,8 @@ export const apkDatabase: DocumentFormat = {
     const parts = ['urlprefix', 'distroversion', 'reponame'].map((key) => optionalNameAt(document, key, key))
     const repository = checkedName(parts.filter((part) => part !== '').join('/'), 'urlprefix, distroversion and reponame')
     if (repository === '') throw new RefusedDocument('urlprefix and reponame are missing: they say which repository this is')
-    const collector = new StatementCollector({ form: 'apk', issuer: repository, group: context.group(), authorOf: databaseOf })
+    const ecosystem = ecosystemOf(document) ?? context.ecosystem
+    const collector = new StatementCollector({ form: 'apk', issuer: repository, group: context.group(), ecosystem, authorOf: databaseOf })
     for (const item of listAt(document, 'packages', { where: 'packages', max: maxStatements })) {
       const { pkg } = membersOf(item, 'packages')
       const members = membersOf(pkg, 'packages.pkg')

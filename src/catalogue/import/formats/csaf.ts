@@ -172,7 +172,7 @@ export const csaf: DocumentFormat = {
     const time = timeAt(membersOf(document['tracking'], 'document.tracking'), 'current_release_date')
     if (time === undefined) throw new RefusedDocument('document.tracking.current_release_date is missing')
     const products = new CsafProducts(membersOf(members['product_tree'] ?? {}, 'product_tree'))
-    const collector = new StatementCollector({ form: 'csaf', issuer: publisher, group: context.group() })
+    const collector = new StatementCollector({ form: 'csaf', issuer: publisher, group: context.group(), ecosystem: context.ecosystem })
     for (const vulnerability of itemsAt(members, 'vulnerabilities')) addVulnerability(collector, vulnerability, { products, time })
     return collector.rows()
   },

@@ -167,7 +167,7 @@ export const cyclonedx: DocumentFormat = {
   rowsOf: (document, context) => {
     if (document['vulnerabilities'] === undefined) throw new RefusedDocument('vulnerabilities is missing: this is a list of components without findings')
     const time = timeAt(membersOf(document['metadata'] ?? {}, 'metadata'), 'timestamp')
-    const collector = new StatementCollector({ form: 'cyclonedx', issuer: issuerOf(document), group: context.group() })
+    const collector = new StatementCollector({ form: 'cyclonedx', issuer: issuerOf(document), group: context.group(), ecosystem: context.ecosystem })
     const components = new Components(document)
     for (const item of listAt(document, 'vulnerabilities', { where: 'vulnerabilities', max: maxStatements })) {
       addVulnerability(collector, membersOf(item, 'vulnerabilities'), { components, time })

@@ -5,6 +5,7 @@ import { nvd } from './nvd.ts'
 import { apkDatabase } from './apk-database.ts'
 import { csaf } from './csaf.ts'
 import { cyclonedx } from './cyclonedx.ts'
+import { lifecycleCycle, lifecycleProduct } from './lifecycle.ts'
 import { maven } from './maven.ts'
 import { npm } from './npm.ts'
 import { openvex } from './openvex.ts'
@@ -13,7 +14,23 @@ import { packageAdvisories } from './package-advisories.ts'
 import { pypiProject, pypiSimple } from './pypi.ts'
 
 /** All forms of documents. The first one that recognises a document reads it: npm before OSV, whose only sign may be `modified`. */
-const formats: readonly DocumentFormat[] = [npm, pypiProject, pypiSimple, maven, osv, nvd, epss, kev, openvex, csaf, cyclonedx, packageAdvisories, apkDatabase]
+const formats: readonly DocumentFormat[] = [
+  npm,
+  pypiProject,
+  pypiSimple,
+  maven,
+  osv,
+  nvd,
+  epss,
+  kev,
+  openvex,
+  csaf,
+  cyclonedx,
+  packageAdvisories,
+  apkDatabase,
+  lifecycleCycle,
+  lifecycleProduct,
+]
 
 /** Returns the document with its form. Throws RefusedDocument if no form recognises it. */
 export function formatOf(value: unknown): { readonly format: DocumentFormat; readonly document: Members } {

@@ -85,7 +85,12 @@ export const openvex: DocumentFormat = {
   name: 'OpenVEX',
   recognises: (document) => typeof document['@context'] === 'string' && document['@context'].startsWith('https://openvex.dev/ns'),
   rowsOf: (document, context) => {
-    const collector = new StatementCollector({ form: 'openvex', issuer: nameAt(document, 'author', 'author'), group: context.group() })
+    const collector = new StatementCollector({
+      form: 'openvex',
+      issuer: nameAt(document, 'author', 'author'),
+      group: context.group(),
+      ecosystem: context.ecosystem,
+    })
     const documentTime = timeAt(document, 'timestamp')
     for (const item of listAt(document, 'statements', { where: 'statements', max: maxStatements })) {
       addStatement(collector, membersOf(item, 'statements'), documentTime)

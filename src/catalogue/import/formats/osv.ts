@@ -13,13 +13,29 @@ import {
 } from '../../../gen/taproot/vulnerabilities/v2/advisories_pb.ts'
 import { Reference_Type } from '../../../gen/taproot/advisory/v2/advisory_pb.ts'
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
+import type { OsvEvent, OsvRange, OsvVersions } from '../../advisories/osv-facts.ts'
 import type { NewVulnerability } from '../../vulnerabilities/vulnerability-builder.ts'
 import { detailsOf, referencesOf, summaryOf, vulnerabilityPart } from '../descriptions.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
 import type { DocumentFormat } from '../format.ts'
-import { checkedName, databaseOf, listAt, maxItems, membersOf, nameAt, namesAt, RefusedDocument, segmentOf, timeAt, type Members } from '../members.ts'
+import {
+  checkedName,
+  databaseOf,
+  listAt,
+  maxItems,
+  membersOf,
+  nameAt,
+  namesAt,
+  optionalNameAt,
+  RefusedDocument,
+  segmentOf,
+  timeAt,
+  type Members,
+} from '../members.ts'
 
 const maxPackages = 10_000
+/** The number of single versions that one statement may name. */
+const maxVersions = 20_000
 
 const severityTypes: ReadonlyMap<unknown, Severity_Type> = new Map([
   ['CVSS_V2', Severity_Type.CVSS_V2],
@@ -40,18 +56,47 @@ function severitiesOf(members: Members, where: string): Severity[] {
   })
 }
 
-/** Returns the versions that fix the vulnerability, each once. Commits are no versions. */
-function fixedVersions(affected: Members): string[] {
-  const found = listAt(affected, 'ranges', { where: 'affected.ranges' }).flatMap((item) => {
-    const range = membersOf(item, 'affected.ranges')
-    if (range['type'] === 'GIT') return []
-    return listAt(range, 'events', { where: 'affected.ranges.events' }).flatMap((event) => {
-      const { fixed } = membersOf(event, 'affected.ranges.events')
-      // YAML without quotes makes numbers of some versions.
-      return typeof fixed === 'string' || typeof fixed === 'number' ? [checkedName(String(fixed), 'affected.ranges.events.fixed')] : []
-    })
+/** The types of ranges. */
+const rangeTypes: ReadonlySet<unknown> = new Set(['SEMVER', 'ECOSYSTEM', 'GIT'] satisfies OsvRange['type'][])
+const eventNames = ['introduced', 'fixed', 'last_affected', 'limit'] as const
+
+/** Returns the one thing that an event says. Undefined for others. Throws RefusedDocument. */
+function eventOf(item: unknown): OsvEvent | undefined {
+  const event = membersOf(item, 'affected.ranges.events')
+  for (const name of eventNames) {
+    const value = event[name]
+    // YAML without quotes makes numbers of some versions.
+    if (typeof value === 'string' || typeof value === 'number') return { [name]: checkedName(String(value), `affected.ranges.events.${name}`) }
+  }
+  return undefined
+}
+
+function rangeOf(item: unknown): OsvRange | undefined {
+  const range = membersOf(item, 'affected.ranges')
+  const events = listAt(range, 'events', { where: 'affected.ranges.events' })
+    .map(eventOf)
+    .filter((event) => event !== undefined)
+  if (events.length === 0) return undefined
+  const type = rangeTypes.has(range['type']) ? (range['type'] as OsvRange['type']) : 'ECOSYSTEM' // one of them
+  const repo = optionalNameAt(range, 'repo', 'affected.ranges.repo')
+  return { type, ...(repo === '' ? {} : { repo }), events }
+}
+
+/** Returns the affected versions of a statement. Throws RefusedDocument. */
+function versionsOf(statement: Members): OsvVersions {
+  const versions = listAt(statement, 'versions', { where: 'affected.versions', max: maxVersions }).map((version) => {
+    if (typeof version !== 'string' && typeof version !== 'number') throw new RefusedDocument('affected.versions has an item that is no text')
+    return checkedName(String(version), 'affected.versions')
   })
-  return [...new Set(found)]
+  const ranges = listAt(statement, 'ranges', { where: 'affected.ranges' })
+    .map(rangeOf)
+    .filter((range) => range !== undefined)
+  return { ranges, versions: [...new Set(versions)] }
+}
+
+/** Returns the versions that fix the vulnerability. Commits are no versions. */
+function fixedVersions({ ranges }: OsvVersions): string[] {
+  return ranges.flatMap(({ type, events }) => (type === 'GIT' ? [] : events.flatMap(({ fixed }) => fixed ?? [])))
 }
 
 /** The parts that all advisories of one document share. */
@@ -110,7 +155,8 @@ function packagesOf(document: Members): AffectedPackage[] {
 function advisoryOf(document: OsvAdvisories, { ecosystem, name, statements }: AffectedPackage): NewAdvisory {
   const { id, author, times, aliases, severities } = document
   const segment = segmentOf('osv', id, ecosystem, name)
-  const versions = [...new Set(statements.flatMap(fixedVersions))]
+  const affected = statements.map(versionsOf)
+  const versions = [...new Set(affected.flatMap(fixedVersions))]
   const ownSeverities = statements.flatMap((statement) => severitiesOf(statement, 'affected.'))
   if (versions.length > maxItems) throw new RefusedDocument(`${name} has more than ${maxItems} fixed versions`)
   if (ownSeverities.length > maxItems) throw new RefusedDocument(`${name} has more than ${maxItems} severities`)
@@ -128,7 +174,7 @@ function advisoryOf(document: OsvAdvisories, { ecosystem, name, statements }: Af
     events: eventsOf(document, segment, versions),
     severities: ownSeverities.length > 0 ? ownSeverities : severities,
   })
-  return { segment, origin: name, advisory }
+  return { segment, origin: name, advisory, osv: { affected } }
 }
 
 function documentOf(members: Members): OsvDocument {

@@ -96,7 +96,7 @@ export const packageAdvisories: DocumentFormat = {
     const version = document['schema-version']
     if (typeof version !== 'string' || !/^v?2(?:\.|$)/.test(version)) throw new RefusedDocument('schema-version is not 2')
     const name = nameAt(membersOf(document['package'], 'package'), 'name', 'package.name')
-    const collector = new StatementCollector({ form: 'package', issuer: name, group: context.group(), authorOf: databaseOf })
+    const collector = new StatementCollector({ form: 'package', issuer: name, group: context.group(), ecosystem: context.ecosystem, authorOf: databaseOf })
     const artifact = { identifier: name, name, type: 'apk', version: '', architecture: '' }
     for (const item of listAt(document, 'advisories', { where: 'advisories', max: maxStatements })) {
       const advisory = membersOf(item, 'advisories')

@@ -1,4 +1,5 @@
 import { PackageURL } from 'packageurl-js'
+import { distributionTypes } from '../../advisories/ecosystems.ts'
 import { checkedName, RefusedDocument } from '../members.ts'
 
 /** A package, image or component that a document speaks of. */
@@ -8,12 +9,11 @@ export interface Product {
   readonly name: string
   /** The type of a package URL, e.g. `apk`. Empty for other identifiers. */
   readonly type: string
+  /** The namespace of a package URL, e.g. a distribution. Absent if it has none. */
+  readonly namespace?: string
   readonly version: string
   readonly architecture: string
 }
-
-/** Types whose namespace is no part of the name: it is the distribution. */
-const distributionTypes: ReadonlySet<string> = new Set(['alpm', 'apk', 'deb', 'rpm'])
 
 function nameOf({ type, namespace, name }: PackageURL): string {
   if (!namespace || distributionTypes.has(type)) return name
@@ -34,6 +34,7 @@ function packageOf(text: string, where: string): Product {
     identifier: check(url.toString()),
     name: check(nameOf(url)),
     type: check(url.type),
+    ...(url.namespace ? { namespace: check(url.namespace) } : {}),
     version: check(url.version),
     architecture: check(url.qualifiers?.['arch']),
   }

@@ -19,6 +19,7 @@ import {
 import type { NewAdvisory } from '../../advisories/advisory-builder.ts'
 import type { ImportRow } from '../../catalogue-kinds.ts'
 import { checkedText, maxItems, RefusedDocument, segmentOf, textAt, type Members } from '../members.ts'
+import { isPackageOf } from '../../advisories/ecosystems.ts'
 import type { Product } from './products.ts'
 
 /** What an event says. */
@@ -108,6 +109,8 @@ interface CollectorOptions {
   readonly form: string
   readonly issuer: string
   readonly group: Uid
+  /** The ecosystem of packages whose identifiers name no distribution; undefined if it is not known. */
+  readonly ecosystem: string | undefined
   /** Returns the author of an advisory by its id. It is the issuer if undefined. */
   readonly authorOf?: (id: string) => string
 }
@@ -123,14 +126,16 @@ export class StatementCollector {
   readonly #issuer: string
   readonly #authorOf: (id: string) => string
   readonly #group: Uid
+  readonly #ecosystem: string | undefined
   readonly #collected = new Map<string, Collected>()
   #characters = 0
 
-  constructor({ form, issuer, group, authorOf = () => issuer }: CollectorOptions) {
+  constructor({ form, issuer, group, ecosystem, authorOf = () => issuer }: CollectorOptions) {
     this.#form = form
     this.#issuer = issuer
     this.#authorOf = authorOf
     this.#group = group
+    this.#ecosystem = ecosystem
   }
 
   /** Throws RefusedDocument if the statements are together too many or too large. */
@@ -201,6 +206,7 @@ export class StatementCollector {
         }),
       ),
     })
-    return { segment, origin: artifact.name, advisory }
+    const isOfEcosystem = this.#ecosystem !== undefined && isPackageOf(this.#ecosystem, component)
+    return { segment, origin: artifact.name, advisory, ...(isOfEcosystem ? { osv: { ecosystem: this.#ecosystem } } : {}) }
   }
 }

@@ -33,7 +33,7 @@ export type Catalogue = Message<"taproot.catalogue.v2.Catalogue"> & {
   digest: string;
 
   /**
-   * What it contains: `advisories`, `vulnerabilities` or `libraries`.
+   * What it contains: `advisories`, `vulnerabilities`, `libraries` or `lifecycle`.
    *
    * @generated from field: string kind = 2;
    */

@@ -1,0 +1,24 @@
+/** An event in a range of versions: where it begins or ends. It has one member. */
+export type OsvEvent = Readonly<Partial<Record<'introduced' | 'fixed' | 'last_affected' | 'limit', string>>>
+
+/** A range of versions, in the form of OSV. */
+export interface OsvRange {
+  readonly type: 'SEMVER' | 'ECOSYSTEM' | 'GIT'
+  /** The repository of a range of commits. */
+  readonly repo?: string
+  readonly events: readonly OsvEvent[]
+}
+
+/** Versions that are affected: those of the ranges, and single ones. Without both, all of them. */
+export interface OsvVersions {
+  readonly ranges: readonly OsvRange[]
+  readonly versions: readonly string[]
+}
+
+/** What exports in OSV form need of an advisory that the API does not show. Catalogues have it as JSON. */
+export interface OsvFacts {
+  /** The ecosystem of a package whose identifier does not name one. */
+  readonly ecosystem?: string
+  /** What an OSV document said about the package. */
+  readonly affected?: readonly OsvVersions[]
+}

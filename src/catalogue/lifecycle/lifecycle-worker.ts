@@ -1,0 +1,8 @@
+import type { ProductVersion } from '../../cache/lists/lifecycle-source.ts'
+import { answerFrom } from '../files/open-thread.ts'
+import { LifecycleReader } from './lifecycle-reader.ts'
+
+answerFrom(
+  (path) => new LifecycleReader(path),
+  (reader, versions: readonly ProductVersion[]) => reader.cyclesOf(versions),
+)
