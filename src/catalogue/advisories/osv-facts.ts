@@ -1,9 +1,12 @@
 /** An event in a range of versions: where it begins or ends. It has one member. */
 export type OsvEvent = Readonly<Partial<Record<'introduced' | 'fixed' | 'last_affected' | 'limit', string>>>
 
+/** How versions of a range are compared. */
+type RangeType = 'SEMVER' | 'ECOSYSTEM' | 'GIT'
+
 /** A range of versions, in the form of OSV. */
 export interface OsvRange {
-  readonly type: 'SEMVER' | 'ECOSYSTEM' | 'GIT'
+  readonly type: RangeType
   /** The repository of a range of commits. */
   readonly repo?: string
   readonly events: readonly OsvEvent[]

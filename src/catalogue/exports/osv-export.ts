@@ -3,6 +3,9 @@ import { msOf, statusesOf, timeText, type ExportFacts } from './export-facts.ts'
 import type { OsvFacts, OsvVersions } from '../advisories/osv-facts.ts'
 import { osvPackageOf } from './export-products.ts'
 
+/** Versions are compared as the ecosystem does. */
+const byEcosystem = 'ECOSYSTEM'
+
 const severityTypes: Readonly<Record<number, string | undefined>> = {
   [Severity_Type.CVSS_V2]: 'CVSS_V2',
   [Severity_Type.CVSS_V3]: 'CVSS_V3',
@@ -17,7 +20,7 @@ export interface OsvAdvisory {
 
 /** Returns affected versions, with a range of all of them if there are none. */
 function versionsMember({ ranges, versions }: OsvVersions): object {
-  const all = ranges.length === 0 && versions.length === 0 ? [{ type: 'ECOSYSTEM', events: [{ introduced: '0' }] }] : ranges
+  const all = ranges.length === 0 && versions.length === 0 ? [{ type: byEcosystem, events: [{ introduced: '0' }] }] : ranges
   return { ...(all.length === 0 ? {} : { ranges: all }), ...(versions.length === 0 ? {} : { versions }) }
 }
 
@@ -33,7 +36,7 @@ function affectedOf({ advisory, facts }: OsvAdvisory): object[] {
   if (fixed.size === 0 && version !== undefined) return [{ package: named, versions: [version] }]
   // One range for each fix: what came in later than a fix is not known.
   const ends = fixed.size === 0 ? [[]] : [...fixed].map((one) => [{ fixed: one }])
-  return [{ package: named, ranges: ends.map((end) => ({ type: 'ECOSYSTEM', events: [{ introduced: '0' }, ...end] })) }]
+  return [{ package: named, ranges: ends.map((end) => ({ type: byEcosystem, events: [{ introduced: '0' }, ...end] })) }]
 }
 
 /** The part of a vector that names its version. OSV takes vectors only. */
